@@ -1,0 +1,262 @@
+//! The names things go by: jobs, messages, workers, blobs, and the fence that orders the owners of one job.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The longest job id, in bytes. Longer foreign ids are replaced by the message's own.
+pub const JOB_ID_BYTES_MAX: usize = 128;
+
+/// The longest blob name, in bytes: Blob Storage's limit of 1,024 characters, less room for a prefix.
+/// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>
+pub const BLOB_NAME_BYTES_MAX: usize = 900;
+
+/// What a job is called from the moment it is enqueued: the `id` of its CloudEvents envelope.
+///
+/// It names the job's checkpoints, so it is restricted to `A-Z a-z 0-9 . _ -`, starts with a letter or digit,
+/// and is at most [`JOB_ID_BYTES_MAX`] bytes long.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct JobId(String);
+
+impl JobId {
+    /// A new id, unique and rising with time (UUID version 7).
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(uuid::Uuid::now_v7().to_string())
+    }
+
+    /// Checks `id` and takes it.
+    pub fn parse(id: impl Into<String>) -> Result<Self> {
+        let id = id.into();
+        let ok = !id.is_empty()
+            && id.len() <= JOB_ID_BYTES_MAX
+            && id.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
+        if ok {
+            Ok(Self(id))
+        } else {
+            Err(Error::new(
+                ErrorKind::Invalid,
+                "read a job id",
+                format!("use 1 to {JOB_ID_BYTES_MAX} of A-Z a-z 0-9 . _ - and start with a letter or digit"),
+            ))
+        }
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for JobId {
+    type Error = Error;
+    fn try_from(id: String) -> Result<Self> {
+        Self::parse(id)
+    }
+}
+
+impl From<JobId> for String {
+    fn from(id: JobId) -> Self {
+        id.0
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the queue calls a message. It changes when a message moves to another queue; a [`JobId`] does not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MessageId(String);
+
+impl MessageId {
+    /// Takes the queue's own id.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What one run of a worker process is called, in logs, reports and lease ownership.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WorkerId(String);
+
+impl WorkerId {
+    /// A new id, unique to this run.
+    #[must_use]
+    pub fn unique() -> Self {
+        Self(uuid::Uuid::now_v7().simple().to_string())
+    }
+
+    /// Takes an id that was made by [`unique`](Self::unique).
+    pub fn new(id: impl Into<String>) -> Self {
+        Self(id.into())
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Orders the owners of one job: a later delivery of the same job has a greater fence.
+///
+/// It is the queue's dequeue count, with a generation above it that a redrive from the poison queue bumps, because
+/// a redriven message starts at dequeue count 1 again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// The fence of delivery number `dequeue_count` in `generation`.
+    #[must_use]
+    pub const fn new(generation: u32, dequeue_count: u32) -> Self {
+        Self(((generation as u64) << 32) | dequeue_count as u64)
+    }
+
+    /// The fence as one number, for a store that keeps it.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// The fence that [`as_u64`](Self::as_u64) gave.
+    #[must_use]
+    pub const fn from_u64(fence: u64) -> Self {
+        Self(fence)
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0 >> 32, self.0 & 0xffff_ffff)
+    }
+}
+
+/// Who writes an output: one owner of one job. Fences compare only within one job.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Writer {
+    /// The job.
+    pub job: JobId,
+    /// Which of its owners.
+    pub fence: Fence,
+}
+
+/// The name of an input or output blob: segments joined by `/`, such as `thumbnails/2026/cat.jpg`.
+///
+/// At most [`BLOB_NAME_BYTES_MAX`] bytes; no segment is empty, `.` or `..` or longer than 240 bytes; no backslash,
+/// colon or control character; so a name means the same in Blob Storage and in a directory, and never leaves it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BlobName(String);
+
+impl BlobName {
+    /// Checks `name` and takes it.
+    pub fn parse(name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let bad = |c: char| c.is_control() || matches!(c, '\\' | ':');
+        let segment_ok = |s: &str| !s.is_empty() && s != "." && s != ".." && s.len() <= 240;
+        if name.len() <= BLOB_NAME_BYTES_MAX && !name.contains(bad) && name.split('/').all(segment_ok) {
+            Ok(Self(name))
+        } else {
+            Err(Error::new(
+                ErrorKind::Invalid,
+                "read a blob name",
+                format!(
+                    "{name:?} must be segments joined by /, none empty, . or .. or over 240 bytes, with no backslash, \
+                     colon or control character, {BLOB_NAME_BYTES_MAX} bytes in all"
+                ),
+            ))
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for BlobName {
+    type Error = Error;
+    fn try_from(name: String) -> Result<Self> {
+        Self::parse(name)
+    }
+}
+
+impl From<BlobName> for String {
+    fn from(name: BlobName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for BlobName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(name: &str, ok: bool) {
+        assert_eq!(BlobName::parse(name).is_ok(), ok, "{name:?}");
+    }
+
+    #[test]
+    fn blob_names_never_leave_their_directory() {
+        for bad in ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "c:a", "a\nb", "a\0b"] {
+            check(bad, false);
+        }
+        for good in ["a", "a/b", "a b.jpg", "..a", "été/猫.png", ".hidden"] {
+            check(good, true);
+        }
+        check(&"x".repeat(241), false);
+        check(&"x/".repeat(500), false);
+    }
+
+    #[test]
+    fn a_later_delivery_and_a_later_generation_have_greater_fences() {
+        assert!(Fence::new(0, 2) > Fence::new(0, 1));
+        assert!(Fence::new(1, 1) > Fence::new(0, u32::MAX));
+        assert_eq!(Fence::from_u64(Fence::new(3, 4).as_u64()).to_string(), "3.4");
+    }
+
+    #[test]
+    fn job_ids_are_safe_as_path_segments() {
+        for bad in ["", ".", "..", ".a", "a/b", "a b", "é", &"x".repeat(129)] {
+            assert!(JobId::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(JobId::parse("order-17.v2_b").is_ok());
+        assert!(JobId::parse(JobId::unique().as_str()).is_ok());
+    }
+}

@@ -1,0 +1,170 @@
+//! An interruption in the platform's words, and the one deadline that a drain is held against.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Names a notice for as long as it stands: the event id of a Scheduled Event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NoticeId(String);
+
+impl NoticeId {
+    /// Takes the source's own id. Scheduled Events ids come in upper and in lower case; both mean the same.
+    pub fn new(id: &str) -> Self {
+        Self(id.to_ascii_lowercase())
+    }
+
+    /// The id as text, in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NoticeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is going to happen to this machine.
+///
+/// The platform's five event types are listed at
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoticeKind {
+    /// The Spot VM is being taken back.
+    Preempt,
+    /// The VM is being deleted.
+    Terminate,
+    /// The VM will restart; its memory is lost.
+    Reboot,
+    /// The VM moves to another host; ephemeral disks are lost.
+    Redeploy,
+    /// The VM pauses for a few seconds.
+    Freeze,
+    /// The process was asked to stop by a signal.
+    Signal,
+    /// Somebody asked for a drain.
+    Manual,
+    /// An event type this version does not know.
+    Other(String),
+}
+
+impl NoticeKind {
+    /// The kind as it is written in logs, reports and metric labels.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Preempt => "Preempt",
+            Self::Terminate => "Terminate",
+            Self::Reboot => "Reboot",
+            Self::Redeploy => "Redeploy",
+            Self::Freeze => "Freeze",
+            Self::Signal => "Signal",
+            Self::Manual => "Manual",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// How far the platform has got with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// It will not begin before [`Notice::not_before`].
+    Scheduled,
+    /// It has begun, or begins at any moment.
+    Started,
+}
+
+/// A parsed interruption that concerns this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// Its name while it stands.
+    pub id: NoticeId,
+    /// What will happen.
+    pub kind: NoticeKind,
+    /// Whether it has begun.
+    pub phase: Phase,
+    /// When this process learnt of it.
+    pub received: Instant,
+    /// The earliest moment at which it may begin; `None` when the platform gave none (a blank `NotBefore`).
+    pub not_before: Option<Instant>,
+}
+
+impl Notice {
+    /// A notice received now, that leaves its deadline to the budget.
+    #[must_use]
+    pub fn now(id: &str, kind: NoticeKind) -> Self {
+        Self { id: NoticeId::new(id), kind, phase: Phase::Started, received: Instant::now(), not_before: None }
+    }
+
+    /// The same notice, beginning no earlier than `not_before`.
+    #[must_use]
+    pub fn at(mut self, not_before: Instant) -> Self {
+        self.phase = Phase::Scheduled;
+        self.not_before = Some(not_before);
+        self
+    }
+}
+
+/// When a drain must ask, take and give up. It can only be made from a notice.
+///
+/// `hard` = min(NotBefore, received + budget). `soft` leaves what is after it for the releases: 3 s after the notice,
+/// or later where a checkpoint is known to need longer, but never past 60 % of the way to `hard`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    received: Instant,
+    hard: Instant,
+}
+
+/// How long jobs may take to yield before they are cut off at their last checkpoint, when no checkpoint needs longer.
+/// Storage answers in tens of milliseconds, so a job that has not yielded by then is one that will not.
+pub const SOFT_MARK: Duration = Duration::from_secs(3);
+
+impl Deadline {
+    /// The deadline of `notice` under `budget`, the longest a drain may take.
+    #[must_use]
+    pub fn of(notice: &Notice, budget: Duration) -> Self {
+        let by_budget = notice.received + budget;
+        let hard = match (notice.phase, notice.not_before) {
+            // A NotBefore that has passed says only "at once", which the budget says better.
+            (Phase::Scheduled, Some(at)) if at > notice.received => by_budget.min(at),
+            _ => by_budget,
+        };
+        Self { received: notice.received, hard }
+    }
+
+    /// The earlier of two deadlines: a second notice never extends the first.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        if other.hard < self.hard { Self { received: self.received, ..other } } else { self }
+    }
+
+    /// When the notice was received.
+    #[must_use]
+    pub const fn received(&self) -> Instant {
+        self.received
+    }
+
+    /// When whatever has not stopped is abandoned.
+    #[must_use]
+    pub const fn hard(&self) -> Instant {
+        self.hard
+    }
+
+    /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.
+    #[must_use]
+    pub fn soft(&self, checkpoint: Duration) -> Instant {
+        let whole = self.hard.duration_since(self.received);
+        self.received + SOFT_MARK.max(checkpoint).min(whole.mul_f64(0.6))
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.hard.saturating_duration_since(Instant::now())
+    }
+}

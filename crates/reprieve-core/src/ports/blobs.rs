@@ -1,0 +1,33 @@
+//! The blob port: a job's inputs and outputs.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::ids::{BlobName, Writer};
+
+/// Where jobs read their inputs and publish their outputs.
+///
+/// # Promises, each a function of [`crate::conformance::blobs`]
+/// - A reader sees the whole of one write or nothing: never half, never a mixture.
+/// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and changes nothing, when a
+///   greater fence of the same job has written the same name. Fences of different jobs do not compare: the later put
+///   is kept.
+/// - A put by the same or a greater fence replaces.
+/// - Names with a common prefix, case and Unicode are told apart.
+#[async_trait]
+pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
+    /// Returns the blob's bytes; `None` when there is no such blob.
+    async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>>;
+
+    /// Stores the blob, whole or not at all. `writer` is the owner whose fence is checked; `None` for a producer's
+    /// input, which is not fenced.
+    async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()>;
+
+    /// The names that start with `prefix` (`""` for all), in order.
+    async fn list(&self, prefix: &str) -> Result<Vec<BlobName>>;
+
+    /// Removes the blob; succeeds when there is none.
+    async fn delete(&self, name: &BlobName) -> Result<()>;
+}

@@ -1,0 +1,155 @@
+//! The queue port: at-least-once messages under leases.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Result;
+use crate::ids::MessageId;
+
+/// A message to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    /// The body, as it will be received.
+    pub body: Vec<u8>,
+    /// How long it stays invisible first; zero for none.
+    pub delay: Duration,
+}
+
+/// What holds a message for the owner of its lease. Each renewal gives a new one; the old one no longer holds.
+///
+/// Opaque to all but the queue that made it. It is not `Clone`, so that nobody settles with a copy that is stale.
+#[derive(PartialEq, Eq)]
+pub struct Receipt(String);
+
+impl Receipt {
+    /// Takes the queue's own receipt.
+    pub fn new(receipt: impl Into<String>) -> Self {
+        Self(receipt.into())
+    }
+
+    /// The receipt, for the queue that made it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A receipt is the right to delete a message: it does not belong in a log.
+        f.write_str("Receipt(…)")
+    }
+}
+
+/// One receipt of a message, held until it is settled or its lease runs out.
+///
+/// Not `Clone`: one delivery has one owner. [`settle`](crate::settle) consumes it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The queue's name for the message.
+    pub id: MessageId,
+    /// How often the message has been received, this time included: 1 the first time, and never the same again.
+    pub dequeue_count: u32,
+    /// The body as it was sent, or as the last [`Release`] or renewal left it.
+    pub body: Vec<u8>,
+    /// What holds it.
+    pub receipt: Receipt,
+}
+
+/// How a message goes back to its queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Release {
+    /// The body to put in place of the present one, in the same step; `None` leaves it.
+    pub body: Option<Vec<u8>>,
+    /// How long it stays invisible; zero makes it receivable at once.
+    pub delay: Duration,
+}
+
+/// How a message goes to the poison queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// One sentence for the person who finds it.
+    pub reason: String,
+}
+
+/// A message in the poison queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLettered {
+    /// The poison queue's name for the message.
+    pub id: MessageId,
+    /// The body it had when it was dead-lettered.
+    pub body: Vec<u8>,
+    /// Why it is there; `None` when whoever put it there did not say.
+    pub reason: Option<String>,
+}
+
+/// How many messages there are, each counted once. `None` where the backend can't tell cheaply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Depth {
+    /// All messages in the queue, whatever their state.
+    pub total: u64,
+    /// Receivable now.
+    pub ready: Option<u64>,
+    /// Held under a lease.
+    pub leased: Option<u64>,
+    /// Invisible until later, and held by nobody.
+    pub delayed: Option<u64>,
+    /// In the poison queue.
+    pub poisoned: Option<u64>,
+}
+
+/// A queue with visibility-timeout leases, and the poison queue that belongs to it.
+///
+/// # Promises, each a function of [`crate::conformance::queue`]
+/// - A message that was sent is received until it is completed or dead-lettered: at least once, never lost.
+/// - While a lease holds, nobody else receives the message; when it ends, somebody can.
+/// - The dequeue count rises by one with every receipt, and is never the same twice for one message.
+/// - Renewing gives a new receipt; any older one is refused with [`LeaseLost`](crate::ErrorKind::LeaseLost), as
+///   is every receipt of a message that is settled, or whose lease ended and that somebody else received since.
+/// - Releasing with a new body is one step: nobody sees the message with only one of the two done.
+/// - The body comes back byte for byte, and the poison queue keeps it with the reason.
+///
+/// # Cancel safety
+/// Dropping a future may or may not apply what it asked for. A dropped `receive` that was applied leaves messages
+/// leased until their leases end, so callers let it finish.
+#[async_trait]
+pub trait Queue: fmt::Debug + Send + Sync + 'static {
+    /// Sends messages and returns their ids in the same order. All or none are sent where the backend can; else the
+    /// error says how many were.
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>>;
+
+    /// Receives up to `max` messages under leases of length `lease`; returns at once, with none when none is there.
+    async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>>;
+
+    /// Makes the lease end `lease` from now and returns the receipt that holds it from now on.
+    async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt>;
+
+    /// Deletes the message: its job is finished.
+    async fn complete(&self, receipt: &Receipt) -> Result<()>;
+
+    /// Gives the message back.
+    async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()>;
+
+    /// Moves the message to the poison queue.
+    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()>;
+
+    /// Completes when a message may have become receivable, as a hint that ends an idle wait early. Never completes
+    /// where the backend has no such signal. Cancel-safe.
+    async fn arrived(&self) {
+        std::future::pending().await
+    }
+
+    /// Gives back what dead workers held, where the backend can tell that they are dead, and returns how many
+    /// messages that were. Called in Recover. Does nothing where only the end of a lease tells.
+    async fn recover(&self) -> Result<u64> {
+        Ok(0)
+    }
+
+    /// Counts the messages.
+    async fn depth(&self) -> Result<Depth>;
+
+    /// Looks at up to `max` messages of the poison queue, the oldest first, without receiving them.
+    async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>>;
+}

@@ -1,0 +1,70 @@
+//! The roster port: what each worker says of itself, for people who ask where a job is.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::ids::{JobId, WorkerId};
+
+/// How far a job says it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Progress {
+    /// Units done.
+    pub done: u64,
+    /// Units in all; 0 when unknown.
+    pub total: u64,
+}
+
+/// A job that a worker holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// The job.
+    pub job: JobId,
+    /// Its kind.
+    pub kind: String,
+    /// Which delivery of it this is: 1 the first time.
+    pub delivery: u32,
+    /// How far it says it is.
+    pub progress: Progress,
+    /// Steps finished in this delivery.
+    pub steps: u64,
+    /// When this delivery was received, in milliseconds since the Unix epoch.
+    pub since_unix_ms: i64,
+}
+
+/// What a worker says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// The worker.
+    pub worker: WorkerId,
+    /// The machine it runs on, as the platform names it; empty when unknown.
+    pub vm: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its stage: `recover`, `resume`, `start`, `shutdown`.
+    pub stage: String,
+    /// When this was said, in milliseconds since the Unix epoch.
+    pub at_unix_ms: i64,
+    /// Jobs completed since it began.
+    pub completed: u64,
+    /// What it holds.
+    pub in_flight: Vec<InFlight>,
+    /// What its last drain did; `None` before the first.
+    pub last_drain: Option<crate::worker::DrainReport>,
+}
+
+/// Where workers say what they do. Nothing depends on it but people: a lost report costs a line on a screen.
+#[async_trait]
+pub trait Roster: fmt::Debug + Send + Sync + 'static {
+    /// Replaces what `report.worker` last said.
+    async fn publish(&self, report: &WorkerReport) -> Result<()>;
+
+    /// Forgets a worker that ended well.
+    async fn withdraw(&self, worker: &WorkerId) -> Result<()>;
+
+    /// Every report not older than `max_age`, in the order of worker ids.
+    async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>>;
+}

@@ -1,0 +1,4 @@
+//! The worker.
+mod report;
+
+pub use report::{DrainReport, StopReason, Stopped};

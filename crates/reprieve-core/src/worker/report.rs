@@ -1,0 +1,60 @@
+//! What a drain did and how a worker ended: logged, stored and returned, never only counted.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What one drain did and how long each part took. All times are milliseconds after the notice was received.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// The notice's kind: `Preempt`, `Signal`, …
+    pub notice: String,
+    /// When the notice was received, in milliseconds since the Unix epoch.
+    pub at_unix_ms: i64,
+    /// Deliveries held when it began.
+    pub held: u64,
+    /// Released before any step of them had run in this delivery.
+    pub released_unstarted: u64,
+    /// Released after their step yielded and their progress was saved.
+    pub released_saved: u64,
+    /// Released on their last checkpoint, because they had not yielded by the soft mark or could not save.
+    pub released_cut: u64,
+    /// Jobs that ended by themselves during the drain.
+    pub finished: u64,
+    /// Deliveries that could not be released in time; their leases end by themselves.
+    pub abandoned: u64,
+    /// Tasks still running at the hard mark, though their messages are released: they never yielded.
+    pub still_running: u64,
+    /// Work since the last checkpoint of the jobs that were cut, in milliseconds, summed.
+    pub work_lost_ms: u64,
+    /// When the last delivery was released or given up.
+    pub released_after_ms: u64,
+    /// When the last task had stopped or was abandoned.
+    pub quiesced_after_ms: u64,
+    /// What was left of the budget then.
+    pub budget_left_ms: u64,
+}
+
+/// Why a worker ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// A stop was asked for, and the drain ended.
+    Drained,
+    /// A second stop was asked for: what was held is left to its leases.
+    Abandoned,
+}
+
+/// How a worker ended, and what it left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stopped {
+    /// Why.
+    pub reason: StopReason,
+    /// Jobs completed since it began.
+    pub completed: u64,
+    /// Deliveries released in drains since it began.
+    pub released: u64,
+    /// Deliveries left to their leases since it began.
+    pub abandoned: u64,
+    /// What was left of the last drain's budget.
+    pub budget_left: Duration,
+}
