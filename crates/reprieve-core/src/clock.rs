@@ -14,7 +14,9 @@ pub fn wall_now() -> SystemTime {
 /// Milliseconds since the Unix epoch, now: how stores write times down.
 #[must_use]
 pub fn unix_millis() -> i64 {
-    wall_now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    wall_now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The moment at which the wall clock will show `wall`, on the monotonic clock that timers use; the present for a
@@ -24,7 +26,7 @@ pub fn instant_at(wall: SystemTime) -> Instant {
     let now = Instant::now();
     match wall.duration_since(wall_now()) {
         // A date centuries ahead does not fit an Instant; a century is for ever.
-        Ok(ahead) => now + ahead.min(Duration::from_secs(100 * 365 * 86_400)),
+        Ok(ahead) => now + ahead.min(Duration::from_hours(100 * 365 * 24)),
         Err(_) => now,
     }
 }

@@ -1,15 +1,92 @@
-//! The heart of Reprieve.
+//! The heart of Reprieve: a queue worker that survives having its machine taken away.
+//!
+//! A batch team writes a [`Job`]; a [`Worker`](worker::Worker) runs it. It receives messages under leases, saves each
+//! job's progress between steps, and when an interruption source gives notice it gives every message back in seconds, so
+//! that another machine goes on from the last checkpoint. This crate knows no HTTP, no Azure, no SQL and no files: the
+//! outside is behind the [`ports`], and backends are crates of their own.
+//!
+//! # Layout
+//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
+//! - [`Producer`], [`NewJob`]: how jobs get into a queue.
+//! - [`worker`]: the loop, the guardians of the leases, the drain.
+//! - [`lifecycle`] and [`policy`]: the pure decisions.
+//! - [`ports`]: queue, checkpoints, blobs, interruptions, roster.
+//! - [`checkpoint`], [`envelope`], [`attempts`]: formats and counts, with the reasons for each limit.
+//! - [`memory`], [`conformance`]: whole backends in memory, and the suites that any backend must pass.
+//!
+//! # Example: a job of a hundred steps survives being drained half way
+//! ```
+//! use reprieve_core::memory::ManualNotices;
+//! use reprieve_core::worker::{Worker, stopping};
+//! use reprieve_core::{Job, JobContext, JobError, NewJob, Notice, NoticeKind, Producer, Step, memory};
+//!
+//! struct CountTo;
+//!
+//! #[async_trait::async_trait]
+//! impl Job for CountTo {
+//!     const KIND: &'static str = "count-to";
+//!     type Args = u32;
+//!     type Checkpoint = u32;
+//!     type Output = u32;
+//!
+//!     fn begin(&self, _: &u32) -> u32 { 0 }
+//!
+//!     async fn step(&self, _: &JobContext, to: &u32, at: u32) -> Result<Step<u32, u32>, JobError> {
+//!         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+//!         Ok(if at == *to { Step::Done(at) } else { Step::Continue(at + 1) })
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+//! let store = memory::store();
+//! Producer::new(store.clone()).enqueue(vec![NewJob::of::<CountTo>(&100)?]).await?;
+//!
+//! // The first machine is told that it will go.
+//! let notices = std::sync::Arc::new(ManualNotices::answered());
+//! let first = Worker::builder(store.clone()).job(CountTo).interruptions(notices.clone()).build()?;
+//! let monitor = first.monitor();
+//! let (_stopper, never) = stopping();
+//! tokio::spawn(first.run(never));
+//! tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+//! notices.notice(Notice::now("A123", NoticeKind::Preempt));
+//! while monitor.last_drain().is_none() { tokio::time::sleep(std::time::Duration::from_millis(1)).await }
+//! assert_eq!(monitor.last_drain().unwrap().released_saved, 1);
+//!
+//! // The second goes on where it stopped.
+//! let second = Worker::builder(store.clone()).job(CountTo).build()?;
+//! let (stopper, stopping) = stopping();
+//! let running = tokio::spawn(second.run(stopping));
+//! while store.queue.depth().await?.total > 0 { tokio::time::sleep(std::time::Duration::from_millis(5)).await }
+//! stopper.stop();
+//! assert_eq!(running.await.unwrap().completed, 1);
+//! # Ok::<(), reprieve_core::Error>(())
+//! # }).unwrap();
+//! ```
 
+pub mod attempts;
 pub mod checkpoint;
 pub mod clock;
 pub mod conformance;
+mod context;
+pub mod envelope;
 mod error;
 mod ids;
+mod job;
+pub mod lifecycle;
 pub mod memory;
 mod notice;
+pub mod policy;
 pub mod ports;
+mod producer;
+mod retry;
+pub mod settle;
+pub mod telemetry;
 pub mod worker;
 
+pub use context::JobContext;
 pub use error::{Error, ErrorKind, Result};
-pub use ids::{BlobName, Fence, JobId, MessageId, WorkerId, Writer};
-pub use notice::{Deadline, Notice, NoticeId, NoticeKind, Phase};
+pub use ids::{BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, WorkerId, Writer};
+pub use job::{Job, JobError, Step};
+pub use notice::{Deadline, Notice, NoticeId, NoticeKind, Phase, SOFT_MARK};
+pub use producer::{NewJob, Producer};
+pub use retry::Patience;

@@ -98,7 +98,13 @@ impl Notice {
     /// A notice received now, that leaves its deadline to the budget.
     #[must_use]
     pub fn now(id: &str, kind: NoticeKind) -> Self {
-        Self { id: NoticeId::new(id), kind, phase: Phase::Started, received: Instant::now(), not_before: None }
+        Self {
+            id: NoticeId::new(id),
+            kind,
+            phase: Phase::Started,
+            received: Instant::now(),
+            not_before: None,
+        }
     }
 
     /// The same notice, beginning no earlier than `not_before`.
@@ -153,6 +159,13 @@ impl Deadline {
     #[must_use]
     pub const fn hard(&self) -> Instant {
         self.hard
+    }
+
+    /// When those who wait for something give up, to say so before the account is closed at `hard`: 2 % of the whole
+    /// earlier, 200 ms of ten seconds.
+    #[must_use]
+    pub fn report_by(&self) -> Instant {
+        self.hard - self.hard.duration_since(self.received).mul_f64(0.02)
     }
 
     /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.

@@ -1,1 +1,123 @@
-//! Skeleton.
+//! What every backend must do, as tests: one public async function per promise of a port.
+//!
+//! A backend runs a whole suite through its macro, which makes one test per promise, so that their names show in the
+//! list of tests. Each test calls the fixture function once and gets stores of its own.
+//!
+//! Leases in the suites are whole seconds, because some services know nothing shorter, and waiting is
+//! [`tokio::time`]'s: a backend that keeps tokio's time runs the suites under a paused clock, a real one in real time.
+//!
+//! # Example: running all suites for a backend
+//! ```
+//! use reprieve_core::conformance::Fixture;
+//! use reprieve_core::memory;
+//!
+//! /// Two handles of one new, empty store; a guard, such as a temporary directory, lives as long as the test.
+//! async fn fixture() -> Fixture {
+//!     let store = memory::store();
+//!     Fixture::new(store.clone(), store).with_guard("a temporary directory")
+//! }
+//!
+//! reprieve_core::queue_conformance!(fixture, start_paused = true);
+//! reprieve_core::checkpoints_conformance!(fixture, start_paused = true);
+//! reprieve_core::blobs_conformance!(fixture, start_paused = true);
+//! reprieve_core::roster_conformance!(fixture, start_paused = true);
+//! # fn main() {}
+//! ```
+//! What follows the fixture is handed to `#[tokio::test(…)]`; a backend in real time gives nothing there. The crate
+//! that runs the suites needs tokio's `macros` and `rt`, and `test-util` for a paused clock.
+
+mod bodies;
+
+pub mod blobs;
+pub mod checkpoints;
+pub mod queue;
+pub mod roster;
+
+use std::any::Any;
+use std::fmt;
+
+use crate::ports::Store;
+
+/// What a suite works on: one new, empty store, seen by two processes.
+pub struct Fixture {
+    /// The store.
+    pub store: Store,
+    /// The same store as another process has it: opened a second time where that is possible, else a clone.
+    pub another: Store,
+    /// What the stores need, dropped after them; see [`with_guard`](Self::with_guard).
+    pub guard: Box<dyn Any + Send + Sync>,
+}
+
+impl Fixture {
+    /// Takes two handles of one new, empty store.
+    #[must_use]
+    pub fn new(store: Store, another: Store) -> Self {
+        Self { store, another, guard: Box::new(()) }
+    }
+
+    /// Keeps `guard` until the test is over: a temporary directory, a server.
+    #[must_use]
+    pub fn with_guard(mut self, guard: impl Send + Sync + 'static) -> Self {
+        self.guard = Box::new(guard);
+        self
+    }
+}
+
+impl fmt::Debug for Fixture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { store, another, .. } = self;
+        f.debug_struct("Fixture").field("store", store).field("another", another).finish_non_exhaustive()
+    }
+}
+
+/// Makes a module of tests, one for each promise named; see [`conformance`](crate::conformance).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance {
+    ($suite:ident, $module:ident, $fixture:ident, $attributes:tt, $($promise:ident),* $(,)?) => {
+        #[cfg(test)]
+        mod $module {
+            $(
+                #[tokio::test $attributes]
+                async fn $promise() {
+                    let fixture = super::$fixture().await;
+                    $crate::conformance::$suite::$promise(&fixture).await;
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Checks that the functions of a suite are those its macro names, so that no promise goes untested.
+    #[track_caller]
+    fn check(suite: &str, sources: &[&str]) {
+        let lines = || sources.iter().flat_map(|source| source.lines());
+        let functions = lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
+        let functions: BTreeSet<_> = functions.collect();
+        let listed = lines().filter_map(|line| line.strip_prefix("            ")?.strip_suffix(','));
+        let is_name = |text: &&str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        let listed: BTreeSet<_> = listed.filter(is_name).collect();
+        assert!(functions.len() > 2, "{suite} has promises");
+        assert_eq!(functions, listed, "{suite}: functions, and the macro's list of them");
+    }
+
+    #[test]
+    fn each_macro_names_every_promise_of_its_suite() {
+        check(
+            "queue",
+            &[
+                include_str!("queue/mod.rs"),
+                include_str!("queue/delivery.rs"),
+                include_str!("queue/lease.rs"),
+                include_str!("queue/settle.rs"),
+            ],
+        );
+        check("checkpoints", &[include_str!("checkpoints.rs")]);
+        check("blobs", &[include_str!("blobs.rs")]);
+        check("roster", &[include_str!("roster.rs")]);
+    }
+}

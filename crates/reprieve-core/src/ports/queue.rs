@@ -138,7 +138,7 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// Completes when a message may have become receivable, as a hint that ends an idle wait early. Never completes
     /// where the backend has no such signal. Cancel-safe.
     async fn arrived(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Gives back what dead workers held, where the backend can tell that they are dead, and returns how many

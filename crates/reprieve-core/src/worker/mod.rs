@@ -1,4 +1,43 @@
-//! The worker.
-mod report;
+//! The worker: one control loop, a guardian per delivery, and the jobs on threads of their own.
+//!
+//! | file | what is in it |
+//! |---|---|
+//! | `builder` | [`Worker`] and what it is made of |
+//! | `control` | the loop: wake, decide, act |
+//! | `fetch`, `capacity` | when to receive, and how much |
+//! | `guardian`, `lease` | one delivery from receipt to settlement; its lease |
+//! | `order`, `runner`, `registry` | what a message asks for; running it step by step; the kinds, types erased |
+//! | `drain`, `report` | the account of a drain; what is said at the end |
+//! | `publish`, `monitor` | what the worker shows of itself |
 
+mod builder;
+mod capacity;
+mod control;
+mod drain;
+mod fetch;
+mod guardian;
+mod lease;
+mod measure;
+mod monitor;
+mod order;
+mod outcome;
+mod publish;
+mod registry;
+mod report;
+mod runner;
+mod settings;
+mod shared;
+mod stop;
+mod threads;
+
+pub use builder::{Worker, WorkerBuilder};
+pub use monitor::Monitor;
+pub use outcome::Outcome;
+pub use publish::REPORT_EVERY;
 pub use report::{DrainReport, StopReason, Stopped};
+pub use settings::{LEASE_MAX, LEASE_MIN, Settings};
+pub use stop::{Stopper, Stopping, stopping};
+pub use threads::Threads;
+
+#[cfg(test)]
+mod tests;

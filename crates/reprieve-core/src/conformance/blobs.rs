@@ -1,0 +1,272 @@
+//! What every [`BlobStore`] must do.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::{Fixture, bodies};
+use crate::error::ErrorKind;
+use crate::ids::{BlobName, Fence, JobId, Writer};
+use crate::ports::BlobStore;
+
+/// More than fits a page, a row or a packet.
+const LARGE_BYTES: usize = 1024 * 1024 + 1;
+
+fn name(name: &str) -> BlobName {
+    BlobName::parse(name).expect("the suite's names are valid")
+}
+
+fn owner(job: &str, fence: Fence) -> Writer {
+    Writer { job: JobId::parse(job).expect("the suite's job ids are valid"), fence }
+}
+
+/// Delivery number `dequeue_count` of `job`.
+fn delivery(job: &str, dequeue_count: u32) -> Writer {
+    owner(job, Fence::new(0, dequeue_count))
+}
+
+async fn put(blobs: &dyn BlobStore, name: &BlobName, bytes: &[u8], writer: Option<&Writer>) {
+    blobs.put(name, bytes.to_vec(), writer).await.expect("puts");
+}
+
+async fn get(blobs: &dyn BlobStore, name: &BlobName) -> Option<Vec<u8>> {
+    blobs.get(name).await.expect("gets")
+}
+
+/// Asserts that a put by `writer` is superseded and changes nothing.
+async fn superseded(blobs: &dyn BlobStore, name: &BlobName, writer: &Writer) {
+    let before = get(blobs, name).await;
+    let error = blobs.put(name, b"late".to_vec(), Some(writer)).await.expect_err("its fence is too low");
+    assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
+    assert_eq!(get(blobs, name).await, before, "a superseded put changed the blob");
+}
+
+/// What one process put, every process gets; any bytes, with an owner or without.
+pub async fn what_one_process_puts_every_process_gets_byte_for_byte(fixture: &Fixture) {
+    let (input, output) = (name("in"), name("out"));
+    for bytes in bodies::awkward(LARGE_BYTES) {
+        put(&*fixture.store.blobs, &input, &bytes, None).await;
+        put(&*fixture.store.blobs, &output, &bytes, Some(&delivery("job", 1))).await;
+        for store in [&fixture.store, &fixture.another] {
+            for name in [&input, &output] {
+                let got = get(&*store.blobs, name).await.expect("an empty blob is a blob");
+                assert!(got == bytes, "{name}: {} bytes came back as {}", bytes.len(), got.len());
+            }
+        }
+    }
+}
+
+/// There is no blob where none was put, or where it was deleted; deleting it again succeeds.
+pub async fn what_is_not_there_is_none(fixture: &Fixture) {
+    let blobs = &*fixture.store.blobs;
+    let blob = name("a/b");
+    assert_eq!(get(blobs, &blob).await, None);
+    blobs.delete(&blob).await.expect("deletes what was never there");
+    put(blobs, &blob, b"bytes", Some(&delivery("job", 1))).await;
+    fixture.another.blobs.delete(&blob).await.expect("deletes");
+    assert_eq!(get(blobs, &blob).await, None);
+    assert_eq!(blobs.list("").await.expect("lists"), []);
+    blobs.delete(&blob).await.expect("deletes what is gone");
+    put(blobs, &blob, b"again", Some(&delivery("job", 1))).await;
+    assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"again"[..]));
+}
+
+/// The same owner, and a later owner of the same job, replace what is there.
+pub async fn the_same_or_a_later_owner_replaces(fixture: &Fixture) {
+    let blob = name("out");
+    let owners = [delivery("job", 1), delivery("job", 1), delivery("job", 2), delivery("job", 9)];
+    let redriven = owner("job", Fence::new(1, 1));
+    for (n, owner) in (0_u8..).zip(owners.iter().chain([&redriven, &redriven])) {
+        put(&*fixture.another.blobs, &blob, &[n], Some(owner)).await;
+        assert_eq!(get(&*fixture.store.blobs, &blob).await, Some(vec![n]), "put number {n}");
+    }
+}
+
+/// An owner that a later one of the same job has written after is refused, whichever process it is in.
+pub async fn an_earlier_owner_is_superseded_and_changes_nothing(fixture: &Fixture) {
+    let blob = name("out");
+    put(&*fixture.another.blobs, &blob, b"second", Some(&delivery("job", 2))).await;
+    superseded(&*fixture.store.blobs, &blob, &delivery("job", 1)).await;
+    superseded(&*fixture.another.blobs, &blob, &delivery("job", 1)).await;
+
+    // 10 is after 9 as a number and before it as text.
+    put(&*fixture.another.blobs, &blob, b"tenth", Some(&delivery("job", 10))).await;
+    superseded(&*fixture.store.blobs, &blob, &delivery("job", 9)).await;
+
+    put(&*fixture.another.blobs, &blob, b"redriven", Some(&owner("job", Fence::new(1, 1)))).await;
+    superseded(&*fixture.store.blobs, &blob, &owner("job", Fence::new(0, u32::MAX))).await;
+}
+
+/// An earlier owner is refused only where the later one has written.
+pub async fn fences_are_kept_per_name(fixture: &Fixture) {
+    let blobs = &*fixture.store.blobs;
+    put(blobs, &name("out/a"), b"second", Some(&delivery("job", 2))).await;
+    put(blobs, &name("out/b"), b"first", Some(&delivery("job", 1))).await;
+    assert_eq!(get(blobs, &name("out/b")).await.as_deref(), Some(&b"first"[..]));
+    superseded(blobs, &name("out/a"), &delivery("job", 1)).await;
+}
+
+/// Fences of different jobs do not compare: the later put is kept, also under a lesser fence.
+pub async fn another_job_replaces_whatever_its_fence(fixture: &Fixture) {
+    let blob = name("out");
+    let puts = [delivery("one", 7), delivery("ONE", 5), delivery("one.2", 4), delivery("two", 1)];
+    for (n, owner) in (0_u8..).zip(&puts) {
+        put(&*fixture.store.blobs, &blob, &[n], Some(owner)).await;
+        assert_eq!(get(&*fixture.another.blobs, &blob).await, Some(vec![n]), "put number {n}");
+    }
+}
+
+/// A producer's put is not fenced: it replaces whatever is there, and an owner replaces it.
+pub async fn a_put_without_an_owner_is_not_fenced(fixture: &Fixture) {
+    let blob = name("in");
+    let owner = delivery("job", 5);
+    let puts = [None, None, Some(&owner), None, Some(&owner)];
+    for (n, writer) in (0_u8..).zip(puts) {
+        put(&*fixture.store.blobs, &blob, &[n], writer).await;
+        assert_eq!(get(&*fixture.another.blobs, &blob).await, Some(vec![n]), "put number {n}");
+    }
+}
+
+/// However the puts of many owners of one job fall together, the latest owner's stands at the end.
+pub async fn of_concurrent_owners_the_latest_stands(fixture: &Fixture) {
+    const OWNERS: u32 = 16;
+    // Each round begins the puts in another order: rising, falling, and two in between.
+    for (round, step) in [1, OWNERS - 1, 5, 11].into_iter().enumerate() {
+        let blob = name(&format!("out/{round}"));
+        let mut puts = JoinSet::new();
+        for owner in (1..=OWNERS).map(|n| n * step % OWNERS + 1) {
+            let store = if owner % 2 == 0 { &fixture.store } else { &fixture.another };
+            let (blobs, blob) = (Arc::clone(&store.blobs), blob.clone());
+            puts.spawn(async move {
+                let bytes = owner.to_string().into_bytes();
+                if let Err(error) = blobs.put(&blob, bytes, Some(&delivery("job", owner))).await {
+                    assert_eq!(error.kind(), ErrorKind::Superseded, "owner {owner}: {error}");
+                    assert_ne!(owner, OWNERS, "the latest owner was refused");
+                }
+            });
+        }
+        puts.join_all().await;
+        let stands = get(&*fixture.store.blobs, &blob).await;
+        assert_eq!(stands, Some(OWNERS.to_string().into_bytes()), "round {round}");
+    }
+}
+
+/// Who gets while others put sees one put or the other, whole, and never nothing.
+pub async fn a_get_during_puts_never_sees_a_mixture(fixture: &Fixture) {
+    const PUTS: u8 = 12;
+    let blob = name("out/large.bin");
+    let writer = delivery("job", 1);
+    put(&*fixture.store.blobs, &blob, &bodies::uniform(0, LARGE_BYTES), Some(&writer)).await;
+    let mut readers = JoinSet::new();
+    for _ in 0..3 {
+        let (blobs, blob) = (Arc::clone(&fixture.another.blobs), blob.clone());
+        readers.spawn(async move {
+            let mut last = 0;
+            while last < PUTS {
+                let bytes = get(&*blobs, &blob).await.expect("a blob that is being replaced is there");
+                let mark = bodies::mark_of(&bytes, LARGE_BYTES);
+                assert!(mark >= last, "put {mark} was seen after put {last}");
+                last = mark;
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    for mark in 1..=PUTS {
+        put(&*fixture.store.blobs, &blob, &bodies::uniform(mark, LARGE_BYTES), Some(&writer)).await;
+        tokio::task::yield_now().await;
+    }
+    readers.join_all().await;
+}
+
+/// Names that a path, a URL, a pattern or a careless comparison would confuse are different names, and any valid
+/// name is taken.
+pub async fn names_are_told_apart(fixture: &Fixture) {
+    let long = ["x".repeat(240), "y".repeat(240), "z".repeat(240)].join("/");
+    let names = [
+        "a",
+        "a/b",
+        "a/b/c",
+        "ab",
+        "A",
+        "A/b",
+        "a/B",
+        "a b",
+        "a+b",
+        "a%20b",
+        "a%2Fb",
+        "a?b",
+        "a#b",
+        "a&b=c",
+        "a;b",
+        "a'b",
+        "a\"b",
+        "a*b",
+        "a_b",
+        "a-b",
+        "a.b",
+        " a",
+        "..a",
+        ".a",
+        "~a",
+        "$a",
+        "été/猫.png",
+        "ÉTÉ/猫.png",
+        "été/犬.png",
+        "🐈",
+        "CON",
+        "nul.txt",
+        &long,
+    ];
+    for text in names {
+        put(&*fixture.store.blobs, &name(text), text.as_bytes(), None).await;
+    }
+    fixture.store.blobs.delete(&name("a/b")).await.expect("deletes");
+    for text in names {
+        let got = get(&*fixture.another.blobs, &name(text)).await;
+        let expected = (text != "a/b").then(|| text.as_bytes().to_vec());
+        assert_eq!(got, expected, "{text:?}");
+    }
+}
+
+/// A list has the names with the prefix, taken literally and whole, in order; `""` lists all.
+pub async fn a_list_has_the_names_with_the_prefix_in_order(fixture: &Fixture) {
+    let blobs = &*fixture.store.blobs;
+    let names =
+        ["out/2", "out/10", "out/1", "Out/1", "output", "o%t", "o_t", "ou", "out/été", "in/out/1", "~"];
+    for text in names {
+        put(blobs, &name(text), b"", None).await;
+    }
+    put(blobs, &name("out/gone"), b"", None).await;
+    blobs.delete(&name("out/gone")).await.expect("deletes");
+
+    for prefix in
+        ["", "o", "ou", "out", "out/", "out/1", "out/10", "O", "o%", "o_", "in/", "ut", "/", "out/é", "x"]
+    {
+        let mut expected: Vec<_> =
+            names.iter().filter(|text| text.starts_with(prefix)).map(|text| name(text)).collect();
+        expected.sort();
+        let listed = fixture.another.blobs.list(prefix).await.expect("lists");
+        assert_eq!(listed, expected, "prefix {prefix:?}");
+    }
+}
+
+/// One test per promise of a blob store; see [`conformance`](crate::conformance).
+#[macro_export]
+macro_rules! blobs_conformance {
+    ($fixture:ident $(, $($attribute:tt)*)?) => {
+        $crate::__conformance! {
+            blobs, blobs_conformance, $fixture, ($($($attribute)*)?),
+            what_one_process_puts_every_process_gets_byte_for_byte,
+            what_is_not_there_is_none,
+            the_same_or_a_later_owner_replaces,
+            an_earlier_owner_is_superseded_and_changes_nothing,
+            fences_are_kept_per_name,
+            another_job_replaces_whatever_its_fence,
+            a_put_without_an_owner_is_not_fenced,
+            of_concurrent_owners_the_latest_stands,
+            a_get_during_puts_never_sees_a_mixture,
+            names_are_told_apart,
+            a_list_has_the_names_with_the_prefix_in_order,
+        }
+    };
+}

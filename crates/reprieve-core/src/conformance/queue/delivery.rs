@@ -1,0 +1,178 @@
+//! Sending, receiving and counting.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::{LONG, PATIENCE, PAUSE, SHORT, held, receive, received_from, send, send_after};
+use crate::conformance::{Fixture, bodies};
+use crate::ports::{NewMessage, Queue, Release};
+
+/// The largest body every queue takes: 48 KiB, because base64 makes 64 KiB of it, Storage Queue's limit.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-message>
+const LARGEST_BODY_BYTES: usize = 48 * 1024;
+
+fn messages<const N: usize>(bodies: [&[u8]; N]) -> Vec<NewMessage> {
+    bodies.map(|body| NewMessage { body: body.to_vec(), delay: Duration::ZERO }).to_vec()
+}
+
+/// What one process sends, another receives, under the id it was sent with and for the first time.
+pub async fn what_one_process_sends_another_receives(fixture: &Fixture) {
+    let id = send(&*fixture.store.queue, b"hello").await;
+    let delivery = receive(&*fixture.another.queue, LONG).await;
+    assert_eq!((delivery.id, delivery.dequeue_count), (id, 1));
+    assert_eq!(delivery.body, b"hello");
+}
+
+/// The ids that `send` returns belong to the messages in the order given.
+pub async fn ids_come_in_the_order_of_the_messages(fixture: &Fixture) {
+    let queue = &fixture.store.queue;
+    assert_eq!(queue.send(Vec::new()).await.expect("sends nothing"), []);
+    let sent = [&b"a"[..], b"b", b"c", b"d", b"e"];
+    let ids = queue.send(messages(sent)).await.expect("sends");
+    let mut received: HashMap<_, _> = HashMap::new();
+    for delivery in queue.receive(5, LONG).await.expect("receives") {
+        received.insert(delivery.id, delivery.body);
+    }
+    assert_eq!(received.len(), 5);
+    for (id, body) in ids.iter().zip(sent) {
+        assert_eq!(received[id], body);
+    }
+}
+
+/// A receive that finds nothing returns at once, with nothing.
+pub async fn nothing_is_received_from_an_empty_queue(fixture: &Fixture) {
+    let begun = Instant::now();
+    assert_eq!(fixture.store.queue.receive(32, LONG).await.expect("receives"), []);
+    assert!(begun.elapsed() < PATIENCE, "it waited for a message");
+}
+
+/// A receive never returns more than `max`, also for none and for more than a service returns in one answer.
+pub async fn receive_returns_at_most_what_was_asked_for(fixture: &Fixture) {
+    let queue = &fixture.store.queue;
+    let all: Vec<NewMessage> =
+        (0..40).map(|n: u8| NewMessage { body: vec![n], delay: Duration::ZERO }).collect();
+    queue.send(all).await.expect("sends");
+
+    assert_eq!(queue.receive(0, LONG).await.expect("receives none"), []);
+    let three = queue.receive(3, LONG).await.expect("receives");
+    assert!((1..=3).contains(&three.len()), "asked for 3, received {}", three.len());
+
+    let mut seen: HashSet<_> = three.into_iter().map(|delivery| delivery.body).collect();
+    let limit = Instant::now() + PATIENCE;
+    while seen.len() < 40 {
+        assert!(Instant::now() < limit, "only {} of 40 were received", seen.len());
+        let more = queue.receive(100, LONG).await.expect("receives");
+        seen.extend(more.into_iter().map(|delivery| delivery.body));
+    }
+}
+
+/// Any bytes come back as they were sent.
+pub async fn bodies_come_back_byte_for_byte(fixture: &Fixture) {
+    for body in bodies::awkward(LARGEST_BODY_BYTES) {
+        send(&*fixture.store.queue, &body).await;
+        let delivery = receive(&*fixture.another.queue, LONG).await;
+        assert!(delivery.body == body, "{} bytes came back as {}", body.len(), delivery.body.len());
+        fixture.another.queue.complete(&delivery.receipt).await.expect("completes");
+    }
+}
+
+/// A delayed message is not received before its delay is over, and it is after; others do not wait for it.
+pub async fn a_delayed_message_is_received_after_its_delay(fixture: &Fixture) {
+    let queue = &*fixture.store.queue;
+    let begun = Instant::now();
+    let delay = SHORT * 2;
+    send_after(queue, b"later", delay).await;
+    let prompt = held(queue, b"now", LONG).await;
+    assert_eq!(prompt.body, b"now");
+    let late = received_from(&*fixture.another.queue, begun + delay).await;
+    assert_eq!((&*late.body, late.dequeue_count), (&b"later"[..], 1));
+}
+
+/// However many receive at once, from two processes, each message goes to one of them.
+pub async fn concurrent_receivers_never_share_a_message(fixture: &Fixture) {
+    const MESSAGES: usize = 100;
+    const RECEIVERS: usize = 20;
+    let numbered = |n: usize| NewMessage { body: n.to_string().into_bytes(), delay: Duration::ZERO };
+    fixture.store.queue.send((0..MESSAGES).map(numbered).collect()).await.expect("sends");
+
+    let mut receivers = JoinSet::new();
+    for n in 0..RECEIVERS {
+        let store = if n % 2 == 0 { &fixture.store } else { &fixture.another };
+        receivers.spawn(receive_all(Arc::clone(&store.queue), 1 + n % 4));
+    }
+    let received: Vec<_> = receivers.join_all().await.into_iter().flatten().collect();
+    let distinct: HashSet<_> = received.iter().collect();
+    assert_eq!(received.len(), distinct.len(), "two receivers had the same message");
+    assert_eq!(distinct.len(), MESSAGES, "a message was received by nobody");
+}
+
+/// Receives `max` at a time until nothing is left, and returns the bodies.
+async fn receive_all(queue: Arc<dyn Queue>, max: usize) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    loop {
+        let deliveries = queue.receive(max, LONG).await.expect("receives");
+        if deliveries.is_empty() {
+            return bodies;
+        }
+        bodies.extend(deliveries.into_iter().map(|delivery| delivery.body));
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The dequeue count is 1, 2, 3, …, whether a lease ended or was given back, and with a new body too.
+pub async fn the_dequeue_count_rises_by_one_with_every_receipt(fixture: &Fixture) {
+    let queue = &*fixture.store.queue;
+    let id = send(queue, b"one").await;
+    let begun = Instant::now();
+    let first = receive(queue, SHORT).await;
+    assert_eq!(first.dequeue_count, 1);
+
+    let second = received_from(&*fixture.another.queue, begun + SHORT).await;
+    assert_eq!((&second.id, second.dequeue_count), (&id, 2));
+    let renewed = fixture.another.queue.renew(&second.receipt, LONG).await.expect("renews");
+    fixture.another.queue.release(&renewed, &Release::default()).await.expect("releases");
+
+    let third = receive(queue, LONG).await;
+    assert_eq!((&third.id, third.dequeue_count), (&id, 3));
+    let release = Release { body: Some(b"two".to_vec()), delay: Duration::ZERO };
+    queue.release(&third.receipt, &release).await.expect("releases");
+
+    let fourth = receive(queue, LONG).await;
+    assert_eq!((&fourth.id, fourth.dequeue_count), (&id, 4));
+}
+
+/// The total counts every message that is not settled; the parts, where they are known, count each once.
+pub async fn depth_counts_each_message_once(fixture: &Fixture) {
+    let queue = &*fixture.store.queue;
+    let poisoned = held(queue, b"poisoned", LONG).await;
+    let letter = crate::ports::DeadLetter { reason: "for the count".to_owned() };
+    queue.dead_letter(&poisoned.receipt, &letter).await.expect("dead-letters");
+    let completed = held(queue, b"completed", LONG).await;
+    queue.complete(&completed.receipt).await.expect("completes");
+    let _leased = held(queue, b"leased", LONG).await;
+    let given_back = held(queue, b"given back until later", LONG).await;
+    let release = Release { body: None, delay: LONG };
+    queue.release(&given_back.receipt, &release).await.expect("releases");
+    send_after(queue, b"delayed", LONG).await;
+    queue.send(messages([b"a", b"b", b"c"])).await.expect("sends");
+
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        let depth = fixture.another.queue.depth().await.expect("counts");
+        let parts = [(depth.ready, 3), (depth.leased, 1), (depth.delayed, 2), (depth.poisoned, 1)];
+        let known_parts_agree = parts.iter().all(|(part, expected)| part.is_none_or(|n| n == *expected));
+        if depth.total == 6 && known_parts_agree {
+            return;
+        }
+        // A service may count a moment behind.
+        assert!(
+            Instant::now() < limit,
+            "there are 3 ready, 1 leased, 2 delayed, 1 poisoned; counted {depth:?}"
+        );
+        sleep(PAUSE).await;
+    }
+}

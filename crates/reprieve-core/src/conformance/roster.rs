@@ -1,0 +1,114 @@
+//! What every [`Roster`] must do.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Fixture;
+use crate::clock;
+use crate::ids::{JobId, WorkerId};
+use crate::ports::{InFlight, Progress, Roster, WorkerReport};
+use crate::worker::DrainReport;
+
+/// Longer than a test takes.
+const LONG: Duration = Duration::from_hours(1);
+
+fn report(worker: &str) -> WorkerReport {
+    WorkerReport {
+        worker: WorkerId::new(worker),
+        vm: "spot_7".to_owned(),
+        pid: 4711,
+        stage: "start".to_owned(),
+        at_unix_ms: clock::unix_millis(),
+        completed: 12,
+        in_flight: Vec::new(),
+        last_drain: None,
+    }
+}
+
+async fn publish(roster: &dyn Roster, report: &WorkerReport) {
+    roster.publish(report).await.expect("publishes");
+}
+
+async fn reports(roster: &dyn Roster) -> Vec<WorkerReport> {
+    roster.reports(LONG).await.expect("reads reports")
+}
+
+/// What a worker says comes back whole, to every process.
+pub async fn a_report_comes_back_whole(fixture: &Fixture) {
+    let in_flight = InFlight {
+        job: JobId::parse("order-17").expect("is valid"),
+        kind: "thumbnails".to_owned(),
+        delivery: 3,
+        progress: Progress { done: u64::MAX, total: 0 },
+        steps: 7,
+        since_unix_ms: -1,
+    };
+    let drain =
+        DrainReport { notice: "Preempt".to_owned(), held: 4, work_lost_ms: 250, ..DrainReport::default() };
+    let said = WorkerReport {
+        vm: "été\n\"\0".to_owned(),
+        in_flight: vec![in_flight.clone(), InFlight { delivery: 1, ..in_flight }],
+        last_drain: Some(drain),
+        ..report("worker")
+    };
+    publish(&*fixture.store.roster, &said).await;
+    assert_eq!(reports(&*fixture.another.roster).await, [said]);
+}
+
+/// A worker's report replaces its last one, and no one else's.
+pub async fn a_report_replaces_the_last_one(fixture: &Fixture) {
+    let other = report("b");
+    publish(&*fixture.another.roster, &other).await;
+    publish(&*fixture.store.roster, &report("a")).await;
+    let newer = WorkerReport { stage: "shutdown".to_owned(), ..report("a") };
+    publish(&*fixture.store.roster, &newer).await;
+    assert_eq!(reports(&*fixture.another.roster).await, [newer, other]);
+}
+
+/// Reports come in the order of worker ids, whatever the order they were published in.
+pub async fn reports_come_in_the_order_of_worker_ids(fixture: &Fixture) {
+    for worker in ["b", "10", "a", "B", "9"] {
+        publish(&*fixture.store.roster, &report(worker)).await;
+    }
+    let reports = reports(&*fixture.another.roster).await;
+    let workers: Vec<_> = reports.iter().map(|report| report.worker.as_str()).collect();
+    assert_eq!(workers, ["10", "9", "B", "a", "b"]);
+}
+
+/// A worker that withdrew is forgotten; withdrawing one that is unknown succeeds.
+pub async fn a_withdrawn_worker_is_forgotten(fixture: &Fixture) {
+    let roster = &*fixture.store.roster;
+    roster.withdraw(&WorkerId::new("unknown")).await.expect("withdraws");
+    publish(roster, &report("stays")).await;
+    publish(roster, &report("goes")).await;
+    fixture.another.roster.withdraw(&WorkerId::new("goes")).await.expect("withdraws");
+    let left: Vec<_> = reports(roster).await.into_iter().map(|report| report.worker).collect();
+    assert_eq!(left, [WorkerId::new("stays")]);
+}
+
+/// A report older than asked for is left out, until its worker says something again.
+pub async fn an_old_report_is_left_out(fixture: &Fixture) {
+    let roster = &*fixture.store.roster;
+    publish(roster, &report("quiet")).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(roster.reports(Duration::from_secs(1)).await.expect("reads reports"), []);
+    assert_eq!(reports(roster).await.len(), 1, "it is old, not gone");
+    publish(roster, &report("quiet")).await;
+    assert_eq!(fixture.another.roster.reports(Duration::from_mins(1)).await.expect("reads reports").len(), 1);
+}
+
+/// One test per promise of a roster; see [`conformance`](crate::conformance).
+#[macro_export]
+macro_rules! roster_conformance {
+    ($fixture:ident $(, $($attribute:tt)*)?) => {
+        $crate::__conformance! {
+            roster, roster_conformance, $fixture, ($($($attribute)*)?),
+            a_report_comes_back_whole,
+            a_report_replaces_the_last_one,
+            reports_come_in_the_order_of_worker_ids,
+            a_withdrawn_worker_is_forgotten,
+            an_old_report_is_left_out,
+        }
+    };
+}

@@ -1,0 +1,347 @@
+//! Faults on demand: chosen calls to a store fail, hang, come late, or lose their answer; every call is counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::faulty::{FaultyBlobs, FaultyCheckpoints, FaultyQueue, FaultyRoster};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ports::Store;
+
+/// The handle that makes calls to one wrapped [`Store`] go wrong. Clones drive the same store.
+///
+/// Wrap one clone of a store per worker to trouble one worker only: two wrappers of one store know nothing of each
+/// other's faults and counts. While receives are made to fail or hang, `arrived` keeps silent too.
+///
+/// # Example: two saves fail, the third is taken
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use reprieve_core::ErrorKind;
+/// use reprieve_core::memory::{self, Fault, Faults, Op};
+///
+/// let (store, faults) = Faults::wrap(memory::store());
+/// faults.next_calls(Op::Save, 2, Fault::Fail(ErrorKind::Unavailable));
+///
+/// for _ in 0..2 {
+///     let error = store.checkpoints.save("job/0", None, b"half way".to_vec()).await.unwrap_err();
+///     assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// }
+/// store.checkpoints.save("job/0", None, b"half way".to_vec()).await.unwrap();
+/// assert_eq!(faults.calls(Op::Save), 3);
+/// assert_eq!(faults.calls(Op::Load), 0);
+/// # });
+/// ```
+#[derive(Debug, Clone)]
+pub struct Faults {
+    plans: Arc<watch::Sender<HashMap<Op, Plan>>>,
+}
+
+/// An operation of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each is named after the port's method")]
+pub enum Op {
+    Send,
+    Receive,
+    Renew,
+    Complete,
+    Release,
+    DeadLetter,
+    Recover,
+    Depth,
+    DeadLetters,
+    Load,
+    Save,
+    Clear,
+    Get,
+    Put,
+    List,
+    Delete,
+    Publish,
+    Withdraw,
+    Reports,
+}
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// It fails at once, and nothing is applied.
+    Fail(ErrorKind),
+    /// It does nothing until [`Faults::clear`] is called for its operation, and then goes on unharmed.
+    Hang,
+    /// It waits this long, and then goes on unharmed.
+    Delay(Duration),
+    /// It is applied, and fails with [`ErrorKind::TimedOut`] whatever came of it.
+    LoseAnswer,
+}
+
+/// What is to happen to one operation's calls.
+#[derive(Debug, Default)]
+struct Plan {
+    calls: u64,
+    clears: u64,
+    /// Faults for the next calls, with how many calls each is for. They come before `every`.
+    next: VecDeque<(u64, Fault)>,
+    every: Option<Fault>,
+}
+
+impl Faults {
+    /// Wraps `store`; without faults the result behaves as `store` does.
+    #[must_use]
+    pub fn wrap(store: Store) -> (Store, Self) {
+        let faults = Self { plans: Arc::default() };
+        let store = Store {
+            queue: Arc::new(FaultyQueue { inner: store.queue, faults: faults.clone() }),
+            checkpoints: Arc::new(FaultyCheckpoints { inner: store.checkpoints, faults: faults.clone() }),
+            blobs: Arc::new(FaultyBlobs { inner: store.blobs, faults: faults.clone() }),
+            roster: Arc::new(FaultyRoster { inner: store.roster, faults: faults.clone() }),
+        };
+        (store, faults)
+    }
+
+    /// Makes the next `calls` calls of `op` go wrong, after those already planned.
+    pub fn next_calls(&self, op: Op, calls: u64, fault: Fault) {
+        self.change(op, |plan| plan.next.push_back((calls, fault)));
+    }
+
+    /// Makes every call of `op` go wrong from now on, until [`clear`](Self::clear).
+    pub fn every_call(&self, op: Op, fault: Fault) {
+        self.change(op, |plan| plan.every = Some(fault));
+    }
+
+    /// Makes every call of every operation go wrong from now on, as when the network is gone.
+    pub fn everything(&self, fault: Fault) {
+        for op in Op::ALL {
+            self.every_call(op, fault);
+        }
+    }
+
+    /// Ends all that was planned for `op`; calls of it that hang go on.
+    pub fn clear(&self, op: Op) {
+        self.change(op, |plan| {
+            plan.next.clear();
+            plan.every = None;
+            plan.clears += 1;
+        });
+    }
+
+    /// Ends all that was planned for any operation; calls that hang go on.
+    pub fn clear_all(&self) {
+        for op in Op::ALL {
+            self.clear(op);
+        }
+    }
+
+    /// How often `op` was called, failed and hanging calls included.
+    #[must_use]
+    pub fn calls(&self, op: Op) -> u64 {
+        self.plans.borrow().get(&op).map_or(0, |plan| plan.calls)
+    }
+
+    /// Waits until `op` was called `calls` times since the store was wrapped; returns at once when it was. A call
+    /// counts when it begins.
+    pub async fn called(&self, op: Op, calls: u64) {
+        self.until(|plans| plans.get(&op).is_some_and(|plan| plan.calls >= calls)).await;
+    }
+
+    /// Does a call: counts it, and lets go wrong with it what is planned.
+    pub(super) async fn call<T>(&self, op: Op, inner: impl Future<Output = Result<T>>) -> Result<T> {
+        let (fault, clears) = self.change(op, |plan| (plan.take(), plan.clears));
+        match fault {
+            None => inner.await,
+            Some(Fault::Fail(kind)) => Err(Error::new(kind, op.describe(), "the call was made to fail")),
+            Some(Fault::Hang) => {
+                self.until(|plans| plans.get(&op).is_some_and(|plan| plan.clears > clears)).await;
+                inner.await
+            }
+            Some(Fault::Delay(delay)) => {
+                tokio::time::sleep(delay).await;
+                inner.await
+            }
+            Some(Fault::LoseAnswer) => {
+                // The answer is what is to be lost, be it good or bad.
+                drop(inner.await);
+                Err(Error::new(ErrorKind::TimedOut, op.describe(), "the answer was made to be lost"))
+            }
+        }
+    }
+
+    /// Waits until no call of `op` would fail or hang.
+    pub(super) async fn harmless(&self, op: Op) {
+        self.until(|plans| plans.get(&op).is_none_or(|plan| !plan.blocks())).await;
+    }
+
+    async fn until(&self, is: impl FnMut(&HashMap<Op, Plan>) -> bool) {
+        // The sender lives in `self`, so waiting can't fail.
+        let _ = self.plans.subscribe().wait_for(is).await;
+    }
+
+    fn change<T>(&self, op: Op, change: impl FnOnce(&mut Plan) -> T) -> T {
+        let mut result = None;
+        self.plans.send_modify(|plans| result = Some(change(plans.entry(op).or_default())));
+        result.expect("send_modify calls its argument")
+    }
+}
+
+impl Plan {
+    /// Counts a call and returns what goes wrong with it.
+    fn take(&mut self) -> Option<Fault> {
+        self.calls += 1;
+        while let Some((left, fault)) = self.next.front_mut() {
+            if *left > 0 {
+                *left -= 1;
+                return Some(*fault);
+            }
+            self.next.pop_front();
+        }
+        self.every
+    }
+
+    fn blocks(&self) -> bool {
+        let next = self.next.iter().find(|(left, _)| *left > 0).map(|(_, fault)| *fault);
+        matches!(next.or(self.every), Some(Fault::Fail(_) | Fault::Hang))
+    }
+}
+
+impl Op {
+    /// Every operation.
+    pub const ALL: [Self; 19] = [
+        Self::Send,
+        Self::Receive,
+        Self::Renew,
+        Self::Complete,
+        Self::Release,
+        Self::DeadLetter,
+        Self::Recover,
+        Self::Depth,
+        Self::DeadLetters,
+        Self::Load,
+        Self::Save,
+        Self::Clear,
+        Self::Get,
+        Self::Put,
+        Self::List,
+        Self::Delete,
+        Self::Publish,
+        Self::Withdraw,
+        Self::Reports,
+    ];
+
+    /// Completes "failed to …".
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::Send => "send messages",
+            Self::Receive => "receive messages",
+            Self::Renew => "renew a lease",
+            Self::Complete => "complete a message",
+            Self::Release => "release a message",
+            Self::DeadLetter => "dead-letter a message",
+            Self::Recover => "recover messages",
+            Self::Depth => "count messages",
+            Self::DeadLetters => "look at dead letters",
+            Self::Load => "load a checkpoint",
+            Self::Save => "save a checkpoint",
+            Self::Clear => "clear a checkpoint",
+            Self::Get => "read a blob",
+            Self::Put => "write a blob",
+            Self::List => "list blobs",
+            Self::Delete => "delete a blob",
+            Self::Publish => "publish a report",
+            Self::Withdraw => "withdraw a report",
+            Self::Reports => "read reports",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::memory;
+    use crate::ports::{CheckpointStore, NewMessage};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn save(store: &Store) -> Result<()> {
+        store.checkpoints.save("job/0", None, b"value".to_vec()).await.map(drop)
+    }
+
+    async fn saved(checkpoints: &dyn CheckpointStore) -> bool {
+        checkpoints.load("job/0").await.unwrap().is_some()
+    }
+
+    #[tokio::test]
+    async fn a_failed_call_is_not_applied_and_the_plan_runs_out() {
+        let inner = memory::store();
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.next_calls(Op::Save, 0, Fault::Hang);
+        faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::Unavailable));
+        faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::Full));
+
+        assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Full);
+        assert!(!saved(&*inner.checkpoints).await);
+        save(&store).await.unwrap();
+        assert!(saved(&*inner.checkpoints).await);
+    }
+
+    #[tokio::test]
+    async fn every_call_goes_wrong_until_cleared() {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.everything(Fault::Fail(ErrorKind::Denied));
+        for _ in 0..3 {
+            assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Denied);
+        }
+        assert!(store.roster.reports(SECOND).await.is_err());
+        faults.clear_all();
+        save(&store).await.unwrap();
+        assert_eq!(faults.calls(Op::Save), 4);
+    }
+
+    #[tokio::test]
+    async fn a_lost_answer_was_applied() {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
+        assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(saved(&*store.checkpoints).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_call_goes_on_when_told() {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.every_call(Op::Save, Fault::Hang);
+        let hanging = tokio::spawn({
+            let store = store.clone();
+            async move { save(&store).await }
+        });
+        faults.called(Op::Save, 1).await;
+        assert!(timeout(SECOND * 3600, save(&store)).await.is_err());
+        assert!(!saved(&*store.checkpoints).await);
+
+        faults.clear(Op::Save);
+        hanging.await.unwrap().unwrap();
+        assert!(saved(&*store.checkpoints).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_call_is_applied_late() {
+        let (store, faults) = Faults::wrap(memory::store());
+        faults.next_calls(Op::Save, 1, Fault::Delay(SECOND * 3));
+        let begun = Instant::now();
+        save(&store).await.unwrap();
+        assert_eq!(begun.elapsed(), SECOND * 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_arrives_while_receives_fail() {
+        let (store, faults) = Faults::wrap(memory::store());
+        store.queue.send(vec![NewMessage { body: Vec::new(), delay: Duration::ZERO }]).await.unwrap();
+        faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));
+        assert!(timeout(SECOND, store.queue.arrived()).await.is_err());
+        faults.clear(Op::Receive);
+        timeout(SECOND, store.queue.arrived()).await.unwrap();
+    }
+}

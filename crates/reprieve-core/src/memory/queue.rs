@@ -1,0 +1,300 @@
+//! The queue in memory.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::lock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::MessageId;
+use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
+
+/// A queue in memory, with its poison queue. Oldest messages are received first.
+///
+/// A receipt holds its message until somebody else receives it, even when its lease ended: as on Storage Queues, late
+/// is not yet lost. [`arrived`](Queue::arrived) also completes at once while a message is receivable, so that one
+/// sent between a receive and the wait is not missed.
+#[derive(Debug, Default)]
+pub struct MemoryQueue {
+    state: Mutex<State>,
+    /// Told whenever the moment at which the next message is receivable may have moved.
+    moved: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By number, which is the order of arrival. Numbers name the messages in their receipts.
+    messages: BTreeMap<u64, Message>,
+    poison: Vec<DeadLettered>,
+    /// The last number given to a message or a receipt; none is ever given twice.
+    last_number: u64,
+}
+
+#[derive(Debug)]
+struct Message {
+    id: MessageId,
+    body: Vec<u8>,
+    dequeue_count: u32,
+    receivable_at: Instant,
+    /// The number of the receipt that holds it; `None` before the first receive and after a release.
+    held_by: Option<u64>,
+}
+
+impl MemoryQueue {
+    /// A new, empty queue.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Does `change` to the state and wakes whoever waits for a message.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut lock(&self.state));
+        self.moved.notify_waiters();
+        result
+    }
+}
+
+#[async_trait]
+impl Queue for MemoryQueue {
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
+        let now = Instant::now();
+        Ok(self.change(|state| messages.into_iter().map(|message| state.add(message, now)).collect()))
+    }
+
+    async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        let now = Instant::now();
+        Ok(self.change(|state| state.receive(max, now, now + lease)))
+    }
+
+    async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
+        let until = Instant::now() + lease;
+        self.change(|state| {
+            let number = state.held("renew a lease", receipt)?;
+            let token = state.number();
+            let message = state.message(number);
+            message.receivable_at = until;
+            message.held_by = Some(token);
+            Ok(receipt_of(number, token))
+        })
+    }
+
+    async fn complete(&self, receipt: &Receipt) -> Result<()> {
+        self.change(|state| {
+            let number = state.held("complete a message", receipt)?;
+            state.messages.remove(&number);
+            Ok(())
+        })
+    }
+
+    async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
+        let until = Instant::now() + release.delay;
+        self.change(|state| {
+            let number = state.held("release a message", receipt)?;
+            let message = state.message(number);
+            message.receivable_at = until;
+            message.held_by = None;
+            if let Some(body) = &release.body {
+                message.body.clone_from(body);
+            }
+            Ok(())
+        })
+    }
+
+    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
+        self.change(|state| {
+            let number = state.held("dead-letter a message", receipt)?;
+            if let Some(Message { id, body, .. }) = state.messages.remove(&number) {
+                state.poison.push(DeadLettered { id, body, reason: Some(letter.reason.clone()) });
+            }
+            Ok(())
+        })
+    }
+
+    async fn arrived(&self) {
+        loop {
+            // Listens before it looks, so that a change between the two is not missed.
+            let moved = self.moved.notified();
+            let next = lock(&self.state).messages.values().map(|message| message.receivable_at).min();
+            match next {
+                Some(at) if at <= Instant::now() => return,
+                Some(at) => tokio::select! { () = sleep_until(at) => {}, () = moved => {} },
+                None => moved.await,
+            }
+        }
+    }
+
+    async fn depth(&self) -> Result<Depth> {
+        let now = Instant::now();
+        let state = lock(&self.state);
+        let count = |is: fn(&Message, Instant) -> bool| {
+            Some(state.messages.values().filter(|message| is(message, now)).count() as u64)
+        };
+        Ok(Depth {
+            total: state.messages.len() as u64,
+            ready: count(|message, now| message.receivable_at <= now),
+            leased: count(|message, now| message.receivable_at > now && message.held_by.is_some()),
+            delayed: count(|message, now| message.receivable_at > now && message.held_by.is_none()),
+            poisoned: Some(state.poison.len() as u64),
+        })
+    }
+
+    async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
+        Ok(lock(&self.state).poison.iter().take(max).cloned().collect())
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    fn add(&mut self, message: NewMessage, now: Instant) -> MessageId {
+        let number = self.number();
+        let id = MessageId::new(number.to_string());
+        let NewMessage { body, delay } = message;
+        let receivable_at = now + delay;
+        let message = Message { id: id.clone(), body, dequeue_count: 0, receivable_at, held_by: None };
+        self.messages.insert(number, message);
+        id
+    }
+
+    fn receive(&mut self, max: usize, now: Instant, until: Instant) -> Vec<Delivery> {
+        let Self { messages, last_number, .. } = self;
+        let receivable = messages.iter_mut().filter(|(_, message)| message.receivable_at <= now);
+        let deliver = |(&number, message): (&u64, &mut Message)| {
+            *last_number += 1;
+            message.dequeue_count += 1;
+            message.receivable_at = until;
+            message.held_by = Some(*last_number);
+            Delivery {
+                id: message.id.clone(),
+                dequeue_count: message.dequeue_count,
+                body: message.body.clone(),
+                receipt: receipt_of(number, *last_number),
+            }
+        };
+        receivable.take(max).map(deliver).collect()
+    }
+
+    /// The number of the message that `receipt` holds.
+    fn held(&self, operation: &'static str, receipt: &Receipt) -> Result<u64> {
+        let parts = receipt.as_str().split_once('.');
+        let numbers = parts.and_then(|(number, token)| Some((number.parse().ok()?, token.parse().ok()?)));
+        let Some((number, token)) = numbers else {
+            return Err(Error::new(ErrorKind::Invalid, operation, "the receipt is not one of this queue's"));
+        };
+        match self.messages.get(&number) {
+            Some(message) if message.held_by == Some(token) => Ok(number),
+            Some(_) => Err(Error::new(
+                ErrorKind::LeaseLost,
+                operation,
+                "the receipt no longer holds the message: use the newest, or stop",
+            )),
+            None => Err(Error::new(ErrorKind::LeaseLost, operation, "the message is settled already")),
+        }
+    }
+
+    /// A message that [`held`](Self::held) has just found.
+    fn message(&mut self, number: u64) -> &mut Message {
+        self.messages.get_mut(&number).expect("a held message is there")
+    }
+}
+
+fn receipt_of(number: u64, token: u64) -> Receipt {
+    Receipt::new(format!("{number}.{token}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_mins(1);
+
+    fn message(delay: Duration) -> NewMessage {
+        NewMessage { body: b"body".to_vec(), delay }
+    }
+
+    /// How long `queue` says nothing.
+    async fn quiet_for(queue: &MemoryQueue) -> Duration {
+        let begun = Instant::now();
+        queue.arrived().await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_that_is_there_has_arrived() {
+        let queue = MemoryQueue::new();
+        queue.send(vec![message(Duration::ZERO)]).await.unwrap();
+        assert_eq!(quiet_for(&queue).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delayed_message_arrives_when_its_delay_is_over() {
+        let queue = MemoryQueue::new();
+        queue.send(vec![message(Duration::from_secs(7))]).await.unwrap();
+        assert_eq!(quiet_for(&queue).await, Duration::from_secs(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leased_message_arrives_when_its_lease_ends_as_last_renewed() {
+        let queue = MemoryQueue::new();
+        queue.send(vec![message(Duration::ZERO)]).await.unwrap();
+        let delivery = queue.receive(1, LEASE).await.unwrap().remove(0);
+        let half = LEASE / 2;
+        let renew = async {
+            tokio::time::sleep(half).await;
+            queue.renew(&delivery.receipt, LEASE).await.unwrap();
+        };
+        let (quiet, ()) = tokio::join!(quiet_for(&queue), renew);
+        assert_eq!(quiet, half + LEASE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_send_and_a_release_wake_everyone_who_waits() {
+        let queue = MemoryQueue::new();
+        let send = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            queue.send(vec![message(Duration::ZERO)]).await.unwrap();
+        };
+        let (one, other, ()) = tokio::join!(quiet_for(&queue), quiet_for(&queue), send);
+        assert_eq!((one, other), (Duration::from_secs(1), Duration::from_secs(1)));
+
+        let delivery = queue.receive(1, LEASE).await.unwrap().remove(0);
+        let release = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            queue.release(&delivery.receipt, &Release::default()).await.unwrap();
+        };
+        let (quiet, ()) = tokio::join!(quiet_for(&queue), release);
+        assert_eq!(quiet, Duration::from_secs(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_queue_stays_quiet() {
+        let queue = MemoryQueue::new();
+        assert!(tokio::time::timeout(LEASE, queue.arrived()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_receipt_holds_until_somebody_else_receives() {
+        let queue = MemoryQueue::new();
+        queue.send(vec![message(Duration::ZERO)]).await.unwrap();
+        let delivery = queue.receive(1, LEASE).await.unwrap().remove(0);
+        tokio::time::sleep(LEASE * 2).await;
+        queue.renew(&delivery.receipt, LEASE).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_foreign_receipt_is_invalid() {
+        let queue = MemoryQueue::new();
+        for foreign in ["", "1", "a.b", "1.2.3"] {
+            let error = queue.complete(&Receipt::new(foreign)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{foreign:?}");
+        }
+    }
+}

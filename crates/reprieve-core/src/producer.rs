@@ -1,0 +1,104 @@
+//! Enqueueing jobs.
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+
+use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{BlobName, JobId};
+use crate::job::Job;
+use crate::ports::{NewMessage, Store};
+
+/// A job to be enqueued, by the name of its kind.
+#[derive(Debug)]
+pub struct NewJob {
+    /// The kind.
+    pub kind: String,
+    /// The arguments.
+    pub args: Box<RawValue>,
+    /// How long nobody receives it; zero for none.
+    pub delay: Duration,
+}
+
+impl NewJob {
+    /// A job of type `J`, to be done now.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) when the arguments have no JSON form.
+    pub fn of<J: Job>(args: &J::Args) -> Result<Self>
+    where
+        J::Args: serde::Serialize,
+    {
+        let args = serde_json::value::to_raw_value(args).map_err(|error| {
+            Error::new(ErrorKind::Invalid, "enqueue a job", "the arguments have no JSON form")
+                .with_source(error)
+        })?;
+        Ok(Self { kind: J::KIND.to_owned(), args, delay: Duration::ZERO })
+    }
+}
+
+/// Puts jobs into a queue.
+#[derive(Debug, Clone)]
+pub struct Producer {
+    store: Store,
+}
+
+impl Producer {
+    /// A producer for the store's queue.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Enqueues jobs and returns their ids in the same order.
+    ///
+    /// # Errors
+    /// The store's own. None is enqueued then where the store sends all or none.
+    ///
+    /// # Cancel safety
+    /// Dropping the future may or may not enqueue them.
+    pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
+        let mut ids = Vec::with_capacity(jobs.len());
+        let mut messages = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let id = JobId::unique();
+            let data = self.place(&id, job.args).await?;
+            messages.push(NewMessage {
+                body: Envelope::new(id.clone(), &job.kind, data).to_body(),
+                delay: job.delay,
+            });
+            ids.push(id);
+        }
+        self.store.queue.send(messages).await?;
+        Ok(ids)
+    }
+
+    /// Stores an input blob for jobs to read.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a bad name, and the store's own.
+    pub async fn put_input(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        self.store.blobs.put(&BlobName::parse(name)?, bytes, None).await
+    }
+
+    /// Puts long arguments into a blob before the message that names it exists.
+    async fn place(&self, job: &JobId, args: Box<RawValue>) -> Result<Data> {
+        if args.get().len() <= INLINE_ARGS_BYTES_MAX {
+            return Ok(Data::Inline(args));
+        }
+        let name = args_blob(job)?;
+        self.store.blobs.put(&name, args.get().as_bytes().to_vec(), None).await?;
+        Ok(Data::Blob(name))
+    }
+}
+
+/// Where a job's long arguments are kept until it is completed.
+pub(crate) fn args_blob(job: &JobId) -> Result<BlobName> {
+    BlobName::parse(format!("args/{job}.json"))
+}
+
+/// Where a job's result is kept.
+pub(crate) fn result_blob(job: &JobId) -> Result<BlobName> {
+    BlobName::parse(format!("results/{job}.json"))
+}

@@ -1,0 +1,76 @@
+//! Trying again: one loop for every call to a store, bounded by a time, never by the patience of a client library.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How long to go on trying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The longest one try may take before it counts as [`TimedOut`](ErrorKind::TimedOut).
+    pub each: Duration,
+    /// When to give up.
+    pub until: Instant,
+}
+
+impl Patience {
+    /// Tries of at most `each` until `until`.
+    #[must_use]
+    pub const fn new(each: Duration, until: Instant) -> Self {
+        Self { each, until }
+    }
+}
+
+/// Whether another try of the framework's own reads and writes may help. Wrong roles, a missing container and the like
+/// count too: they are an operator's to mend, and no job is to blame for them.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        ErrorKind::LeaseLost
+            | ErrorKind::Conflict
+            | ErrorKind::Superseded
+            | ErrorKind::Invalid
+            | ErrorKind::TooLarge
+            | ErrorKind::Incompatible
+    )
+}
+
+/// Calls `op` until it succeeds, fails with an error that `again` refuses, or patience runs out; 50 ms to 5 s between
+/// tries, with jitter.
+///
+/// # Errors
+/// The last error that `op` gave; [`TimedOut`](ErrorKind::TimedOut) when it gave none.
+pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
+    operation: &'static str,
+    patience: Patience,
+    again: impl Fn(&Error) -> bool,
+    mut op: impl FnMut() -> F,
+) -> Result<T> {
+    let timed_out = || Error::new(ErrorKind::TimedOut, operation, "no answer in time");
+    let backoff = ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(50))
+        .with_max_delay(Duration::from_secs(5))
+        .with_jitter()
+        .without_max_times();
+    let last = Mutex::new(None);
+    let tries = (|| {
+        let call = op();
+        async move { timeout(patience.each, call).await.unwrap_or_else(|_| Err(timed_out())) }
+    })
+    .retry(backoff)
+    .when(again)
+    .notify(|error, wait| {
+        tracing::debug!(%error, ?wait, "trying again");
+        *last.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Error::new(error.kind(), operation, error.to_string()));
+    });
+    match timeout_at(patience.until, tries).await {
+        Ok(result) => result,
+        Err(_) => Err(last.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(timed_out)),
+    }
+}

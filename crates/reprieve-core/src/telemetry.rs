@@ -1,0 +1,206 @@
+//! Every metric, in one place: the names are an interface, and changing one is a breaking change.
+//!
+//! | metric | kind | labels | what it counts |
+//! |---|---|---|---|
+//! | `reprieve_jobs_total` | counter | `kind`, `outcome` | deliveries that ended; outcomes are [`crate::worker::Outcome`]'s |
+//! | `reprieve_in_flight` | gauge | | deliveries held now |
+//! | `reprieve_stage` | gauge | `stage` | 1 for the worker's present stage, 0 for the others |
+//! | `reprieve_notice_to_released_seconds` | histogram | | from a notice to the last lease released |
+//! | `reprieve_notice_to_quiesced_seconds` | histogram | | from a notice to the last task stopped or abandoned |
+//! | `reprieve_budget_left_seconds` | histogram | | what a drain left of its budget |
+//! | `reprieve_work_lost_seconds` | histogram | | work since the last checkpoint of the jobs a drain cut off |
+//! | `reprieve_stale_writes_blocked_total` | counter | | writes refused because a newer owner, or nobody, holds the job |
+//! | `reprieve_leases_lost_total` | counter | | leases that ended before their jobs did |
+//! | `reprieve_lease_renewals_total` | counter | `result` | renewals, `ok` or `error` |
+//! | `reprieve_checkpoint_seconds` | histogram | `kind` | how long saves took |
+//! | `reprieve_checkpoint_bytes` | histogram | `kind` | how large they were |
+//! | `reprieve_checkpoint_errors_total` | counter | `kind` | saves that failed |
+//! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last good answer |
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+/// The label of metrics that differ by job kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByKind {
+    /// The job's kind.
+    pub kind: String,
+}
+
+/// The labels of `reprieve_jobs_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByOutcome {
+    /// The job's kind; empty when the message could not be read.
+    pub kind: String,
+    /// How the delivery ended.
+    pub outcome: &'static str,
+}
+
+/// The label of `reprieve_stage`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByStage {
+    /// The stage.
+    pub stage: &'static str,
+}
+
+/// The label of `reprieve_lease_renewals_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByResult {
+    /// `ok` or `error`.
+    pub result: &'static str,
+}
+
+type HistogramFamily = Family<ByKind, Histogram, fn() -> Histogram>;
+
+/// A worker's metrics. The fields are the table above, in its order.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the module's table says what each is")]
+pub struct Telemetry {
+    registry: Registry,
+    pub jobs: Family<ByOutcome, Counter>,
+    pub in_flight: Gauge,
+    pub stage: Family<ByStage, Gauge>,
+    pub notice_to_released: Histogram,
+    pub notice_to_quiesced: Histogram,
+    pub budget_left: Histogram,
+    pub work_lost: Histogram,
+    pub stale_writes_blocked: Counter,
+    pub leases_lost: Counter,
+    pub lease_renewals: Family<ByResult, Counter>,
+    pub checkpoint_seconds: HistogramFamily,
+    pub checkpoint_bytes: HistogramFamily,
+    pub checkpoint_errors: Family<ByKind, Counter>,
+    pub metadata_staleness: Gauge<f64, AtomicU64>,
+}
+
+/// 5 ms to 20 s: a release takes milliseconds, a budget is ten seconds.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.005, 2.0, 13))
+}
+
+/// 64 bytes to 1 GiB.
+fn bytes() -> Histogram {
+    Histogram::new(exponential_buckets(64.0, 4.0, 13))
+}
+
+/// A second to three hours.
+fn lost() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.5, 11))
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Telemetry {
+    /// Metrics that all stand at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut telemetry = Self {
+            registry: Registry::with_prefix("reprieve"),
+            jobs: Family::default(),
+            in_flight: Gauge::default(),
+            stage: Family::default(),
+            notice_to_released: seconds(),
+            notice_to_quiesced: seconds(),
+            budget_left: seconds(),
+            work_lost: lost(),
+            stale_writes_blocked: Counter::default(),
+            leases_lost: Counter::default(),
+            lease_renewals: Family::default(),
+            checkpoint_seconds: Family::new_with_constructor(seconds),
+            checkpoint_bytes: Family::new_with_constructor(bytes),
+            checkpoint_errors: Family::default(),
+            metadata_staleness: Gauge::default(),
+        };
+        telemetry.register();
+        telemetry
+    }
+
+    fn register(&mut self) {
+        let r = &mut self.registry;
+        // The encoder adds `_total` to counters.
+        r.register("jobs", "Deliveries that ended", self.jobs.clone());
+        r.register("in_flight", "Deliveries held now", self.in_flight.clone());
+        r.register("stage", "1 for the worker's present stage", self.stage.clone());
+        r.register(
+            "notice_to_released_seconds",
+            "From a notice to the last lease released",
+            self.notice_to_released.clone(),
+        );
+        r.register(
+            "notice_to_quiesced_seconds",
+            "From a notice to the last task stopped or abandoned",
+            self.notice_to_quiesced.clone(),
+        );
+        r.register("budget_left_seconds", "What a drain left of its budget", self.budget_left.clone());
+        r.register(
+            "work_lost_seconds",
+            "Work since the last checkpoint of the jobs a drain cut off",
+            self.work_lost.clone(),
+        );
+        r.register(
+            "stale_writes_blocked",
+            "Writes refused because their writer no longer held the job",
+            self.stale_writes_blocked.clone(),
+        );
+        r.register("leases_lost", "Leases that ended before their jobs did", self.leases_lost.clone());
+        r.register("lease_renewals", "Lease renewals", self.lease_renewals.clone());
+        r.register("checkpoint_seconds", "How long saves took", self.checkpoint_seconds.clone());
+        r.register("checkpoint_bytes", "How large checkpoints were", self.checkpoint_bytes.clone());
+        r.register("checkpoint_errors", "Saves that failed", self.checkpoint_errors.clone());
+        r.register(
+            "metadata_staleness_seconds",
+            "Age of the metadata service's last good answer",
+            self.metadata_staleness.clone(),
+        );
+    }
+
+    /// The metrics in the Prometheus text format.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string fails only when it can't grow, which aborts anyway.
+        let _infallible = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table in this module's docs is what dashboards are built on.
+    #[test]
+    fn every_documented_metric_is_exported_under_its_name() {
+        let telemetry = Telemetry::new();
+        telemetry.jobs.get_or_create(&ByOutcome { kind: "k".into(), outcome: "completed" }).inc();
+        telemetry.stage.get_or_create(&ByStage { stage: "start" }).set(1);
+        telemetry.lease_renewals.get_or_create(&ByResult { result: "ok" }).inc();
+        let kind = ByKind { kind: "k".into() };
+        telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);
+        telemetry.checkpoint_bytes.get_or_create(&kind).observe(10.0);
+        telemetry.checkpoint_errors.get_or_create(&kind).inc();
+        let text = telemetry.encode();
+        let documented: Vec<_> = include_str!("telemetry.rs")
+            .lines()
+            .filter_map(|line| line.strip_prefix("//! | `")?.split('`').next())
+            .collect();
+        assert!(documented.len() > 10);
+        for name in documented {
+            let found = text
+                .lines()
+                .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ', '_'])));
+            assert!(found, "{name} is documented but not exported:\n{text}");
+        }
+    }
+}

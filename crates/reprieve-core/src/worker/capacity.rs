@@ -1,0 +1,96 @@
+//! How much a worker may hold: never more than it can give back inside the budget.
+
+use std::time::Duration;
+
+/// How many releases run at the same time. Past some tens, a storage service answers each the later.
+pub(super) const RELEASES_AT_ONCE: usize = 64;
+
+/// The most messages that one receive asks for: a Storage queue gives at most 32.
+/// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
+pub(super) const BATCH_MAX: usize = 32;
+
+/// What a release is taken to need before one was measured: a slow storage service.
+pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
+
+/// What decides how much may be held.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capacity {
+    pub(super) concurrency: usize,
+    pub(super) budget: Duration,
+    pub(super) lease: Duration,
+    /// The 95th percentile of recent settlements; `None` before the first.
+    pub(super) release: Option<Duration>,
+    /// How long deliveries have been held on average; `None` before the first ended.
+    pub(super) tenure: Option<Duration>,
+}
+
+impl Capacity {
+    /// The most that may be held. Half of the budget is for releases; the other half is the jobs' to yield in.
+    pub(super) fn most(&self) -> usize {
+        let release = self.release.unwrap_or(ASSUMED_RELEASE).max(Duration::from_micros(10));
+        let rounds = (self.budget / 2).as_secs_f64() / release.as_secs_f64();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+        let releasable = (rounds.min(1e6) as usize).saturating_mul(RELEASES_AT_ONCE).max(1);
+        (self.concurrency + self.read_ahead()).min(releasable)
+    }
+
+    /// How many messages may wait for a slot. Only while jobs are so short that the wait is far from a lease's end;
+    /// nothing before that is known.
+    fn read_ahead(&self) -> usize {
+        match self.tenure {
+            Some(tenure) if tenure < self.lease / 10 => BATCH_MAX,
+            _ => 0,
+        }
+    }
+
+    /// How many to ask for with `held` in hand; 0 to wait. While every slot is busy it waits until half a batch fits,
+    /// so that many short jobs do not cost a receive each.
+    pub(super) fn room(&self, held: usize) -> usize {
+        let room = self.most().saturating_sub(held);
+        if held >= self.concurrency && room < BATCH_MAX / 2 { 0 } else { room.min(BATCH_MAX) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity(concurrency: usize) -> Capacity {
+        Capacity {
+            concurrency,
+            budget: Duration::from_secs(10),
+            lease: Duration::from_secs(60),
+            release: None,
+            tenure: None,
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_ahead_before_jobs_are_known_to_be_short() {
+        assert_eq!(capacity(8).most(), 8);
+        let short = Capacity { tenure: Some(Duration::from_secs(1)), ..capacity(8) };
+        assert_eq!(short.most(), 40);
+        let long = Capacity { tenure: Some(Duration::from_secs(7)), ..capacity(8) };
+        assert_eq!(long.most(), 8);
+    }
+
+    #[test]
+    fn what_is_held_never_exceeds_what_can_be_released_inside_the_budget() {
+        for (release_ms, most) in [(1, 1000), (100, 1000), (1_000, 320), (4_000, 64), (60_000, 1)] {
+            let slow = Capacity { release: Some(Duration::from_millis(release_ms)), ..capacity(1000) };
+            assert_eq!(slow.most(), most, "a release of {release_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_busy_worker_receives_by_the_half_batch_and_an_idle_one_at_once() {
+        let short = Capacity { tenure: Some(Duration::from_millis(1)), ..capacity(8) };
+        assert_eq!(short.room(0), 32);
+        assert_eq!(short.room(8), 32);
+        assert_eq!(short.room(24), 16);
+        assert_eq!(short.room(25), 0);
+        assert_eq!(short.room(7), 32);
+        assert_eq!(capacity(2).room(1), 1);
+        assert_eq!(capacity(2).room(2), 0);
+    }
+}

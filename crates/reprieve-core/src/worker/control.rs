@@ -1,0 +1,423 @@
+//! The one loop: `select!` produces an event, the lifecycle decides, a small function acts.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
+
+use super::drain::Drain;
+use super::fetch::Pace;
+use super::guardian::{Guardian, card};
+use super::monitor::Monitor;
+use super::order::Card;
+use super::outcome::Ended;
+use super::publish::Publisher;
+use super::report::{StopReason, Stopped};
+use super::shared::Shared;
+use super::stop::Stopping;
+use crate::error::Result;
+use crate::lifecycle::{Action, Event, Lifecycle, Stage};
+use crate::notice::{Deadline, Notice, NoticeKind};
+use crate::policy::{Response, respond};
+use crate::ports::{Change, Delivery, InterruptionSource};
+use crate::retry::{Patience, may_pass, persist};
+use crate::telemetry::ByOutcome;
+
+/// The longest one receive may take. What it leased unheard comes back when the leases end.
+const RECEIVE_TRY: Duration = Duration::from_secs(30);
+
+/// How often what the worker does is looked at for the roster, and the loop shows that it lives.
+const TICK: Duration = Duration::from_secs(1);
+
+type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
+
+/// Something that woke the loop.
+enum Woke {
+    Stop,
+    Change(usize, Change),
+    Prepared,
+    Received(Instant, Result<Vec<Delivery>>),
+    Ended(Id, Option<Ended>),
+    FetchDue,
+    HardMark,
+    Tick,
+}
+
+/// The worker's control loop and what it holds.
+pub(super) struct Control {
+    shared: Arc<Shared>,
+    monitor: Monitor,
+    publisher: Publisher,
+    life: Lifecycle,
+    stopping: Stopping,
+
+    /// Which interruption sources have answered.
+    answered: Vec<bool>,
+    changes: mpsc::UnboundedReceiver<(usize, Change)>,
+    _watchers: JoinSet<()>,
+
+    preparing: Pending<()>,
+    receiving: Pending<(Instant, Result<Vec<Delivery>>)>,
+    arrival: Pending<()>,
+    pace: Pace,
+    ticks: Interval,
+
+    guardians: JoinSet<Ended>,
+    cards: HashMap<Id, Card>,
+    drain: Option<Drain>,
+    deadline: watch::Sender<Option<Deadline>>,
+
+    completed: u64,
+    released: u64,
+    abandoned: u64,
+    budget_left: Duration,
+    /// A second stop was asked for.
+    gave_up: bool,
+}
+
+/// Awaits what is there; for ever when nothing is.
+async fn ready<T>(pending: &mut Pending<T>) -> T {
+    match pending {
+        Some(pending) => pending.await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Control {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        monitor: Monitor,
+        publisher: Publisher,
+        sources: Vec<Arc<dyn InterruptionSource>>,
+        stopping: Stopping,
+    ) -> Self {
+        let (tell, changes) = mpsc::unbounded_channel();
+        let answered = vec![false; sources.len()];
+        let mut watchers = JoinSet::new();
+        for (number, source) in sources.into_iter().enumerate() {
+            let tell = tell.clone();
+            watchers.spawn(async move { while tell.send((number, source.next().await)).is_ok() {} });
+        }
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            shared,
+            monitor,
+            publisher,
+            life: Lifecycle::new(),
+            stopping,
+            answered,
+            changes,
+            _watchers: watchers,
+            preparing: None,
+            receiving: None,
+            arrival: None,
+            pace: Pace::new(),
+            ticks,
+            guardians: JoinSet::new(),
+            cards: HashMap::new(),
+            drain: None,
+            deadline: watch::Sender::new(None),
+            completed: 0,
+            released: 0,
+            abandoned: 0,
+            budget_left: Duration::ZERO,
+            gave_up: false,
+        }
+    }
+
+    /// Goes round until the worker is told to end.
+    pub(super) async fn run(mut self) -> Stopped {
+        self.answered_perhaps();
+        loop {
+            let woke = self.wake().await;
+            self.monitor.beat();
+            self.act_on(woke);
+            self.drained_perhaps();
+            if self.life.stage() == Stage::Stopped {
+                return self.end().await;
+            }
+            self.fetch_perhaps();
+        }
+    }
+
+    /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
+    /// kept in `self` and polled on.
+    async fn wake(&mut self) -> Woke {
+        let fetch_at = self.room().map(|_| self.pace.next());
+        let hard = self.drain.as_ref().map(|drain| drain.deadline.hard());
+        let far = Instant::now() + TICK;
+        tokio::select! {
+            biased;
+            () = self.stopping.requested() => Woke::Stop,
+            Some((source, change)) = self.changes.recv() => Woke::Change(source, change),
+            () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
+            Some(ended) = self.guardians.join_next_with_id() => match ended {
+                Ok((id, ended)) => Woke::Ended(id, Some(ended)),
+                Err(error) => Woke::Ended(error.id(), None),
+            },
+            () = ready(&mut self.preparing) => Woke::Prepared,
+            (since, received) = ready(&mut self.receiving) => Woke::Received(since, received),
+            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::FetchDue,
+            () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
+            _ = self.ticks.tick() => Woke::Tick,
+        }
+    }
+
+    fn act_on(&mut self, woke: Woke) {
+        match woke {
+            Woke::Stop => {
+                let notice = Notice::now("stop", NoticeKind::Signal);
+                self.decide(Event::StopRequested, Some(&notice));
+            }
+            Woke::Change(source, Change::Answered) => {
+                self.answered[source] = true;
+                self.answered_perhaps();
+            }
+            Woke::Change(_, Change::Noticed(notice)) => self.noticed(&notice),
+            Woke::Change(_, Change::Over(id, ending)) => {
+                tracing::info!(notice = %id, ?ending, "a notice no longer stands");
+                self.decide(Event::Over(id), None);
+            }
+            Woke::Prepared => {
+                self.preparing = None;
+                self.decide(Event::Prepared, None);
+            }
+            Woke::Received(since, received) => {
+                self.receiving = None;
+                self.received(since, received);
+            }
+            Woke::Ended(id, ended) => self.ended(id, ended),
+            Woke::FetchDue => {
+                self.arrival = None;
+                self.pace.hurry();
+            }
+            Woke::HardMark => self.abandon(),
+            Woke::Tick => self.publish(),
+        }
+    }
+
+    /// Hands an event to the lifecycle and does what it says. `notice` is what a drain would be for.
+    fn decide(&mut self, event: Event, notice: Option<&Notice>) {
+        let before = self.life.stage();
+        let action = match self.life.on(event) {
+            Ok(action) => action,
+            Err(illegal) => {
+                // A defect of this loop; ignoring the event keeps what is held guarded.
+                tracing::error!(%illegal, "the worker's lifecycle refused an event");
+                return;
+            }
+        };
+        let after = self.life.stage();
+        if before != after {
+            tracing::info!(from = before.as_str(), to = after.as_str(), "stage");
+            self.monitor.enter(after);
+        }
+        match action {
+            Action::Wait | Action::Exit => {}
+            Action::Recover => self.answered_perhaps(),
+            Action::Prepare => self.preparing = Some(prepare(Arc::clone(&self.shared))),
+            Action::Fetch => self.pace.hurry(),
+            Action::Drain => self.begin_drain(notice),
+            Action::Tighten => self.tighten(notice),
+            Action::Abandon => {
+                self.gave_up = true;
+                self.abandon();
+            }
+        }
+        if before != after {
+            self.publish();
+        }
+    }
+
+    /// Leaves Recover once every source has answered, at once where they had before.
+    fn answered_perhaps(&mut self) {
+        if self.life.stage() == Stage::Recover && self.answered.iter().all(|answered| *answered) {
+            self.decide(Event::Answered, None);
+        }
+    }
+
+    fn noticed(&mut self, notice: &Notice) {
+        let (kind, phase) = (notice.kind.as_str(), notice.phase);
+        let in_ms = notice.not_before.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
+        match respond(notice) {
+            Response::Drain => {
+                tracing::warn!(notice = %notice.id, kind, ?phase, in_ms, "noticed; draining");
+                self.decide(Event::Noticed(notice.id.clone()), Some(notice));
+            }
+            Response::Watch => {
+                tracing::warn!(notice = %notice.id, kind, ?phase, in_ms, "noticed; going on");
+            }
+        }
+    }
+
+    fn begin_drain(&mut self, notice: Option<&Notice>) {
+        let Some(notice) = notice else { return };
+        let deadline = Deadline::of(notice, self.shared.settings.budget);
+        // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
+        self.preparing = None;
+        self.arrival = None;
+        self.drain = Some(Drain::begin(notice, deadline, self.guardians.len()));
+        self.deadline.send_replace(Some(deadline));
+    }
+
+    fn tighten(&mut self, notice: Option<&Notice>) {
+        if let (Some(drain), Some(notice)) = (&mut self.drain, notice) {
+            drain.tighten(Deadline::of(notice, self.shared.settings.budget));
+            let deadline = Some(drain.deadline);
+            self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
+        }
+    }
+
+    /// Gives up what has not ended by the hard mark.
+    fn abandon(&mut self) {
+        let left = self.guardians.len() + usize::from(self.receiving.is_some());
+        self.guardians = JoinSet::new();
+        self.cards.clear();
+        self.receiving = None;
+        self.abandoned += left as u64;
+        if let Some(drain) = &mut self.drain {
+            drain.abandon(left);
+        }
+        if left > 0 {
+            tracing::error!(
+                left,
+                "abandoned what could not be given back in time; its leases end by themselves"
+            );
+        }
+    }
+
+    /// Ends the drain once nothing is held and nothing can arrive any more.
+    fn drained_perhaps(&mut self) {
+        if !self.guardians.is_empty() || self.receiving.is_some() {
+            return;
+        }
+        let Some(drain) = self.drain.take() else { return };
+        self.released += drain.released();
+        let report = drain.end(&self.shared.telemetry);
+        self.budget_left = Duration::from_millis(report.budget_left_ms);
+        self.monitor.drained(report);
+        self.deadline.send_replace(None);
+        if self.life.stage() != Stage::Stopped {
+            self.decide(Event::Drained, None);
+        }
+    }
+
+    /// How many messages to ask for; `None` while the worker should not receive.
+    fn room(&self) -> Option<usize> {
+        let receives = self.life.stage() == Stage::Start && self.receiving.is_none();
+        let room = if receives { self.shared.capacity().room(self.guardians.len()) } else { 0 };
+        (room > 0).then_some(room)
+    }
+
+    /// Receives when that is due; waits for an arrival meanwhile.
+    fn fetch_perhaps(&mut self) {
+        let Some(room) = self.room() else { return };
+        if Instant::now() >= self.pace.next() {
+            let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.settings.lease);
+            let since = Instant::now();
+            self.arrival = None;
+            self.receiving = Some(Box::pin(async move {
+                let received = timeout(RECEIVE_TRY, queue.receive(room, lease)).await;
+                let unanswered =
+                    || crate::Error::new(crate::ErrorKind::TimedOut, "receive", "no answer in time");
+                (since, received.unwrap_or_else(|_| Err(unanswered())))
+            }));
+        } else if self.arrival.is_none() {
+            let queue = Arc::clone(&self.shared.store.queue);
+            self.arrival = Some(Box::pin(async move { queue.arrived().await }));
+        }
+    }
+
+    fn received(&mut self, since: Instant, received: Result<Vec<Delivery>>) {
+        let deliveries = received.unwrap_or_else(|error| {
+            tracing::warn!(%error, "could not receive; trying again");
+            Vec::new()
+        });
+        if deliveries.is_empty() {
+            self.pace.slow_down();
+        } else {
+            self.pace.hurry();
+        }
+        for delivery in deliveries {
+            if let Some(drain) = &mut self.drain {
+                drain.arrived();
+            }
+            let shared = Arc::clone(&self.shared);
+            let (guardian, order) = Guardian::take(shared, delivery, since, self.deadline.subscribe());
+            let card = card(&order);
+            let id = self.guardians.spawn(guardian.guard(order)).id();
+            self.cards.extend(card.map(|card| (id, card)));
+        }
+        self.count_in_flight();
+    }
+
+    fn ended(&mut self, id: Id, ended: Option<Ended>) {
+        self.cards.remove(&id);
+        self.count_in_flight();
+        let Some(ended) = ended else {
+            // A defect of the guardian: the message comes back when its lease ends, and that is said.
+            tracing::error!("a delivery's guardian panicked; its message comes back when its lease ends");
+            self.abandoned += 1;
+            return;
+        };
+        let label = ByOutcome { kind: ended.kind.clone(), outcome: ended.outcome.as_str() };
+        self.shared.telemetry.jobs.get_or_create(&label).inc();
+        self.shared.tenures.note(ended.held_for);
+        match ended.outcome {
+            super::Outcome::Completed => self.completed += 1,
+            super::Outcome::Abandoned => self.abandoned += 1,
+            _ => {}
+        }
+        if let Some(drain) = &mut self.drain {
+            drain.note(&ended);
+        }
+    }
+
+    fn count_in_flight(&self) {
+        self.shared.telemetry.in_flight.set(i64::try_from(self.guardians.len()).unwrap_or(i64::MAX));
+    }
+
+    fn publish(&mut self) {
+        let in_flight = self.cards.values().map(Card::in_flight).collect();
+        self.publisher.publish(self.life.stage(), self.completed, in_flight, self.monitor.last_drain());
+    }
+
+    async fn end(mut self) -> Stopped {
+        self.publisher.withdraw().await;
+        let reason = if self.gave_up { StopReason::Abandoned } else { StopReason::Drained };
+        Stopped {
+            reason,
+            completed: self.completed,
+            released: self.released,
+            abandoned: self.abandoned,
+            budget_left: self.budget_left,
+        }
+    }
+}
+
+/// Resume: the store must answer, and what dead workers held is given back, before anything is received.
+fn prepare(shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(async move {
+        let far = Instant::now() + Duration::from_hours(365 * 24);
+        loop {
+            let recovered = persist("recover", Patience::new(RECEIVE_TRY, far), may_pass, || {
+                shared.store.queue.recover()
+            })
+            .await;
+            match recovered {
+                Ok(0) => return,
+                Ok(given_back) => return tracing::info!(given_back, "gave back what dead workers held"),
+                Err(error) => {
+                    tracing::error!(%error, "the store is not usable; trying again in ten seconds");
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                }
+            }
+        }
+    })
+}

@@ -1,0 +1,107 @@
+//! One drain, from its notice to its report. The work is done by the guardians; this is the account of it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::outcome::{Ended, Outcome};
+use super::report::DrainReport;
+use crate::clock::unix_millis;
+use crate::notice::{Deadline, Notice};
+use crate::telemetry::Telemetry;
+
+#[derive(Debug)]
+pub(super) struct Drain {
+    pub(super) deadline: Deadline,
+    report: DrainReport,
+    released_at: Instant,
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Drain {
+    /// Begins the account: `held` deliveries are to be given back before `deadline`.
+    pub(super) fn begin(notice: &Notice, deadline: Deadline, held: usize) -> Self {
+        let report = DrainReport {
+            notice: notice.kind.as_str().to_owned(),
+            at_unix_ms: unix_millis() - i64::try_from(notice.received.elapsed().as_millis()).unwrap_or(0),
+            held: held as u64,
+            ..DrainReport::default()
+        };
+        Self { deadline, report, released_at: deadline.received() }
+    }
+
+    /// Another notice, or another word on the same: the earlier deadline counts.
+    pub(super) fn tighten(&mut self, deadline: Deadline) {
+        self.deadline = self.deadline.min(deadline);
+    }
+
+    /// A delivery that arrived while the drain was under way, to be given back like the others.
+    pub(super) fn arrived(&mut self) {
+        self.report.held += 1;
+    }
+
+    /// Enters how one delivery ended.
+    pub(super) fn note(&mut self, ended: &Ended) {
+        let report = &mut self.report;
+        match ended.outcome {
+            Outcome::Unstarted | Outcome::Deferred => report.released_unstarted += 1,
+            Outcome::Saved => report.released_saved += 1,
+            Outcome::Cut => report.released_cut += 1,
+            Outcome::Abandoned => report.abandoned += 1,
+            Outcome::Completed | Outcome::Retried | Outcome::DeadLettered | Outcome::LeaseLost => {
+                report.finished += 1
+            }
+        }
+        report.still_running += u64::from(ended.still_running);
+        report.work_lost_ms += millis(ended.work_lost);
+        self.released_at = self.released_at.max(ended.settled_at);
+    }
+
+    /// Ends the account at the hard mark with `left` guardians that had not finished.
+    pub(super) fn abandon(&mut self, left: usize) {
+        self.report.abandoned += left as u64;
+        if left > 0 {
+            self.released_at = Instant::now();
+        }
+    }
+
+    /// Closes the account: logged and counted, and returned to be stored.
+    pub(super) fn end(mut self, telemetry: &Telemetry) -> DrainReport {
+        let received = self.deadline.received();
+        let quiesced = received.elapsed();
+        let released = self.released_at.saturating_duration_since(received);
+        let left = self.deadline.left();
+        self.report.released_after_ms = millis(released);
+        self.report.quiesced_after_ms = millis(quiesced);
+        self.report.budget_left_ms = millis(left);
+        telemetry.notice_to_released.observe(released.as_secs_f64());
+        telemetry.notice_to_quiesced.observe(quiesced.as_secs_f64());
+        telemetry.budget_left.observe(left.as_secs_f64());
+        telemetry.work_lost.observe(Duration::from_millis(self.report.work_lost_ms).as_secs_f64());
+        let r = &self.report;
+        tracing::info!(
+            notice = r.notice,
+            held = r.held,
+            unstarted = r.released_unstarted,
+            saved = r.released_saved,
+            cut = r.released_cut,
+            finished = r.finished,
+            abandoned = r.abandoned,
+            still_running = r.still_running,
+            work_lost_ms = r.work_lost_ms,
+            released_after_ms = r.released_after_ms,
+            quiesced_after_ms = r.quiesced_after_ms,
+            budget_left_ms = r.budget_left_ms,
+            "drained"
+        );
+        self.report
+    }
+
+    /// Deliveries that were given back so far.
+    pub(super) fn released(&self) -> u64 {
+        self.report.released_unstarted + self.report.released_saved + self.report.released_cut
+    }
+}

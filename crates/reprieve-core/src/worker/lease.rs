@@ -1,0 +1,91 @@
+//! The lease keeper: renews one delivery's lease and knows when it is too late to.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::shared::Shared;
+use crate::context::{get, set};
+use crate::error::{Error, ErrorKind};
+use crate::notice::Deadline;
+use crate::ports::{Delivery, Queue};
+use crate::telemetry::ByResult;
+
+/// The longest one renewal may take, however long the lease: storage that needs more is not answering.
+const TRY_MAX: Duration = Duration::from_secs(10);
+
+/// How long a drain waits for a renewal that is under way, to release with the receipt that it gives.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+
+/// One delivery and the time it is ours for.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) delivery: Delivery,
+    length: Duration,
+    /// When it ends. The job's task reads it before it writes anything.
+    ends: Arc<Mutex<Instant>>,
+    pub(super) renew_at: Instant,
+}
+
+impl Lease {
+    /// The lease of a delivery that was asked for at `since`: counted from before the call, it can't end later here than
+    /// at the queue.
+    pub(super) fn new(delivery: Delivery, length: Duration, since: Instant) -> Self {
+        let ends = Arc::new(Mutex::new(since + length));
+        Self { delivery, length, ends, renew_at: since + length / 3 }
+    }
+
+    /// When it ends, as shared with the job's task.
+    pub(super) fn ends_shared(&self) -> Arc<Mutex<Instant>> {
+        Arc::clone(&self.ends)
+    }
+
+    /// When it ends.
+    pub(super) fn ends(&self) -> Instant {
+        get(&self.ends)
+    }
+
+    /// Renews it; false when it is lost, or will be before another try could save it. A third of its length after the
+    /// last renewal is the time to; then every twelfth, while it fails; and a twelfth before its end it counts as lost,
+    /// so that the job is cancelled before anybody else can receive its message.
+    pub(super) async fn renew(
+        &mut self,
+        shared: &Shared,
+        queue: &dyn Queue,
+        mut drain: watch::Receiver<Option<Deadline>>,
+    ) -> bool {
+        let began = Instant::now();
+        let hurried = async {
+            if drain.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            sleep(DRAIN_WAIT).await;
+        };
+        let unanswered = || Err(Error::new(ErrorKind::TimedOut, "renew a lease", "no answer in time"));
+        let renewed = tokio::select! {
+            renewed = timeout((self.length / 6).min(TRY_MAX), queue.renew(&self.delivery.receipt, self.length)) => {
+                renewed.unwrap_or_else(|_| unanswered())
+            }
+            () = hurried => unanswered(),
+        };
+        let result = if renewed.is_ok() { "ok" } else { "error" };
+        shared.telemetry.lease_renewals.get_or_create(&ByResult { result }).inc();
+        match renewed {
+            Ok(receipt) => {
+                self.delivery.receipt = receipt;
+                set(&self.ends, began + self.length);
+                self.renew_at = began + self.length / 3;
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::LeaseLost => false,
+            Err(error) => {
+                tracing::warn!(message = %self.delivery.id, %error, "could not renew a lease; trying again");
+                let last = self.ends() - self.length / 12;
+                self.renew_at = (Instant::now() + self.length / 12).min(last);
+                Instant::now() < last
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Tells the roster what the worker does, without ever making the worker wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use crate::clock::unix_millis;
+use crate::ids::WorkerId;
+use crate::lifecycle::Stage;
+use crate::ports::{InFlight, Roster, WorkerReport};
+use crate::worker::DrainReport;
+
+/// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one.
+pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// The longest one report may take. It is only for people; the next one says more.
+const TRY: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Publisher {
+    roster: Arc<dyn Roster>,
+    said: WorkerReport,
+    said_at: Option<Instant>,
+    saying: Option<JoinHandle<()>>,
+}
+
+impl Publisher {
+    pub(super) fn new(roster: Arc<dyn Roster>, worker: WorkerId, vm: String) -> Self {
+        let said = WorkerReport {
+            worker,
+            vm,
+            pid: std::process::id(),
+            stage: String::new(),
+            at_unix_ms: 0,
+            completed: 0,
+            in_flight: Vec::new(),
+            last_drain: None,
+        };
+        Self { roster, said, said_at: None, saying: None }
+    }
+
+    /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.
+    pub(super) fn publish(
+        &mut self,
+        stage: Stage,
+        completed: u64,
+        mut in_flight: Vec<InFlight>,
+        last_drain: Option<DrainReport>,
+    ) {
+        if self.saying.as_ref().is_some_and(|saying| !saying.is_finished()) {
+            return;
+        }
+        in_flight.sort_by(|a, b| a.job.cmp(&b.job));
+        let mut report = WorkerReport {
+            stage: stage.as_str().to_owned(),
+            completed,
+            in_flight,
+            last_drain,
+            at_unix_ms: self.said.at_unix_ms,
+            ..self.said.clone()
+        };
+        let due = self.said_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
+        if report == self.said && !due {
+            return;
+        }
+        report.at_unix_ms = unix_millis();
+        self.said = report.clone();
+        self.said_at = Some(Instant::now());
+        let roster = Arc::clone(&self.roster);
+        self.saying = Some(tokio::spawn(async move {
+            match timeout(TRY, roster.publish(&report)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "could not say what this worker does"),
+                Err(_) => tracing::debug!("no answer in time when saying what this worker does"),
+            }
+        }));
+    }
+
+    /// Takes the worker off the roster: it ended well.
+    pub(super) async fn withdraw(&mut self) {
+        if let Some(saying) = self.saying.take() {
+            saying.abort();
+            // Only so that the report does not come after the withdrawal; aborting it is no failure.
+            let _aborted = saying.await;
+        }
+        let worker = &self.said.worker;
+        match timeout(Duration::from_secs(1), self.roster.withdraw(worker)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
+            Err(_) => tracing::debug!("no answer in time when leaving the roster"),
+        }
+    }
+}
