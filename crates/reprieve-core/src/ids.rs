@@ -171,7 +171,7 @@ pub struct Writer {
 
 /// The name of an input or output blob: segments joined by `/`, such as `thumbnails/2026/cat.jpg`.
 ///
-/// At most [`BLOB_NAME_BYTES_MAX`] bytes; no segment is empty, `.` or `..` or longer than 240 bytes; no backslash,
+/// At most [`BLOB_NAME_BYTES_MAX`] bytes; no segment is empty, ends in a dot or is longer than 240 bytes; no backslash,
 /// colon or control character; so a name means the same in Blob Storage and in a directory, and never leaves it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -182,7 +182,7 @@ impl BlobName {
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let bad = |c: char| c.is_control() || matches!(c, '\\' | ':');
-        let segment_ok = |s: &str| !s.is_empty() && s != "." && s != ".." && s.len() <= 240;
+        let segment_ok = |s: &str| !s.is_empty() && !s.ends_with('.') && s.len() <= 240;
         if name.len() <= BLOB_NAME_BYTES_MAX && !name.contains(bad) && name.split('/').all(segment_ok) {
             Ok(Self(name))
         } else {
@@ -190,8 +190,8 @@ impl BlobName {
                 ErrorKind::Invalid,
                 "read a blob name",
                 format!(
-                    "{name:?} must be segments joined by /, none empty, . or .. or over 240 bytes, with no backslash, \
-                     colon or control character, {BLOB_NAME_BYTES_MAX} bytes in all"
+                    "{name:?} must be segments joined by /, none empty, ending in a dot or over 240 bytes, with no \
+                     backslash, colon or control character, {BLOB_NAME_BYTES_MAX} bytes in all"
                 ),
             ))
         }
@@ -234,7 +234,9 @@ mod tests {
 
     #[test]
     fn blob_names_never_leave_their_directory() {
-        for bad in ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "c:a", "a\nb", "a\0b"] {
+        for bad in
+            ["", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\\b", "c:a", "a\nb", "a\0b", "a."]
+        {
             check(bad, false);
         }
         for good in ["a", "a/b", "a b.jpg", "..a", "été/猫.png", ".hidden"] {

@@ -1,2 +1,60 @@
-//! Skeleton.
-fn main() {}
+//! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; it needs nothing but cargo.
+
+mod check;
+mod command;
+mod help;
+mod test;
+
+use std::env;
+use std::process::ExitCode;
+
+use command::{Failure, say};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            say(&format!("xtask: {failure}"));
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let Some((verb, arguments)) = arguments.split_first() else {
+        return Err(Failure::usage("say what to do"));
+    };
+    match verb.as_str() {
+        "check" => check::run(arguments),
+        "test" => test::run(arguments),
+        "help" | "--help" | "-h" => help::run(),
+        _ => Err(Failure::usage(format!("there is no verb {verb:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arguments: &[&str], expected: &str) {
+        let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
+        let outcome = run(&arguments).map_or_else(|failure| failure.to_string(), |()| "done".to_owned());
+        assert_eq!(outcome, expected, "{arguments:?}");
+    }
+
+    #[test]
+    fn wrong_usage_says_where_help_is() {
+        check(&[], "say what to do; `cargo xtask help` lists the verbs");
+        check(&["tset"], "there is no verb \"tset\"; `cargo xtask help` lists the verbs");
+        check(&["check", "fast"], "check takes no arguments; `cargo xtask help` lists the verbs");
+    }
+
+    #[test]
+    fn help_is_a_verb_and_two_flags() {
+        for spelling in ["help", "--help", "-h"] {
+            check(&[spelling], "done");
+        }
+    }
+}

@@ -11,8 +11,8 @@ use crate::ids::{BlobName, Writer};
 ///
 /// # Promises, each a function of [`crate::conformance::blobs`]
 /// - A reader sees the whole of one write or nothing: never half, never a mixture.
-/// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and changes nothing, when a
-///   greater fence of the same job has written the same name. Fences of different jobs do not compare: the later put
+/// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and changes nothing, when the
+///   blob was last written by a greater fence of the same job. Fences of different jobs do not compare: the later put
 ///   is kept.
 /// - A put by the same or a greater fence replaces.
 /// - Names with a common prefix, case and Unicode are told apart.

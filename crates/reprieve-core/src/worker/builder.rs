@@ -204,7 +204,7 @@ impl WorkerBuilder {
             telemetry: Arc::clone(&self.telemetry),
             jobs,
             settlements: Recent::default(),
-            tenures: Recent::default(),
+            runs: Recent::default(),
             store: self.store,
         };
         let publisher = Publisher::new(Arc::clone(&shared.store.roster), self.id.clone(), self.vm);

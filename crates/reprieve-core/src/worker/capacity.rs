@@ -12,16 +12,18 @@ pub(super) const BATCH_MAX: usize = 32;
 /// What a release is taken to need before one was measured: a slow storage service.
 pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 
+/// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
+const AHEAD: Duration = Duration::from_secs(1);
+
 /// What decides how much may be held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
     pub(super) concurrency: usize,
     pub(super) budget: Duration,
-    pub(super) lease: Duration,
     /// The 95th percentile of recent settlements; `None` before the first.
     pub(super) release: Option<Duration>,
-    /// How long deliveries have been held on average; `None` before the first ended.
-    pub(super) tenure: Option<Duration>,
+    /// How long jobs have run on average; `None` before the first ended.
+    pub(super) run: Option<Duration>,
 }
 
 impl Capacity {
@@ -34,13 +36,15 @@ impl Capacity {
         (self.concurrency + self.read_ahead()).min(releasable)
     }
 
-    /// How many messages may wait for a slot. Only while jobs are so short that the wait is far from a lease's end;
-    /// nothing before that is known.
+    /// How many messages may wait for a slot: as many as are done within [`AHEAD`]. None before jobs are known to be
+    /// short, so that a message never waits here while another worker is idle.
     fn read_ahead(&self) -> usize {
-        match self.tenure {
-            Some(tenure) if tenure < self.lease / 10 => BATCH_MAX,
-            _ => 0,
-        }
+        let Some(run) = self.run else { return 0 };
+        let rounds = AHEAD.as_secs_f64() / run.max(Duration::from_micros(10)).as_secs_f64();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+        let ahead =
+            (rounds * f64::from(u32::try_from(self.concurrency).unwrap_or(u32::MAX))).min(1e6) as usize;
+        ahead.min(BATCH_MAX)
     }
 
     /// How many to ask for with `held` in hand; 0 to wait. While every slot is busy it waits until half a batch fits,
@@ -56,22 +60,16 @@ mod tests {
     use super::*;
 
     fn capacity(concurrency: usize) -> Capacity {
-        Capacity {
-            concurrency,
-            budget: Duration::from_secs(10),
-            lease: Duration::from_secs(60),
-            release: None,
-            tenure: None,
-        }
+        Capacity { concurrency, budget: Duration::from_secs(10), release: None, run: None }
     }
 
     #[test]
     fn nothing_is_read_ahead_before_jobs_are_known_to_be_short() {
         assert_eq!(capacity(8).most(), 8);
-        let short = Capacity { tenure: Some(Duration::from_secs(1)), ..capacity(8) };
-        assert_eq!(short.most(), 40);
-        let long = Capacity { tenure: Some(Duration::from_secs(7)), ..capacity(8) };
-        assert_eq!(long.most(), 8);
+        for (run_ms, most) in [(1, 40), (200, 40), (500, 24), (2_000, 12), (9_000, 8)] {
+            let known = Capacity { run: Some(Duration::from_millis(run_ms)), ..capacity(8) };
+            assert_eq!(known.most(), most, "jobs of {run_ms} ms");
+        }
     }
 
     #[test]
@@ -84,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_busy_worker_receives_by_the_half_batch_and_an_idle_one_at_once() {
-        let short = Capacity { tenure: Some(Duration::from_millis(1)), ..capacity(8) };
+        let short = Capacity { run: Some(Duration::from_millis(1)), ..capacity(8) };
         assert_eq!(short.room(0), 32);
         assert_eq!(short.room(8), 32);
         assert_eq!(short.room(24), 16);

@@ -43,6 +43,7 @@ enum Woke {
     Prepared,
     Received(Instant, Result<Vec<Delivery>>),
     Ended(Id, Option<Ended>),
+    Arrived,
     FetchDue,
     HardMark,
     Tick,
@@ -163,7 +164,7 @@ impl Control {
             },
             () = ready(&mut self.preparing) => Woke::Prepared,
             (since, received) = ready(&mut self.receiving) => Woke::Received(since, received),
-            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::FetchDue,
+            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
             () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
             _ = self.ticks.tick() => Woke::Tick,
         }
@@ -193,10 +194,12 @@ impl Control {
                 self.received(since, received);
             }
             Woke::Ended(id, ended) => self.ended(id, ended),
-            Woke::FetchDue => {
+            Woke::Arrived => {
                 self.arrival = None;
                 self.pace.hurry();
             }
+            // What is due is done after every event.
+            Woke::FetchDue => {}
             Woke::HardMark => self.abandon(),
             Woke::Tick => self.publish(),
         }
@@ -301,6 +304,7 @@ impl Control {
         self.released += drain.released();
         let report = drain.end(&self.shared.telemetry);
         self.budget_left = Duration::from_millis(report.budget_left_ms);
+        self.publisher.keep(&self.shared.drain_store.blobs, &report);
         self.monitor.drained(report);
         self.deadline.send_replace(None);
         if self.life.stage() != Stage::Stopped {
@@ -368,7 +372,6 @@ impl Control {
         };
         let label = ByOutcome { kind: ended.kind.clone(), outcome: ended.outcome.as_str() };
         self.shared.telemetry.jobs.get_or_create(&label).inc();
-        self.shared.tenures.note(ended.held_for);
         match ended.outcome {
             super::Outcome::Completed => self.completed += 1,
             super::Outcome::Abandoned => self.abandoned += 1,

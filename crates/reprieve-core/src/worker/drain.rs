@@ -52,7 +52,7 @@ impl Drain {
             Outcome::Cut => report.released_cut += 1,
             Outcome::Abandoned => report.abandoned += 1,
             Outcome::Completed | Outcome::Retried | Outcome::DeadLettered | Outcome::LeaseLost => {
-                report.finished += 1
+                report.finished += 1;
             }
         }
         report.still_running += u64::from(ended.still_running);

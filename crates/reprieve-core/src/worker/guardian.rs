@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use super::lease::Lease;
 use super::order::{Card, Order};
 use super::outcome::{Ended, Outcome, retry_delay};
-use super::runner::{Ran, Run};
+use super::runner::{Cursor, Ran, Run};
 use super::shared::Shared;
 use crate::checkpoint::Checkpoints;
 use crate::context::get;
@@ -70,16 +70,14 @@ impl Guardian {
 
     /// Sees the delivery through.
     pub(super) async fn guard(self, order: Result<Order, String>) -> Ended {
-        let received = Instant::now();
-        let ended = match order {
+        match order {
             Ok(order) => self.tend(order).await,
             Err(reason) => {
                 tracing::warn!(message = %self.lease.delivery.id, reason, "a message can't be read; it goes to the poison queue");
                 let settled = self.settle(Settlement::DeadLetter(DeadLetter { reason })).await;
                 Ended::new("", Outcome::DeadLettered, &settled)
             }
-        };
-        Ended { held_for: received.elapsed(), ..ended }
+        }
     }
 
     /// A slot, then the job, then the settlement.
@@ -94,15 +92,20 @@ impl Guardian {
             }
         };
         let mut order = order;
+        // However this ends, even by being dropped, the job has no business any more.
+        let _nothing_is_written_afterwards = order.tenure.revoked.clone().drop_guard();
+        let began = Instant::now();
         let mut task = self.start(&mut order, slot);
         match self.watch(&order, &mut task).await {
-            Held::Done(ran) => self.finish(order, flatten(ran)).await,
-            Held::Time | Held::Drain => self.cut(order, task).await,
-            Held::Lost => {
-                order.tenure.revoked.cancel();
-                task.abort();
-                self.lost(&order)
+            Held::Done(ran) => {
+                let ran = flatten(ran);
+                if matches!(ran, Ran::Done(_)) {
+                    self.shared.runs.note(began.elapsed());
+                }
+                self.finish(order, ran).await
             }
+            Held::Time | Held::Drain => self.cut(order, task).await,
+            Held::Lost => self.lost(&order),
         }
     }
 
@@ -116,6 +119,7 @@ impl Guardian {
             drain_store: Arc::clone(&self.shared.drain_store.checkpoints),
             every: self.shared.settings.checkpoint_every,
             tried: Instant::now(),
+            cursor: Cursor::default(),
             kind: Arc::clone(&kind),
             tenure,
         };
@@ -216,7 +220,6 @@ impl Guardian {
         let until = self.deadline().map_or_else(Instant::now, |deadline| deadline.report_by());
         // First, so that nothing is written after the message is somebody else's.
         order.tenure.revoked.cancel();
-        task.abort();
         let mut ended = self.give_back(order, Outcome::Cut).await;
         ended.still_running = timeout_at(until, &mut task).await.is_err();
         ended

@@ -57,6 +57,8 @@ impl Lease {
         mut drain: watch::Receiver<Option<Deadline>>,
     ) -> bool {
         let began = Instant::now();
+        let last = self.ends() - self.length / 12;
+        let patience = (self.length / 6).min(TRY_MAX).min(last.saturating_duration_since(began));
         let hurried = async {
             if drain.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -65,7 +67,7 @@ impl Lease {
         };
         let unanswered = || Err(Error::new(ErrorKind::TimedOut, "renew a lease", "no answer in time"));
         let renewed = tokio::select! {
-            renewed = timeout((self.length / 6).min(TRY_MAX), queue.renew(&self.delivery.receipt, self.length)) => {
+            renewed = timeout(patience, queue.renew(&self.delivery.receipt, self.length)) => {
                 renewed.unwrap_or_else(|_| unanswered())
             }
             () = hurried => unanswered(),
@@ -82,7 +84,6 @@ impl Lease {
             Err(error) if error.kind() == ErrorKind::LeaseLost => false,
             Err(error) => {
                 tracing::warn!(message = %self.delivery.id, %error, "could not renew a lease; trying again");
-                let last = self.ends() - self.length / 12;
                 self.renew_at = (Instant::now() + self.length / 12).min(last);
                 Instant::now() < last
             }

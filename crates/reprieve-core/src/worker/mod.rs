@@ -33,11 +33,8 @@ mod threads;
 pub use builder::{Worker, WorkerBuilder};
 pub use monitor::Monitor;
 pub use outcome::Outcome;
-pub use publish::REPORT_EVERY;
+pub use publish::{DRAINS, REPORT_EVERY};
 pub use report::{DrainReport, StopReason, Stopped};
 pub use settings::{LEASE_MAX, LEASE_MIN, Settings};
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;
-
-#[cfg(test)]
-mod tests;

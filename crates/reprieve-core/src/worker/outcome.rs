@@ -55,8 +55,6 @@ pub(super) struct Ended {
     pub(super) outcome: Outcome,
     /// When the message was settled or given up.
     pub(super) settled_at: Instant,
-    /// How long the delivery was held.
-    pub(super) held_for: Duration,
     /// The task did not end by the drain's hard mark.
     pub(super) still_running: bool,
     /// Work that was not saved.
@@ -75,7 +73,6 @@ impl Ended {
             kind: kind.to_owned(),
             outcome,
             settled_at: Instant::now(),
-            held_for: Duration::ZERO,
             still_running: false,
             work_lost: Duration::ZERO,
         }

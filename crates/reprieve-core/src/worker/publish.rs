@@ -1,15 +1,15 @@
-//! Tells the roster what the worker does, without ever making the worker wait for it.
+//! Tells the roster what the worker does and keeps what its drains did, without ever making the worker wait for it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
-use crate::ids::WorkerId;
+use crate::ids::{BlobName, WorkerId};
 use crate::lifecycle::Stage;
-use crate::ports::{InFlight, Roster, WorkerReport};
+use crate::ports::{BlobStore, InFlight, Roster, WorkerReport};
 use crate::worker::DrainReport;
 
 /// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one.
@@ -18,12 +18,16 @@ pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// The longest one report may take. It is only for people; the next one says more.
 const TRY: Duration = Duration::from_secs(5);
 
+/// Where drains' reports are kept: the prefix of their blobs' names, which sort by time.
+pub const DRAINS: &str = "drains/";
+
 #[derive(Debug)]
 pub(super) struct Publisher {
     roster: Arc<dyn Roster>,
     said: WorkerReport,
     said_at: Option<Instant>,
     saying: Option<JoinHandle<()>>,
+    keeping: JoinSet<()>,
 }
 
 impl Publisher {
@@ -38,7 +42,7 @@ impl Publisher {
             in_flight: Vec::new(),
             last_drain: None,
         };
-        Self { roster, said, said_at: None, saying: None }
+        Self { roster, said, said_at: None, saying: None, keeping: JoinSet::new() }
     }
 
     /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.
@@ -78,8 +82,23 @@ impl Publisher {
         }));
     }
 
+    /// Keeps what a drain did, as `drains/<time>-<worker>.json`: the machine it was on is about to go, and with it its log.
+    pub(super) fn keep(&mut self, blobs: &Arc<dyn BlobStore>, report: &DrainReport) {
+        let name = format!("{DRAINS}{:013}-{}.json", report.at_unix_ms, self.said.worker);
+        let (Ok(name), Ok(json)) = (BlobName::parse(name), serde_json::to_vec(report)) else { return };
+        let blobs = Arc::clone(blobs);
+        self.keeping.spawn(async move {
+            match timeout(TRY, blobs.put(&name, json, None)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "could not keep a drain's report; it is in the log only"),
+                Err(_) => tracing::warn!("no answer in time when keeping a drain's report; it is in the log only"),
+            }
+        });
+    }
+
     /// Takes the worker off the roster: it ended well.
     pub(super) async fn withdraw(&mut self) {
+        while self.keeping.join_next().await.is_some() {}
         if let Some(saying) = self.saying.take() {
             saying.abort();
             // Only so that the report does not come after the withdrawal; aborting it is no failure.

@@ -42,6 +42,30 @@ pub(crate) struct Run {
     pub(crate) every: CheckpointEvery,
     /// When the job last saved, or tried to.
     pub(crate) tried: Instant,
+    /// Where the job was last saved, and what the counts were when it first got there.
+    pub(crate) cursor: Cursor,
+}
+
+/// Tells a job that moves from one that only comes back.
+#[derive(Debug, Default)]
+pub(crate) struct Cursor {
+    at: Option<u64>,
+    since: Baseline,
+}
+
+impl Cursor {
+    /// The baseline to save with `payload`: that of now when the job has moved, the old one when it has not.
+    fn baseline(&self, payload: &[u8], now: Baseline) -> Self {
+        let at = Some(hash(payload));
+        Self { at, since: if self.at == at { self.since } else { now } }
+    }
+}
+
+fn hash(payload: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    payload.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// How the run ended.
@@ -110,7 +134,9 @@ impl Run {
         });
         self.attempts.judge(since).map_err(Ran::Refused)?;
         let at = self.choose(&found)?.unwrap_or_else(|| job.begin(args));
-        self.claim(encode(&at)?, since).await?;
+        let payload = encode(&at)?;
+        self.cursor = Cursor { at: Some(hash(&payload)), since };
+        self.claim(&payload, since).await?;
         Ok(at)
     }
 
@@ -152,9 +178,9 @@ impl Run {
 
     /// Saves the starting point under this owner's fence, so that an owner before it, should it still run, is refused
     /// from now on.
-    async fn claim(&mut self, payload: Vec<u8>, since: Baseline) -> Result<(), Ran> {
+    async fn claim(&mut self, payload: &[u8], since: Baseline) -> Result<(), Ran> {
         loop {
-            match self.checkpoints.save(&payload, since).await {
+            match self.checkpoints.save(payload, since).await {
                 Ok(()) => return Ok(()),
                 Err(error) => self.pause_after(error).await?,
             }
@@ -234,17 +260,18 @@ impl Run {
         let began = Instant::now();
         // Also when it fails, so that a broken store is not asked after every step.
         self.tried = began;
-        let baseline = self.attempts.baseline();
+        let cursor = self.cursor.baseline(payload, self.attempts.baseline());
         let saved =
-            tokio::time::timeout(each, self.checkpoints.save(payload, baseline)).await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorKind::TimedOut, "save a checkpoint", "no answer in time"))
-            });
+            tokio::time::timeout(each, self.checkpoints.save(payload, cursor.since)).await.unwrap_or_else(
+                |_| Err(Error::new(ErrorKind::TimedOut, "save a checkpoint", "no answer in time")),
+            );
         let telemetry = &self.tenure.telemetry;
         let kind = ByKind { kind: self.kind.name.to_owned() };
         match &saved {
             Ok(()) => {
                 let took = began.elapsed();
                 set(&self.tenure.last_saved, began);
+                self.cursor = cursor;
                 self.kind.saves.note(took);
                 telemetry.checkpoint_seconds.get_or_create(&kind).observe(took.as_secs_f64());
                 #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]

@@ -26,8 +26,8 @@ pub(super) struct Shared {
     pub(super) slots: Arc<Semaphore>,
     /// How long settlements took.
     pub(super) settlements: Recent,
-    /// How long deliveries were held.
-    pub(super) tenures: Recent,
+    /// How long jobs ran, in deliveries that finished them.
+    pub(super) runs: Recent,
 }
 
 impl Shared {
@@ -35,9 +35,8 @@ impl Shared {
         Capacity {
             concurrency: self.settings.concurrency,
             budget: self.settings.budget,
-            lease: self.settings.lease,
             release: self.settlements.p95(),
-            tenure: self.tenures.mean(),
+            run: self.runs.mean(),
         }
     }
 }

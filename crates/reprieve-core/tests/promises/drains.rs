@@ -1,0 +1,207 @@
+//! Promise 2: from a notice to the last released lease, under a second for jobs that co-operate, ten seconds always.
+
+use reprieve_core::ErrorKind;
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
+use reprieve_core::worker::Settings;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn jobs_that_co_operate_are_released_within_a_second_of_the_notice() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1000, 300); 4]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "all in flight", async || leased(&store).await == 4).await;
+    tokio::time::sleep(secs(8)).await;
+
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.held, report.released_saved), (4, 4), "{report:?}");
+    assert!(report.released_after_ms < 1000, "{report:?}");
+    assert_eq!(ready(&store).await, 4, "every message can be received at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_step_that_watches_for_the_interruption_is_released_at_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(3, 3_600_000).habit(Habit::Watches)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+
+    let report = worker.evict(secs(30)).await;
+    assert!(report.released_after_ms < 100, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_not_started_is_released_first_and_costs_no_attempt() {
+    let (store, job) = (memory::store(), Steps::default());
+    // Short jobs, so that the worker reads ahead, then long ones that fill it.
+    enqueue(&store, &[Plan::new(1, 1); 64]).await;
+    let worker = start(&store, &job);
+    emptied(&store, secs(30)).await;
+    enqueue(&store, &[Plan::new(2, 2_500); 36]).await;
+    within(secs(20), "reading ahead", async || leased(&store).await > 4).await;
+
+    worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+    tokio::time::sleep(ms(100)).await;
+    assert_eq!(leased(&store).await, 4, "only what runs is still held");
+    let report = worker.drained().await;
+    assert!(report.released_unstarted > 0, "{report:?}");
+    assert_eq!(total(&store).await, 36);
+
+    let again = start(&store, &job);
+    emptied(&store, secs(300)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    again.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_never_yields_is_released_at_the_soft_mark_on_its_last_checkpoint() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(20, 1000).habit(Habit::StuckAt(12))]).await;
+    let worker = start(&store, &job);
+    within(secs(30), "stuck", async || job.trace.steps(&ids[0]).len() == 12).await;
+    tokio::time::sleep(secs(1)).await;
+
+    let report = worker.evict(secs(30)).await;
+    assert_eq!(report.released_cut, 1, "{report:?}");
+    assert!((3000..3500).contains(&report.released_after_ms), "{report:?}");
+    assert!(
+        report.work_lost_ms <= 5000 + 1000 + 3000,
+        "one interval, one step and the soft mark: {report:?}"
+    );
+    assert_eq!(ready(&store).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_answers_503_for_seconds_delays_the_release_but_not_past_the_budget() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1000, 100); 4]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "all in flight", async || leased(&inner).await == 4).await;
+
+    faults.everything(Fault::Fail(ErrorKind::Unavailable));
+    let began = Instant::now();
+    worker.notices.notice(preempt("evicted").at(began + secs(30)));
+    tokio::time::sleep(secs(5)).await;
+    assert_eq!(leased(&inner).await, 4);
+    faults.clear_all();
+    let report = worker.drained().await;
+    assert_eq!(leased(&inner).await, 0, "{report:?}");
+    assert!(report.released_after_ms < 10_000, "{report:?}");
+    assert_eq!(report.abandoned, 0, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_try_that_gets_no_answer_does_not_cost_the_others_their_time() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1000, 100); 4]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "all in flight", async || leased(&inner).await == 4).await;
+
+    faults.next_calls(Op::Release, 2, Fault::Hang);
+    let report = worker.evict(secs(30)).await;
+    assert_eq!(leased(&inner).await, 0, "{report:?}");
+    assert!((1000..2500).contains(&report.released_after_ms), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_never_answers_ends_the_drain_at_its_deadline_and_says_what_was_abandoned() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1000, 100); 4]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "all in flight", async || leased(&inner).await == 4).await;
+
+    faults.everything(Fault::Hang);
+    let began = Instant::now();
+    let report = worker.evict(secs(30)).await;
+    assert!(began.elapsed() <= secs(11), "the drain took {:?}", began.elapsed());
+    assert_eq!(report.abandoned, 4, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_shorter_than_the_budget_is_kept() {
+    for notice in [ms(500), secs(2), secs(5)] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &[Plan::new(10, 1000).habit(Habit::StuckAt(1))]).await;
+        let worker = start(&store, &job);
+        within(secs(5), "in flight", async || leased(&store).await == 1).await;
+        tokio::time::sleep(secs(2)).await;
+
+        let report = worker.evict(notice).await;
+        let limit = u64::try_from(notice.as_millis()).unwrap();
+        assert!(report.released_after_ms < limit, "a notice of {notice:?}: {report:?}");
+        assert_eq!((ready(&store).await, report.released_cut), (1, 1), "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_already_started_leaves_the_budget_to_be_used() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(100, 900)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    worker.notices.notice(preempt("already"));
+    let report = worker.drained().await;
+    assert_eq!(report.released_saved, 1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_notice_never_extends_the_deadline_and_an_earlier_one_shortens_it() {
+    for (second, released) in [(secs(30), 3000..3500), (secs(2), 1100..2000)] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &[Plan::new(10, 1000).habit(Habit::StuckAt(0))]).await;
+        let worker = start(&store, &job);
+        within(secs(5), "in flight", async || leased(&store).await == 1).await;
+
+        worker.notices.notice(preempt("first").at(Instant::now() + secs(20)));
+        tokio::time::sleep(ms(500)).await;
+        worker.notices.notice(preempt("second").at(Instant::now() + second));
+        let report = worker.drained().await;
+        assert!(released.contains(&report.released_after_ms), "{second:?}: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_arrive_while_a_drain_begins_are_given_back_too() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Receive, Fault::Delay(ms(800)));
+    enqueue(&inner, &[Plan::new(10, 1000); 3]).await;
+    let worker = start(&store, &job);
+    worker.started().await;
+    faults.called(Op::Receive, 1).await;
+
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.held, report.released_unstarted), (3, 3), "{report:?}");
+    assert_eq!(ready(&inner).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_during_the_drain_is_completed_not_released() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1, 2000)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    tokio::time::sleep(secs(1)).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.finished, total(&store).await), (1, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_is_known_to_take_long_gets_a_later_soft_mark() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Save, Fault::Delay(ms(900)));
+    enqueue(&inner, &[Plan::new(100, 2800)]).await;
+    let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(0)), ..settings() };
+    let worker = start_with(&store, &job, every, ManualNotices::answered());
+    within(secs(60), "some saves", async || faults.calls(Op::Save) > 3).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!(report.released_saved + report.released_cut, 1, "{report:?}");
+    assert!(report.released_after_ms < 10_000, "{report:?}");
+}

@@ -1,0 +1,60 @@
+//! Failures of the job itself: tried again, later and later, then kept with the reason.
+
+use reprieve_core::memory;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_fails_is_tried_five_times_and_then_kept_with_the_reason() {
+    for (habit, reason) in
+        [(Habit::FailsAt(1), "not today"), (Habit::PanicsAt(1), "panicked: step 1 is cursed")]
+    {
+        let (store, job) = (memory::store(), Steps::default());
+        let ids = enqueue(&store, &[Plan::new(2, 10).habit(habit)]).await;
+        let began = Instant::now();
+        let worker = start(&store, &job);
+        emptied(&store, secs(600)).await;
+        assert_eq!(job.trace.steps(&ids[0]).len(), 5, "{habit:?}");
+        // 1 + 4 + 16 + 64 s between the tries, and up to half as much again.
+        assert!((secs(85)..secs(160)).contains(&began.elapsed()), "{habit:?} took {:?}", began.elapsed());
+        let reasons = poisoned(&store).await;
+        assert!(reasons.len() == 1 && reasons[0].contains(reason), "{reasons:?}");
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fatal_failure_is_not_tried_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(3, 10).habit(Habit::FatalAt(2))]).await;
+    let _worker = start(&store, &job);
+    emptied(&store, secs(15)).await;
+    assert_eq!((job.trace.steps(&ids[0]).len(), poisoned(&store).await), (2, vec!["never".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_costs_nobody_else_anything() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(2, 10).habit(Habit::PanicsAt(0)), Plan::new(30, 100)]).await;
+    let _worker = start(&store, &job);
+    within(secs(15), "the other job's end", async || job.trace.steps(&ids[1]).len() == 30).await;
+    assert_eq!(job.trace.redone(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_and_interruptions_are_counted_apart() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(50, 400).habit(Habit::FailsAt(30))]).await;
+    // Interrupted six times on the way to the step that fails, which is more than five failures would be allowed.
+    for _ in 0..6 {
+        let worker = start(&store, &job);
+        tokio::time::sleep(secs(2)).await;
+        worker.evict(secs(30)).await;
+        worker.kill().await;
+    }
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    let _worker = start(&store, &job);
+    within(secs(900), "the poison queue", async || poisoned(&store).await.len() == 1).await;
+    assert!(poisoned(&store).await[0].contains("failed too often"));
+}

@@ -1,0 +1,90 @@
+//! Leases are kept however long a step is, and a job whose lease is lost is stopped before anybody else has it.
+
+use reprieve_core::ErrorKind;
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_step_many_times_longer_than_its_lease_is_delivered_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(1, 3_600_000)]).await;
+    let worker = start(&store, &job);
+    emptied(&store, secs(3700)).await;
+    assert_eq!(job.trace.steps(&ids[0]), [0]);
+    let metrics = worker.monitor.telemetry().encode();
+    assert!(metrics.contains("reprieve_leases_lost_total 0"), "{metrics}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_lease_cannot_be_renewed_is_cancelled_before_the_lease_lapses() {
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Renew, fault);
+        enqueue(&inner, &[Plan::new(1000, 500)]).await;
+        let began = Instant::now();
+        let _partitioned = start(&store, &job);
+        within(secs(5), "in flight", async || leased(&inner).await == 1).await;
+        faults.every_call(Op::Receive, Fault::Hang);
+        tokio::time::sleep(secs(300)).await;
+        let stopped_after = job.trace.last_step_at() - began;
+        assert!((secs(50)..=secs(55)).contains(&stopped_after), "{fault:?}: stopped after {stopped_after:?}");
+        assert_eq!(ready(&inner).await, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_that_fail_for_a_while_lose_nothing() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Renew, 4, Fault::Fail(ErrorKind::Unavailable));
+    let ids = enqueue(&inner, &[Plan::new(300, 500)]).await;
+    let _worker = start(&store, &job);
+    emptied(&inner, secs(200)).await;
+    assert_eq!((job.trace.redone(), job.trace.steps(&ids[0]).len()), (0, 300));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_else_has_taken_cancels_the_job_and_settles_nothing() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    // A renewal that is applied and whose answer is lost leaves the worker with a receipt that no longer holds.
+    faults.next_calls(Op::Renew, 1, Fault::LoseAnswer);
+    enqueue(&inner, &[Plan::new(400, 500)]).await;
+    let worker = start(&store, &job);
+    within(secs(60), "the loss", async || {
+        worker.monitor.telemetry().encode().contains("reprieve_leases_lost_total 1")
+    })
+    .await;
+    assert_eq!(total(&inner).await, 1);
+    emptied(&inner, secs(600)).await;
+    assert_eq!(poisoned(&inner).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_whose_answer_is_lost_counts_as_done() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Complete, 1, Fault::LoseAnswer);
+    enqueue(&inner, &[Plan::new(2, 10)]).await;
+    let worker = start(&store, &job);
+    emptied(&inner, secs(15)).await;
+    within(secs(5), "the count", async || faults.calls(Op::Complete) == 2).await;
+    assert_eq!(worker.stop().await.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn receives_that_fail_are_tried_again_ever_more_rarely() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(120)).await;
+    let calls = faults.calls(Op::Receive);
+    assert!((12..40).contains(&calls), "{calls} receives in two minutes");
+    faults.clear_all();
+    enqueue(&inner, &[Plan::new(1, 10)]).await;
+    emptied(&inner, secs(15)).await;
+}

@@ -1,0 +1,12 @@
+//! Every promise of the worker as a test, on a paused clock, with stores in memory that fail on demand.
+#![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
+
+mod bad_input;
+mod checkpoints;
+mod cost;
+mod drains;
+mod failures;
+mod leases;
+mod losses;
+mod stages;
+mod support;

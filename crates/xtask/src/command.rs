@@ -1,0 +1,105 @@
+//! Runs commands in the root of the repository, and says what is run and what failed.
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+/// Why a verb did not do what it is for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// What was asked for makes no sense. Exit code 2.
+    Usage(String),
+    /// What was run failed. Exit code 1.
+    Failed(String),
+}
+
+impl Failure {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) => 1,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) => write!(f, "{message}; `cargo xtask help` lists the verbs"),
+            Self::Failed(message) => f.write_str(message),
+        }
+    }
+}
+
+/// `cargo` with `arguments`, in the root of the repository: with no package named, it takes the whole workspace.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new("cargo");
+    command.args(arguments).current_dir(root);
+    command
+}
+
+/// Whether `cargo SUBCOMMAND` can be run: some are installed separately.
+pub(crate) fn has_subcommand(subcommand: &str) -> bool {
+    let mut command = cargo(&[subcommand, "--version"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Shows `command` and runs it to its end.
+pub(crate) fn run(mut command: Command) -> Result<(), Failure> {
+    let shown = shown(&command);
+    say(&format!("> {shown}"));
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(Failure::Failed(format!("`{shown}` failed with {status}"))),
+        Err(error) => Err(Failure::Failed(format!("`{shown}` could not be started: {error}"))),
+    }
+}
+
+/// Says one line to whoever runs the command.
+#[expect(clippy::print_stderr, reason = "this is a program's way to speak; stdout belongs to what it runs")]
+pub(crate) fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+fn shown(command: &Command) -> String {
+    let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let variables = variables.map(|(name, value)| format!("{}='{}'", name.display(), value.display()));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    variables.chain(words.map(|word| word.display().to_string())).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_named_with_its_status() {
+        let failure = run(cargo(&["no-such-subcommand"])).unwrap_err().to_string();
+        assert!(failure.starts_with("`cargo no-such-subcommand` failed with exit "), "{failure}");
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_named() {
+        let failure = run(Command::new("./no-such-program")).unwrap_err().to_string();
+        assert!(failure.starts_with("`./no-such-program` could not be started: "), "{failure}");
+    }
+
+    #[test]
+    fn a_command_is_shown_as_it_would_be_typed() {
+        let mut command = cargo(&["doc", "--no-deps"]);
+        command.env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(shown(&command), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+    }
+
+    #[test]
+    fn a_missing_subcommand_is_noticed() {
+        assert!(has_subcommand("clippy"));
+        assert!(!has_subcommand("no-such-subcommand"));
+    }
+}

@@ -1,0 +1,22 @@
+//! `cargo xtask help`: what there is to do.
+
+use std::io::{self, Write};
+
+use crate::command::Failure;
+
+const HELP: &str = "\
+Usage: cargo xtask VERB [ARGUMENTS]
+
+  check          formatting, lints, documentation, and, with cargo-deny, licences, bans and sources
+  test           all tests, with cargo-nextest where it is installed, and the doctests
+  test ARGS...   the tests only; ARGS go to the test runner, such as `-p reprieve-core`, or part of a test's name
+  help           this
+
+Exit codes: 0 all is well, 1 something failed, 2 wrong usage.
+";
+
+pub(crate) fn run() -> Result<(), Failure> {
+    io::stdout()
+        .write_all(HELP.as_bytes())
+        .map_err(|error| Failure::Failed(format!("the help could not be written: {error}")))
+}
