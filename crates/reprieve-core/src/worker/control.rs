@@ -304,7 +304,9 @@ impl Control {
         self.released += drain.released();
         let report = drain.end(&self.shared.telemetry);
         self.budget_left = Duration::from_millis(report.budget_left_ms);
-        self.publisher.keep(&self.shared.drain_store.blobs, &report);
+        if report.held > 0 {
+            self.publisher.keep(&self.shared.drain_store.blobs, &report);
+        }
         self.monitor.drained(report);
         self.deadline.send_replace(None);
         if self.life.stage() != Stage::Stopped {

@@ -90,8 +90,12 @@ impl Publisher {
         self.keeping.spawn(async move {
             match timeout(TRY, blobs.put(&name, json, None)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "could not keep a drain's report; it is in the log only"),
-                Err(_) => tracing::warn!("no answer in time when keeping a drain's report; it is in the log only"),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "could not keep a drain's report; it is in the log only");
+                }
+                Err(_) => {
+                    tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");
+                }
             }
         });
     }
