@@ -1,1 +1,21 @@
-//! Skeleton.
+//! Azure for Reprieve: the [Scheduled Events](scheduled_events) of the instance metadata service.
+//!
+//! # Example: what the platform has in store for this VM
+//!
+//! ```no_run
+//! use reprieve_azure::scheduled_events::{Client, Watcher, METADATA_URL};
+//! use reprieve_core::ports::{Change, InterruptionSource};
+//!
+//! # async fn example() -> reprieve_core::Result<()> {
+//! let watcher = Watcher::spawn(Client::new(METADATA_URL)?, None);
+//! loop {
+//!     match watcher.next().await {
+//!         Change::Answered => println!("what stood has been told; work may begin"),
+//!         Change::Noticed(notice) => println!("{} is coming", notice.kind.as_str()),
+//!         Change::Over(id, ending) => println!("{id} is over: {ending:?}"),
+//!     }
+//! }
+//! # }
+//! ```
+
+pub mod scheduled_events;

@@ -1,1 +1,49 @@
-//! Skeleton.
+//! Azure's metadata service on your own machine: [`MetadataServer`] answers as the real one does, and evicts on demand.
+//!
+//! It is faithful for what a worker uses: Scheduled Events and the instance document, with their rules, refusals and
+//! timing. Each of its VMs has its own base URL, `http://127.0.0.1:8169/vm/NAME`, because the real service knows the
+//! asking VM by its network card and this one can't. Events are told to all of them, as in a real scale set. Without a
+//! prefix it answers as it would to the first VM.
+//!
+//! [`control`] drives a running one over HTTP, from a command line or another process.
+//!
+//! # Example: an eviction, seen by the client
+//!
+//! ```
+//! use std::time::Duration;
+//! use reprieve_azure::scheduled_events::Client;
+//! use reprieve_sim::metadata::{Config, MetadataServer};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> reprieve_core::Result<()> {
+//! let server = MetadataServer::start(Config::with_vms(["workers_0", "workers_1"])).await?;
+//! server.evict("workers_1", Duration::from_secs(30))?;
+//!
+//! let client = Client::new(&server.vm_url("workers_0"))?;
+//! let document = client.document(Duration::from_secs(5)).await?;
+//! assert_eq!(document.events[0].resources, ["workers_1"]);
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod control;
+pub mod metadata;
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use reprieve_core::Result;
+
+use metadata::{Config, MetadataServer};
+
+/// The port the mock listens on unless told otherwise. It has no other use known to us.
+pub const DEFAULT_PORT: u16 = 8169;
+
+/// Starts a mock with these VMs on `port` of this machine only; it runs until it is stopped or dropped.
+///
+/// # Errors
+/// As [`MetadataServer::start`].
+pub async fn serve(port: u16, vms: impl IntoIterator<Item = impl Into<String>>) -> Result<MetadataServer> {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    MetadataServer::start(Config { addr, ..Config::with_vms(vms) }).await
+}

@@ -1,0 +1,191 @@
+//! What the watcher makes of a service that is slow, wrong or away: it goes on, and takes nothing for "no events".
+
+use std::time::Duration;
+
+use crate::support::{
+    ME, NEIGHBOUR, NOTICE, calm, calm_for, client, next, noticed, over, seconds, server, until, watch,
+};
+use reprieve_azure::scheduled_events::Watcher;
+use reprieve_core::Phase;
+use reprieve_core::ports::{Change, Ending};
+use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
+use tokio::time::Instant;
+
+/// A notice stands; then the next requests go wrong in this way. It must stand all the while and be withdrawn after.
+async fn a_notice_survives(fault: Fault, requests: usize) {
+    let (server, watcher) = calm().await;
+    server.evict(ME, seconds(600)).expect("a known VM");
+    noticed(&watcher, seconds(2)).await;
+
+    let errors = watcher.stats().errors;
+    server.inject(Endpoint::ScheduledEvents, &fault, requests);
+    calm_for(&watcher, seconds(requests as u64 + 5)).await;
+    // The last may be given up instead, when the good answer after it overtakes it.
+    assert!(watcher.stats().errors + 1 >= errors + requests as u64, "{fault:?}: {:?}", watcher.stats());
+    assert!(watcher.stats().answer_age.expect("an answer") < seconds(3), "{fault:?}: {:?}", watcher.stats());
+
+    server.withdraw(&reprieve_sim::metadata::Which::Vm(ME.to_owned())).expect("an event");
+    assert_eq!(over(&watcher, seconds(2)).await, Ending::Withdrawn, "{fault:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_429_withdraws_nothing() {
+    a_notice_survives(Fault::Status(429), 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_410_withdraws_nothing() {
+    a_notice_survives(Fault::Status(410), 70).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_server_errors_withdraws_nothing() {
+    a_notice_survives(Fault::Status(500), 5).await;
+    a_notice_survives(Fault::Status(503), 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_404_or_400_withdraws_nothing() {
+    a_notice_survives(Fault::Status(404), 5).await;
+    a_notice_survives(Fault::Status(400), 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_body_withdraws_nothing() {
+    a_notice_survives(Fault::Empty, 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn garbage_withdraws_nothing() {
+    for words in ["<html>proxy</html>", "null", "{}", r#"{"DocumentIncarnation":9}"#] {
+        a_notice_survives(Fault::Garbage(words.to_owned()), 3).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_break_off_withdraw_nothing() {
+    a_notice_survives(Fault::BreakOff, 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endless_answer_is_cut_off() {
+    a_notice_survives(Fault::Garbage("x".repeat(2 << 20)), 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_during_a_burst_is_noticed_when_it_ends() {
+    let (server, watcher) = calm().await;
+    server.inject(Endpoint::ScheduledEvents, &Fault::Status(429), 6);
+    server.evict(ME, NOTICE).expect("a known VM");
+    let announced = Instant::now();
+    let notice = noticed(&watcher, seconds(9)).await;
+    assert!(notice.received - announced > seconds(5), "the burst was not met");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_hangs_delays_no_notice() {
+    let (server, watcher) = calm().await;
+    server.inject(Endpoint::ScheduledEvents, &Fault::Hang, 1);
+    let polls = server.state().vms[0].polls;
+    until("a request hangs", || server.state().vms[0].polls > polls).await;
+    server.evict(ME, NOTICE).expect("a known VM");
+    noticed(&watcher, seconds(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_hangs_for_a_minute_is_asked_on_and_on() {
+    let (server, watcher) = calm().await;
+    server.inject(Endpoint::ScheduledEvents, &Fault::Hang, 60);
+    let polls = watcher.stats().polls;
+    server.evict(ME, seconds(600)).expect("a known VM");
+    let announced = Instant::now();
+    let notice = noticed(&watcher, seconds(70)).await;
+    let took = notice.received - announced;
+    assert!(took > seconds(55), "the hanging was not met: {took:?}");
+    assert!(watcher.stats().polls >= polls + 60, "{:?}", watcher.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_answers_are_waited_for_one_at_a_time() {
+    // Slower than any poll but the patient one may be, for good.
+    let server = server().await;
+    server.inject(Endpoint::ScheduledEvents, &Fault::Late(seconds(6)), 1000);
+    let watcher = watch(&server);
+    assert_eq!(next(&watcher, seconds(8)).await, Change::Answered);
+    server.evict(ME, seconds(600)).expect("a known VM");
+    let announced = Instant::now();
+    let notice = noticed(&watcher, seconds(15)).await;
+    assert!(notice.received - announced > seconds(5), "the slowness was not met");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_later_one_has_overtaken_is_no_news() {
+    let (server, watcher) = calm().await;
+    // It says that there are no events, and arrives after an answer that tells of one.
+    server.inject(Endpoint::ScheduledEvents, &Fault::Late(Duration::from_millis(2500)), 1);
+    let polls = server.state().vms[0].polls;
+    until("a request waits", || server.state().vms[0].polls > polls).await;
+    server.evict(ME, NOTICE).expect("a known VM");
+    noticed(&watcher, seconds(2)).await;
+    calm_for(&watcher, seconds(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_answer_may_take_two_minutes() {
+    let config = Config { first_answer_after: seconds(120), ..Config::with_vms([ME]) };
+    let server = MetadataServer::start(config).await.expect("a mock");
+    let watcher = watch(&server);
+    let began = Instant::now();
+    assert_eq!(next(&watcher, seconds(122)).await, Change::Answered);
+    assert!(began.elapsed() > seconds(118), "{:?}", began.elapsed());
+    assert!(watcher.stats().polls > 100, "polls overlap: {:?}", watcher.stats());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_waits_for_the_name_and_the_name_is_asked_for_until_it_comes() {
+    let server = server().await;
+    server.inject(Endpoint::Instance, &Fault::Status(429), 2);
+    server.inject(Endpoint::Instance, &Fault::Hang, 1);
+    server.inject(Endpoint::Instance, &Fault::Garbage("{}".to_owned()), 2);
+    server.evict(ME, seconds(600)).expect("a known VM");
+    let began = Instant::now();
+    let watcher = watch(&server);
+    assert_eq!(noticed(&watcher, seconds(20)).await.phase, Phase::Scheduled);
+    assert!(began.elapsed() > seconds(12), "the faults were not met: {:?}", began.elapsed());
+    assert_eq!(next(&watcher, seconds(1)).await, Change::Answered);
+    assert_eq!(watcher.stats().errors, 0, "polls went well meanwhile");
+}
+
+#[cfg(not(target_os = "macos"))]
+#[tokio::test(start_paused = true)]
+async fn a_service_that_restarts_forgets_its_events_and_incarnations() {
+    let server = crate::support::server_at_its_own_address().await;
+    let watcher = watch(&server);
+    assert_eq!(next(&watcher, seconds(2)).await, Change::Answered);
+    server.evict(ME, seconds(600)).expect("a known VM");
+    let first = noticed(&watcher, seconds(2)).await;
+    let config = Config { addr: server.addr(), ..Config::with_vms([ME, NEIGHBOUR]) };
+    server.stop().await;
+    // Nothing listens there: the notice stands.
+    calm_for(&watcher, seconds(5)).await;
+
+    let server = MetadataServer::start(config).await.expect("the port is free again");
+    server.evict(ME, seconds(600)).expect("a known VM");
+    // The incarnation is 2 again, with another event.
+    let second = noticed(&watcher, seconds(2)).await;
+    assert_ne!(first.id, second.id);
+    assert_eq!(next(&watcher, seconds(1)).await, Change::Over(first.id, Ending::Withdrawn));
+}
+
+#[cfg(not(target_os = "macos"))]
+#[tokio::test(start_paused = true)]
+async fn the_service_may_come_up_later_than_the_watcher() {
+    let server = crate::support::server_at_its_own_address().await;
+    let (client, config) = (client(&server), Config { addr: server.addr(), ..Config::with_vms([ME]) });
+    server.stop().await;
+    let watcher = Watcher::spawn(client, None);
+    calm_for(&watcher, seconds(20)).await;
+    assert!(watcher.stats().errors >= 14 && watcher.stats().answer_age.is_none(), "{:?}", watcher.stats());
+    let _server = MetadataServer::start(config).await.expect("the port is free again");
+    assert_eq!(next(&watcher, seconds(3)).await, Change::Answered);
+}

@@ -1,0 +1,90 @@
+//! What the watcher writes to the log: enough to know, not more.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Once;
+
+use reprieve_core::ports::Change;
+use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
+
+use crate::support::{ME, calm_for, next, seconds, server, watch};
+
+thread_local! {
+    /// What this thread has written to the log: a test and its runtime are on one thread.
+    static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lines of warning and above written by this thread.
+///
+/// The subscriber is global, for all tests of this process: one that comes and goes with each test would now and then
+/// find a line switched off by the others.
+struct Log;
+
+impl Log {
+    fn start() {
+        static GLOBAL: Once = Once::new();
+        GLOBAL.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_max_level(tracing::Level::WARN)
+                .with_ansi(false)
+                .with_writer(|| Self)
+                .init();
+        });
+        WRITTEN.take();
+    }
+
+    fn lines_with(words: &str) -> usize {
+        WRITTEN.with_borrow(|written| {
+            String::from_utf8_lossy(written).lines().filter(|line| line.contains(words)).count()
+        })
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        WRITTEN.with_borrow_mut(|written| written.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_mentioned_once_after_five_seconds() {
+    Log::start();
+    let config = Config { first_answer_after: seconds(100), ..Config::with_vms([ME]) };
+    let server = MetadataServer::start(config).await.expect("a mock");
+    let watcher = watch(&server);
+    let hint = "outside Azure set --metadata-url off";
+    calm_for(&watcher, seconds(4)).await;
+    assert_eq!(Log::lines_with(hint), 0);
+    calm_for(&watcher, seconds(90)).await;
+    assert_eq!(Log::lines_with(hint), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_does_not_come_is_not_called_silence() {
+    Log::start();
+    let server = server().await;
+    server.inject(Endpoint::Instance, &Fault::Status(500), 1000);
+    let watcher = watch(&server);
+    calm_for(&watcher, seconds(30)).await;
+    assert_eq!(Log::lines_with("set --vm-name"), 1);
+    assert_eq!(Log::lines_with("set --metadata-url off"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_in_a_row_are_mentioned_once_a_minute() {
+    Log::start();
+    let server = server().await;
+    let watcher = watch(&server);
+    assert_eq!(next(&watcher, seconds(2)).await, Change::Answered);
+    server.inject(Endpoint::ScheduledEvents, &Fault::Status(500), 150);
+    calm_for(&watcher, seconds(160)).await;
+    // The last may be given up instead, when the good answer after it overtakes it.
+    assert!((149..=150).contains(&watcher.stats().errors), "{:?}", watcher.stats());
+    assert_eq!(Log::lines_with("scheduled events were not answered"), 3);
+    assert_eq!(Log::lines_with(""), 3, "and nothing else is");
+}
