@@ -25,40 +25,57 @@ pub struct Attempts {
     pub deferred: u32,
 }
 
-/// The counts as they were when the checkpoint last moved, from its header; zero before the first.
+/// What a job's checkpoint remembers of its deliveries; all zero before the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Baseline {
-    /// [`Attempts::crashed`] then.
+    /// Deliveries that began and vanished since the job last moved.
     pub crashed: u32,
-    /// [`Attempts::interrupted`] then.
+    /// [`Attempts::interrupted`] when the job last moved.
     pub interrupted: u32,
+    /// [`Attempts::accounted`] when this was saved. While that stays the same, whoever saved it has vanished.
+    pub accounted: u32,
 }
 
 impl Attempts {
-    /// Earlier deliveries that nobody accounted for: the process died, or lost its lease.
+    /// Deliveries whose end was written into the envelope.
     #[must_use]
-    pub const fn crashed(&self) -> u32 {
-        let known = self.failed.saturating_add(self.interrupted).saturating_add(self.deferred);
-        self.dequeues.saturating_sub(1).saturating_sub(known)
+    pub const fn accounted(&self) -> u32 {
+        self.failed.saturating_add(self.interrupted).saturating_add(self.deferred)
     }
 
-    /// The counts to remember when the checkpoint moves in this delivery.
+    /// What to remember when the job moves in this delivery.
     #[must_use]
-    pub const fn baseline(&self) -> Baseline {
-        Baseline { crashed: self.crashed(), interrupted: self.interrupted }
+    pub const fn moved(&self) -> Baseline {
+        Baseline { crashed: 0, interrupted: self.interrupted, accounted: self.accounted() }
     }
 
-    /// Says whether the job may run again.
+    /// What to remember when this delivery begins where `last`, the newest checkpoint, says that an earlier one was.
+    ///
+    /// Deliveries that never began are no crashes, however many there were: an answer that was lost, or a worker killed
+    /// while the message waited for a slot. So the dequeue count alone counts once, before there is a checkpoint.
+    #[must_use]
+    pub fn begun(&self, last: Option<Baseline>) -> Baseline {
+        let accounted = self.accounted();
+        let Some(last) = last else {
+            let vanished = self.dequeues.saturating_sub(1) > accounted;
+            return Baseline { crashed: u32::from(vanished), interrupted: 0, accounted };
+        };
+        let vanished = accounted <= last.accounted;
+        let crashed = last.crashed.saturating_add(u32::from(vanished));
+        Baseline { crashed, interrupted: last.interrupted, accounted }
+    }
+
+    /// Says whether the job may run again, beginning as [`begun`](Self::begun) says.
     ///
     /// # Errors
     /// One sentence for the poison queue, when it may not.
-    pub fn judge(&self, since: Baseline) -> Result<(), String> {
-        let crashed = self.crashed().saturating_sub(since.crashed);
-        let stalled = self.interrupted.saturating_sub(since.interrupted);
-        if crashed > CRASHED_MAX {
+    pub fn judge(&self, begun: Baseline) -> Result<(), String> {
+        let stalled = self.interrupted.saturating_sub(begun.interrupted);
+        if begun.crashed > CRASHED_MAX {
             Err(format!(
-                "{crashed} deliveries ended with the worker's death or a lost lease and no progress saved; \
-                 look for a crash in this job, or save checkpoints more often"
+                "{} deliveries ended with the worker's death or a lost lease and no progress saved; \
+                 look for a crash in this job, or save checkpoints more often",
+                begun.crashed
             ))
         } else if stalled > STALLED_MAX {
             Err(format!(
@@ -73,7 +90,7 @@ impl Attempts {
     /// Whether a failure now, on top of those before, is the last.
     #[must_use]
     pub const fn exhausted_by_one_more_failure(&self) -> bool {
-        self.failed + 1 >= FAILED_MAX
+        self.failed.saturating_add(1) >= FAILED_MAX
     }
 }
 
@@ -81,36 +98,67 @@ impl Attempts {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check(dequeues: u32, failed: u32, interrupted: u32, since: (u32, u32), ok: bool) {
-        let attempts = Attempts { dequeues, failed, interrupted, deferred: 0 };
-        let since = Baseline { crashed: since.0, interrupted: since.1 };
-        assert_eq!(attempts.judge(since).is_ok(), ok, "{attempts:?} since {since:?}");
+    fn attempts(dequeues: u32, failed: u32, interrupted: u32) -> Attempts {
+        Attempts { dequeues, failed, interrupted, deferred: 0 }
+    }
+
+    /// Plays deliveries that each begin and then end as `ends` says: `i` interrupted, `f` failed, `x` vanished; in
+    /// capitals after the job has moved. Returns how many began before one was refused.
+    fn play(ends: &str) -> usize {
+        let (mut at, mut last) = (attempts(0, 0, 0), None);
+        for (begun, end) in ends.chars().enumerate() {
+            at.dequeues += 1;
+            let since = at.begun(last);
+            if at.judge(since).is_err() {
+                return begun;
+            }
+            // A first delivery makes no claim.
+            last = if end.is_uppercase() {
+                Some(at.moved())
+            } else if at.dequeues > 1 {
+                Some(since)
+            } else {
+                last
+            };
+            match end.to_ascii_lowercase() {
+                'i' => at.interrupted += 1,
+                'f' => at.failed += 1,
+                _ => {}
+            }
+        }
+        ends.len()
     }
 
     #[test]
-    fn interruptions_cost_no_attempt_while_the_checkpoint_moves() {
-        check(101, 0, 100, (0, 95), true);
-        check(101, 0, 100, (0, 89), false);
+    fn interruptions_cost_nothing_while_the_job_moves() {
+        assert_eq!(play(&"I".repeat(200)), 200);
+        assert_eq!(play(&"i".repeat(20)), 11);
+        assert_eq!(play(&("I".to_owned() + &"i".repeat(20))), 11);
     }
 
     #[test]
-    fn crashes_are_what_no_counter_explains_and_count_only_without_progress() {
-        check(4, 0, 0, (0, 0), true);
-        check(5, 0, 0, (0, 0), false);
-        check(50, 0, 0, (47, 0), true);
-        check(9, 2, 6, (0, 0), true);
+    fn vanishing_is_a_crash_until_the_job_moves() {
+        assert_eq!(play("xxxxxx"), 4);
+        assert_eq!(play(&"xxX".repeat(20)), 60);
+        assert_eq!(play("ixixixixixix"), 8, "other ends between do not excuse it");
+    }
+
+    #[test]
+    fn deliveries_that_never_began_are_no_crashes() {
+        let at = attempts(200, 0, 0);
+        assert_eq!(at.judge(at.begun(None)), Ok(()));
     }
 
     #[test]
     fn the_fifth_failure_is_the_last() {
-        let at = |failed| Attempts { dequeues: failed + 1, failed, interrupted: 0, deferred: 0 };
-        assert!(!at(3).exhausted_by_one_more_failure());
-        assert!(at(4).exhausted_by_one_more_failure());
+        assert!(!attempts(4, 3, 0).exhausted_by_one_more_failure());
+        assert!(attempts(5, 4, 0).exhausted_by_one_more_failure());
     }
 
     #[test]
-    fn counters_that_disagree_with_the_queue_never_underflow() {
-        assert_eq!(Attempts { dequeues: 1, failed: 7, interrupted: 9, deferred: u32::MAX }.crashed(), 0);
+    fn counters_that_disagree_with_the_queue_never_overflow() {
+        let at = Attempts { dequeues: 1, failed: u32::MAX, interrupted: u32::MAX, deferred: u32::MAX };
+        assert_eq!(at.begun(None).crashed, 0);
+        assert!(at.exhausted_by_one_more_failure());
     }
 }

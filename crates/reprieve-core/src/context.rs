@@ -35,6 +35,8 @@ pub(crate) struct Tenure {
     /// When the lease ends; the lease keeper moves it.
     pub(crate) lease_ends: Arc<Mutex<Instant>>,
     pub(crate) last_saved: Mutex<Instant>,
+    /// When the job got its slot.
+    pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
     pub(crate) steps: AtomicU64,
     pub(crate) done: AtomicU64,

@@ -13,6 +13,7 @@
 //! Attributes that Reprieve does not know are carried along unchanged.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine as _;
 use serde_json::value::{RawValue, to_raw_value};
@@ -27,7 +28,6 @@ pub const INLINE_ARGS_BYTES_MAX: usize = 32 * 1024;
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Where a job's arguments are.
-#[derive(Debug)]
 pub enum Data {
     /// In the message.
     Inline(Box<RawValue>),
@@ -36,7 +36,6 @@ pub enum Data {
 }
 
 /// A message that could be read.
-#[derive(Debug)]
 pub struct Envelope {
     attributes: BTreeMap<String, Box<RawValue>>,
     /// The job's id.
@@ -55,10 +54,37 @@ pub struct Envelope {
     pub generation: u32,
 }
 
+/// The `source` of what Reprieve's own producers send. Their ids are unique by themselves.
+const SOURCE: &str = "reprieve";
+
 const FAILED: &str = "reprievefailed";
 const INTERRUPTED: &str = "reprieveinterrupted";
 const DEFERRED: &str = "reprievedeferred";
 const GENERATION: &str = "reprievegeneration";
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Arguments are the user's, and no business of a log.
+            Self::Inline(args) => write!(f, "Inline({} bytes)", args.get().len()),
+            Self::Blob(name) => write!(f, "Blob({name})"),
+        }
+    }
+}
+
+impl fmt::Debug for Envelope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Envelope")
+            .field("job", &self.job)
+            .field("kind", &self.kind)
+            .field("data", &self.data)
+            .field("failed", &self.failed)
+            .field("interrupted", &self.interrupted)
+            .field("deferred", &self.deferred)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}
 
 fn raw<T: serde::Serialize>(value: &T) -> Box<RawValue> {
     // Strings and numbers always have a JSON form.
@@ -72,7 +98,7 @@ impl Envelope {
         let mut attributes = BTreeMap::new();
         attributes.insert("specversion".to_owned(), raw(&"1.0"));
         attributes.insert("id".to_owned(), raw(&job.as_str()));
-        attributes.insert("source".to_owned(), raw(&"reprieve"));
+        attributes.insert("source".to_owned(), raw(&SOURCE));
         attributes.insert("type".to_owned(), raw(&kind));
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
         attributes.insert("time".to_owned(), raw(&format!("{time:.3}")));
@@ -160,8 +186,13 @@ impl Envelope {
             return Err("only CloudEvents specversion 1.0 is understood".to_owned());
         }
         let kind = text("type")?.ok_or("the envelope has no `type`, which names the job's kind")?;
-        // A foreign id that can't name a checkpoint is replaced by one that can; the envelope keeps the original.
-        let job = text("id")?.and_then(|id| JobId::parse(id).ok()).unwrap_or_else(|| job_id_of(message));
+        // An id is only unique within its source. The envelope keeps the original.
+        let source = text("source")?.unwrap_or_default();
+        let job = match text("id")? {
+            Some(id) if source == SOURCE => JobId::parse(id).map_err(|error| error.to_string())?,
+            Some(id) => JobId::of_event(&source, &id),
+            None => job_id_of(message),
+        };
         let dataref = text("dataref")?;
         let (failed, interrupted) = (count(FAILED)?, count(INTERRUPTED)?);
         let (deferred, generation) = (count(DEFERRED)?, count(GENERATION)?);
@@ -244,9 +275,20 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_cannot_name_a_checkpoint_is_replaced_by_the_messages() {
-        let got = read(r#"{"specversion":"1.0","type":"k","id":"../../etc/passwd"}"#).unwrap();
-        assert_eq!(got.job.as_str(), "m7");
+    fn events_are_told_apart_by_source_and_id_together() {
+        let job = |source: &str, id: &str| {
+            let body = serde_json::json!({"specversion": "1.0", "type": "k", "id": id, "source": source});
+            read(&body.to_string()).unwrap().job
+        };
+        assert_eq!(job("/a", "1"), job("/a", "1"));
+        assert_ne!(job("/a", "1"), job("/b", "1"));
+        assert_ne!(job("/a", "../../etc/passwd"), job("/a", "1"));
+        assert_eq!(job("reprieve", "j1").as_str(), "j1");
+    }
+
+    #[test]
+    fn an_event_without_an_id_is_named_after_its_message() {
+        assert_eq!(read(r#"{"specversion":"1.0","type":"k"}"#).unwrap().job.as_str(), "m7");
     }
 
     #[test]

@@ -28,6 +28,14 @@ impl JobId {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
+    /// The id of an event that another system named: the same for the same `source` and `id`, which together name
+    /// an event, and safe as a path segment whatever they are (UUID version 5).
+    #[must_use]
+    pub fn of_event(source: &str, id: &str) -> Self {
+        let name = format!("{source}\n{id}");
+        Self(uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, name.as_bytes()).to_string())
+    }
+
     /// Checks `id` and takes it.
     pub fn parse(id: impl Into<String>) -> Result<Self> {
         let id = id.into();
@@ -139,6 +147,12 @@ impl Fence {
     #[must_use]
     pub const fn new(generation: u32, dequeue_count: u32) -> Self {
         Self(((generation as u64) << 32) | dequeue_count as u64)
+    }
+
+    /// How often the job was redriven before this delivery.
+    #[must_use]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     /// The fence as one number, for a store that keeps it.

@@ -162,10 +162,11 @@ impl Deadline {
     }
 
     /// When those who wait for something give up, to say so before the account is closed at `hard`: 2 % of the whole
-    /// earlier, 200 ms of ten seconds.
+    /// earlier, 200 ms of ten seconds, and at least 20 ms.
     #[must_use]
     pub fn report_by(&self) -> Instant {
-        self.hard - self.hard.duration_since(self.received).mul_f64(0.02)
+        let whole = self.hard.duration_since(self.received);
+        self.hard - whole.mul_f64(0.02).max(Duration::from_millis(20)).min(whole / 2)
     }
 
     /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.

@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job::Job;
 use crate::ports::{NewMessage, Store};
+use crate::worker::LEASE_MAX;
 
 /// A job to be enqueued, by the name of its kind.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ impl Producer {
     /// Enqueues jobs and returns their ids in the same order.
     ///
     /// # Errors
-    /// The store's own. None is enqueued then where the store sends all or none.
+    /// [`Invalid`](ErrorKind::Invalid) when a delay is over seven days, the longest that a Storage queue takes; and the
+    /// store's own. None is enqueued then where the store sends all or none.
     ///
     /// # Cancel safety
     /// Dropping the future may or may not enqueue them.
@@ -62,6 +64,10 @@ impl Producer {
         let mut ids = Vec::with_capacity(jobs.len());
         let mut messages = Vec::with_capacity(jobs.len());
         for job in jobs {
+            if job.delay > LEASE_MAX {
+                let message = format!("a delay of {:?} is over seven days; enqueue the job later", job.delay);
+                return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
+            }
             let id = JobId::unique();
             let data = self.place(&id, job.args).await?;
             messages.push(NewMessage {

@@ -14,15 +14,24 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Patience {
     /// The longest one try may take before it counts as [`TimedOut`](ErrorKind::TimedOut).
     pub each: Duration,
+    /// The longest wait between two tries, but for as much again at random.
+    pub between: Duration,
     /// When to give up.
     pub until: Instant,
 }
 
 impl Patience {
-    /// Tries of at most `each` until `until`.
+    /// Tries of at most `each` until `until`, with waits that grow to 2.5 s: for when nothing hurries.
     #[must_use]
-    pub const fn new(each: Duration, until: Instant) -> Self {
-        Self { each, until }
+    pub const fn calm(each: Duration, until: Instant) -> Self {
+        Self { each, between: Duration::from_millis(2_500), until }
+    }
+
+    /// Tries of at most `each` until `until`, with waits of at most 100 ms: for a drain, where the storage that comes back
+    /// must be noticed at once.
+    #[must_use]
+    pub const fn hurried(each: Duration, until: Instant) -> Self {
+        Self { each, between: Duration::from_millis(100), until }
     }
 }
 
@@ -40,8 +49,8 @@ pub(crate) fn may_pass(error: &Error) -> bool {
     )
 }
 
-/// Calls `op` until it succeeds, fails with an error that `again` refuses, or patience runs out; 50 ms to 5 s between
-/// tries, with jitter.
+/// Calls `op` until it succeeds, fails with an error that `again` refuses, or patience runs out. The first wait between
+/// two tries is 50 ms, each one after that twice as long, with as much again at random.
 ///
 /// # Errors
 /// The last error that `op` gave; [`TimedOut`](ErrorKind::TimedOut) when it gave none.
@@ -54,7 +63,7 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
     let timed_out = || Error::new(ErrorKind::TimedOut, operation, "no answer in time");
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
-        .with_max_delay(Duration::from_secs(5))
+        .with_max_delay(patience.between)
         .with_jitter()
         .without_max_times();
     let last = Mutex::new(None);

@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::attempts::Baseline;
 use crate::ids::{Fence, JobId};
 
 const MAGIC: &str = "reprieve-checkpoint";
@@ -31,12 +32,22 @@ pub struct Header {
     pub sequence: u64,
     /// Tells this writer from any other with the same fence, and a write whose answer was lost from somebody else's.
     pub nonce: String,
-    /// Crashed deliveries when the job last moved.
+    /// What to remember of the job's deliveries: see [`Baseline`](crate::attempts::Baseline).
     pub crashed: u32,
-    /// Interrupted deliveries when the job last moved.
+    /// The same.
     pub interrupted: u32,
+    /// The same.
+    pub accounted: u32,
     /// When it was saved, in milliseconds since the Unix epoch.
     pub at_unix_ms: i64,
+}
+
+impl Header {
+    /// What it remembers of the job's deliveries.
+    #[must_use]
+    pub const fn baseline(&self) -> Baseline {
+        Baseline { crashed: self.crashed, interrupted: self.interrupted, accounted: self.accounted }
+    }
 }
 
 /// Why bytes are not a checkpoint.
@@ -124,6 +135,7 @@ pub(super) mod tests {
             nonce: nonce.into(),
             crashed: 0,
             interrupted: 0,
+            accounted: 0,
             at_unix_ms: 0,
         }
     }

@@ -104,7 +104,7 @@ impl Checkpoints {
         Ok(found)
     }
 
-    /// Saves `payload` as the job's newest checkpoint. `baseline` is what the counts were when the job last moved.
+    /// Saves `payload` as the job's newest checkpoint, and with it what to remember of the job's deliveries.
     ///
     /// # Errors
     /// [`Superseded`](ErrorKind::Superseded) when this owner is not the newest any more: it must stop. Temporary errors
@@ -160,6 +160,7 @@ impl Checkpoints {
             nonce: self.nonce.clone(),
             crashed: baseline.crashed,
             interrupted: baseline.interrupted,
+            accounted: baseline.accounted,
             at_unix_ms: unix_millis(),
         }
     }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::ids::MessageId;
 
 /// A message to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NewMessage {
     /// The body, as it will be received.
     pub body: Vec<u8>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Receipt {
 /// One receipt of a message, held until it is settled or its lease runs out.
 ///
 /// Not `Clone`: one delivery has one owner. [`settle`](crate::settle) consumes it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct Delivery {
     /// The queue's name for the message.
     pub id: MessageId,
@@ -59,7 +59,7 @@ pub struct Delivery {
 }
 
 /// How a message goes back to its queue.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Release {
     /// The body to put in place of the present one, in the same step; `None` leaves it.
     pub body: Option<Vec<u8>>,
@@ -75,7 +75,7 @@ pub struct DeadLetter {
 }
 
 /// A message in the poison queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DeadLettered {
     /// The poison queue's name for the message.
     pub id: MessageId,
@@ -83,6 +83,50 @@ pub struct DeadLettered {
     pub body: Vec<u8>,
     /// Why it is there; `None` when whoever put it there did not say.
     pub reason: Option<String>,
+}
+
+/// A body in a log line: how long it is. What is in it is the user's.
+struct Bytes(usize);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0)
+    }
+}
+
+impl fmt::Debug for NewMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body = Bytes(self.body.len());
+        f.debug_struct("NewMessage").field("body", &body).field("delay", &self.delay).finish()
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("id", &self.id)
+            .field("dequeue_count", &self.dequeue_count)
+            .field("body", &Bytes(self.body.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body = self.body.as_ref().map(|body| Bytes(body.len()));
+        f.debug_struct("Release").field("body", &body).field("delay", &self.delay).finish()
+    }
+}
+
+impl fmt::Debug for DeadLettered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let body = Bytes(self.body.len());
+        f.debug_struct("DeadLettered")
+            .field("id", &self.id)
+            .field("body", &body)
+            .field("reason", &self.reason)
+            .finish()
+    }
 }
 
 /// How many messages there are, each counted once. `None` where the backend can't tell cheaply.

@@ -1,10 +1,12 @@
 //! Puts a worker together and refuses one that can't keep its promises.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::capacity::RELEASES_AT_ONCE;
 use super::control::Control;
 use super::measure::Recent;
 use super::monitor::Monitor;
@@ -12,7 +14,7 @@ use super::publish::Publisher;
 use super::registry::Registry;
 use super::report::Stopped;
 use super::settings::Settings;
-use super::shared::Shared;
+use super::shared::{Roll, Shared};
 use super::stop::Stopping;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
@@ -187,6 +189,11 @@ impl WorkerBuilder {
         if self.registry.names().next().is_none() {
             faults.push("the worker knows no job; add one with .job(…)".to_owned());
         }
+        if let Some(kind) =
+            self.settings.default_kind.as_deref().filter(|kind| self.registry.get(kind).is_none())
+        {
+            faults.push(format!("the default kind is {kind:?}, which none of the worker's jobs has"));
+        }
         let jobs = self.jobs.or_else(|| Handle::try_current().ok());
         if jobs.is_none() {
             faults.push(
@@ -205,6 +212,9 @@ impl WorkerBuilder {
             jobs,
             settlements: Recent::default(),
             runs: Recent::default(),
+            guarded: AtomicUsize::new(0),
+            releases: Semaphore::new(RELEASES_AT_ONCE),
+            roll: Roll::default(),
             store: self.store,
         };
         let publisher = Publisher::new(Arc::clone(&shared.store.roster), self.id.clone(), self.vm);

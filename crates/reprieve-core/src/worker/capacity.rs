@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How many releases run at the same time. Past some tens, a storage service answers each the later.
+/// How many releases are under way at once in a drain. Past some tens, a storage service answers each the later.
 pub(super) const RELEASES_AT_ONCE: usize = 64;
 
 /// The most messages that one receive asks for: a Storage queue gives at most 32.
@@ -13,12 +13,15 @@ pub(super) const BATCH_MAX: usize = 32;
 pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
-const AHEAD: Duration = Duration::from_secs(1);
+pub(super) const AHEAD: Duration = Duration::from_secs(1);
 
 /// What decides how much may be held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
+    /// Jobs that can run at once.
     pub(super) concurrency: usize,
+    /// Jobs that have been running for longer than [`AHEAD`]: their slots will not be free soon.
+    pub(super) slow: usize,
     pub(super) budget: Duration,
     /// The 95th percentile of recent settlements; `None` before the first.
     pub(super) release: Option<Duration>,
@@ -40,10 +43,10 @@ impl Capacity {
     /// short, so that a message never waits here while another worker is idle.
     fn read_ahead(&self) -> usize {
         let Some(run) = self.run else { return 0 };
+        let brisk = self.concurrency.saturating_sub(self.slow);
         let rounds = AHEAD.as_secs_f64() / run.max(Duration::from_micros(10)).as_secs_f64();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
-        let ahead =
-            (rounds * f64::from(u32::try_from(self.concurrency).unwrap_or(u32::MAX))).min(1e6) as usize;
+        let ahead = (rounds * f64::from(u32::try_from(brisk).unwrap_or(u32::MAX))).min(1e6) as usize;
         ahead.min(BATCH_MAX)
     }
 
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     fn capacity(concurrency: usize) -> Capacity {
-        Capacity { concurrency, budget: Duration::from_secs(10), release: None, run: None }
+        Capacity { concurrency, slow: 0, budget: Duration::from_secs(10), release: None, run: None }
     }
 
     #[test]
@@ -70,6 +73,14 @@ mod tests {
             let known = Capacity { run: Some(Duration::from_millis(run_ms)), ..capacity(8) };
             assert_eq!(known.most(), most, "jobs of {run_ms} ms");
         }
+    }
+
+    #[test]
+    fn slots_that_long_jobs_have_taken_are_not_read_ahead_for() {
+        let known = Capacity { run: Some(Duration::from_millis(500)), ..capacity(8) };
+        assert_eq!(Capacity { slow: 6, ..known }.most(), 12);
+        assert_eq!(Capacity { slow: 8, ..known }.most(), 8);
+        assert_eq!(Capacity { concurrency: 0, ..known }.most(), 0);
     }
 
     #[test]

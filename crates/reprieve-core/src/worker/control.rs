@@ -1,25 +1,27 @@
 //! The one loop: `select!` produces an event, the lifecycle decides, a small function acts.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
+use super::capacity::AHEAD;
 use super::drain::Drain;
 use super::fetch::Pace;
-use super::guardian::{Guardian, card};
+use super::guardian::Guardian;
 use super::monitor::Monitor;
 use super::order::Card;
-use super::outcome::Ended;
+use super::outcome::{Ended, Outcome};
 use super::publish::Publisher;
 use super::report::{StopReason, Stopped};
 use super::shared::Shared;
 use super::stop::Stopping;
+use tokio_util::task::AbortOnDropHandle;
+
 use crate::error::Result;
 use crate::lifecycle::{Action, Event, Lifecycle, Stage};
 use crate::notice::{Deadline, Notice, NoticeKind};
@@ -42,7 +44,8 @@ enum Woke {
     Change(usize, Change),
     Prepared,
     Received(Instant, Result<Vec<Delivery>>),
-    Ended(Id, Option<Ended>),
+    Ended(Option<Box<Ended>>),
+    Stilled,
     Arrived,
     FetchDue,
     HardMark,
@@ -61,6 +64,8 @@ pub(super) struct Control {
     answered: Vec<bool>,
     changes: mpsc::UnboundedReceiver<(usize, Change)>,
     _watchers: JoinSet<()>,
+    /// Receiving failed: an arrival is no reason to try again before the pace says so.
+    deaf: bool,
 
     preparing: Pending<()>,
     receiving: Pending<(Instant, Result<Vec<Delivery>>)>,
@@ -69,7 +74,10 @@ pub(super) struct Control {
     ticks: Interval,
 
     guardians: JoinSet<Ended>,
-    cards: HashMap<Id, Card>,
+    /// Tasks that were given up in this drain and have not ended.
+    lingering: JoinSet<()>,
+    /// Running jobs that take long, as of the last tick.
+    slow: usize,
     drain: Option<Drain>,
     deadline: watch::Sender<Option<Deadline>>,
 
@@ -102,7 +110,7 @@ impl Control {
         let mut watchers = JoinSet::new();
         for (number, source) in sources.into_iter().enumerate() {
             let tell = tell.clone();
-            watchers.spawn(async move { while tell.send((number, source.next().await)).is_ok() {} });
+            watchers.spawn(listen(number, source, tell));
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -115,13 +123,15 @@ impl Control {
             answered,
             changes,
             _watchers: watchers,
+            deaf: false,
             preparing: None,
             receiving: None,
             arrival: None,
             pace: Pace::new(),
             ticks,
             guardians: JoinSet::new(),
-            cards: HashMap::new(),
+            lingering: JoinSet::new(),
+            slow: 0,
             drain: None,
             deadline: watch::Sender::new(None),
             completed: 0,
@@ -158,10 +168,8 @@ impl Control {
             () = self.stopping.requested() => Woke::Stop,
             Some((source, change)) = self.changes.recv() => Woke::Change(source, change),
             () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
-            Some(ended) = self.guardians.join_next_with_id() => match ended {
-                Ok((id, ended)) => Woke::Ended(id, Some(ended)),
-                Err(error) => Woke::Ended(error.id(), None),
-            },
+            Some(ended) = self.guardians.join_next() => Woke::Ended(ended.ok().map(Box::new)),
+            Some(_) = self.lingering.join_next() => Woke::Stilled,
             () = ready(&mut self.preparing) => Woke::Prepared,
             (since, received) = ready(&mut self.receiving) => Woke::Received(since, received),
             () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
@@ -193,7 +201,9 @@ impl Control {
                 self.receiving = None;
                 self.received(since, received);
             }
-            Woke::Ended(id, ended) => self.ended(id, ended),
+            Woke::Ended(ended) => self.ended(ended),
+            // Whether the drain is over is looked at after every event.
+            Woke::Stilled => {}
             Woke::Arrived => {
                 self.arrival = None;
                 self.pace.hurry();
@@ -201,7 +211,16 @@ impl Control {
             // What is due is done after every event.
             Woke::FetchDue => {}
             Woke::HardMark => self.abandon(),
-            Woke::Tick => self.publish(),
+            Woke::Tick => {
+                self.slow = self
+                    .shared
+                    .roll
+                    .cards(|card| card.runs_longer_than(AHEAD))
+                    .into_iter()
+                    .filter(|slow| *slow)
+                    .count();
+                self.publish();
+            }
         }
     }
 
@@ -279,13 +298,21 @@ impl Control {
 
     /// Gives up what has not ended by the hard mark.
     fn abandon(&mut self) {
+        while let Some(ended) = self.guardians.try_join_next() {
+            self.ended(ended.ok().map(Box::new));
+        }
         let left = self.guardians.len() + usize::from(self.receiving.is_some());
+        let running = self.lingering.len();
+        for kind in self.shared.roll.cards(Card::kind) {
+            self.count(kind, Outcome::Abandoned);
+        }
         self.guardians = JoinSet::new();
-        self.cards.clear();
+        self.lingering.detach_all();
         self.receiving = None;
         self.abandoned += left as u64;
+        self.count_in_flight();
         if let Some(drain) = &mut self.drain {
-            drain.abandon(left);
+            drain.abandon(left, running);
         }
         if left > 0 {
             tracing::error!(
@@ -293,11 +320,14 @@ impl Control {
                 "abandoned what could not be given back in time; its leases end by themselves"
             );
         }
+        if running > 0 {
+            tracing::warn!(running, "jobs that were given up still run; each keeps its slot until it ends");
+        }
     }
 
-    /// Ends the drain once nothing is held and nothing can arrive any more.
+    /// Ends the drain once nothing is held, nothing runs, and nothing can arrive any more.
     fn drained_perhaps(&mut self) {
-        if !self.guardians.is_empty() || self.receiving.is_some() {
+        if !self.guardians.is_empty() || !self.lingering.is_empty() || self.receiving.is_some() {
             return;
         }
         let Some(drain) = self.drain.take() else { return };
@@ -317,7 +347,7 @@ impl Control {
     /// How many messages to ask for; `None` while the worker should not receive.
     fn room(&self) -> Option<usize> {
         let receives = self.life.stage() == Stage::Start && self.receiving.is_none();
-        let room = if receives { self.shared.capacity().room(self.guardians.len()) } else { 0 };
+        let room = if receives { self.shared.capacity(self.slow).room(self.guardians.len()) } else { 0 };
         (room > 0).then_some(room)
     }
 
@@ -334,13 +364,14 @@ impl Control {
                     || crate::Error::new(crate::ErrorKind::TimedOut, "receive", "no answer in time");
                 (since, received.unwrap_or_else(|_| Err(unanswered())))
             }));
-        } else if self.arrival.is_none() {
+        } else if self.arrival.is_none() && !self.deaf {
             let queue = Arc::clone(&self.shared.store.queue);
             self.arrival = Some(Box::pin(async move { queue.arrived().await }));
         }
     }
 
     fn received(&mut self, since: Instant, received: Result<Vec<Delivery>>) {
+        self.deaf = received.is_err();
         let deliveries = received.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not receive; trying again");
             Vec::new()
@@ -355,33 +386,37 @@ impl Control {
                 drain.arrived();
             }
             let shared = Arc::clone(&self.shared);
-            let (guardian, order) = Guardian::take(shared, delivery, since, self.deadline.subscribe());
-            let card = card(&order);
-            let id = self.guardians.spawn(guardian.guard(order)).id();
-            self.cards.extend(card.map(|card| (id, card)));
+            self.guardians.spawn(Guardian::new(shared, delivery, since, self.deadline.subscribe()).guard());
         }
         self.count_in_flight();
     }
 
-    fn ended(&mut self, id: Id, ended: Option<Ended>) {
-        self.cards.remove(&id);
+    fn ended(&mut self, ended: Option<Box<Ended>>) {
         self.count_in_flight();
-        let Some(ended) = ended else {
+        let Some(mut ended) = ended else {
             // A defect of the guardian: the message comes back when its lease ends, and that is said.
             tracing::error!("a delivery's guardian panicked; its message comes back when its lease ends");
             self.abandoned += 1;
             return;
         };
-        let label = ByOutcome { kind: ended.kind.clone(), outcome: ended.outcome.as_str() };
-        self.shared.telemetry.jobs.get_or_create(&label).inc();
+        self.count(&ended.kind, ended.outcome);
         match ended.outcome {
-            super::Outcome::Completed => self.completed += 1,
-            super::Outcome::Abandoned => self.abandoned += 1,
+            Outcome::Completed => self.completed += 1,
+            Outcome::Abandoned => self.abandoned += 1,
             _ => {}
         }
         if let Some(drain) = &mut self.drain {
             drain.note(&ended);
+            if let Some(task) = ended.task.take() {
+                // How it ends was decided when it was given up.
+                self.lingering.spawn(async move { drop(task.await) });
+            }
         }
+    }
+
+    fn count(&self, kind: &str, outcome: Outcome) {
+        let label = ByOutcome { kind: kind.to_owned(), outcome: outcome.as_str() };
+        self.shared.telemetry.jobs.get_or_create(&label).inc();
     }
 
     fn count_in_flight(&self) {
@@ -389,12 +424,14 @@ impl Control {
     }
 
     fn publish(&mut self) {
-        let in_flight = self.cards.values().map(Card::in_flight).collect();
+        let in_flight = self.shared.roll.cards(Card::in_flight);
         self.publisher.publish(self.life.stage(), self.completed, in_flight, self.monitor.last_drain());
     }
 
     async fn end(mut self) -> Stopped {
-        self.publisher.withdraw().await;
+        if !self.gave_up {
+            self.publisher.withdraw().await;
+        }
         let reason = if self.gave_up { StopReason::Abandoned } else { StopReason::Drained };
         Stopped {
             reason,
@@ -406,12 +443,34 @@ impl Control {
     }
 }
 
+/// Passes on what `source` says, for ever: a source that panics is listened to again.
+async fn listen(
+    number: usize,
+    source: Arc<dyn InterruptionSource>,
+    tell: mpsc::UnboundedSender<(usize, Change)>,
+) {
+    loop {
+        let next = Arc::clone(&source);
+        match AbortOnDropHandle::new(tokio::spawn(async move { next.next().await })).await {
+            Ok(change) => {
+                if tell.send((number, change)).is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, ?source, "an interruption source failed; listening to it again");
+                sleep(TICK).await;
+            }
+        }
+    }
+}
+
 /// Resume: the store must answer, and what dead workers held is given back, before anything is received.
 fn prepare(shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
     Box::pin(async move {
         let far = Instant::now() + Duration::from_hours(365 * 24);
         loop {
-            let recovered = persist("recover", Patience::new(RECEIVE_TRY, far), may_pass, || {
+            let recovered = persist("recover", Patience::calm(RECEIVE_TRY, far), may_pass, || {
                 shared.store.queue.recover()
             })
             .await;

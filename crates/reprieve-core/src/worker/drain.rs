@@ -51,18 +51,17 @@ impl Drain {
             Outcome::Saved => report.released_saved += 1,
             Outcome::Cut => report.released_cut += 1,
             Outcome::Abandoned => report.abandoned += 1,
-            Outcome::Completed | Outcome::Retried | Outcome::DeadLettered | Outcome::LeaseLost => {
-                report.finished += 1;
-            }
+            Outcome::LeaseLost => report.leases_lost += 1,
+            Outcome::Completed | Outcome::Retried | Outcome::DeadLettered => report.finished += 1,
         }
-        report.still_running += u64::from(ended.still_running);
         report.work_lost_ms += millis(ended.work_lost);
         self.released_at = self.released_at.max(ended.settled_at);
     }
 
-    /// Ends the account at the hard mark with `left` guardians that had not finished.
-    pub(super) fn abandon(&mut self, left: usize) {
+    /// Ends the account at the hard mark: `left` deliveries that were not given back, `running` tasks that have not ended.
+    pub(super) fn abandon(&mut self, left: usize, running: usize) {
         self.report.abandoned += left as u64;
+        self.report.still_running += running as u64;
         if left > 0 {
             self.released_at = Instant::now();
         }
@@ -89,6 +88,7 @@ impl Drain {
             saved = r.released_saved,
             cut = r.released_cut,
             finished = r.finished,
+            leases_lost = r.leases_lost,
             abandoned = r.abandoned,
             still_running = r.still_running,
             work_lost_ms = r.work_lost_ms,

@@ -2,25 +2,27 @@
 //! message back, by tiers. It lives on the control thread and is the delivery's only owner.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::lease::Lease;
 use super::order::{Card, Order};
 use super::outcome::{Ended, Outcome, retry_delay};
 use super::runner::{Cursor, Ran, Run};
-use super::shared::Shared;
+use super::settings::LEASE_MAX;
+use super::shared::{Place, Shared};
 use crate::checkpoint::Checkpoints;
-use crate::context::get;
+use crate::context::{get, set};
 use crate::job::JobError;
 use crate::notice::Deadline;
 use crate::ports::{DeadLetter, Delivery, Release, Store};
 use crate::producer::args_blob;
 use crate::retry::Patience;
-use crate::settle::{Settled, Settlement, settle};
+use crate::settle::{Settled, Settlement, Terms, settle};
 
 /// The longest one settling try may take while nothing hurries.
 const TRY: Duration = Duration::from_secs(10);
@@ -51,29 +53,47 @@ enum Held<T> {
     Lost,
 }
 
+/// Counts a guardian among those whose job has a slot.
+struct Guarded(Arc<Shared>);
+
+impl Guarded {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.guarded.fetch_add(1, Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.0.guarded.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Guardian {
-    /// Takes charge of `delivery`, which was asked for at `since`, and reads it.
-    pub(super) fn take(
+    /// Takes charge of `delivery`, which was asked for at `since`.
+    pub(super) fn new(
         shared: Arc<Shared>,
         delivery: Delivery,
         since: Instant,
         mut drain: watch::Receiver<Option<Deadline>>,
-    ) -> (Self, Result<Order, String>) {
+    ) -> Self {
         let lease = Lease::new(delivery, shared.settings.lease, since);
-        let order = Order::read(&shared, &lease.delivery, lease.ends_shared());
         if drain.borrow().is_some() {
             // Received while a drain was under way: it is to be given back at once.
             drain.mark_changed();
         }
-        (Self { shared, lease, drain }, order)
+        Self { shared, lease, drain }
     }
 
     /// Sees the delivery through.
-    pub(super) async fn guard(self, order: Result<Order, String>) -> Ended {
-        match order {
-            Ok(order) => self.tend(order).await,
+    pub(super) async fn guard(self) -> Ended {
+        match Order::read(&self.shared, &self.lease.delivery, self.lease.ends_shared()) {
+            Ok(order) => {
+                let _place = Place::take(&self.shared, Card::of(&order));
+                self.tend(order).await
+            }
             Err(reason) => {
-                tracing::warn!(message = %self.lease.delivery.id, reason, "a message can't be read; it goes to the poison queue");
+                tracing::warn!(message = %self.lease.delivery.id, reason, "a message can't be used; it goes to the poison queue");
                 let settled = self.settle(Settlement::DeadLetter(DeadLetter { reason })).await;
                 Ended::new("", Outcome::DeadLettered, &settled)
             }
@@ -81,9 +101,11 @@ impl Guardian {
     }
 
     /// A slot, then the job, then the settlement.
-    async fn tend(mut self, order: Order) -> Ended {
+    async fn tend(mut self, mut order: Order) -> Ended {
+        // Whoever has no slot by the time of the first renewal gives the message to another worker.
+        let first_renewal = self.lease.renew_at;
         let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
-        let slot = match self.hold(&mut slot, None).await {
+        let slot = match self.hold(&mut slot, Some(first_renewal)).await {
             Held::Done(Ok(slot)) => slot,
             Held::Lost => return self.lost(&order),
             // The semaphore is never closed.
@@ -91,12 +113,15 @@ impl Guardian {
                 return self.give_back(order, Outcome::Unstarted).await;
             }
         };
-        let mut order = order;
+        let guarded = Guarded::new(&self.shared);
         // However this ends, even by being dropped, the job has no business any more.
         let _nothing_is_written_afterwards = order.tenure.revoked.clone().drop_guard();
         let began = Instant::now();
+        set(&order.tenure.began, Some(began));
         let mut task = self.start(&mut order, slot);
-        match self.watch(&order, &mut task).await {
+        let held = self.watch(&order, &mut task).await;
+        drop(guarded);
+        match held {
             Held::Done(ran) => {
                 let ran = flatten(ran);
                 if matches!(ran, Ran::Done(_)) {
@@ -105,7 +130,7 @@ impl Guardian {
                 self.finish(order, ran).await
             }
             Held::Time | Held::Drain => self.cut(order, task).await,
-            Held::Lost => self.lost(&order),
+            Held::Lost => Ended { task: Some(task), ..self.lost(&order) },
         }
     }
 
@@ -148,13 +173,16 @@ impl Guardian {
     /// Waits for `work` and keeps the lease meanwhile. Work goes on elsewhere while a renewal is awaited.
     async fn hold<F: Future + Unpin>(&mut self, work: &mut F, until: Option<Instant>) -> Held<F::Output> {
         loop {
-            // All four are cancel-safe: a job's handle, a watch channel and two timers.
+            // A drain that ends before the lease does needs no renewal, and every renewal puts the receipt in doubt.
+            let outlasts = self.deadline().is_some_and(|deadline| self.lease.ends() > deadline.hard());
+            // All four are cancel-safe: a watch channel, a job's handle or a semaphore, and two timers. The drain comes
+            // first, so that nothing is begun in one.
             tokio::select! {
                 biased;
-                done = &mut *work => return Held::Done(done),
                 Ok(()) = self.drain.changed() => return Held::Drain,
+                done = &mut *work => return Held::Done(done),
                 () = sleep_until(until.unwrap_or(self.lease.renew_at)), if until.is_some() => return Held::Time,
-                () = sleep_until(self.lease.renew_at) => {
+                () = sleep_until(self.lease.renew_at), if !outlasts => {
                     let queue = Arc::clone(&self.store().queue);
                     if !self.lease.renew(&self.shared, &*queue, self.drain.clone()).await {
                         return Held::Lost;
@@ -170,15 +198,15 @@ impl Guardian {
             Ran::Done(checkpoints) => self.complete(&order, &checkpoints).await,
             Ran::Yielded if order.steps() == 0 => self.give_back(order, Outcome::Unstarted).await,
             Ran::Yielded => self.give_back(order, Outcome::Saved).await,
-            Ran::Unsaved(error) => {
-                tracing::warn!(job = %order.job(), %error, "could not save at an interruption");
+            Ran::CutShort(reason) => {
+                tracing::warn!(job = %order.job(), reason, "progress since the last checkpoint is lost at an interruption");
                 self.give_back(order, Outcome::Cut).await
             }
             Ran::Failed(error) => self.fail(order, &error).await,
             Ran::Refused(reason) => self.bury(&order, reason).await,
             Ran::Newer(reason) => {
                 tracing::info!(job = %order.job(), reason, "left to a worker with a newer binary");
-                order.envelope.deferred += 1;
+                order.envelope.deferred = order.envelope.deferred.saturating_add(1);
                 self.release(&order, Outcome::Deferred, NEWER_DELAY).await
             }
             Ran::Lost => self.lost(&order),
@@ -188,10 +216,11 @@ impl Guardian {
     async fn complete(self, order: &Order, checkpoints: &Checkpoints) -> Ended {
         let (shared, hurry) = (Arc::clone(&self.shared), self.deadline().is_some());
         let settled = self.settle(Settlement::Complete).await;
+        let ended = Ended::new(order.kind.name, Outcome::Completed, &settled);
         if matches!(settled, Settled::Done) {
             clean_up(&shared.store, order, checkpoints, if hurry { DRAIN_TRY } else { TRY }).await;
         }
-        Ended::new(order.kind.name, Outcome::Completed, &settled)
+        ended
     }
 
     async fn fail(self, mut order: Order, error: &JobError) -> Ended {
@@ -201,9 +230,9 @@ impl Guardian {
         if order.attempts().exhausted_by_one_more_failure() {
             return self.bury(&order, format!("failed too often, at last with: {error}")).await;
         }
-        order.envelope.failed += 1;
+        order.envelope.failed = order.envelope.failed.saturating_add(1);
         let failed = order.envelope.failed;
-        let delay = error.delay().unwrap_or_else(|| retry_delay(failed));
+        let delay = error.delay().unwrap_or_else(|| retry_delay(failed)).min(LEASE_MAX);
         tracing::warn!(job = %order.job(), kind = order.kind.name, %error, failed, ?delay, "a job failed; it is tried again");
         self.release(&order, Outcome::Retried, delay).await
     }
@@ -215,27 +244,22 @@ impl Guardian {
         Ended::new(kind, Outcome::DeadLettered, &settled)
     }
 
-    /// Releases a job that has not yielded by the soft mark on its last checkpoint, then waits for its task to the end.
-    async fn cut(self, order: Order, mut task: JoinHandle<Ran>) -> Ended {
-        let until = self.deadline().map_or_else(Instant::now, |deadline| deadline.report_by());
+    /// Releases a job that has not yielded by the soft mark on its last checkpoint.
+    async fn cut(self, order: Order, task: JoinHandle<Ran>) -> Ended {
         // First, so that nothing is written after the message is somebody else's.
         order.tenure.revoked.cancel();
-        let mut ended = self.give_back(order, Outcome::Cut).await;
-        ended.still_running = timeout_at(until, &mut task).await.is_err();
-        ended
+        Ended { task: Some(task), ..self.give_back(order, Outcome::Cut).await }
     }
 
     /// Gives back a job that was interrupted, and counts that as what it was.
     async fn give_back(self, mut order: Order, outcome: Outcome) -> Ended {
-        let mut work_lost = Duration::ZERO;
-        match outcome {
-            Outcome::Unstarted => order.envelope.deferred += 1,
-            Outcome::Cut => {
-                work_lost = get(&order.tenure.last_saved).elapsed();
-                order.envelope.interrupted += 1;
-            }
-            _ => order.envelope.interrupted += 1,
-        }
+        let counter = match outcome {
+            Outcome::Unstarted => &mut order.envelope.deferred,
+            _ => &mut order.envelope.interrupted,
+        };
+        *counter = counter.saturating_add(1);
+        let lost = get(&order.tenure.last_saved).elapsed();
+        let work_lost = if outcome == Outcome::Cut { lost } else { Duration::ZERO };
         Ended { work_lost, ..self.release(&order, outcome, Duration::ZERO).await }
     }
 
@@ -253,16 +277,18 @@ impl Guardian {
 
     async fn settle(self, how: Settlement) -> Settled {
         let began = Instant::now();
-        let patience = match self.deadline() {
-            Some(deadline) => Patience::new(DRAIN_TRY, deadline.report_by()),
-            None => Patience::new(TRY, self.lease.ends()),
-        };
-        let queue = Arc::clone(&self.store().queue);
-        let settled = settle(&*queue, self.lease.delivery, &how, patience).await;
+        let Self { shared, lease, drain } = self;
+        let (ends, surely_until) = (lease.ends(), lease.surely_until());
+        let terms = terms(&shared, ends, *drain.borrow());
+        // At most so many at once: what is held was measured by that.
+        let drains = drain.borrow().is_some();
+        let _turn = if drains { shared.releases.acquire().await.ok() } else { None };
+        let settled =
+            settle(lease.delivery, &how, surely_until, terms, hurry(&shared, ends, drain.clone())).await;
         match &settled {
-            Settled::Done => self.shared.settlements.note(began.elapsed()),
+            Settled::Done => shared.settlements.note(began.elapsed()),
             Settled::LeaseLost => {
-                self.shared.telemetry.leases_lost.inc();
+                shared.telemetry.leases_lost.inc();
                 tracing::warn!("a lease was lost before its message could be settled");
             }
             Settled::GaveUp(error) => {
@@ -278,6 +304,31 @@ impl Guardian {
 
     fn store(&self) -> &Store {
         if self.deadline().is_some() { &self.shared.drain_store } else { &self.shared.store }
+    }
+}
+
+/// How to settle a message whose lease ends at `ends`, at ease or in a drain. Never after the lease's end, when it may be
+/// somebody else's.
+fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>) -> Terms {
+    match drain {
+        Some(deadline) => Terms {
+            queue: Arc::clone(&shared.drain_store.queue),
+            patience: Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends)),
+        },
+        None => Terms { queue: Arc::clone(&shared.store.queue), patience: Patience::calm(TRY, ends) },
+    }
+}
+
+/// Gives the terms of a drain when one begins; never for what began in one.
+async fn hurry(shared: &Shared, ends: Instant, mut drain: watch::Receiver<Option<Deadline>>) -> Terms {
+    let deadline = if drain.borrow().is_some() {
+        None
+    } else {
+        drain.wait_for(Option::is_some).await.ok().and_then(|d| *d)
+    };
+    match deadline {
+        Some(deadline) => terms(shared, ends, Some(deadline)),
+        None => std::future::pending().await,
     }
 }
 
@@ -311,9 +362,4 @@ fn flatten(ended: Result<Ran, JoinError>) -> Ran {
         }
         Err(_) => Ran::Lost,
     })
-}
-
-/// What the roster is told of an order.
-pub(super) fn card(order: &Result<Order, String>) -> Option<Card> {
-    order.as_ref().ok().map(Card::of)
 }

@@ -27,6 +27,8 @@ pub(super) struct Lease {
     /// When it ends. The job's task reads it before it writes anything.
     ends: Arc<Mutex<Instant>>,
     pub(super) renew_at: Instant,
+    /// A renewal got no answer: the receipt we have may no longer be the one that holds.
+    in_doubt: bool,
 }
 
 impl Lease {
@@ -34,7 +36,7 @@ impl Lease {
     /// at the queue.
     pub(super) fn new(delivery: Delivery, length: Duration, since: Instant) -> Self {
         let ends = Arc::new(Mutex::new(since + length));
-        Self { delivery, length, ends, renew_at: since + length / 3 }
+        Self { delivery, length, ends, renew_at: since + length / 3, in_doubt: false }
     }
 
     /// When it ends, as shared with the job's task.
@@ -45,6 +47,11 @@ impl Lease {
     /// When it ends.
     pub(super) fn ends(&self) -> Instant {
         get(&self.ends)
+    }
+
+    /// Until when nobody else can have received the message; `None` when the receipt is in doubt.
+    pub(super) fn surely_until(&self) -> Option<Instant> {
+        (!self.in_doubt).then(|| self.ends())
     }
 
     /// Renews it; false when it is lost, or will be before another try could save it. A third of its length after the
@@ -60,7 +67,7 @@ impl Lease {
         let last = self.ends() - self.length / 12;
         let patience = (self.length / 6).min(TRY_MAX).min(last.saturating_duration_since(began));
         let hurried = async {
-            if drain.changed().await.is_err() {
+            if drain.wait_for(Option::is_some).await.is_err() {
                 std::future::pending::<()>().await;
             }
             sleep(DRAIN_WAIT).await;
@@ -77,12 +84,14 @@ impl Lease {
         match renewed {
             Ok(receipt) => {
                 self.delivery.receipt = receipt;
+                self.in_doubt = false;
                 set(&self.ends, began + self.length);
                 self.renew_at = began + self.length / 3;
                 true
             }
             Err(error) if error.kind() == ErrorKind::LeaseLost => false,
             Err(error) => {
+                self.in_doubt |= error.kind() == ErrorKind::TimedOut;
                 tracing::warn!(message = %self.delivery.id, %error, "could not renew a lease; trying again");
                 self.renew_at = (Instant::now() + self.length / 12).min(last);
                 Instant::now() < last

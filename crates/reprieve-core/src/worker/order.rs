@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -11,7 +12,7 @@ use super::registry::Kind;
 use super::shared::Shared;
 use crate::attempts::Attempts;
 use crate::clock::unix_millis;
-use crate::context::Tenure;
+use crate::context::{Tenure, get};
 use crate::envelope::{Data, Envelope};
 use crate::ids::{Fence, JobId, Writer};
 use crate::ports::{Delivery, InFlight};
@@ -56,6 +57,7 @@ impl Order {
             deadline: Mutex::new(None),
             lease_ends,
             last_saved: Mutex::new(Instant::now()),
+            began: Mutex::new(None),
             since_unix_ms: unix_millis(),
             steps: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -110,5 +112,15 @@ impl Card {
             steps: self.tenure.steps.load(Relaxed),
             since_unix_ms: self.tenure.since_unix_ms,
         }
+    }
+
+    /// The job's kind.
+    pub(super) fn kind(&self) -> &'static str {
+        self.kind.name
+    }
+
+    /// Whether the job has been running for longer than `time`.
+    pub(super) fn runs_longer_than(&self, time: Duration) -> bool {
+        get(&self.tenure.began).is_some_and(|began| began.elapsed() > time)
     }
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::runner::Ran;
 use crate::settle::Settled;
 
 /// How a delivery ended, for metrics and reports. Only `Retried` and `DeadLettered` are failures.
@@ -55,8 +57,8 @@ pub(super) struct Ended {
     pub(super) outcome: Outcome,
     /// When the message was settled or given up.
     pub(super) settled_at: Instant,
-    /// The task did not end by the drain's hard mark.
-    pub(super) still_running: bool,
+    /// The job's task, when it was given up and may run on.
+    pub(super) task: Option<JoinHandle<Ran>>,
     /// Work that was not saved.
     pub(super) work_lost: Duration,
 }
@@ -73,7 +75,7 @@ impl Ended {
             kind: kind.to_owned(),
             outcome,
             settled_at: Instant::now(),
-            still_running: false,
+            task: None,
             work_lost: Duration::ZERO,
         }
     }

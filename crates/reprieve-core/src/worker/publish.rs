@@ -18,6 +18,9 @@ pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// The longest one report may take. It is only for people; the next one says more.
 const TRY: Duration = Duration::from_secs(5);
 
+/// The same when the process is about to end.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
 /// Where drains' reports are kept: the prefix of their blobs' names, which sort by time.
 pub const DRAINS: &str = "drains/";
 
@@ -102,14 +105,17 @@ impl Publisher {
 
     /// Takes the worker off the roster: it ended well.
     pub(super) async fn withdraw(&mut self) {
-        while self.keeping.join_next().await.is_some() {}
+        let kept = async { while self.keeping.join_next().await.is_some() {} };
+        if timeout(LAST_TRY, kept).await.is_err() {
+            tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");
+        }
         if let Some(saying) = self.saying.take() {
             saying.abort();
             // Only so that the report does not come after the withdrawal; aborting it is no failure.
             let _aborted = saying.await;
         }
         let worker = &self.said.worker;
-        match timeout(Duration::from_secs(1), self.roster.withdraw(worker)).await {
+        match timeout(LAST_TRY, self.roster.withdraw(worker)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
             Err(_) => tracing::debug!("no answer in time when leaving the roster"),

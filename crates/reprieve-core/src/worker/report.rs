@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// What one drain did and how long each part took. All times are milliseconds after the notice was received.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DrainReport {
     /// The notice's kind: `Preempt`, `Signal`, …
     pub notice: String,
@@ -21,6 +22,8 @@ pub struct DrainReport {
     pub released_cut: u64,
     /// Jobs that ended by themselves during the drain.
     pub finished: u64,
+    /// Deliveries whose lease was lost before they could be released: somebody else has them, or will.
+    pub leases_lost: u64,
     /// Deliveries that could not be released in time; their leases end by themselves.
     pub abandoned: u64,
     /// Tasks still running at the hard mark, though their messages are released: they never yielded.

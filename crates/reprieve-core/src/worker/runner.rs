@@ -15,7 +15,7 @@ use crate::envelope::Data;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::Fence;
 use crate::job::{Job, JobError, Step};
-use crate::ports::CheckpointStore;
+use crate::ports::{BlobStore, CheckpointStore};
 use crate::producer::result_blob;
 use crate::retry::{Patience, may_pass, persist};
 use crate::telemetry::ByKind;
@@ -75,8 +75,8 @@ pub(crate) enum Ran {
     Done(Box<Checkpoints>),
     /// Asked to yield, and its progress is saved.
     Yielded,
-    /// Asked to yield, and its progress since the last checkpoint could not be saved.
-    Unsaved(Error),
+    /// Asked to yield, and its progress since the last checkpoint is lost: why.
+    CutShort(String),
     /// A step failed.
     Failed(JobError),
     /// It can never run: the reason for the poison queue.
@@ -128,12 +128,10 @@ impl Run {
             return Ok(job.begin(args));
         }
         let found = self.load().await?;
-        let since = found.newest.as_ref().map_or(Baseline::default(), |Loaded { header, .. }| Baseline {
-            crashed: header.crashed,
-            interrupted: header.interrupted,
-        });
+        let at = self.choose(&found)?;
+        let since = self.attempts.begun(self.last(&found));
         self.attempts.judge(since).map_err(Ran::Refused)?;
-        let at = self.choose(&found)?.unwrap_or_else(|| job.begin(args));
+        let at = at.unwrap_or_else(|| job.begin(args));
         let payload = encode(&at)?;
         self.cursor = Cursor { at: Some(hash(&payload)), since };
         self.claim(&payload, since).await?;
@@ -141,11 +139,28 @@ impl Run {
     }
 
     async fn load(&mut self) -> Result<Found, Ran> {
+        let interrupted = self.tenure.interrupted.clone();
         loop {
-            match self.checkpoints.load().await {
+            let loaded = tokio::select! {
+                loaded = bounded("load a checkpoint", TRY, self.checkpoints.load()) => loaded,
+                () = interrupted.cancelled() => return Err(Ran::Yielded),
+            };
+            match loaded {
                 Ok(found) => return Ok(found),
                 Err(error) => self.pause_after(error).await?,
             }
+        }
+    }
+
+    /// What is remembered of earlier deliveries. A redrive begins a new account, and so does the loss of the old one.
+    fn last(&self, found: &Found) -> Option<Baseline> {
+        let generation = self.tenure.writer.fence.generation();
+        match &found.newest {
+            Some(newest) => {
+                (newest.header.fence.generation() == generation).then(|| newest.header.baseline())
+            }
+            None if found.unreadable.is_empty() => None,
+            None => Some(self.attempts.moved()),
         }
     }
 
@@ -160,6 +175,12 @@ impl Run {
             tracing::warn!(%job, %unreadable, another, "a checkpoint is unreadable; using the one before, if there is another");
         }
         let Some(Loaded { header, payload }) = &found.newest else { return Ok(None) };
+        if header.kind != self.kind.name {
+            return Err(Ran::Refused(format!(
+                "its checkpoint was saved by kind {:?}: two jobs have its id",
+                header.kind
+            )));
+        }
         if header.schema > self.kind.schema {
             let (theirs, ours) = (header.schema, self.kind.schema);
             return Err(Ran::Newer(format!("its checkpoint has schema {theirs}, this binary's is {ours}")));
@@ -179,8 +200,13 @@ impl Run {
     /// Saves the starting point under this owner's fence, so that an owner before it, should it still run, is refused
     /// from now on.
     async fn claim(&mut self, payload: &[u8], since: Baseline) -> Result<(), Ran> {
+        let interrupted = self.tenure.interrupted.clone();
         loop {
-            match self.checkpoints.save(payload, since).await {
+            let claimed = tokio::select! {
+                claimed = bounded("claim a job", TRY, self.checkpoints.save(payload, since)) => claimed,
+                () = interrupted.cancelled() => return Err(Ran::Yielded),
+            };
+            match claimed {
                 Ok(()) => return Ok(()),
                 Err(error) => self.pause_after(error).await?,
             }
@@ -213,6 +239,10 @@ impl Run {
                 }
                 // A job whose write was refused returns that as its own error; it is not one.
                 Err(_) if self.tenure.revoked.is_cancelled() => return Ok(Ran::Lost),
+                // In a drain the stores are impatient, and a write that they cut off is no fault of the job.
+                Err(error) if error.is_retry() && cx.is_interrupted() => {
+                    return Ok(Ran::CutShort(error.to_string()));
+                }
                 Err(error) => return Ok(Ran::Failed(error)),
             }
         }
@@ -225,10 +255,10 @@ impl Run {
     /// Saves between two steps. A failure is counted and the job goes on: it is only more work at stake until the next.
     async fn save_in_passing(&mut self, payload: &[u8]) -> Result<(), Ran> {
         // An interruption needs the save no less, but under the drain's patience.
-        let interrupted = self.tenure.interrupted.clone();
+        let (interrupted, drain_try) = (self.tenure.interrupted.clone(), self.drain_try());
         let saved = tokio::select! {
             saved = self.save(payload, TRY) => saved,
-            () = async { interrupted.cancelled().await; tokio::time::sleep(DRAIN_TRY).await } => return Ok(()),
+            () = async { interrupted.cancelled().await; tokio::time::sleep(drain_try).await } => return Ok(()),
         };
         match saved {
             Ok(()) => Ok(()),
@@ -245,13 +275,18 @@ impl Run {
     async fn save_and_yield(&mut self, payload: &[u8]) -> Ran {
         self.checkpoints.use_store(Arc::clone(&self.drain_store));
         loop {
-            match self.save(payload, DRAIN_TRY).await {
+            match self.save(payload, self.drain_try()).await {
                 Ok(()) => return Ran::Yielded,
                 Err(error) if error.kind() == ErrorKind::Superseded => return Ran::Lost,
                 Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(50)).await,
-                Err(error) => return Ran::Unsaved(error),
+                Err(error) => return Ran::CutShort(error.to_string()),
             }
         }
+    }
+
+    /// How long one save may take in a drain: a second, or more where saves of this kind are known to need it.
+    fn drain_try(&self) -> Duration {
+        DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
     }
 
     /// One save, bounded, measured and counted.
@@ -260,7 +295,7 @@ impl Run {
         let began = Instant::now();
         // Also when it fails, so that a broken store is not asked after every step.
         self.tried = began;
-        let cursor = self.cursor.baseline(payload, self.attempts.baseline());
+        let cursor = self.cursor.baseline(payload, self.attempts.moved());
         let saved =
             tokio::time::timeout(each, self.checkpoints.save(payload, cursor.since)).await.unwrap_or_else(
                 |_| Err(Error::new(ErrorKind::TimedOut, "save a checkpoint", "no answer in time")),
@@ -293,14 +328,22 @@ impl Run {
         self.tenure.check("write a result").map_err(|_| Ran::Lost)?;
         let tenure = Arc::clone(&self.tenure);
         let name = result_blob(&tenure.writer.job).map_err(|error| Ran::Refused(error.to_string()))?;
-        let put = || {
-            let blobs = if tenure.interrupted.is_cancelled() { &tenure.drain_blobs } else { &tenure.blobs };
-            blobs.put(&name, json.clone(), Some(&tenure.writer))
+        let until = Instant::now() + FOR_EVER;
+        let put = |blobs: &Arc<dyn BlobStore>| {
+            let (blobs, name, json, tenure) =
+                (Arc::clone(blobs), name.clone(), json.clone(), Arc::clone(&tenure));
+            async move { blobs.put(&name, json, Some(&tenure.writer)).await }
         };
-        persist("write a result", Patience::new(TRY, Instant::now() + FOR_EVER), may_pass, put)
-            .await
-            .map_err(|error| self.halt_on(error))?;
-        Ok(())
+        let calm = || put(&tenure.blobs);
+        let hurried = || put(&tenure.drain_blobs);
+        let committed = tokio::select! {
+            done = persist("write a result", Patience::calm(TRY, until), may_pass, calm) => done,
+            // A try under way is not waited for: the same bytes under the same fence may be put twice.
+            () = tenure.interrupted.cancelled() => {
+                persist("write a result", Patience::hurried(DRAIN_TRY, until), may_pass, hurried).await
+            }
+        };
+        committed.map_err(|error| self.halt_on(error))
     }
 
     /// Reads something the job can't begin without, for as long as it takes; being asked to yield ends the wait.
@@ -308,7 +351,7 @@ impl Run {
     where
         F: Future<Output = Result<T>>,
     {
-        let patience = Patience::new(TRY, Instant::now() + FOR_EVER);
+        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
         tokio::select! {
             done = persist(operation, patience, may_pass, op) => done.map_err(|error| self.halt_on(error)),
             () = self.tenure.interrupted.cancelled() => Err(Ran::Yielded),
@@ -345,6 +388,16 @@ impl Run {
         );
         std::mem::replace(&mut self.checkpoints, empty)
     }
+}
+
+/// A call that counts as unanswered after `each`.
+async fn bounded<T>(
+    operation: &'static str,
+    each: Duration,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let unanswered = |_| Err(Error::new(ErrorKind::TimedOut, operation, "no answer in time"));
+    tokio::time::timeout(each, call).await.unwrap_or_else(unanswered)
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, Ran> {

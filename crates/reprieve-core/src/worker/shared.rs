@@ -1,12 +1,15 @@
 //! What every part of one worker sees.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::capacity::Capacity;
 use super::measure::Recent;
+use super::order::Card;
 use super::registry::Registry;
 use super::settings::Settings;
 use crate::ports::Store;
@@ -22,21 +25,74 @@ pub(super) struct Shared {
     pub(super) telemetry: Arc<Telemetry>,
     /// Where jobs run.
     pub(super) jobs: Handle,
-    /// One permit for each job that may run at once.
+    /// One permit for each job that may run at once. A job's task has it until it really ends.
     pub(super) slots: Arc<Semaphore>,
+    /// Guardians whose job has a slot. What is taken beyond these belongs to tasks that were given up and run on.
+    pub(super) guarded: AtomicUsize,
+    /// One permit for each release that may be under way at once in a drain.
+    pub(super) releases: Semaphore,
     /// How long settlements took.
     pub(super) settlements: Recent,
     /// How long jobs ran, in deliveries that finished them.
     pub(super) runs: Recent,
+    /// What is in flight, for the roster.
+    pub(super) roll: Roll,
 }
 
 impl Shared {
-    pub(super) fn capacity(&self) -> Capacity {
+    /// Slots taken by tasks that were given up and have not ended.
+    pub(super) fn stuck(&self) -> usize {
+        let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
+        taken.saturating_sub(self.guarded.load(Relaxed))
+    }
+
+    /// What may be held, when `slow` of the running jobs are long ones.
+    pub(super) fn capacity(&self, slow: usize) -> Capacity {
         Capacity {
-            concurrency: self.settings.concurrency,
+            concurrency: self.settings.concurrency.saturating_sub(self.stuck()),
+            slow,
             budget: self.settings.budget,
             release: self.settlements.p95(),
             run: self.runs.mean(),
         }
+    }
+}
+
+/// The deliveries in flight.
+#[derive(Debug, Default)]
+pub(super) struct Roll(Mutex<(u64, BTreeMap<u64, Card>)>);
+
+/// A place on the roll, given up when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Roll {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Card>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at every card.
+    pub(super) fn cards<T>(&self, look: impl Fn(&Card) -> T) -> Vec<T> {
+        self.lock().1.values().map(look).collect()
+    }
+}
+
+impl Place {
+    pub(super) fn take(shared: &Arc<Shared>, card: Card) -> Self {
+        let mut roll = shared.roll.lock();
+        roll.0 += 1;
+        let number = roll.0;
+        roll.1.insert(number, card);
+        drop(roll);
+        Self { shared: Arc::clone(shared), number }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shared.roll.lock().1.remove(&self.number);
     }
 }

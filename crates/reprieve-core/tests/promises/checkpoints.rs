@@ -8,6 +8,9 @@ use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::{ErrorKind, Fence, JobId, Writer};
 
+use reprieve_core::ports::{NewMessage, Release};
+use serde_json::json;
+
 use crate::support::*;
 
 fn hand(store: &Store, job: &JobId, dequeues: u32) -> Checkpoints {
@@ -247,4 +250,26 @@ async fn a_finished_job_leaves_no_checkpoint_behind() {
     for slot in 0..2 {
         assert_eq!(store.checkpoints.load(&format!("{id}/{slot}")).await.unwrap(), None);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newer_format_is_left_for_a_newer_binary() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = JobId::parse("j").unwrap();
+    let body = json!({"specversion":"1.0","id":"j","source":"reprieve","type":"steps","data":Plan::new(10, 10),"reprieveinterrupted":20}).to_string();
+    store.queue.send(vec![NewMessage { body: body.into_bytes(), delay: secs(0) }]).await.unwrap();
+    for _ in 0..21 {
+        let held = store.queue.receive(1, secs(60)).await.unwrap();
+        store.queue.release(&held[0].receipt, &Release::default()).await.unwrap();
+    }
+    for slot in 0..2 {
+        store
+            .checkpoints
+            .save(&format!("{id}/{slot}"), None, b"reprieve-checkpoint 2 whatever\n".to_vec())
+            .await
+            .unwrap();
+    }
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(30)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }

@@ -167,21 +167,6 @@ async fn a_second_notice_never_extends_the_deadline_and_an_earlier_one_shortens_
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_that_arrive_while_a_drain_begins_are_given_back_too() {
-    let (inner, job) = (memory::store(), Steps::default());
-    let (store, faults) = Faults::wrap(inner.clone());
-    faults.every_call(Op::Receive, Fault::Delay(ms(800)));
-    enqueue(&inner, &[Plan::new(10, 1000); 3]).await;
-    let worker = start(&store, &job);
-    worker.started().await;
-    faults.called(Op::Receive, 1).await;
-
-    let report = worker.evict(secs(30)).await;
-    assert_eq!((report.held, report.released_unstarted), (3, 3), "{report:?}");
-    assert_eq!(ready(&inner).await, 3);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_job_that_ends_during_the_drain_is_completed_not_released() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(1, 2000)]).await;
@@ -193,15 +178,126 @@ async fn a_job_that_ends_during_the_drain_is_completed_not_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_that_is_known_to_take_long_gets_a_later_soft_mark() {
+async fn a_notice_while_a_checkpoint_is_waited_for_gives_the_message_back_at_once() {
+    let (inner, job) = (memory::store(), Steps::default());
+    enqueue(&inner, &[Plan::new(60, 500)]).await;
+    let first = start(&inner, &job);
+    tokio::time::sleep(secs(10)).await;
+    first.kill().await;
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Load, Fault::Hang);
+    let next = start(&store, &job);
+    faults.called(Op::Load, 1).await;
+    let report = next.evict(secs(30)).await;
+    assert!(report.released_after_ms < 1000 && report.released_unstarted == 1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_without_an_answer_in_a_drain_does_not_cost_the_release() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
-    faults.every_call(Op::Save, Fault::Delay(ms(900)));
-    enqueue(&inner, &[Plan::new(100, 2800)]).await;
-    let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(0)), ..settings() };
+    enqueue(&inner, &[Plan::new(100, 2_300)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&inner).await == 1).await;
+    tokio::time::sleep(ms(18_500)).await;
+    faults.next_calls(Op::Renew, 1, Fault::Hang);
+    tokio::time::sleep(ms(1_000)).await;
+    let report = worker.evict(secs(30)).await; // notice at 19.5, renewal at 20
+    assert!(report.released_after_ms < 4000 && report.abandoned == 0, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_under_way_when_a_notice_comes_hurries_too() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1, 1_000)]).await;
+    faults.next_calls(Op::Complete, 1, Fault::Hang);
+    let worker = start(&store, &job);
+    faults.called(Op::Complete, 1).await;
+    let report = worker.evict(secs(5)).await;
+    assert_eq!((report.abandoned, total(&inner).await), (0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn releases_go_out_soon_after_storage_answers_again() {
+    for _ in 0..5 {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(1000, 100); 4]).await;
+        let worker = start(&store, &job);
+        within(secs(5), "all in flight", async || leased(&inner).await == 4).await;
+        faults.every_call(Op::Release, Fault::Fail(ErrorKind::Unavailable));
+        worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+        tokio::time::sleep(ms(5_500)).await;
+        faults.clear_all();
+        let report = worker.drained().await;
+        assert!(report.abandoned == 0 && report.released_after_ms < 7_000, "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_known_to_take_long_is_waited_for_in_a_drain() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Save, Fault::Delay(ms(1500)));
+    enqueue(&inner, &[Plan::new(100, 200)]).await;
+    let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(5)), ..settings() };
     let worker = start_with(&store, &job, every, ManualNotices::answered());
     within(secs(60), "some saves", async || faults.calls(Op::Save) > 3).await;
+    tokio::time::sleep(secs(3)).await;
     let report = worker.evict(secs(30)).await;
-    assert_eq!(report.released_saved + report.released_cut, 1, "{report:?}");
-    assert!(report.released_after_ms < 10_000, "{report:?}");
+    assert_eq!((report.released_saved, report.released_cut), (1, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_arrive_in_a_drain_are_not_begun() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Receive, Fault::Delay(ms(800)));
+    enqueue(&inner, &[Plan::new(10, 1000); 3]).await;
+    let worker = start(&store, &job);
+    worker.started().await;
+    faults.called(Op::Receive, 1).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.held, report.released_unstarted), (3, 3), "{report:?}");
+    assert_eq!((faults.calls(Op::Save), ready(&inner).await), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_in_flight_gauge_is_zero_after_a_drain_that_abandoned() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1, 1_000)]).await;
+    faults.next_calls(Op::Complete, 1, Fault::Hang);
+    let worker = start(&store, &job);
+    faults.called(Op::Complete, 1).await;
+    worker.evict(secs(5)).await;
+    assert_eq!(worker.monitor.telemetry().in_flight.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_in_a_drain_is_no_failure_of_the_job() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1000, 700).habit(Habit::Publishes)]).await;
+    let worker = start(&store, &job);
+    tokio::time::sleep(ms(2_300)).await;
+    faults.every_call(Op::Put, Fault::Fail(ErrorKind::Unavailable));
+    let _ = worker.evict(secs(30)).await;
+    tokio::time::sleep(secs(3)).await;
+    let held = inner.queue.receive(1, secs(60)).await.unwrap();
+    let body = String::from_utf8(held[0].body.clone()).unwrap();
+    assert!(!body.contains("reprievefailed"), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_without_an_answer_at_the_notice_is_written_again_by_the_drain() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(1, 1_000)]).await;
+    faults.next_calls(Op::Put, 1, Fault::Hang);
+    let worker = start(&store, &job);
+    faults.called(Op::Put, 1).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.finished, report.released_cut), (1, 0), "{report:?}");
 }

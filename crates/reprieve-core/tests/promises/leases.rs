@@ -4,6 +4,11 @@ use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use tokio::time::Instant;
 
+use reprieve_core::attempts::Baseline;
+use reprieve_core::ports::NewMessage;
+use reprieve_core::{Fence, Writer};
+use serde_json::json;
+
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -87,4 +92,102 @@ async fn receives_that_fail_are_tried_again_ever_more_rarely() {
     faults.clear_all();
     enqueue(&inner, &[Plan::new(1, 10)]).await;
     emptied(&inner, secs(15)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_receipt_does_not_pass_for_a_completion() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Renew, 1, Fault::LoseAnswer);
+    faults.next_calls(Op::Complete, 1, Fault::Fail(ErrorKind::TimedOut));
+    enqueue(&inner, &[Plan::new(44, 500)]).await;
+    let worker = start(&store, &job);
+    tokio::time::sleep(secs(30)).await;
+    emptied(&inner, secs(600)).await;
+    assert!(job.trace.redone() <= 14, "{} steps redone", job.trace.redone());
+    assert_eq!(worker.stop().await.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_ended_in_a_drain_is_not_taken_for_settled() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Renew, Fault::Fail(ErrorKind::Unavailable));
+    faults.every_call(Op::Complete, Fault::Hang);
+    let ids = enqueue(&inner, &[Plan::new(108, 500)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&inner).await == 1).await;
+    tokio::time::sleep(ms(53_700)).await;
+    worker.notices.notice(preempt("x").at(Instant::now() + secs(30)));
+    tokio::time::sleep(ms(6_400)).await;
+    let other = inner.queue.receive(1, secs(60)).await.unwrap();
+    assert_eq!(other[0].dequeue_count, 2);
+    let writer = Writer { job: ids[0].clone(), fence: Fence::new(0, 2) };
+    let mut theirs =
+        reprieve_core::checkpoint::Checkpoints::new(inner.checkpoints.clone(), writer, "steps", 1);
+    theirs.load().await.unwrap();
+    theirs.save(b"107", Baseline::default()).await.unwrap();
+    faults.clear(Op::Complete);
+    tokio::time::sleep(secs(12)).await;
+    theirs.save(b"107", Baseline::default()).await.expect("the successor still owns its checkpoints");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_outgrew_the_queue_is_released_without_its_counters() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(100, 500)]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&inner).await == 1).await;
+    faults.next_calls(Op::Release, 1, Fault::Fail(ErrorKind::TooLarge));
+    let report = worker.evict(secs(30)).await;
+    assert_eq!(ready(&inner).await, 1, "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn counters_at_their_limit_do_not_break_the_guardian() {
+    let body = |habit, counter: &str| {
+        let plan = Plan::new(3, 10).habit(habit);
+        json!({"specversion": "1.0", "id": "1", "source": "reprieve", "type": "steps", "data": plan, counter: u32::MAX})
+    };
+    let send = async |body: serde_json::Value| {
+        let store = memory::store();
+        let message = NewMessage { body: body.to_string().into_bytes(), delay: secs(0) };
+        store.queue.send(vec![message]).await.unwrap();
+        store
+    };
+    let store = send(body(Habit::FailsAt(0), "reprievefailed")).await;
+    let _worker = start(&store, &Steps::default());
+    emptied(&store, secs(15)).await;
+    assert_eq!(poisoned(&store).await.len(), 1);
+
+    let store = send(body(Habit::StuckAt(0), "reprieveinterrupted")).await;
+    let worker = start(&store, &Steps::default());
+    within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((leased(&store).await, report.released_cut), (0, 1), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn receives_whose_answer_is_lost_do_not_poison() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Receive, 200, Fault::LoseAnswer);
+    enqueue(&inner, &[Plan::new(1, 500)]).await;
+    let _worker = start(&store, &job);
+    within(secs(3600), "done", async || total(&inner).await == 0).await;
+    assert_eq!(poisoned(&inner).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_missing_for_a_while_does_not_poison_finished_jobs() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Complete, Fault::Fail(ErrorKind::Denied));
+    enqueue(&inner, &[Plan::new(1, 500)]).await;
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(150)).await;
+    faults.clear_all();
+    emptied(&inner, secs(150)).await;
+    assert_eq!(poisoned(&inner).await, Vec::<String>::new());
 }

@@ -7,6 +7,15 @@ use reprieve_core::ports::{NewMessage, Queue, Release, Store};
 use reprieve_core::worker::Settings;
 use reprieve_core::{BlobName, JobId};
 
+use reprieve_core::Fence;
+use reprieve_core::Writer;
+use std::sync::Arc;
+
+use reprieve_core::attempts::Baseline;
+use reprieve_core::checkpoint::Checkpoints;
+use reprieve_core::memory::{Fault, Faults, Op};
+use serde_json::json;
+
 use crate::support::*;
 
 async fn result_of(store: &Store, job: &JobId) -> Option<Vec<u8>> {
@@ -184,4 +193,87 @@ async fn a_message_that_somebody_else_released_with_a_delay_is_done_when_it_come
     let _worker = start(&store, &job);
     emptied(&store, secs(60)).await;
     assert_eq!(poisoned(&store).await.len(), 1, "the foreign body is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_store_that_does_not_answer_once_is_asked_again() {
+    for op in [Op::Load, Op::Save] {
+        let (inner, job) = (memory::store(), Steps::default());
+        enqueue(&inner, &[Plan::new(60, 500)]).await;
+        let first = start(&inner, &job);
+        tokio::time::sleep(secs(10)).await;
+        first.kill().await;
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.next_calls(op, 1, Fault::Hang);
+        let _next = start(&store, &job);
+        emptied(&inner, secs(3600)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_does_not_wait_here_while_another_worker_is_idle() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1, 1); 64]).await;
+    let _busy = start(&store, &job);
+    emptied(&store, secs(30)).await;
+    let ids = enqueue(&store, &[Plan::new(3600, 1000); 8]).await;
+    tokio::time::sleep(secs(1)).await;
+    let _idle = start(&store, &job);
+    tokio::time::sleep(secs(600)).await;
+    let running = ids.iter().filter(|id| !job.trace.steps(id).is_empty()).count();
+    assert_eq!(running, 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_two_sources_with_one_id_are_two_jobs() {
+    let (store, job) = (memory::store(), Steps::default());
+    for (source, steps) in [("/a", 3), ("/b", 5)] {
+        let body =
+            json!({"specversion":"1.0","id":"1","source":source,"type":"steps","data":Plan::new(steps, 10)})
+                .to_string();
+        store.queue.send(vec![NewMessage { body: body.into_bytes(), delay: secs(0) }]).await.unwrap();
+    }
+    let _worker = start(&store, &job);
+    emptied(&store, secs(30)).await;
+    assert_eq!(store.blobs.list("results/").await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_redrive_interruptions_count_afresh() {
+    let (store, job) = (memory::store(), Steps::default());
+    let body = json!({
+        "specversion": "1.0", "id": "j", "source": "reprieve", "type": "steps", "data": Plan::new(10, 10),
+        "reprievegeneration": 1, "reprieveinterrupted": 11,
+    });
+    let message = NewMessage { body: body.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message]).await.unwrap();
+    // What was remembered before the redrive would excuse fifty.
+    let writer = Writer { job: JobId::parse("j").unwrap(), fence: Fence::new(0, 60) };
+    let mut old = Checkpoints::new(Arc::clone(&store.checkpoints), writer, "steps", 1);
+    old.save(b"3", Baseline { interrupted: 50, ..Baseline::default() }).await.unwrap();
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    assert!(poisoned(&store).await[0].contains("same checkpoint"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_kills_while_merely_waiting_for_a_slot_do_not_poison() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(1, 1); 64]).await;
+    let worker = start(&store, &job);
+    emptied(&store, secs(30)).await;
+    enqueue(&store, &[Plan::new(2, 60_000); 12]).await;
+    tokio::time::sleep(secs(1)).await;
+    worker.kill().await;
+    for _ in 0..3 {
+        tokio::time::sleep(secs(61)).await;
+        enqueue(&store, &[Plan::new(1, 1); 64]).await;
+        let worker = start(&store, &job);
+        tokio::time::sleep(secs(5)).await;
+        worker.kill().await;
+    }
+    let _last = start(&store, &job);
+    tokio::time::sleep(secs(400)).await;
+    // Only those that had a slot each time.
+    assert_eq!(poisoned(&store).await.len(), 4);
 }

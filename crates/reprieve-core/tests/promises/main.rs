@@ -8,5 +8,6 @@ mod drains;
 mod failures;
 mod leases;
 mod losses;
+mod odd_jobs;
 mod stages;
 mod support;

@@ -7,6 +7,8 @@ use reprieve_core::ports::Ending;
 use reprieve_core::worker::{DrainReport, StopReason};
 use reprieve_core::{Notice, NoticeKind};
 
+use tokio::time::Instant;
+
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
@@ -43,6 +45,7 @@ async fn a_notice_during_resume_keeps_work_from_being_taken_until_it_is_over() {
     let worker = start(&store, &job);
     worker.monitor.reached(Stage::Resume).await;
     worker.notices.notice(preempt("standing"));
+    worker.monitor.reached(Stage::Shutdown).await;
     faults.clear(Op::Recover);
     tokio::time::sleep(secs(60)).await;
     assert_eq!((worker.monitor.stage(), ready(&inner).await), (Stage::Shutdown, 1));
@@ -158,7 +161,7 @@ async fn a_second_stop_ends_at_once_and_leaves_what_is_held_to_its_leases() {
     within(secs(5), "in flight", async || leased(&store).await == 1).await;
     worker.stopper.stop();
     tokio::time::sleep(ms(200)).await;
-    let asked = tokio::time::Instant::now();
+    let asked = Instant::now();
     let stopped = worker.stop().await;
     assert!(asked.elapsed() < secs(1));
     assert_eq!((stopped.reason, stopped.abandoned), (StopReason::Abandoned, 1));
@@ -177,4 +180,19 @@ async fn the_roster_says_where_a_job_is_and_how_far() {
     assert_eq!(report.in_flight[0].job, ids[0]);
     assert!((18..=22).contains(&report.in_flight[0].progress.done), "{report:?}");
     assert_eq!(report.in_flight[0].progress.total, 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_stop_ends_at_once_also_with_a_store_that_hangs() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue(&inner, &[Plan::new(2, 1000).habit(Habit::StuckAt(0))]).await;
+    let worker = start(&store, &job);
+    within(secs(5), "in flight", async || leased(&inner).await == 1).await;
+    faults.everything(Fault::Hang);
+    worker.stopper.stop();
+    tokio::time::sleep(ms(200)).await;
+    let asked = Instant::now();
+    worker.stop().await;
+    assert!(asked.elapsed() < secs(1), "{:?}", asked.elapsed());
 }
