@@ -18,8 +18,11 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Blocks its thread until the sender is dropped.
-struct Block(Arc<Mutex<mpsc::Receiver<()>>>);
+/// Says that it has begun, and blocks its thread until the other sender is dropped.
+struct Block {
+    begun: mpsc::Sender<()>,
+    until: Arc<Mutex<mpsc::Receiver<()>>>,
+}
 
 #[async_trait::async_trait]
 impl Job for Block {
@@ -31,7 +34,8 @@ impl Job for Block {
     fn begin(&self, (): &()) {}
 
     async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-        let _sender_gone = self.0.lock().unwrap().recv();
+        self.begun.send(()).unwrap();
+        let _sender_gone = self.until.lock().unwrap().recv();
         Ok(Step::Done(()))
     }
 }
@@ -47,10 +51,11 @@ struct Blocked {
 
 async fn blocked() -> Blocked {
     let jobs = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (block, blocked) = mpsc::channel();
+    let (block, until) = mpsc::channel();
+    let (begun, has_begun) = mpsc::channel();
     let (store, notices) = (memory::store(), ManualNotices::answered());
     let worker = Worker::builder(store.clone())
-        .job(Block(Arc::new(Mutex::new(blocked))))
+        .job(Block { begun, until: Arc::new(Mutex::new(until)) })
         .jobs_on(jobs.handle().clone())
         .settings(Settings { concurrency: 1, ..settings() })
         .interruptions(Arc::new(notices.clone()))
@@ -61,6 +66,8 @@ async fn blocked() -> Blocked {
     tokio::spawn(worker.run(stopping));
     Producer::new(store.clone()).enqueue(vec![NewJob::of::<Block>(&()).unwrap()]).await.unwrap();
     within(secs(5), "in flight", async || leased(&store).await == 1).await;
+    // The job's thread is a real one, which the paused clock waits for only here.
+    tokio::task::spawn_blocking(move || has_begun.recv()).await.unwrap().unwrap();
     Blocked { store, monitor, notices, jobs, _block: block }
 }
 
