@@ -1,1 +1,66 @@
-//! Skeleton.
+//! The embedded store: everything a queue of workers needs in one SQLite file, with no server to run.
+//!
+//! Any number of processes of one machine share the file. It keeps the promises of
+//! [`reprieve_core::ports`] under `kill -9` at any instant, and besides notices within a second that a worker has
+//! died: its leases need not run out first.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `messages`, `checkpoints`, `blobs`, `roster` | one port each |
+//! | `writer` | the thread that commits whatever is asked at the same time together |
+//! | `gate` | lets the processes take turns fairly |
+//! | `session`, `keeper` | know who has died, and tidy up after them |
+//! | `clock` | the time that leases are compared by, which never goes back |
+//! | `bell` | wakes idle processes |
+//! | `schema`, `files`, `place` | what is where |
+//!
+//! Not for network file systems: the locks that all of this rests on are those of one kernel. A copy of a store is the
+//! file and the directory `PATH.d` beside it, together, while no process uses them. To look inside, use
+//! `sqlite3 -readonly`: shells older than 3.51.3 can damage a file that others write to.
+//!
+//! # Example: a message sent and received
+//! ```
+//! use std::time::Duration;
+//!
+//! use reprieve_core::WorkerId;
+//! use reprieve_core::ports::NewMessage;
+//! use reprieve_local::{LocalStore, Options, QueueName};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("reprieve.db");
+//! let options = Options::new(QueueName::parse("thumbnails")?).owned_by(WorkerId::unique());
+//! let store = LocalStore::open(&path, options).await?.store();
+//!
+//! store.queue.send(vec![NewMessage { body: b"cat.jpg".to_vec(), delay: Duration::ZERO }]).await?;
+//! let delivery = store.queue.receive(1, Duration::from_secs(60)).await?.remove(0);
+//! assert_eq!(delivery.body, b"cat.jpg");
+//! store.queue.complete(&delivery.receipt).await?;
+//! assert_eq!(store.queue.depth().await?.total, 0);
+//! # Ok(())
+//! # }
+//! ```
+
+mod address;
+mod bell;
+mod blobs;
+mod checkpoints;
+mod clock;
+mod failure;
+mod files;
+mod gate;
+mod keeper;
+mod messages;
+mod name;
+mod place;
+mod reader;
+mod roster;
+mod schema;
+mod session;
+mod store;
+mod writer;
+
+pub use address::{Address, Durability};
+pub use name::QueueName;
+pub use store::{LocalStore, Options};

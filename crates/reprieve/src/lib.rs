@@ -1,1 +1,74 @@
-//! Skeleton.
+//! Queue workers that survive Azure Spot evictions.
+//!
+//! A [`Job`] is work in steps. [`run`] makes a worker process of it: one that receives jobs under leases, saves their
+//! progress between steps, and, when Azure takes the machine back, gives everything back within seconds so that another
+//! machine goes on from the last checkpoint.
+//!
+//! # Example: a whole worker
+//! ```no_run
+//! use reprieve::{Job, JobContext, JobError, Step, async_trait};
+//!
+//! struct CountTo;
+//!
+//! #[async_trait]
+//! impl Job for CountTo {
+//!     const KIND: &'static str = "count-to";
+//!     type Args = u64;
+//!     type Checkpoint = u64;
+//!     type Output = u64;
+//!
+//!     fn begin(&self, _to: &u64) -> u64 {
+//!         0
+//!     }
+//!
+//!     async fn step(&self, cx: &JobContext, to: &u64, at: u64) -> Result<Step<u64, u64>, JobError> {
+//!         cx.progress(at, *to);
+//!         Ok(if at == *to { Step::Done(at) } else { Step::Continue(at + 1) })
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     reprieve::run(|worker| worker.job(CountTo))
+//! }
+//! ```
+//!
+//! That binary has every worker flag (see its `--help`), reads `reprieve.toml` and `REPRIEVE_…`, logs, and handles
+//! SIGTERM, SIGINT and their Windows equivalents.
+//!
+//! # Layout
+//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
+//! - [`run`]; [`WorkerArgs`] and [`work`], for a command of one's own that also works.
+//! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or look at a queue; [`block_on`], [`stop_signal`],
+//!   [`parse_duration`] and [`fail`] for their `main`.
+//! - [`worker`], [`memory`] and the other modules of the core, for tests and for processes put together by hand.
+
+mod args;
+mod client;
+mod duration;
+mod exit;
+mod file;
+mod given;
+mod health;
+mod logging;
+mod settings;
+mod signals;
+mod store;
+mod work;
+
+pub use args::{StoreArgs, WorkerArgs};
+pub use async_trait::async_trait;
+pub use client::Client;
+pub use duration::parse_duration;
+pub use exit::{block_on, fail};
+pub use signals::stop_signal;
+pub use work::{run, work};
+
+pub use reprieve_core::{
+    BLOB_NAME_BYTES_MAX, BlobName, Deadline, Error, ErrorKind, Fence, JOB_ID_BYTES_MAX, Job, JobContext,
+    JobError, JobId, MessageId, NewJob, Notice, NoticeId, NoticeKind, Patience, Phase, Producer, Result,
+    SOFT_MARK, Step, WorkerId, Writer,
+};
+pub use reprieve_core::{
+    attempts, checkpoint, clock, conformance, envelope, lifecycle, memory, policy, ports, settle, telemetry,
+    worker,
+};

@@ -1,0 +1,171 @@
+//! `reprieve enqueue`: puts one job, or one per line of a file, into a queue.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reprieve::{Client, Error, ErrorKind, NewJob, Producer, Result, StoreArgs};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+
+use crate::lines::{self, Batch};
+use crate::out::Out;
+
+/// The longest arguments read from a file.
+const ARGS_BYTES_MAX: u64 = 16 << 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnqueueArgs {
+    /// The kind of the jobs, as the worker's code calls it
+    kind: String,
+
+    /// The arguments of one job, as JSON [default: null]
+    #[arg(long, value_name = "JSON", group = "source", allow_hyphen_values = true)]
+    args: Option<String>,
+
+    /// A file with the arguments of one job; - is stdin
+    #[arg(long, value_name = "PATH", group = "source")]
+    args_file: Option<PathBuf>,
+
+    /// A file with the arguments of one job per line; - is stdin
+    ///
+    /// Jobs are enqueued in batches. A line that is no JSON ends the command; all lines before it are enqueued, and
+    /// none after it.
+    #[arg(long, value_name = "PATH", group = "source")]
+    jsonl: Option<PathBuf>,
+
+    /// How long nobody takes the jobs, such as 5m [default: 0s]
+    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration)]
+    delay: Option<Duration>,
+
+    /// Prints an array of {"id", "kind"} instead of one id per line
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// What is said of an enqueued job.
+#[derive(Debug, Serialize)]
+struct Enqueued<'a> {
+    id: &'a str,
+    kind: &'a str,
+}
+
+pub(crate) async fn run(args: EnqueueArgs) -> Result<()> {
+    if args.kind.trim().is_empty() {
+        return Err(fault("the kind is empty"));
+    }
+    let jobs = source(&args)?;
+    let client = Client::open(&args.store).await?;
+    let mut printer = Printer { out: Out::new(), kind: &args.kind, json: args.json, printed: 0 };
+    printer.begin()?;
+    let enqueued = enqueue(&args, client.producer(), jobs, &mut printer).await;
+    // What was enqueued is told, and the array closed, whatever came after.
+    printer.end()?;
+    enqueued
+}
+
+fn fault(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, lines::OPERATION, message)
+}
+
+/// The arguments of the jobs. One job's are checked right here, before a store is made for them.
+fn source(args: &EnqueueArgs) -> Result<mpsc::Receiver<Batch>> {
+    if let Some(path) = &args.jsonl {
+        let (file, name) = lines::open(path)?;
+        return Ok(lines::read(file, name));
+    }
+    let one = match (&args.args, &args.args_file) {
+        (Some(args), _) => lines::parse("--args", args)?,
+        (None, Some(path)) => {
+            let (file, name) = lines::open(path)?;
+            let mut text = String::new();
+            let read = file.take(ARGS_BYTES_MAX + 1).read_to_string(&mut text);
+            read.map_err(|error| fault(format!("{name} can't be read: {error}")))?;
+            if text.len() as u64 > ARGS_BYTES_MAX {
+                return Err(fault(format!("{name} has more than {ARGS_BYTES_MAX} bytes")));
+            }
+            lines::parse(&name, &text)?
+        }
+        (None, None) => RawValue::NULL.to_owned(),
+    };
+    let (sender, receiver) = mpsc::channel(1);
+    // The channel is new and takes one.
+    let _sent = sender.try_send(Ok(vec![one]));
+    Ok(receiver)
+}
+
+async fn enqueue(
+    args: &EnqueueArgs,
+    producer: Producer,
+    mut jobs: mpsc::Receiver<Batch>,
+    printer: &mut Printer<'_>,
+) -> Result<()> {
+    let delay = args.delay.unwrap_or_default();
+    let job = |of| NewJob { kind: args.kind.clone(), args: of, delay };
+    while let Some(batch) = jobs.recv().await {
+        let enqueued = match batch {
+            Ok(batch) => producer.enqueue(batch.into_iter().map(job).collect()).await,
+            Err(error) => Err(error),
+        };
+        let ids = enqueued.map_err(|error| half_way(error, printer.printed))?;
+        for id in &ids {
+            printer.print(id.as_str())?;
+        }
+        printer.out.flush()?;
+    }
+    Ok(())
+}
+
+/// Says how many were enqueued before it failed.
+fn half_way(error: Error, enqueued: u64) -> Error {
+    if enqueued == 0 {
+        return error;
+    }
+    let (kind, whole) = (error.kind(), error.to_string());
+    let said = whole.strip_prefix(lines::OPERATION).map_or(&*whole, |said| said.trim_start_matches(": "));
+    let message = format!("{said}; the {enqueued} jobs before that are enqueued");
+    Error::new(kind, lines::OPERATION, message).with_source(error)
+}
+
+/// Prints ids as they come, so that a million of them take no memory.
+#[derive(Debug)]
+struct Printer<'a> {
+    out: Out,
+    kind: &'a str,
+    json: bool,
+    printed: u64,
+}
+
+impl Printer<'_> {
+    fn begin(&mut self) -> Result<()> {
+        if self.json { self.out.text("[") } else { Ok(()) }
+    }
+
+    /// Goes on when nobody reads any more: the jobs matter, not their ids.
+    fn print(&mut self, id: &str) -> Result<()> {
+        let separator = match (self.json, self.printed) {
+            (true, 0) => "\n",
+            (true, _) => ",\n",
+            (false, _) => "",
+        };
+        self.printed += 1;
+        self.out.text(separator)?;
+        if self.json {
+            self.out.json(&Enqueued { id, kind: self.kind })
+        } else {
+            self.out.text(id)?;
+            self.out.text("\n")
+        }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if self.json {
+            self.out.text(if self.printed == 0 { "]\n" } else { "\n]\n" })?;
+        }
+        self.out.flush()
+    }
+}

@@ -1,0 +1,117 @@
+//! Standard output, whose reader may go away at any time.
+
+use std::io::{self, BufWriter, ErrorKind as IoErrorKind, Write};
+
+use reprieve::{Error, ErrorKind, Result};
+use serde::Serialize;
+
+/// Buffered standard output. When its reader has gone (`| head`), the rest is dropped without a word.
+#[derive(Debug)]
+pub(crate) struct Out {
+    to: BufWriter<io::Stdout>,
+    unread: bool,
+}
+
+impl Out {
+    pub(crate) fn new() -> Self {
+        Self { to: BufWriter::new(io::stdout()), unread: false }
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) const fn unread(&self) -> bool {
+        self.unread
+    }
+
+    pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        if self.unread {
+            return Ok(());
+        }
+        let written = self.to.write_all(text.as_bytes());
+        self.note(written)
+    }
+
+    /// A JSON document on one line, without its end.
+    pub(crate) fn json(&mut self, document: &impl Serialize) -> Result<()> {
+        self.serialised(serde_json::to_string(document))
+    }
+
+    /// A JSON document for people, without the end of its last line.
+    pub(crate) fn pretty_json(&mut self, document: &impl Serialize) -> Result<()> {
+        self.serialised(serde_json::to_string_pretty(document))
+    }
+
+    fn serialised(&mut self, json: serde_json::Result<String>) -> Result<()> {
+        let json = json.map_err(|error| {
+            Error::new(ErrorKind::Internal, "write the output", error.to_string()).with_source(error)
+        })?;
+        self.text(&json)
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.unread {
+            return Ok(());
+        }
+        let flushed = self.to.flush();
+        self.note(flushed)
+    }
+
+    fn note(&mut self, result: io::Result<()>) -> Result<()> {
+        match result {
+            Err(error) if error.kind() == IoErrorKind::BrokenPipe => self.unread = true,
+            Err(error) => {
+                return Err(
+                    Error::new(ErrorKind::Internal, "write the output", error.to_string()).with_source(error)
+                );
+            }
+            Ok(()) => {}
+        }
+        Ok(())
+    }
+}
+
+/// A line for whoever runs the command, on stderr.
+pub(crate) fn say(line: &str) {
+    // When stderr is gone there is nobody to tell, and nothing depends on it.
+    let _nobody_listens = writeln!(io::stderr(), "{line}");
+}
+
+/// Text of others for a terminal: without what would move its cursor or colour it.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Rows under headings, in columns as wide as they need to be.
+pub(crate) fn table<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut table = String::new();
+    for row in std::iter::once(&headings.map(str::to_owned)).chain(rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            line.push_str(cell);
+            line.extend(std::iter::repeat_n(' ', width - cell.chars().count() + 2));
+        }
+        table.push_str(line.trim_end());
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["é".to_owned(), "long cell".to_owned(), "x".to_owned()], Default::default()];
+        assert_eq!(table(["A", "B", "LAST"], &rows), "A  B          LAST\né  long cell  x\n\n");
+    }
+
+    #[test]
+    fn text_of_others_cannot_drive_the_terminal() {
+        assert_eq!(plain("\u{1b}[2Jkind\n"), "\u{fffd}[2Jkind\u{fffd}");
+    }
+}

@@ -1,0 +1,145 @@
+//! `reprieve status`: a queue, its workers, what they hold and how their drains went.
+
+mod view;
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use reprieve::envelope::Envelope;
+use reprieve::ports::{DeadLettered, Depth, Store, WorkerReport};
+use reprieve::worker::{DRAINS, DrainReport};
+use reprieve::{BlobName, Client, Result, StoreArgs, clock};
+use serde::Serialize;
+
+use crate::out::Out;
+
+/// How old the last report of a worker may be that is still shown.
+const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
+
+/// How many drains and how many dead letters are shown.
+const SHOWN_MAX: usize = 5;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatusArgs {
+    /// Shows it again and again, every so many seconds [default: 1]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    watch: Option<u64>,
+
+    /// Prints JSON; with --watch, a document per line
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// All that is shown, as `--json` prints it.
+#[derive(Debug, Serialize)]
+struct Status {
+    /// When this was so, in milliseconds since the Unix epoch.
+    at_unix_ms: i64,
+    queue: Depth,
+    workers: Vec<WorkerReport>,
+    /// The last ones, the newest first.
+    drains: Vec<Drained>,
+    /// The oldest ones.
+    dead_letters: Vec<Dead>,
+}
+
+/// A drain that was kept, also of a worker that is no more.
+#[derive(Debug, Serialize)]
+struct Drained {
+    worker: String,
+    #[serde(flatten)]
+    report: DrainReport,
+}
+
+/// A message in the poison queue.
+#[derive(Debug, Serialize)]
+struct Dead {
+    id: String,
+    /// The job and its kind; `None` when the message can't be read.
+    job: Option<String>,
+    kind: Option<String>,
+    reason: Option<String>,
+}
+
+pub(crate) async fn run(args: StatusArgs) -> Result<()> {
+    let client = Client::open_existing(&args.store).await?;
+    let mut out = Out::new();
+    let Some(seconds) = args.watch else {
+        return show(&mut out, &args, &Status::read(client.store()).await?, "");
+    };
+    let redraws = std::io::stdout().is_terminal() && !args.json;
+    let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
+    let mut before = if redraws { "\x1b[2J\x1b[H" } else { "" };
+    while !out.unread() {
+        ticks.tick().await;
+        show(&mut out, &args, &Status::read(client.store()).await?, before)?;
+        before = match (redraws, args.json) {
+            // Home and overwrite: clearing the screen each time would flicker.
+            (true, _) => "\x1b[H",
+            (false, true) => "",
+            (false, false) => "\n",
+        };
+    }
+    Ok(())
+}
+
+/// Shows it once, after `before`.
+fn show(out: &mut Out, args: &StatusArgs, status: &Status, before: &str) -> Result<()> {
+    out.text(before)?;
+    match (args.json, args.watch) {
+        (true, None) => out.pretty_json(status).and_then(|()| out.text("\n"))?,
+        (true, Some(_)) => out.json(status).and_then(|()| out.text("\n"))?,
+        (false, _) if before.contains('\x1b') => {
+            // Each line, and what is below the last, is cleared to its end.
+            out.text(&view::page(status).replace('\n', "\x1b[K\n"))?;
+            out.text("\x1b[J")?;
+        }
+        (false, _) => out.text(&view::page(status))?,
+    }
+    out.flush()
+}
+
+impl Status {
+    async fn read(store: &Store) -> Result<Self> {
+        let queue = store.queue.depth().await?;
+        let workers = store.roster.reports(REPORT_AGE_MAX).await?;
+        let dead_letters = store.queue.dead_letters(SHOWN_MAX).await?.iter().map(Dead::read).collect();
+        let mut drains = Vec::new();
+        // Their names begin with their time.
+        for name in store.blobs.list(DRAINS).await?.iter().rev().take(SHOWN_MAX) {
+            drains.extend(Drained::read(store, name).await?);
+        }
+        Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters })
+    }
+}
+
+impl Drained {
+    /// `None` for one that another version wrote, or that is gone by now.
+    async fn read(store: &Store, name: &BlobName) -> Result<Option<Self>> {
+        let stem = name.as_str().trim_start_matches(DRAINS).trim_end_matches(".json");
+        let worker = stem.split_once('-').map_or("", |(_time, worker)| worker).to_owned();
+        let json = store.blobs.get(name).await?.unwrap_or_default();
+        Ok(serde_json::from_slice(&json).ok().map(|report| Self { worker, report }))
+    }
+}
+
+impl Dead {
+    fn read(letter: &DeadLettered) -> Self {
+        let envelope = Envelope::read(&letter.body, &letter.id, None).ok();
+        Self {
+            id: letter.id.to_string(),
+            job: envelope.as_ref().map(|envelope| envelope.job.to_string()),
+            kind: envelope.map(|envelope| envelope.kind),
+            reason: letter.reason.clone(),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A status as people read it.
+
+use std::fmt::Write as _;
+
+use reprieve::ports::{InFlight, Progress, WorkerReport};
+use reprieve::worker::REPORT_EVERY;
+
+use super::{Dead, Drained, Status};
+use crate::out::{plain, table};
+
+/// After how many reports that did not come a worker is called silent.
+const REPORTS_MISSED_MAX: u128 = 3;
+
+/// The whole status. Empty tables are left out.
+pub(super) fn page(status: &Status) -> String {
+    let now = status.at_unix_ms;
+    let mut page = depth(status);
+    if status.workers.is_empty() {
+        page.push_str("\nno workers\n");
+    } else {
+        let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now)).collect();
+        section(&mut page, &table(["WORKER", "VM", "STAGE", "HELD", "DONE", "REPORTED"], &rows));
+    }
+    let held = status.workers.iter().flat_map(|report| report.in_flight.iter().map(move |job| (report, job)));
+    let rows: Vec<_> = held.map(|(report, one)| job(report, one, now)).collect();
+    if !rows.is_empty() {
+        let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
+        section(&mut page, &table(headings, &rows));
+    }
+    let rows: Vec<_> = status.drains.iter().map(|drained| drain(drained, now)).collect();
+    if !rows.is_empty() {
+        let headings = [
+            "DRAIN",
+            "WORKER",
+            "NOTICE",
+            "HELD",
+            "UNSTARTED",
+            "SAVED",
+            "CUT",
+            "FINISHED",
+            "LOST",
+            "ABANDONED",
+            "RELEASED IN",
+            "WORK LOST",
+            "LEFT",
+        ];
+        section(&mut page, &table(headings, &rows));
+    }
+    let rows: Vec<_> = status.dead_letters.iter().map(dead).collect();
+    if !rows.is_empty() {
+        section(&mut page, &table(["POISONED", "KIND", "REASON"], &rows));
+    }
+    page
+}
+
+fn section(page: &mut String, table: &str) {
+    page.push('\n');
+    page.push_str(table);
+}
+
+fn depth(status: &Status) -> String {
+    let depth = &status.queue;
+    let mut line = format!("{} {}", depth.total, if depth.total == 1 { "job" } else { "jobs" });
+    let counts = [
+        ("ready", depth.ready),
+        ("leased", depth.leased),
+        ("delayed", depth.delayed),
+        ("poisoned", depth.poisoned),
+    ];
+    for (state, count) in counts {
+        // Where the backend can't tell cheaply.
+        let count = count.map_or("?".to_owned(), |count| count.to_string());
+        // Writing to a string can't fail.
+        let _infallible = write!(line, " · {count} {state}");
+    }
+    line + "\n"
+}
+
+fn worker(report: &WorkerReport, now: i64) -> [String; 6] {
+    let age = now.saturating_sub(report.at_unix_ms);
+    let silent = u128::try_from(age).is_ok_and(|age| age > REPORT_EVERY.as_millis() * REPORTS_MISSED_MAX);
+    [
+        short(report.worker.as_str()),
+        if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
+        if silent { "silent".to_owned() } else { plain(&report.stage) },
+        report.in_flight.len().to_string(),
+        report.completed.to_string(),
+        ago(age),
+    ]
+}
+
+fn job(report: &WorkerReport, job: &InFlight, now: i64) -> [String; 7] {
+    [
+        job.job.to_string(),
+        plain(&job.kind),
+        progress(&job.progress),
+        job.steps.to_string(),
+        job.delivery.to_string(),
+        short(report.worker.as_str()),
+        ago(now.saturating_sub(job.since_unix_ms)),
+    ]
+}
+
+fn progress(Progress { done, total }: &Progress) -> String {
+    match (done, total) {
+        (0, 0) => "-".to_owned(),
+        (done, 0) => done.to_string(),
+        (done, total) => format!("{done}/{total} {}%", u128::from(*done) * 100 / u128::from(*total)),
+    }
+}
+
+fn drain(drained: &Drained, now: i64) -> [String; 13] {
+    let report = &drained.report;
+    [
+        ago(now.saturating_sub(report.at_unix_ms)),
+        short(&drained.worker),
+        plain(&report.notice),
+        report.held.to_string(),
+        report.released_unstarted.to_string(),
+        report.released_saved.to_string(),
+        report.released_cut.to_string(),
+        report.finished.to_string(),
+        report.leases_lost.to_string(),
+        report.abandoned.to_string(),
+        seconds(report.released_after_ms),
+        seconds(report.work_lost_ms),
+        seconds(report.budget_left_ms),
+    ]
+}
+
+fn dead(dead: &Dead) -> [String; 3] {
+    [
+        dead.job.clone().unwrap_or_else(|| plain(&dead.id)),
+        plain(dead.kind.as_deref().unwrap_or("-")),
+        plain(dead.reason.as_deref().unwrap_or("-")),
+    ]
+}
+
+/// The end of a worker's id, which is its random part: workers that began together have the beginning in common.
+fn short(worker: &str) -> String {
+    let skipped = worker.chars().count().saturating_sub(8);
+    plain(&worker.chars().skip(skipped).collect::<String>())
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{:02} s", ms / 1_000, ms % 1_000 / 10)
+}
+
+/// How long ago something was, to two units.
+fn ago(ms: i64) -> String {
+    // Clocks of two machines may differ: what is to come was now.
+    let s = u64::try_from(ms).unwrap_or(0) / 1_000;
+    match s {
+        0..60 => format!("{s}s ago"),
+        60..3_600 => format!("{}m {}s ago", s / 60, s % 60),
+        3_600..172_800 => format!("{}h {}m ago", s / 3_600, s % 3_600 / 60),
+        _ => format!("{} days ago", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reprieve::ports::Depth;
+    use reprieve::worker::DrainReport;
+    use reprieve::{JobId, WorkerId};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    fn report(worker: &str, vm: &str, age: i64, in_flight: Vec<InFlight>) -> WorkerReport {
+        WorkerReport {
+            worker: WorkerId::new(format!("01a1fdcace1c708f9150fbc0{worker}")),
+            vm: vm.to_owned(),
+            pid: 7,
+            stage: "start".to_owned(),
+            at_unix_ms: NOW - age,
+            completed: 17,
+            in_flight,
+            last_drain: None,
+        }
+    }
+
+    fn held(job: &str, kind: &str, done: u64, total: u64) -> InFlight {
+        InFlight {
+            job: JobId::parse(job).unwrap(),
+            kind: kind.to_owned(),
+            delivery: 2,
+            progress: Progress { done, total },
+            steps: 3,
+            since_unix_ms: NOW - 61_000,
+        }
+    }
+
+    fn status() -> Status {
+        let drain = DrainReport {
+            notice: "Preempt".to_owned(),
+            at_unix_ms: NOW - 7_300_000,
+            held: 4,
+            released_saved: 3,
+            released_cut: 1,
+            work_lost_ms: 1_239,
+            released_after_ms: 214,
+            budget_left_ms: 9_786,
+            ..DrainReport::default()
+        };
+        let jobs = vec![
+            held("order-1", "count-to", 42, 100),
+            held("order-2", "evil\u{1b}[2J", 5, 0),
+            held("order-3", "count-to", 0, 0),
+        ];
+        Status {
+            at_unix_ms: NOW,
+            queue: Depth { total: 12, ready: Some(9), leased: Some(3), delayed: None, poisoned: Some(1) },
+            workers: vec![
+                report("cd46fd0d", "workers_0", 3_000, jobs),
+                report("aaaaaaaa", "", 45_000, Vec::new()),
+            ],
+            drains: vec![Drained { worker: "01a1fdcace1c708f9150fbc0cd46fd0d".to_owned(), report: drain }],
+            dead_letters: vec![Dead {
+                id: "m1".to_owned(),
+                job: Some("order-0".to_owned()),
+                kind: Some("coutn-to".to_owned()),
+                reason: Some("this worker knows no job of kind \"coutn-to\"".to_owned()),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_page_says_it_all() {
+        insta::assert_snapshot!(page(&status()));
+    }
+
+    #[test]
+    fn json_has_it_all() {
+        insta::assert_json_snapshot!(status());
+    }
+
+    #[test]
+    fn an_empty_queue_is_short() {
+        let empty = Status {
+            queue: Depth::default(),
+            workers: Vec::new(),
+            drains: Vec::new(),
+            dead_letters: Vec::new(),
+            ..status()
+        };
+        assert_eq!(page(&empty), "0 jobs · ? ready · ? leased · ? delayed · ? poisoned\n\nno workers\n");
+    }
+
+    #[test]
+    fn ages_have_two_units_at_most() {
+        for (ms, said) in [
+            (-5_000, "0s ago"),
+            (59_999, "59s ago"),
+            (61_000, "1m 1s ago"),
+            (7_260_000, "2h 1m ago"),
+            (172_800_000, "2 days ago"),
+        ] {
+            assert_eq!(ago(ms), said);
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `--help`: on stdout, exit 0, and as it was agreed.
+
+use crate::support::Place;
+
+#[track_caller]
+fn help(command: &[&str]) -> String {
+    Place::new().succeeds(&[command, &["--help"]].concat())
+}
+
+#[test]
+fn help_explains_every_command() {
+    insta::assert_snapshot!("reprieve", help(&[]));
+    insta::assert_snapshot!("enqueue", help(&["enqueue"]));
+    insta::assert_snapshot!("status", help(&["status"]));
+    insta::assert_snapshot!("metadata", help(&["metadata"]));
+    insta::assert_snapshot!("metadata_serve", help(&["metadata", "serve"]));
+    insta::assert_snapshot!("metadata_evict", help(&["metadata", "evict"]));
+}

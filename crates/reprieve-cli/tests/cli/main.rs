@@ -1,0 +1,7 @@
+//! The `reprieve` command as a process: what it prints, where, and how it exits.
+
+mod enqueue;
+mod help;
+mod metadata;
+mod status;
+mod support;

@@ -1,0 +1,152 @@
+//! A directory with a store, the command run in it, and a worker inside the test.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use clap::Parser;
+use reprieve::worker::{Monitor, Stopper, Worker, stopping};
+use reprieve::{Client, Job, JobContext, JobError, Step, StoreArgs, async_trait};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// Where a test's store is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), text).expect("a file");
+    }
+
+    /// The command, in this place and without the tester's own settings.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_reprieve"));
+        command.current_dir(&self.dir).args(args).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REPRIEVE_"))
+        {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output().expect("the command runs").into()
+    }
+
+    pub(crate) fn run_with_stdin(&self, args: &[&str], stdin: &str) -> Ran {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("the command runs");
+        child.stdin.take().expect("a pipe").write_all(stdin.as_bytes()).expect("it reads");
+        child.wait_with_output().expect("it ends").into()
+    }
+
+    /// Runs what must succeed, and returns what it printed.
+    #[track_caller]
+    pub(crate) fn succeeds(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{args:?}: {}", ran.out);
+        ran.out
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            store: StoreArgs,
+        }
+        let store = format!("--store=sqlite:{}", self.path("reprieve.db").display());
+        Client::open(&Cli::parse_from(["test", &store]).store).await.expect("a store")
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let ran = Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        ran
+    }
+}
+
+/// A job that says it is at 3 of 8 and stays there.
+#[derive(Debug)]
+struct Stay;
+
+#[async_trait]
+impl Job for Stay {
+    const KIND: &'static str = "stay";
+    type Args = serde_json::Value;
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, _: &serde_json::Value) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, _: &serde_json::Value, at: u32) -> Result<Step<u32, ()>, JobError> {
+        cx.progress(3, 8);
+        if at > 0 {
+            cx.interrupted().await;
+        }
+        Ok(Step::Continue(at + 1))
+    }
+}
+
+/// A worker inside the test.
+#[derive(Debug)]
+pub(crate) struct Working {
+    stopper: Stopper,
+    running: JoinHandle<reprieve::worker::Stopped>,
+    pub(crate) monitor: Monitor,
+}
+
+impl Working {
+    pub(crate) fn on(client: &Client) -> Self {
+        let worker =
+            Worker::builder(client.store().clone()).vm("workers_7").job(Stay).build().expect("a worker");
+        let (monitor, (stopper, stopping)) = (worker.monitor(), stopping());
+        Self { stopper, running: tokio::spawn(worker.run(stopping)), monitor }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stopper.stop();
+        self.running.await.expect("no panic");
+    }
+}
+
+/// Looks at `condition` until it gives something.
+pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(there) = condition().await {
+            return there;
+        }
+        assert!(Instant::now() < deadline, "waited {LONG:?} until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,140 @@
+//! What went wrong below the ports, before it is known which operation it failed: one failure may fail a whole group.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use reprieve_core::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+/// An error without its operation. `Clone`, because one failed commit fails every operation in it.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    message: String,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+pub(crate) type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    pub(crate) fn lease_lost() -> Self {
+        Self::new(
+            ErrorKind::LeaseLost,
+            "the receipt no longer holds the message: its lease ended, or it was renewed, settled or given back",
+        )
+    }
+
+    pub(crate) fn stopped() -> Self {
+        Self::new(ErrorKind::Internal, "the store's thread has stopped; restart the process")
+    }
+
+    fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// Says how far it got before.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        self.message = format!("{done}, then {}", self.message);
+        self
+    }
+
+    /// Says which operation failed; `operation` completes "failed to …".
+    pub(crate) fn during(self, operation: &'static str) -> Error {
+        let error = Error::new(self.kind, operation, self.message);
+        match self.source {
+            Some(source) => error.with_source(source),
+            None => error,
+        }
+    }
+
+    /// What SQLite's answer means for the person who runs the worker.
+    pub(crate) fn sql(error: rusqlite::Error, file: &Path) -> Self {
+        let file = file.display();
+        let (kind, message) = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+                ErrorKind::Unavailable,
+                format!(
+                    "another program holds {file} locked; end its transaction (in a sqlite3 shell: COMMIT)"
+                ),
+            ),
+            Some(ErrorCode::DiskFull) => (
+                ErrorKind::Full,
+                format!(
+                    "the disk that holds {file} is full; free some space and it goes on, nothing was lost"
+                ),
+            ),
+            Some(ErrorCode::DatabaseCorrupt) => (
+                ErrorKind::Corrupt,
+                format!(
+                    "{file} is damaged; stop its workers, keep a copy, and try `sqlite3 {file} .recover`"
+                ),
+            ),
+            Some(ErrorCode::NotADatabase) => (
+                ErrorKind::Invalid,
+                format!("{file} is not a SQLite file; name another file, this one was left as it is"),
+            ),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
+                ErrorKind::Denied,
+                format!(
+                    "{file} can't be opened or written; check that it was not moved, and the permissions of the \
+                     file and its directory"
+                ),
+            ),
+            Some(ErrorCode::TooBig) => {
+                (ErrorKind::TooLarge, "a value is larger than SQLite takes in one piece".to_owned())
+            }
+            Some(ErrorCode::SystemIoFailure) => (
+                ErrorKind::Unavailable,
+                format!("the disk that holds {file} reported an error; check its space and health"),
+            ),
+            _ => (ErrorKind::Internal, format!("SQLite refused an operation on {file}: {error}")),
+        };
+        Self::new(kind, message).caused_by(error)
+    }
+
+    /// What the operating system's answer about `path` means for the person who runs the worker.
+    pub(crate) fn io(error: io::Error, path: &Path) -> Self {
+        let path = path.display();
+        let (kind, message) = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => (
+                ErrorKind::Full,
+                format!("there is no space for {path}; free some space and it goes on, nothing was lost"),
+            ),
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                (ErrorKind::Denied, format!("{path} can't be written; check its permissions and its owner"))
+            }
+            io::ErrorKind::NotFound => {
+                (ErrorKind::NotFound, format!("{path} is not there; was the store's directory removed?"))
+            }
+            _ => (ErrorKind::Unavailable, format!("{path} can't be used: {error}")),
+        };
+        Self::new(kind, message).caused_by(error)
+    }
+}
+
+/// Why an operation inside a transaction ended early.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// It was checked and refused before it wrote anything, so its neighbours in the transaction go on.
+    Refused(Failure),
+    /// SQLite failed half way: the transaction must be rolled back.
+    Broken(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<Failure> for Fault {
+    fn from(failure: Failure) -> Self {
+        Self::Refused(failure)
+    }
+}

@@ -1,0 +1,185 @@
+//! Where the store's files are, and how a file is written so that nobody ever sees half of it.
+//!
+//! ```text
+//! reprieve.db                  SQLite: messages, small checkpoints, the names of everything else (+ -wal, -shm)
+//! reprieve.db.d/
+//!   gate.lock write.lock       the gate between processes
+//!   bell                       touched when a message becomes receivable
+//!   sessions/TOKEN             locked for as long as its process lives
+//!   checkpoints/TOKEN-N        checkpoints too large for the database
+//!   temporary/TOKEN-N          blobs on their way
+//!   blobs/…                    inputs and outputs, under their own names
+//! ```
+//!
+//! No code but SQLite ever opens the database file: on Unix, closing any descriptor of a file gives up every POSIX
+//! lock the process has on it, those of its SQLite connections included.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use reprieve_core::ErrorKind;
+
+use crate::failure::{Failure, Outcome};
+
+/// The paths of one store.
+#[derive(Debug)]
+pub(crate) struct Files {
+    database: PathBuf,
+    directory: PathBuf,
+}
+
+impl Files {
+    /// Finds the store at `path`, whatever way leads there, and makes the directories beside it.
+    pub(crate) fn locate(path: &Path) -> Outcome<Self> {
+        let database = real_path(path)?;
+        let mut directory = database.clone().into_os_string();
+        directory.push(".d");
+        let files = Self { database, directory: directory.into() };
+        let is_new = !files.directory.exists();
+        for wanted in [files.sessions(), files.checkpoints(), files.temporary(), files.blobs()] {
+            fs::create_dir_all(&wanted).map_err(|error| Failure::io(error, &wanted))?;
+        }
+        if is_new {
+            let above = files.database.parent().unwrap_or(Path::new("/"));
+            for changed in [files.directory.as_path(), above] {
+                sync_directory(changed).map_err(|error| Failure::io(error, changed))?;
+            }
+        }
+        Ok(files)
+    }
+
+    pub(crate) fn database(&self) -> &Path {
+        &self.database
+    }
+
+    pub(crate) fn gate_lock(&self) -> PathBuf {
+        self.directory.join("gate.lock")
+    }
+
+    pub(crate) fn write_lock(&self) -> PathBuf {
+        self.directory.join("write.lock")
+    }
+
+    pub(crate) fn bell(&self) -> PathBuf {
+        self.directory.join("bell")
+    }
+
+    pub(crate) fn sessions(&self) -> PathBuf {
+        self.directory.join("sessions")
+    }
+
+    pub(crate) fn checkpoints(&self) -> PathBuf {
+        self.directory.join("checkpoints")
+    }
+
+    pub(crate) fn temporary(&self) -> PathBuf {
+        self.directory.join("temporary")
+    }
+
+    pub(crate) fn blobs(&self) -> PathBuf {
+        self.directory.join("blobs")
+    }
+}
+
+/// The one path by which every process knows the file: two names of one file must not mean two gates.
+fn real_path(path: &Path) -> Outcome<PathBuf> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(Failure::new(
+            ErrorKind::Invalid,
+            format!(
+                "{} is a directory; name a file in it, such as {}",
+                path.display(),
+                path.join("reprieve.db").display()
+            ),
+        )),
+        Ok(_) => fs::canonicalize(path).map_err(|error| Failure::io(error, path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => real_path_of_new(path),
+        Err(error) => Err(Failure::io(error, path)),
+    }
+}
+
+fn real_path_of_new(path: &Path) -> Outcome<PathBuf> {
+    // A file that is there now was made by another process since.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Err(Failure::new(
+            ErrorKind::NotFound,
+            format!(
+                "{} is a link to a file that doesn't exist; create that file or remove the link",
+                path.display()
+            ),
+        ));
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let Some(name) = path.file_name() else {
+        return Err(Failure::new(ErrorKind::Invalid, format!("{} does not name a file", path.display())));
+    };
+    match fs::canonicalize(parent) {
+        Ok(parent) => Ok(parent.join(name)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(
+            ErrorKind::NotFound,
+            format!("the directory {} doesn't exist; create it first", parent.display()),
+        )),
+        Err(error) => Err(Failure::io(error, parent)),
+    }
+}
+
+/// Writes a file that does not exist yet and waits until it is on the disk; leaves nothing behind when it fails.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let write = || {
+        let mut file = File::create_new(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(|error| {
+        remove_if_there(path);
+        Failure::io(error, path)
+    })
+}
+
+/// Removes a file that nothing refers to. Where that fails, the next sweep tries again.
+pub(crate) fn remove_if_there(path: &Path) {
+    match fs::remove_file(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(path = %path.display(), %error, "a file that is no longer needed stays"),
+    }
+}
+
+/// Waits until the names in a directory are on the disk.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    // Elsewhere a directory can't be opened as a file, and renames are written through by the file system's journal.
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ways_to_one_file_find_one_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let plain = dir.path().join("a.db");
+        let first = Files::locate(&plain).unwrap();
+        File::create(&plain).unwrap();
+        let roundabout = Files::locate(&dir.path().join("a.db.d/../a.db")).unwrap();
+        assert_eq!(first.gate_lock(), roundabout.gate_lock());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_to_the_store_they_mean() {
+        let dir = tempfile::tempdir().unwrap();
+        File::create(dir.path().join("a.db")).unwrap();
+        std::os::unix::fs::symlink("a.db", dir.path().join("link.db")).unwrap();
+        std::os::unix::fs::symlink("none.db", dir.path().join("dangling.db")).unwrap();
+        let real = Files::locate(&dir.path().join("a.db")).unwrap();
+        let linked = Files::locate(&dir.path().join("link.db")).unwrap();
+        assert_eq!(real.gate_lock(), linked.gate_lock());
+        let error = Files::locate(&dir.path().join("dangling.db")).unwrap_err().during("open the store");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+    }
+}

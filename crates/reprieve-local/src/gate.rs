@@ -1,0 +1,148 @@
+//! The gate between processes: one writes at a time, in the order in which they came.
+//!
+//! SQLite's own busy handler sleeps up to 100 ms between tries and is unfair: with four busy processes one of them
+//! can starve for seconds. Two lock files put the waiting into the kernel's hands instead: whoever holds `write.lock`
+//! writes, and only the one who holds `gate.lock` waits for it, so that the process that has just written can't
+//! overtake those that wait. The kernel frees both when a process dies.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::failure::{Failure, Outcome};
+use crate::files::Files;
+
+/// One process's way in. One thread at a time.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    entry: File,
+    write: File,
+    write_path: PathBuf,
+}
+
+impl Gate {
+    pub(crate) fn open(files: &Files) -> Outcome<Self> {
+        let write_path = files.write_lock();
+        Ok(Self { entry: lock_file(&files.gate_lock())?, write: lock_file(&write_path)?, write_path })
+    }
+
+    /// Waits for this process's turn, however long that takes: what must not wait for ever is what is asked of the
+    /// thread that waits here, and [`crate::writer`] sees to that.
+    pub(crate) fn enter(&mut self) -> Outcome<Held<'_>> {
+        let enter = || {
+            lock(&self.entry)?;
+            let entered = lock(&self.write);
+            self.entry.unlock()?;
+            entered
+        };
+        enter().map_err(|error| Failure::io(error, &self.write_path))?;
+        Ok(Held(self))
+    }
+
+    /// Waits for this process's turn for at most `limit`; `None` when it did not come. Not fair: for opening only.
+    pub(crate) fn enter_within(&mut self, limit: Duration) -> Outcome<Option<Held<'_>>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.write.try_lock() {
+                Ok(()) => return Ok(Some(Held(self))),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
+                Err(TryLockError::WouldBlock) => std::thread::park_timeout(Duration::from_millis(2)),
+                Err(TryLockError::Error(error)) => return Err(Failure::io(error, &self.write_path)),
+            }
+        }
+    }
+}
+
+fn lock_file(path: &Path) -> Outcome<File> {
+    let opened = File::options().create(true).read(true).write(true).truncate(false).open(path);
+    opened.map_err(|error| Failure::io(error, path))
+}
+
+fn lock(file: &File) -> io::Result<()> {
+    loop {
+        match file.lock() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// It is this process's turn until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'gate>(&'gate Gate);
+
+impl Held<'_> {
+    /// The greatest time that any process had seen when it wrote; 0 when none has said.
+    pub(crate) fn time_seen(&self) -> i64 {
+        let mut file = &self.0.write;
+        let mut time = [0; 8];
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_exact(&mut time));
+        // A file that was never written is too short. That no process has said its time costs nothing but the
+        // protection against a clock that is set back.
+        read.map_or(0, |()| i64::from_le_bytes(time))
+    }
+
+    /// Tells the processes that come after this one what time it is.
+    pub(crate) fn say_time(&self, time: i64) {
+        let mut file = &self.0.write;
+        let said = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&time.to_le_bytes()));
+        if let Err(error) = said {
+            tracing::debug!(%error, "the other processes could not be told the time");
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.write.unlock() {
+            tracing::error!(%error, path = %self.0.write_path.display(), "failed to leave the gate");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_holds_the_gate() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Arc::new(Files::locate(&dir.path().join("a.db")).unwrap());
+        let inside = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (files, inside) = (Arc::clone(&files), Arc::clone(&inside));
+                std::thread::spawn(move || {
+                    let mut gate = Gate::open(&files).unwrap();
+                    for _ in 0..500 {
+                        let held = gate.enter().unwrap();
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                        held.say_time(held.time_seen() + 1);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(Gate::open(&files).unwrap().enter().unwrap().time_seen(), 2_000);
+    }
+
+    #[test]
+    fn waiting_for_the_gate_can_be_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::locate(&dir.path().join("a.db")).unwrap();
+        let (mut one, mut two) = (Gate::open(&files).unwrap(), Gate::open(&files).unwrap());
+        let held = one.enter().unwrap();
+        assert!(two.enter_within(Duration::from_millis(10)).unwrap().is_none());
+        drop(held);
+        assert!(two.enter_within(Duration::from_millis(10)).unwrap().is_some());
+    }
+}

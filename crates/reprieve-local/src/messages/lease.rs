@@ -1,0 +1,167 @@
+//! What happens to a message from its sending to its end, each a few lookups by primary key in one transaction.
+
+use std::time::Duration;
+
+use reprieve_core::MessageId;
+use reprieve_core::ports::{Delivery, NewMessage, Receipt};
+
+use crate::failure::{Failure, Fault};
+use crate::writer::Tx;
+
+/// What a receipt says: the primary key of the message's row, and which of its revisions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Key {
+    queue: i64,
+    visible_at: i64,
+    id: i64,
+    rev: i64,
+}
+
+impl Key {
+    pub(super) fn read(queue: i64, receipt: &Receipt) -> Self {
+        let mut numbers = receipt.as_str().split('.').map(|number| number.parse::<i64>().ok());
+        let mut number = || numbers.next().flatten();
+        match (number(), number(), number()) {
+            (Some(id), Some(visible_at), Some(rev)) => Self { queue, visible_at, id, rev },
+            // Not ours, so it holds nothing here: 0 is no message's id.
+            _ => Self { queue, visible_at: 0, id: 0, rev: 0 },
+        }
+    }
+
+    fn receipt(self) -> Receipt {
+        Receipt::new(format!("{}.{}.{}", self.id, self.visible_at, self.rev))
+    }
+
+    fn params(self) -> [i64; 4] {
+        [self.queue, self.visible_at, self.id, self.rev]
+    }
+}
+
+/// Refuses unless exactly the row that the receipt named was changed.
+fn held(rows: usize) -> Result<(), Failure> {
+    if rows == 1 { Ok(()) } else { Err(Failure::lease_lost()) }
+}
+
+pub(super) fn send(tx: &Tx<'_>, queue: i64, messages: &[NewMessage]) -> Result<Vec<MessageId>, Fault> {
+    let mut ids = Vec::with_capacity(messages.len());
+    for message in messages {
+        let visible_at = tx.now.saturating_add(millis(message.delay));
+        let id =
+            tx.insert("INSERT INTO body(queued_at, data) VALUES(?1, ?2)", (visible_at, &message.body))?;
+        tx.execute("INSERT INTO msg(queue, visible_at, id) VALUES(?1, ?2, ?3)", [queue, visible_at, id])?;
+        ids.push(message_id(id));
+    }
+    // For delayed ones too: whoever waits learns when they become due.
+    tx.ring();
+    Ok(ids)
+}
+
+/// Also returns when the next message becomes visible, if there were fewer than asked for.
+pub(super) fn receive(
+    tx: &Tx<'_>,
+    queue: i64,
+    holder: i64,
+    max: usize,
+    lease: Duration,
+) -> Result<(Vec<Delivery>, Option<i64>), Fault> {
+    // Read first, then change by key: an UPDATE with a sub-select is five times slower.
+    let found = tx.rows(
+        "SELECT m.visible_at, m.id, m.rev, m.dequeues, b.data FROM msg m CROSS JOIN body b ON b.id = m.id
+         WHERE m.queue = ?1 AND m.visible_at <= ?2 ORDER BY m.visible_at, m.id LIMIT ?3",
+        [queue, tx.now, i64::try_from(max).unwrap_or(i64::MAX)],
+        |row| {
+            let key = Key { queue, visible_at: row.get(0)?, id: row.get(1)?, rev: row.get(2)? };
+            Ok((key, row.get::<_, i64>(3)?, row.get::<_, Vec<u8>>(4)?))
+        },
+    )?;
+    let leased_until = tx.now.saturating_add(millis(lease));
+    let mut deliveries = Vec::with_capacity(found.len());
+    for (key, dequeues, body) in found {
+        tx.execute(
+            "UPDATE msg SET visible_at = ?5, rev = rev + 1, dequeues = dequeues + 1, holder = ?6
+             WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
+            [key.queue, key.visible_at, key.id, key.rev, leased_until, holder],
+        )?;
+        let leased = Key { visible_at: leased_until, rev: key.rev + 1, ..key };
+        deliveries.push(Delivery {
+            id: message_id(leased.id),
+            dequeue_count: u32::try_from(dequeues + 1).unwrap_or(u32::MAX),
+            body,
+            receipt: leased.receipt(),
+        });
+    }
+    let next_due = if deliveries.len() < max {
+        tx.row(
+            "SELECT min(visible_at) FROM msg WHERE queue = ?1 AND visible_at > ?2",
+            [queue, tx.now],
+            |row| row.get::<_, Option<i64>>(0),
+        )?
+    } else {
+        None
+    };
+    Ok((deliveries, next_due.flatten()))
+}
+
+pub(super) fn renew(tx: &Tx<'_>, key: Key, lease: Duration) -> Result<Receipt, Fault> {
+    let [queue, visible_at, id, rev] = key.params();
+    let leased_until = tx.now.saturating_add(millis(lease));
+    held(tx.execute(
+        "UPDATE msg SET visible_at = ?5, rev = rev + 1 WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
+        [queue, visible_at, id, rev, leased_until],
+    )?)?;
+    Ok(Key { visible_at: leased_until, rev: rev + 1, ..key }.receipt())
+}
+
+pub(super) fn complete(tx: &Tx<'_>, key: Key) -> Result<(), Fault> {
+    held(tx.execute(
+        "DELETE FROM msg WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
+        key.params(),
+    )?)?;
+    tx.execute("DELETE FROM body WHERE id = ?1", [key.id])?;
+    Ok(())
+}
+
+/// A message that is released without a delay gets back the place in line that it had: work that was interrupted goes
+/// on before what is new begins.
+pub(super) fn give_back(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duration) -> Result<(), Fault> {
+    let [queue, visible_at, id, rev] = key.params();
+    let visible_again = match millis(delay) {
+        0 => tx
+            .row("SELECT queued_at FROM body WHERE id = ?1", [id], |row| row.get(0))?
+            .unwrap_or(tx.now)
+            .min(tx.now),
+        delay => tx.now.saturating_add(delay),
+    };
+    held(tx.execute(
+        "UPDATE msg SET visible_at = ?5, rev = rev + 1, holder = NULL
+         WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
+        [queue, visible_at, id, rev, visible_again],
+    )?)?;
+    if let Some(body) = body {
+        tx.execute("UPDATE body SET data = ?2 WHERE id = ?1", (id, body))?;
+    }
+    tx.ring();
+    Ok(())
+}
+
+pub(super) fn dead_letter(tx: &Tx<'_>, key: Key, poison: i64, reason: &str) -> Result<(), Fault> {
+    let [queue, visible_at, id, rev] = key.params();
+    // It counts dequeues anew: what happens to it in the poison queue is another story.
+    held(tx.execute(
+        "UPDATE msg SET queue = ?5, visible_at = ?6, rev = rev + 1, dequeues = 0, holder = NULL
+         WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
+        [queue, visible_at, id, rev, poison, tx.now],
+    )?)?;
+    tx.execute("UPDATE body SET reason = ?2, queued_at = ?3 WHERE id = ?1", (id, reason, tx.now))?;
+    tx.ring();
+    Ok(())
+}
+
+/// Whole milliseconds, rounded up: a lease must not end before it was said to.
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(i64::MAX)
+}
+
+pub(super) fn message_id(id: i64) -> MessageId {
+    MessageId::new(id.to_string())
+}

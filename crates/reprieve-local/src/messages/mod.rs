@@ -1,0 +1,202 @@
+//! The queue port.
+
+mod lease;
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reprieve_core::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
+use reprieve_core::{ErrorKind, MessageId, Result};
+
+use crate::bell::Listener;
+use crate::failure::Failure;
+use crate::session;
+use crate::store::{Ports, blocking};
+use crate::writer::Tx;
+use lease::Key;
+
+/// The largest body. Arguments that are large travel as blobs; a megabyte is for bodies that others wrote.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// How much is sent in one transaction, about 10 ms of work: a longer one would make renewals wait.
+const SEND_MESSAGES_MAX: usize = 1_000;
+const SEND_BYTES_MAX: usize = 4 << 20;
+
+/// How many messages one call receives at most, for the same reason.
+const RECEIVE_MAX: usize = 1_000;
+
+#[async_trait]
+impl Queue for Ports {
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
+        const OPERATION: &str = "send messages";
+        for message in &messages {
+            check_body(&message.body).map_err(|failure| failure.during(OPERATION))?;
+        }
+        let (queue, all) = (self.queue, messages.len());
+        let mut ids = Vec::with_capacity(all);
+        for chunk in chunks(messages) {
+            let bytes = chunk.iter().map(|message| message.body.len()).sum();
+            match self.shared.writer.call(bytes, move |tx| lease::send(tx, queue, &chunk), Ok).await {
+                Ok(sent) => ids.extend(sent),
+                Err(failure) if ids.is_empty() => return Err(failure.during(OPERATION)),
+                Err(failure) => {
+                    return Err(failure
+                        .after(&format!("{} of {all} were sent", ids.len()))
+                        .during(OPERATION));
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        // Before the look: a message that arrives during it must end the wait that comes after it.
+        self.rings_seen.store(*self.rings.borrow(), Ordering::Relaxed);
+        let (queue, holder, max) = (self.queue, self.holder, max.min(RECEIVE_MAX));
+        let received =
+            self.shared.writer.call(0, move |tx| lease::receive(tx, queue, holder, max, lease), Ok).await;
+        let (deliveries, next_due) = received.map_err(|failure| failure.during("receive messages"))?;
+        self.next_due.store(next_due.unwrap_or(i64::MAX), Ordering::Relaxed);
+        Ok(deliveries)
+    }
+
+    async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
+        let key = Key::read(self.queue, receipt);
+        let renewed = self.shared.writer.call(0, move |tx| lease::renew(tx, key, lease), Ok).await;
+        renewed.map_err(|failure| failure.during("renew a lease"))
+    }
+
+    async fn complete(&self, receipt: &Receipt) -> Result<()> {
+        let key = Key::read(self.queue, receipt);
+        let completed = self.shared.writer.call(0, move |tx| lease::complete(tx, key), Ok).await;
+        completed.map_err(|failure| failure.during("complete a message"))
+    }
+
+    async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
+        const OPERATION: &str = "release a message";
+        let Release { body, delay } = release.clone();
+        let bytes = body.as_ref().map_or(0, Vec::len);
+        check_body(body.as_deref().unwrap_or_default()).map_err(|failure| failure.during(OPERATION))?;
+        let key = Key::read(self.queue, receipt);
+        let apply = move |tx: &Tx<'_>| lease::give_back(tx, key, body.as_deref(), delay);
+        self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
+    }
+
+    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
+        let (key, poison, reason) = (Key::read(self.queue, receipt), self.poison, letter.reason.clone());
+        let moved =
+            self.shared.writer.call(0, move |tx| lease::dead_letter(tx, key, poison, &reason), Ok).await;
+        moved.map_err(|failure| failure.during("dead-letter a message"))
+    }
+
+    async fn arrived(&self) {
+        let bell = self.shared.files.bell();
+        self.listener.get_or_init(|| match Listener::start(&bell, self.rings.clone()) {
+            Ok(listener) => {
+                // It may have rung before anybody listened, so the first wait is over at once.
+                self.rings.send_modify(|rings| *rings += 1);
+                Some(listener)
+            }
+            Err(failure) => {
+                let error = failure.during("listen for new messages");
+                tracing::warn!(%error, "new messages are found by polling");
+                None
+            }
+        });
+        let seen = self.rings_seen.load(Ordering::Relaxed);
+        let mut rings = self.rings.subscribe();
+        let next_due = self.next_due.load(Ordering::Relaxed);
+        let wait = next_due.saturating_sub(self.shared.clock.now()).saturating_add(1);
+        tokio::select! {
+            // The sender lives in self, so there is no other error than none.
+            _ = rings.wait_for(|rings| *rings != seen) => {}
+            () = tokio::time::sleep(Duration::from_millis(wait.max(1).unsigned_abs())), if next_due < i64::MAX => {}
+        }
+    }
+
+    async fn recover(&self) -> Result<u64> {
+        let shared = self.shared.clone();
+        let recovered = blocking(move || session::end_the_dead(&shared)).await;
+        recovered.map_err(|failure| failure.during("give back what dead workers held"))
+    }
+
+    async fn depth(&self) -> Result<Depth> {
+        let (shared, queue, poison) = (self.shared.clone(), self.queue, self.poison);
+        let counted = blocking(move || {
+            let now = shared.clock.now();
+            shared.reader.read(|snapshot| {
+                let count = |sql, params: [i64; 2]| {
+                    let counts =
+                        snapshot.prepare_cached(sql)?.query_row(params, |row| Ok((row.get(0)?, row.get(1)?)));
+                    counts.map(|(a, b): (i64, i64)| (a.unsigned_abs(), b.unsigned_abs()))
+                };
+                let (ready, _) = count(COUNT_READY, [queue, now])?;
+                let (leased, delayed) = count(COUNT_INVISIBLE, [queue, now])?;
+                let (poisoned, _) = count(COUNT_READY, [poison, i64::MAX])?;
+                Ok(Depth {
+                    total: ready + leased + delayed,
+                    ready: Some(ready),
+                    leased: Some(leased),
+                    delayed: Some(delayed),
+                    poisoned: Some(poisoned),
+                })
+            })
+        });
+        counted.await.map_err(|failure| failure.during("count the messages"))
+    }
+
+    async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
+        let (shared, poison) = (self.shared.clone(), self.poison);
+        let max = i64::try_from(max).unwrap_or(i64::MAX);
+        let found = blocking(move || {
+            shared.reader.rows(
+                "SELECT m.id, b.data, b.reason FROM msg m CROSS JOIN body b ON b.id = m.id
+                 WHERE m.queue = ?1 ORDER BY m.visible_at, m.id LIMIT ?2",
+                [poison, max],
+                |row| {
+                    Ok(DeadLettered {
+                        id: lease::message_id(row.get(0)?),
+                        body: row.get(1)?,
+                        reason: row.get(2)?,
+                    })
+                },
+            )
+        });
+        found.await.map_err(|failure| failure.during("look at dead letters"))
+    }
+}
+
+const COUNT_READY: &str = "SELECT count(*), 0 FROM msg WHERE queue = ?1 AND visible_at <= ?2";
+const COUNT_INVISIBLE: &str = "SELECT count(holder), count(*) - count(holder) FROM msg
+                               WHERE queue = ?1 AND visible_at > ?2";
+
+fn check_body(body: &[u8]) -> Result<(), Failure> {
+    if body.len() <= BODY_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Failure::new(
+        ErrorKind::TooLarge,
+        format!(
+            "a body has {} bytes, the most is {BODY_BYTES_MAX}; put it in a blob and send its name",
+            body.len()
+        ),
+    ))
+}
+
+/// Divides what is sent into transactions of bounded size.
+fn chunks(messages: Vec<NewMessage>) -> Vec<Vec<NewMessage>> {
+    let mut chunks: Vec<Vec<NewMessage>> = Vec::new();
+    let mut bytes = 0;
+    for message in messages {
+        bytes += message.body.len();
+        match chunks.last_mut() {
+            Some(chunk) if chunk.len() < SEND_MESSAGES_MAX && bytes <= SEND_BYTES_MAX => chunk.push(message),
+            _ => {
+                bytes = message.body.len();
+                chunks.push(vec![message]);
+            }
+        }
+    }
+    chunks
+}

@@ -1,0 +1,171 @@
+//! Opens the database: looks at what is there, refuses what is not ours, makes what is missing.
+
+use std::time::Duration;
+
+use reprieve_core::ErrorKind;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use crate::address::Durability;
+use crate::failure::{Failure, Outcome};
+use crate::files::Files;
+use crate::gate::Gate;
+
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// "RPRV": tells our files from other programs' (`PRAGMA application_id`).
+const APPLICATION_ID: i32 = 0x5250_5256;
+
+/// The format of the file (`PRAGMA user_version`). Raised when an older program would misread the newer file.
+const FORMAT: i32 = 1;
+
+/// Older versions can corrupt a file when several connections write and checkpoint, which is what we do:
+/// <https://sqlite.org/wal.html#the_wal_reset_bug>.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+
+/// How long another program's transaction is waited for. Ours never meet inside SQLite: the gate keeps them apart.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How long making the file is waited for when another process has the gate.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Opens the connection that writes, and makes the file first where there is none.
+pub(crate) fn open_writer(files: &Files, durability: Durability, gate: &mut Gate) -> Outcome<Connection> {
+    if rusqlite::version_number() < SQLITE_VERSION_MIN {
+        return Err(Failure::new(
+            ErrorKind::Internal,
+            format!("SQLite {} can damage shared files; build with 3.51.3 or newer", rusqlite::version()),
+        ));
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let sql = |error| Failure::sql(error, files.database());
+    let mut conn = Connection::open_with_flags(files.database(), flags).map_err(sql)?;
+    conn.busy_timeout(BUSY).map_err(sql)?;
+    if inspect(&conn, files)? != Found::Ready {
+        let Some(_held) = gate.enter_within(TURN)? else {
+            return Err(Failure::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "another process is making {} and does not end; look for a stopped one",
+                    files.database().display()
+                ),
+            ));
+        };
+        prepare(&mut conn, files)?;
+    }
+    tune(&conn, durability).map_err(sql)?;
+    conn.execute_batch(PROBE).map_err(sql)?;
+    Ok(conn)
+}
+
+/// Opens a connection that only reads.
+pub(crate) fn open_reader(files: &Files) -> Outcome<Connection> {
+    let open = || {
+        // Not read-only to SQLite: the first connection after a crash has to recover the write-ahead log.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(files.database(), flags)?;
+        conn.busy_timeout(BUSY)?;
+        conn.execute_batch(
+            "PRAGMA query_only = ON; PRAGMA cache_size = -8192; PRAGMA cell_size_check = ON;",
+        )?;
+        Ok(conn)
+    };
+    open().map_err(|error| Failure::sql(error, files.database()))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// A store, but somebody has switched its write-ahead log off.
+    WithoutLog,
+    Ready,
+}
+
+/// Looks without changing anything: a file that is not ours must stay as it is.
+fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
+    let look = || {
+        // One look: between two of them another process may have made the store.
+        let snapshot = conn.unchecked_transaction()?;
+        let number = |sql: &str| snapshot.query_row(sql, [], |row| row.get::<_, i32>(0));
+        // The first read takes the snapshot, which the pragmas then tell of.
+        let tables = number("SELECT count(*) FROM sqlite_schema")?;
+        let (application, format) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+        let journal: String = snapshot.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+        Ok((application, format, tables, journal))
+    };
+    let (application, format, tables, journal) =
+        look().map_err(|error| Failure::sql(error, files.database()))?;
+    let file = files.database().display();
+    match (application, format, tables) {
+        (0, 0, 0) => Ok(Found::Nothing),
+        (APPLICATION_ID, FORMAT, _) if journal == "wal" => Ok(Found::Ready),
+        (APPLICATION_ID, FORMAT, _) => Ok(Found::WithoutLog),
+        (APPLICATION_ID, newer, _) if newer > FORMAT => Err(Failure::new(
+            ErrorKind::Incompatible,
+            format!(
+                "{file} was written by a newer version (its format is {newer}, this program knows {FORMAT}); update \
+                 this program, the file was left as it is"
+            ),
+        )),
+        (APPLICATION_ID, other, _) => Err(Failure::new(
+            ErrorKind::Corrupt,
+            format!("{file} says it has format {other}, which never existed; restore it from a copy"),
+        )),
+        _ => Err(Failure::new(
+            ErrorKind::Invalid,
+            format!("{file} is another program's SQLite file; name another file, this one was left as it is"),
+        )),
+    }
+}
+
+/// Switches to the write-ahead log and makes the tables. Only under the gate: the switch fails with "database is
+/// locked" when two processes do it at once.
+fn prepare(conn: &mut Connection, files: &Files) -> Outcome<()> {
+    let sql = |error| Failure::sql(error, files.database());
+    // Another process may have done it in the meantime.
+    let found = inspect(conn, files)?;
+    if found == Found::Ready {
+        return Ok(());
+    }
+    let journal: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(sql)?;
+    if journal != "wal" {
+        return Err(Failure::new(
+            ErrorKind::Invalid,
+            format!(
+                "{} is on a file system that processes can't share memory on; use a local disk",
+                files.database().display()
+            ),
+        ));
+    }
+    if found == Found::Nothing { create(conn).map_err(sql) } else { Ok(()) }
+}
+
+fn create(conn: &mut Connection) -> rusqlite::Result<()> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    tx.execute_batch(SCHEMA)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID)?;
+    tx.pragma_update(None, "user_version", FORMAT)?;
+    tx.commit()
+}
+
+fn tune(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
+    let synchronous = match durability {
+        // fullfsync: on macOS a plain fsync does not reach the disk.
+        Durability::PowerLoss => "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;",
+        Durability::Process => "PRAGMA synchronous = NORMAL;",
+    };
+    conn.execute_batch(synchronous)?;
+    conn.execute_batch(
+        "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;",
+    )?;
+    // Long readers make the log grow; after them it shrinks back to this.
+    conn.query_row("PRAGMA journal_size_limit = 16777216", [], |_| Ok(()))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// Touches every table, which finds a damaged schema and a truncated file without reading all of it.
+const PROBE: &str = "
+    SELECT id FROM queue LIMIT 1; SELECT id, holder FROM msg LIMIT 1; SELECT data FROM body LIMIT 1;
+    SELECT data FROM checkpoint LIMIT 1; SELECT path FROM blob LIMIT 1; SELECT fence FROM fence LIMIT 1;
+    SELECT token FROM session LIMIT 1; SELECT json FROM report LIMIT 1;";

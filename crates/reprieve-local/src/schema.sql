@@ -1,0 +1,75 @@
+-- Format 1. The tables of a store; schema.rs says when they are made and which versions are read.
+
+CREATE TABLE queue(
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- One row per message. The primary key is the order of receipt and, with `rev`, the receipt itself: to renew or settle
+-- is one direct lookup, and to lease is one range read, whatever the number of messages.
+--   visible_at  milliseconds since the Unix epoch
+--   rev         counts the changes of hands, so that no old receipt ever fits again
+--   holder      null: held by nobody. 0: held by a process that can't be told dead. Else session.id.
+-- There is no index on holder: it would make every cycle of send, lease, renew and complete a sixth dearer. Without it
+-- a process's death costs one pass over the rows that are invisible, 60 ms for a million of them.
+CREATE TABLE msg(
+  queue INTEGER NOT NULL,
+  visible_at INTEGER NOT NULL,
+  id INTEGER NOT NULL,
+  rev INTEGER NOT NULL DEFAULT 0,
+  dequeues INTEGER NOT NULL DEFAULT 0,
+  holder INTEGER,
+  PRIMARY KEY(queue, visible_at, id)
+) STRICT, WITHOUT ROWID;
+
+-- Apart from msg, so that a renewal never rewrites a body. AUTOINCREMENT, so that an id is never used twice.
+--   queued_at   when the message first became receivable: its place in line, which a release gives back
+--   reason      why it is in the poison queue
+CREATE TABLE body(
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  queued_at INTEGER NOT NULL,
+  reason TEXT,
+  data BLOB NOT NULL
+) STRICT;
+
+-- The version is the row id: AUTOINCREMENT never gives one out twice, not even after a clear.
+-- A large value is a file of checkpoints/, and data is null.
+CREATE TABLE checkpoint(
+  version INTEGER PRIMARY KEY AUTOINCREMENT,
+  key TEXT NOT NULL UNIQUE,
+  bytes INTEGER NOT NULL,
+  data BLOB,
+  file TEXT
+) STRICT;
+CREATE UNIQUE INDEX checkpoint_file ON checkpoint(file) WHERE file IS NOT NULL;
+
+-- Where a blob's file is under blobs/: nearly always at its own name. place is the path in lower case, so that no two
+-- blobs share a file on a file system that ignores case.
+CREATE TABLE blob(
+  name TEXT PRIMARY KEY,
+  path TEXT NOT NULL,
+  place TEXT NOT NULL UNIQUE
+) STRICT, WITHOUT ROWID;
+
+-- The greatest fence of each job that has written a name. Outlives the blob, because a zombie may.
+CREATE TABLE fence(
+  name TEXT NOT NULL,
+  job TEXT NOT NULL,
+  fence INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY(name, job)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX fence_at ON fence(at);
+
+-- Processes, and the file of sessions/ that each keeps locked. AUTOINCREMENT: a holder is never another's.
+CREATE TABLE session(
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  token TEXT NOT NULL UNIQUE,
+  worker TEXT
+) STRICT;
+
+CREATE TABLE report(
+  worker TEXT PRIMARY KEY,
+  at INTEGER NOT NULL,
+  json TEXT NOT NULL
+) STRICT, WITHOUT ROWID;

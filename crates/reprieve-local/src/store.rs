@@ -1,0 +1,237 @@
+//! The store as a whole: what is opened, who shares it, and how it ends.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use reprieve_core::ports::Store;
+use reprieve_core::{Result, WorkerId};
+use tokio::sync::watch;
+
+use crate::address::Durability;
+use crate::bell::{Bell, Listener};
+use crate::clock::StoreClock;
+use crate::failure::{Failure, Outcome};
+use crate::files::{self, Files};
+use crate::gate::Gate;
+use crate::keeper::Keeper;
+use crate::name::QueueName;
+use crate::reader::Reader;
+use crate::schema;
+use crate::session::{self, Session};
+use crate::writer::{Tx, Writer};
+
+/// How a process opens a store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The queue that [`Queue`](reprieve_core::ports::Queue) means. A file holds any number of queues; checkpoints,
+    /// blobs and the roster are common to them.
+    pub queue: QueueName,
+    /// What a commit survives. Processes that share a file should agree.
+    pub durability: Durability,
+    /// The worker this process leases as. When the process dies, whatever the worker holds is given back within a
+    /// second, by any other worker that lives.
+    ///
+    /// `None` for a process that is no worker: should it lease anything, that stays leased until the lease ends.
+    pub owner: Option<WorkerId>,
+}
+
+impl Options {
+    /// The defaults for `queue`: nothing is lost at a power loss, and this process is no worker.
+    #[must_use]
+    pub fn new(queue: QueueName) -> Self {
+        Self { queue, durability: Durability::default(), owner: None }
+    }
+
+    /// Leases as `worker`.
+    #[must_use]
+    pub fn owned_by(mut self, worker: WorkerId) -> Self {
+        self.owner = Some(worker);
+        self
+    }
+
+    /// Sets what a commit survives.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+}
+
+/// One process's handle of a store: a SQLite file, and the directory `PATH.d` beside it, which belong together.
+///
+/// The handle and every [`Store`] it gave share three quiet threads. When the last of them is dropped, whatever is
+/// still leased under [`Options::owner`] is given back at once.
+#[derive(Debug)]
+pub struct LocalStore {
+    ports: Arc<Ports>,
+}
+
+impl LocalStore {
+    /// Opens the store at `path`, and makes it first where there is none.
+    ///
+    /// # Errors
+    /// - [`Invalid`](reprieve_core::ErrorKind::Invalid): the path names a directory or another program's file, which
+    ///   stays as it is.
+    /// - [`NotFound`](reprieve_core::ErrorKind::NotFound): the directory that is to hold the file does not exist.
+    /// - [`Incompatible`](reprieve_core::ErrorKind::Incompatible): a newer version wrote the file.
+    /// - [`Corrupt`](reprieve_core::ErrorKind::Corrupt): the file is damaged. Only what costs little is checked here.
+    /// - [`Denied`](reprieve_core::ErrorKind::Denied), [`Full`](reprieve_core::ErrorKind::Full),
+    ///   [`Unavailable`](reprieve_core::ErrorKind::Unavailable): the file can't be written, has no space, or is held
+    ///   locked by another program for seconds.
+    ///
+    /// # Cancel safety
+    /// A store whose opening is dropped is closed again when it has been opened.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, whose blocking threads do the opening.
+    pub async fn open(path: &Path, options: Options) -> Result<Self> {
+        let path = path.to_owned();
+        let opened = blocking(move || Ports::open(&path, &options)).await;
+        opened
+            .map(|ports| Self { ports: Arc::new(ports) })
+            .map_err(|failure| failure.during("open the store"))
+    }
+
+    /// The ports of the store.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        let ports = &self.ports;
+        Store {
+            queue: Arc::clone(ports) as _,
+            checkpoints: Arc::clone(ports) as _,
+            blobs: Arc::clone(ports) as _,
+            roster: Arc::clone(ports) as _,
+        }
+    }
+}
+
+/// Runs something that waits for the disk where that disturbs nobody. It runs to its end even if the caller goes away.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
+    // A panic in there is a bug of ours, and the runtime's end takes the caller along.
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Failure::stopped()))
+}
+
+/// What implements the ports. Its drop closes the store.
+#[derive(Debug)]
+pub(crate) struct Ports {
+    pub(crate) shared: Arc<Shared>,
+    /// The rows of `queue`: the queue, and its poison queue.
+    pub(crate) queue: i64,
+    pub(crate) poison: i64,
+    /// What `msg.holder` says of this process's leases.
+    pub(crate) holder: i64,
+    /// How often the bell was heard to ring; and how often before the last look into the queue.
+    pub(crate) rings: watch::Sender<u64>,
+    pub(crate) rings_seen: AtomicU64,
+    /// When the next invisible message becomes visible, as of the last look into the queue.
+    pub(crate) next_due: AtomicI64,
+    pub(crate) listener: OnceLock<Option<Listener>>,
+    _keeper: Keeper,
+}
+
+/// What the ports and the keeper share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) files: Files,
+    pub(crate) writer: Writer,
+    pub(crate) reader: Reader,
+    pub(crate) clock: Arc<StoreClock>,
+    /// There may be files of dead processes: at the start, and after each death.
+    pub(crate) sweep_due: AtomicBool,
+    owner: Option<WorkerId>,
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+/// The holder of leases that nobody can tell dead.
+const NOBODY_KNOWN: i64 = 0;
+
+impl Ports {
+    fn open(path: &Path, options: &Options) -> Outcome<Self> {
+        let files = Files::locate(path)?;
+        let mut gate = Gate::open(&files)?;
+        let conn = schema::open_writer(&files, options.durability, &mut gate)?;
+        let (bell, clock) = (Bell::open(&files.bell())?, Arc::new(StoreClock::new()));
+        let reader = Reader::open(&files)?;
+        let writer = Writer::start(conn, gate, Arc::clone(&clock), bell, files.database().to_owned())?;
+        let (owner, session) = (options.owner.clone(), Mutex::new(None));
+        let shared = Arc::new(Shared {
+            files,
+            writer,
+            reader,
+            clock,
+            sweep_due: AtomicBool::new(true),
+            owner,
+            session,
+        });
+        let keeper = Keeper::start(Arc::clone(&shared), options.owner.is_some());
+        // From here on a failure must end the writer's thread, so the ports are made first, and dropped then.
+        let mut ports = Self {
+            queue: 0,
+            poison: 0,
+            holder: NOBODY_KNOWN,
+            rings: watch::Sender::new(0),
+            rings_seen: AtomicU64::new(0),
+            next_due: AtomicI64::new(i64::MAX),
+            listener: OnceLock::new(),
+            _keeper: keeper.inspect_err(|_| shared.writer.close())?,
+            shared,
+        };
+        ports.queue = ports.shared.queue_row(&options.queue)?;
+        ports.poison = ports.shared.queue_row(&options.queue.poison())?;
+        if options.owner.is_some() {
+            ports.holder = ports.shared.session()?.id();
+        }
+        Ok(ports)
+    }
+}
+
+impl Drop for Ports {
+    fn drop(&mut self) {
+        let session = self.shared.session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(session) = session {
+            let id = session.id();
+            self.shared.writer.post(
+                move |tx| session::end(tx, id),
+                move |_given_back| {
+                    files::remove_if_there(session.file());
+                    Ok(())
+                },
+            );
+        }
+        self.shared.writer.close();
+    }
+}
+
+impl Shared {
+    /// This process's session, begun at its first use: a process that only looks leaves no trace, and can look even
+    /// when the disk is full. Blocks.
+    pub(crate) fn session(&self) -> Outcome<Arc<Session>> {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(session) = &*session {
+            return Ok(Arc::clone(session));
+        }
+        let begun = Arc::new(Session::begin(&self.writer, &self.files, self.owner.as_ref())?);
+        *session = Some(Arc::clone(&begun));
+        Ok(begun)
+    }
+
+    pub(crate) fn own_session(&self) -> Option<i64> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|session| session.id())
+    }
+
+    fn queue_row(&self, name: &QueueName) -> Outcome<i64> {
+        const FIND: &str = "SELECT id FROM queue WHERE name = ?1";
+        if let Some(id) = self.reader.row(FIND, [name.as_str()], |row| row.get(0))? {
+            return Ok(id);
+        }
+        let name = name.as_str().to_owned();
+        let apply = move |tx: &Tx<'_>| match tx.row(FIND, [&name], |row| row.get(0))? {
+            Some(id) => Ok(id),
+            None => Ok(tx.insert("INSERT INTO queue(name) VALUES(?1)", [&name])?),
+        };
+        self.writer.call_blocking(apply, Ok)
+    }
+}

@@ -1,0 +1,166 @@
+//! The one thread of a process that writes: it takes whatever is asked of it at that moment, and commits it together.
+//!
+//! One commit costs one wait for the disk, whether it holds one operation or 256, so under load the cost per operation
+//! falls by an order of magnitude and no operation waits for more than the commit before its own.
+
+mod operation;
+mod pending;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reprieve_core::ErrorKind;
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::bell::Bell;
+use crate::clock::StoreClock;
+use crate::failure::{Failure, Fault, Outcome};
+use crate::gate::Gate;
+
+pub(crate) use operation::Tx;
+use operation::{Operation, Work};
+use pending::Pending;
+use thread::Thread;
+
+/// How long an operation waits for its turn before it is refused. A turn takes milliseconds; only a process that is
+/// stopped inside the gate, or another program's transaction, makes it take longer.
+pub(crate) const TURN: Duration = Duration::from_secs(10);
+
+/// Where operations are handed to the thread.
+#[derive(Debug, Clone)]
+pub(crate) struct Writer(Arc<Pending>);
+
+impl Writer {
+    /// Starts the thread. It ends when the writer is [closed](Self::close).
+    pub(crate) fn start(
+        conn: Connection,
+        gate: Gate,
+        clock: Arc<StoreClock>,
+        bell: Bell,
+        file: PathBuf,
+    ) -> Outcome<Self> {
+        let pending = Arc::new(Pending::default());
+        let mut thread = Thread { pending: Arc::clone(&pending), conn, clock, bell, file };
+        std::thread::Builder::new()
+            .name("reprieve-store".to_owned())
+            .spawn(move || thread.run(gate))
+            .map_err(|error| {
+                Failure::new(ErrorKind::Unavailable, format!("no thread could be started: {error}"))
+            })?;
+        Ok(Self(pending))
+    }
+
+    /// Runs `apply` in a transaction and, once that is committed and while no other process can write, `publish`.
+    ///
+    /// `apply` may run twice: when another operation of its transaction fails, everything is rolled back and each runs
+    /// in a transaction of its own. It must not write before it refuses.
+    ///
+    /// # Cancel safety
+    /// An operation that nobody waits for any more is left out if its turn has not come yet.
+    pub(crate) async fn call<T, U>(
+        &self,
+        bytes: usize,
+        apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+        publish: impl FnOnce(T) -> Outcome<U> + Send + 'static,
+    ) -> Outcome<U>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+    {
+        self.submit(bytes, apply, publish).await.unwrap_or_else(|_| Err(Failure::stopped()))
+    }
+
+    /// [`call`](Self::call), for a thread that may block.
+    pub(crate) fn call_blocking<T, U>(
+        &self,
+        apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+        publish: impl FnOnce(T) -> Outcome<U> + Send + 'static,
+    ) -> Outcome<U>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+    {
+        self.submit(0, apply, publish).blocking_recv().unwrap_or_else(|_| Err(Failure::stopped()))
+    }
+
+    fn submit<T, U>(
+        &self,
+        bytes: usize,
+        apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+        publish: impl FnOnce(T) -> Outcome<U> + Send + 'static,
+    ) -> oneshot::Receiver<Outcome<U>>
+    where
+        T: Send + 'static,
+        U: Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        self.push(Operation {
+            bytes,
+            apply,
+            publish: Some(publish),
+            applied: None,
+            answer: None,
+            reply: Some(reply),
+        });
+        answer
+    }
+
+    /// Asks for something whose outcome nobody waits for.
+    pub(crate) fn post<T: Send + 'static>(
+        &self,
+        apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+        publish: impl FnOnce(T) -> Outcome<()> + Send + 'static,
+    ) {
+        self.push(Operation {
+            bytes: 0,
+            apply,
+            publish: Some(publish),
+            applied: None,
+            answer: None,
+            reply: None,
+        });
+    }
+
+    fn push(&self, work: impl Work + 'static) {
+        let mut state = self.0.lock();
+        // Dropping the operation drops its reply, which whoever waits reads as "stopped".
+        if !state.closed {
+            state.waiting.push_back((tokio::time::Instant::now(), Box::new(work)));
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// Refuses what has waited for its turn longer than [`TURN`]. Called now and then by another thread, because the
+    /// writer's own is the one that is stuck.
+    pub(crate) fn refuse_overdue(&self, write_lock: &Path) {
+        let mut overdue = Vec::new();
+        {
+            let mut state = self.0.lock();
+            while state.waiting.front().is_some_and(|(since, _)| since.elapsed() > TURN) {
+                overdue.extend(state.waiting.pop_front());
+            }
+        }
+        for (_, work) in overdue {
+            work.fail(Failure::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "no turn came in {} s; look for a stopped process, or a program in a long transaction, that \
+                     holds {}",
+                    TURN.as_secs(),
+                    write_lock.display()
+                ),
+            ));
+        }
+    }
+
+    /// Ends the thread after everything that was asked before.
+    pub(crate) fn close(&self) {
+        self.0.lock().closed = true;
+        self.0.changed.notify_one();
+    }
+}

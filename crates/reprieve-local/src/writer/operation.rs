@@ -1,0 +1,127 @@
+//! One operation: what it does in the transaction, what it does after the commit, and who waits for its answer.
+
+use std::cell::Cell;
+
+use rusqlite::{Connection, OptionalExtension, Params, Row};
+use tokio::sync::oneshot;
+
+use crate::failure::{Failure, Fault, Outcome};
+
+/// What an operation sees of the transaction it runs in.
+#[derive(Debug)]
+pub(crate) struct Tx<'a> {
+    pub(super) conn: &'a Connection,
+    /// The time at which all of this transaction happens.
+    pub(crate) now: i64,
+    pub(super) rings: &'a Cell<bool>,
+}
+
+impl Tx<'_> {
+    pub(crate) fn execute(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<usize> {
+        self.conn.prepare_cached(sql)?.execute(params)
+    }
+
+    /// Inserts a row and returns its id.
+    pub(crate) fn insert(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<i64> {
+        self.conn.prepare_cached(sql)?.insert(params)
+    }
+
+    /// The first row, if there is one.
+    pub(crate) fn row<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        self.conn.prepare_cached(sql)?.query_row(params, read).optional()
+    }
+
+    /// All rows.
+    pub(crate) fn rows<T>(
+        &self,
+        sql: &'static str,
+        params: impl Params,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        self.conn.prepare_cached(sql)?.query_map(params, read)?.collect()
+    }
+
+    /// Says that something becomes receivable by this transaction: whoever waits is woken after the commit.
+    pub(crate) fn ring(&self) {
+        self.rings.set(true);
+    }
+}
+
+/// An operation, whatever its types.
+pub(super) trait Work: Send {
+    fn is_abandoned(&self) -> bool;
+    fn bytes(&self) -> usize;
+    fn apply(&mut self, tx: &Tx<'_>) -> rusqlite::Result<()>;
+    fn publish(&mut self);
+    fn answer(self: Box<Self>);
+    fn fail(self: Box<Self>, failure: Failure);
+}
+
+pub(super) struct Operation<T, U, A, P> {
+    pub(super) bytes: usize,
+    pub(super) apply: A,
+    pub(super) publish: Option<P>,
+    pub(super) applied: Option<Outcome<T>>,
+    pub(super) answer: Option<Outcome<U>>,
+    /// `None`: nobody ever waited.
+    pub(super) reply: Option<oneshot::Sender<Outcome<U>>>,
+}
+
+impl<T, U, A, P> Operation<T, U, A, P> {
+    fn reply(self, answer: Outcome<U>) {
+        match (self.reply, answer) {
+            // Whoever asked may have gone away in the meantime; what was applied stays applied.
+            (Some(reply), answer) => drop(reply.send(answer)),
+            (None, Ok(_)) => {}
+            (None, Err(failure)) => {
+                tracing::warn!(error = %failure.during("tidy up the store"), "the store goes on");
+            }
+        }
+    }
+}
+
+impl<T, U, A, P> Work for Operation<T, U, A, P>
+where
+    T: Send,
+    U: Send,
+    A: FnMut(&Tx<'_>) -> Result<T, Fault> + Send,
+    P: FnOnce(T) -> Outcome<U> + Send,
+{
+    fn is_abandoned(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn apply(&mut self, tx: &Tx<'_>) -> rusqlite::Result<()> {
+        self.applied = Some(match (self.apply)(tx) {
+            Ok(applied) => Ok(applied),
+            Err(Fault::Refused(failure)) => Err(failure),
+            Err(Fault::Broken(error)) => return Err(error),
+        });
+        Ok(())
+    }
+
+    fn publish(&mut self) {
+        if let (Some(applied), Some(publish)) = (self.applied.take(), self.publish.take()) {
+            self.answer = Some(applied.and_then(publish));
+        }
+    }
+
+    fn answer(mut self: Box<Self>) {
+        if let Some(answer) = self.answer.take() {
+            self.reply(answer);
+        }
+    }
+
+    fn fail(self: Box<Self>, failure: Failure) {
+        self.reply(Err(failure));
+    }
+}

@@ -1,0 +1,112 @@
+//! The thread: waits for its process's turn, commits what has come together by then, and answers.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+
+use super::operation::{Tx, Work};
+use super::pending::Pending;
+use crate::bell::Bell;
+use crate::clock::StoreClock;
+use crate::failure::Failure;
+use crate::gate::{Gate, Held};
+
+/// What the thread has.
+pub(super) struct Thread {
+    pub(super) pending: Arc<Pending>,
+    pub(super) conn: Connection,
+    pub(super) clock: Arc<StoreClock>,
+    pub(super) bell: Bell,
+    pub(super) file: PathBuf,
+}
+
+impl Thread {
+    pub(super) fn run(&mut self, mut gate: Gate) {
+        while self.pending.wait() {
+            match gate.enter() {
+                Ok(held) => self.turn(held),
+                Err(failure) => self.pending.take().into_iter().for_each(|work| work.fail(failure.clone())),
+            }
+        }
+    }
+
+    /// What is taken is taken only now that it is this process's turn: until then it can be refused or dropped.
+    fn turn(&mut self, held: Held<'_>) {
+        let mut group = self.pending.take();
+        if group.is_empty() {
+            return;
+        }
+        let now = self.clock.at_least(held.time_seen()).max(self.clock.now());
+        held.say_time(now);
+        let rings = Cell::new(false);
+        let failures = self.commit_together_or_alone(&mut group, now, &rings);
+        drop(held);
+        if rings.get() {
+            self.bell.ring();
+        }
+        for (work, failure) in group.into_iter().zip(failures) {
+            match failure {
+                None => work.answer(),
+                Some(failure) => work.fail(failure),
+            }
+        }
+    }
+
+    /// Commits the group; when that fails, each operation on its own, so that one that can't be applied (too large for
+    /// what is left of the disk, say) fails no other.
+    fn commit_together_or_alone(
+        &mut self,
+        group: &mut [Box<dyn Work>],
+        now: i64,
+        rings: &Cell<bool>,
+    ) -> Vec<Option<Failure>> {
+        let Err(error) = self.commit(group, now, rings) else {
+            return group.iter().map(|_| None).collect();
+        };
+        // Somebody else's lock has been waited for once already: to wait again for each would take minutes.
+        let mut hopeless = is_locked(&error) || group.len() == 1;
+        let mut failure = Failure::sql(error, &self.file);
+        let mut failures = Vec::with_capacity(group.len());
+        for work in group {
+            if hopeless {
+                failures.push(Some(failure.clone()));
+                continue;
+            }
+            failures.push(self.commit(std::slice::from_mut(work), now, rings).err().map(|error| {
+                hopeless = is_locked(&error);
+                failure = Failure::sql(error, &self.file);
+                failure.clone()
+            }));
+        }
+        failures
+    }
+
+    fn commit(&mut self, group: &mut [Box<dyn Work>], now: i64, rings: &Cell<bool>) -> rusqlite::Result<()> {
+        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let tx = Tx { conn: &transaction, now, rings };
+        for work in &mut *group {
+            work.apply(&tx)?;
+        }
+        // Dropping a transaction rolls it back, as does a commit that fails.
+        transaction.commit()?;
+        for work in group {
+            work.publish();
+        }
+        Ok(())
+    }
+}
+
+fn is_locked(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+impl Drop for Thread {
+    /// Also when the thread panics: nobody waits for an answer that never comes.
+    fn drop(&mut self) {
+        let mut state = self.pending.lock();
+        state.closed = true;
+        state.waiting.clear();
+    }
+}

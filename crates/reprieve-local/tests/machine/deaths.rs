@@ -1,0 +1,196 @@
+//! Processes that share a file and die or freeze, seen one by one.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::ports::{Store, WorkerReport};
+use reprieve_core::{BlobName, ErrorKind, WorkerId};
+use tokio::time::{Instant, sleep};
+
+use crate::scene::{PATIENCE, Say, Scene, open, send};
+
+const LARGE: usize = 3 << 20;
+const LONG: Duration = Duration::from_secs(3_600);
+
+#[tokio::test]
+async fn what_a_killed_process_held_is_receivable_within_a_second() {
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    send(&store, 20).await;
+    let mut child = scene.start("hold", "3600000");
+    scene.log().wait_for("holding").await;
+    assert_eq!(store.queue.depth().await.unwrap().leased, Some(20));
+    assert_eq!(store.roster.reports(LONG).await.unwrap().len(), 1);
+
+    child.kill();
+    let killed = Instant::now();
+    let mut deliveries = Vec::new();
+    while deliveries.len() < 20 {
+        deliveries.extend(store.queue.receive(20, LONG).await.unwrap());
+        assert!(killed.elapsed() < PATIENCE);
+        sleep(Duration::from_millis(5)).await;
+    }
+    let after = killed.elapsed();
+    println!("given back {after:?} after the kill");
+    assert!(after < Duration::from_secs(1), "{after:?}");
+    assert!(
+        deliveries.iter().all(|delivery| delivery.dequeue_count == 2),
+        "being given back is not being received"
+    );
+    assert!(store.roster.reports(LONG).await.unwrap().is_empty(), "its report goes with it");
+}
+
+#[tokio::test]
+async fn recovering_gives_back_at_once() {
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    send(&store, 20).await;
+    let mut child = scene.start("hold", "3600000");
+    scene.log().wait_for("holding").await;
+    assert_eq!(store.queue.recover().await.unwrap(), 0, "it lives");
+    child.kill();
+    // The other half of this process may be just about to do the same.
+    let recovered = store.queue.recover().await.unwrap();
+    assert!(recovered == 20 || recovered == 0, "{recovered}");
+    let deadline = Instant::now() + Duration::from_millis(500);
+    while store.queue.depth().await.unwrap().ready != Some(20) {
+        assert!(Instant::now() < deadline);
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_process_keeps_its_leases_until_they_end_and_is_refused_afterwards() {
+    const LEASE: Duration = Duration::from_millis(2_500);
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    send(&store, 20).await;
+    let begun = Instant::now();
+    let child = scene.start("hold", &LEASE.as_millis().to_string());
+    scene.log().wait_for("holding").await;
+    child.signal("STOP");
+    let frozen = Instant::now();
+    let mut deliveries = Vec::new();
+    while deliveries.len() < 20 {
+        assert_eq!(store.queue.recover().await.unwrap(), 0, "a frozen process is not a dead one");
+        deliveries.extend(store.queue.receive(20, LONG).await.unwrap());
+        assert!(
+            deliveries.is_empty() || begun.elapsed() >= LEASE,
+            "taken from the living: {:?}",
+            begun.elapsed()
+        );
+        assert!(frozen.elapsed() < PATIENCE);
+        sleep(Duration::from_millis(20)).await;
+    }
+    child.signal("CONT");
+    scene.log().wait_for("refused 20").await;
+}
+
+#[tokio::test]
+async fn half_written_files_of_a_killed_process_are_swept() {
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    let beside = |name: &str| scene.directory.path().join("reprieve.db.d").join(name);
+    let files = |name: &str| std::fs::read_dir(beside(name)).unwrap().count();
+    let seed = rand::random();
+    println!("seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    for _ in 0..5 {
+        let mut child = scene.start("write", "0");
+        scene.log().wait_for("writing").await;
+        sleep(Duration::from_millis(rng.random_range(1..60))).await;
+        child.kill();
+        std::fs::remove_file(scene.log().0).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        // The one checkpoint has at most one file.
+        while files("temporary") > 0 || files("checkpoints") > 1 || files("sessions") > 1 {
+            assert!(Instant::now() < deadline, "leftovers stay");
+            sleep(Duration::from_millis(20)).await;
+        }
+        for (bytes, what) in [
+            (store.checkpoints.load("job/a").await.unwrap().map(|stored| stored.bytes), "checkpoint"),
+            (store.blobs.get(&BlobName::parse("out/a").unwrap()).await.unwrap(), "blob"),
+        ] {
+            let whole =
+                bytes.is_none_or(|bytes| bytes.len() == LARGE && bytes.iter().all(|byte| *byte == bytes[0]));
+            assert!(whole, "half a {what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn processes_share_a_queue_fairly() {
+    const MESSAGES: u32 = 6_000;
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    let children: Vec<_> = (0..4).map(|_| scene.start("drain", "0")).collect();
+    let deadline = Instant::now() + PATIENCE;
+    while scene.log().lines().len() < 4 {
+        assert!(Instant::now() < deadline);
+        sleep(Duration::from_millis(5)).await;
+    }
+    send(&store, MESSAGES as usize).await;
+    File::create(scene.directory.path().join("go")).unwrap();
+    for child in children {
+        child.finish();
+    }
+    let lines = scene.log().lines();
+    let shares: Vec<u32> =
+        lines.iter().filter_map(|line| line.strip_prefix("drained ")?.parse().ok()).collect();
+    assert_eq!(shares.iter().sum::<u32>(), MESSAGES, "{shares:?}");
+    let least = *shares.iter().min().unwrap();
+    let fairness = f64::from(least) * 4.0 / f64::from(MESSAGES);
+    println!("shares {shares:?}: the least is {fairness:.2} of the mean");
+    assert!(shares.len() == 4 && fairness > 0.6, "{shares:?}");
+}
+
+pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Duration) {
+    let report = WorkerReport {
+        worker: owner,
+        vm: String::new(),
+        pid: std::process::id(),
+        stage: "start".to_owned(),
+        at_unix_ms: reprieve_core::clock::unix_millis(),
+        completed: 0,
+        in_flight: Vec::new(),
+        last_drain: None,
+    };
+    store.roster.publish(&report).await.unwrap();
+    let held = store.queue.receive(100, lease).await.unwrap();
+    say.say("holding");
+    // Longer than the lease: whoever was frozen meanwhile finds that it has lost all.
+    sleep(lease + Duration::from_secs(1)).await;
+    let mut refused = 0;
+    for delivery in &held {
+        let lost = store.queue.renew(&delivery.receipt, lease).await;
+        refused += usize::from(lost.is_err_and(|error| error.kind() == ErrorKind::LeaseLost));
+    }
+    say.say(&format!("refused {refused}"));
+    std::future::pending::<()>().await;
+}
+
+pub(crate) async fn write(store: &Store, say: &Say) {
+    say.say("writing");
+    let name = BlobName::parse("out/a").unwrap();
+    for byte in (0..=255).cycle() {
+        let version = store.checkpoints.load("job/a").await.unwrap().map(|stored| stored.version);
+        store.checkpoints.save("job/a", version.as_ref(), vec![byte; LARGE]).await.unwrap();
+        store.blobs.put(&name, vec![byte; LARGE], None).await.unwrap();
+    }
+}
+
+pub(crate) async fn drain(store: &Store, say: &Say, go: &Path) {
+    say.say("ready");
+    while !go.exists() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let mut drained = 0;
+    while let Some(delivery) = store.queue.receive(1, LONG).await.unwrap().pop() {
+        store.queue.complete(&delivery.receipt).await.unwrap();
+        drained += 1;
+    }
+    say.say(&format!("drained {drained}"));
+}

@@ -1,0 +1,235 @@
+//! Four processes that use everything at once, and are killed again and again: nothing is lost, nothing is done twice.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::ports::{Delivery, Store};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Writer};
+use rusqlite::Connection;
+use tokio::time::{Instant, sleep};
+
+use crate::scene::{Log, PATIENCE, Say, Scene, open, send};
+
+/// How long processes are killed in the default run. Raise it by hand to hunt.
+const TORTURE: Duration = Duration::from_secs(8);
+
+/// Four processes send, lease, renew, save, publish and complete, and are killed again and again.
+#[tokio::test]
+async fn killing_processes_at_any_moment_loses_nothing() {
+    let scene = Scene::new();
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let start = |place: usize, rng: &mut SmallRng| {
+        scene.start(if place < 2 { "produce" } else { "consume" }, &rng.random::<u32>().to_string())
+    };
+    let mut children: Vec<_> = (0..4).map(|place| start(place, &mut rng)).collect();
+    let (begun, mut kills) = (Instant::now(), 0);
+    while begun.elapsed() < TORTURE {
+        sleep(Duration::from_millis(rng.random_range(20..120))).await;
+        let place = rng.random_range(0..4);
+        let ended = children[place].last_words();
+        assert!(ended.is_none(), "a process ended by itself: {}", ended.unwrap_or_default());
+        children[place].kill();
+        children[place] = start(place, &mut rng);
+        kills += 1;
+    }
+    drop(children);
+
+    let finishers: Vec<_> =
+        (0..3).map(|_| scene.start("consume", &rng.random::<u32>().to_string())).collect();
+    let store = open(&scene.path()).await;
+    let drained = Instant::now();
+    while store.queue.depth().await.unwrap().total > 0 {
+        assert!(drained.elapsed() < PATIENCE, "{:?}", store.queue.depth().await);
+        sleep(Duration::from_millis(20)).await;
+    }
+    drop(finishers);
+    store.queue.recover().await.unwrap();
+    let told = Story::read(&scene.log());
+    println!(
+        "{kills} kills, {} sent, {} completed, {} received again",
+        told.sent.len(),
+        told.completed.len(),
+        told.again
+    );
+    assert!(kills > 20 && told.sent.len() > 100 && told.again > 0, "it was a torture");
+    told.check_messages();
+    told.check_saves(&store).await;
+    told.check_outputs(&store).await;
+    drop(store);
+    check_database(&scene.path());
+}
+
+fn check_database(path: &Path) {
+    let conn = Connection::open(path).unwrap();
+    let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+    let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+    assert_eq!(
+        number("SELECT count(*) FROM body WHERE id NOT IN (SELECT id FROM msg)"),
+        0,
+        "orphaned bodies"
+    );
+    assert_eq!(
+        number("SELECT count(*) FROM msg WHERE id NOT IN (SELECT id FROM body)"),
+        0,
+        "messages without body"
+    );
+}
+
+/// What the children of the torture did, by their own account. They say what they are about to do before they do it,
+/// because they may be killed before they can say that it is done.
+#[derive(Default)]
+struct Story {
+    sent: HashSet<String>,
+    completing: HashSet<String>,
+    completed: HashMap<String, Vec<u32>>,
+    saving: HashMap<String, u64>,
+    saved: HashMap<String, Vec<u64>>,
+    versions: HashSet<String>,
+    versions_given: usize,
+    again: usize,
+}
+
+impl Story {
+    fn read(log: &Log) -> Self {
+        let mut story = Self::default();
+        for line in log.lines() {
+            let words: Vec<_> = line.split(' ').collect();
+            match words[..] {
+                ["sent", id] => drop(story.sent.insert(id.to_owned())),
+                ["again", _] => story.again += 1,
+                ["completing", id] => drop(story.completing.insert(id.to_owned())),
+                ["completed", id, fence] => {
+                    story.completed.entry(id.to_owned()).or_default().push(fence.parse().unwrap());
+                }
+                ["saving", key, value] => {
+                    let greatest = story.saving.entry(key.to_owned()).or_default();
+                    *greatest = value.parse::<u64>().unwrap().max(*greatest);
+                }
+                ["saved", key, value, version] => {
+                    story.saved.entry(key.to_owned()).or_default().push(value.parse().unwrap());
+                    story.versions.insert(version.to_owned());
+                    story.versions_given += 1;
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        story
+    }
+
+    fn check_messages(&self) {
+        let done = |id: &&String| !self.completed.contains_key(*id) && !self.completing.contains(*id);
+        assert_eq!(self.sent.iter().filter(done).count(), 0, "lost");
+        assert_eq!(self.completed.values().filter(|fences| fences.len() > 1).count(), 0, "completed twice");
+    }
+
+    /// Each save adds one to what it has loaded, so two that were taken with one value mean that one was lost.
+    async fn check_saves(&self, store: &Store) {
+        for (key, values) in &self.saved {
+            let distinct: HashSet<_> = values.iter().collect();
+            assert_eq!(distinct.len(), values.len(), "{key}: two saves replaced the same value");
+            let stored = store.checkpoints.load(key).await.unwrap().unwrap();
+            let value = number(&stored.bytes);
+            assert!(*values.iter().max().unwrap() <= value && value <= self.saving[key], "{key} is {value}");
+        }
+        assert_eq!(self.versions.len(), self.versions_given, "a version was used twice");
+    }
+
+    /// The output of each job is whole, and nobody older than who completed it wrote it.
+    async fn check_outputs(&self, store: &Store) {
+        for (id, fences) in &self.completed {
+            let output =
+                store.blobs.get(&output_of(id)).await.unwrap().expect("a completed job has its output");
+            let fence = u32::try_from(number(&output)).unwrap();
+            assert!(output.len() == OUTPUT_BYTES && fence >= fences[0], "{id}: {fence} over {}", fences[0]);
+        }
+    }
+}
+
+const OUTPUT_BYTES: usize = 2_000;
+
+fn output_of(id: &str) -> BlobName {
+    BlobName::parse(format!("out/{id}.bin")).unwrap()
+}
+
+/// A number with so much after it that half a write shows.
+fn padded(number: u64, bytes: usize) -> Vec<u8> {
+    let mut text = number.to_string().into_bytes();
+    text.resize(bytes, b' ');
+    text
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    str::from_utf8(bytes).unwrap().trim_end().parse().unwrap()
+}
+
+pub(crate) async fn produce(store: &Store, say: &Say) {
+    loop {
+        for id in send(store, 4).await {
+            say.say(&format!("sent {id}"));
+        }
+        sleep(Duration::from_millis(8)).await;
+    }
+}
+
+pub(crate) async fn consume(store: &Store, say: &Say, seed: u64) {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    loop {
+        let deliveries = store.queue.receive(2, Duration::from_secs(2)).await.unwrap();
+        if deliveries.is_empty() {
+            sleep(Duration::from_millis(2)).await;
+        }
+        for delivery in deliveries {
+            let pause = Duration::from_micros(rng.random_range(0..3_000));
+            if delivery.dequeue_count > 1 {
+                say.say(&format!("again {}", delivery.id));
+            }
+            work(store, say, delivery, pause).await;
+        }
+    }
+}
+
+/// One job: half of it, a renewal, a save, an output, the end.
+async fn work(store: &Store, say: &Say, delivery: Delivery, pause: Duration) {
+    let id = delivery.id.to_string();
+    sleep(pause).await;
+    let receipt = match store.queue.renew(&delivery.receipt, Duration::from_secs(2)).await {
+        Ok(receipt) => receipt,
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}"),
+    };
+    let stale = store.queue.complete(&delivery.receipt).await.expect_err("the old receipt holds nothing");
+    assert_eq!(stale.kind(), ErrorKind::LeaseLost, "{stale}");
+
+    save(store, say, &format!("job-{}/progress", id.parse::<u64>().unwrap() % 16)).await;
+    let writer =
+        Writer { job: JobId::parse(id.clone()).unwrap(), fence: Fence::new(0, delivery.dequeue_count) };
+    let output = padded(delivery.dequeue_count.into(), OUTPUT_BYTES);
+    match store.blobs.put(&output_of(&id), output, Some(&writer)).await {
+        Ok(()) => {}
+        Err(error) => return assert_eq!(error.kind(), ErrorKind::Superseded, "{error}"),
+    }
+    say.say(&format!("completing {id}"));
+    match store.queue.complete(&receipt).await {
+        Ok(()) => say.say(&format!("completed {id} {}", delivery.dequeue_count)),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}"),
+    }
+}
+
+/// Adds one to a value that others add to as well.
+async fn save(store: &Store, say: &Say, key: &str) {
+    loop {
+        let stored = store.checkpoints.load(key).await.unwrap();
+        let (value, version) =
+            stored.map_or((1, None), |stored| (number(&stored.bytes) + 1, Some(stored.version)));
+        say.say(&format!("saving {key} {value}"));
+        match store.checkpoints.save(key, version.as_ref(), padded(value, 500)).await {
+            Ok(version) => return say.say(&format!("saved {key} {value} {}", version.as_str())),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+        }
+    }
+}

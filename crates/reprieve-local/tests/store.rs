@@ -1,0 +1,455 @@
+//! What this store does beyond the promises of the ports.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
+
+use std::path::Path;
+use std::time::Duration;
+
+use reprieve_core::ports::{Delivery, NewMessage, Release, Store, WorkerReport};
+use reprieve_core::{BlobName, ErrorKind, WorkerId};
+use reprieve_local::{LocalStore, Options, QueueName};
+use tokio::time::{Instant, timeout};
+
+const LEASE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+struct Bench {
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("reprieve.db")
+    }
+
+    fn blobs(&self) -> std::path::PathBuf {
+        self.directory.path().join("reprieve.db.d/blobs")
+    }
+
+    async fn open(&self) -> Store {
+        open(&self.path(), Options::new(queue("jobs"))).await
+    }
+
+    async fn open_worker(&self) -> Store {
+        open(&self.path(), Options::new(queue("jobs")).owned_by(WorkerId::unique())).await
+    }
+}
+
+async fn open(path: &Path, options: Options) -> Store {
+    LocalStore::open(path, options).await.unwrap().store()
+}
+
+fn queue(name: &str) -> QueueName {
+    QueueName::parse(name).unwrap()
+}
+
+fn name(name: &str) -> BlobName {
+    BlobName::parse(name).unwrap()
+}
+
+async fn send(store: &Store, bodies: &[&str], delay: Duration) {
+    let messages = bodies.iter().map(|body| NewMessage { body: body.as_bytes().to_vec(), delay }).collect();
+    store.queue.send(messages).await.unwrap();
+}
+
+async fn receive(store: &Store, max: usize) -> Vec<Delivery> {
+    store.queue.receive(max, LEASE).await.unwrap()
+}
+
+fn bodies(deliveries: &[Delivery]) -> Vec<&str> {
+    deliveries.iter().map(|delivery| str::from_utf8(&delivery.body).unwrap()).collect()
+}
+
+/// Waits for a condition that needs another thread's help.
+async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn everything_is_there_after_reopening() {
+    let bench = Bench::new();
+    let large = vec![7; 1 << 20];
+    let (small_version, large_version) = {
+        let store = bench.open().await;
+        send(&store, &["one", "two"], Duration::ZERO).await;
+        store.blobs.put(&name("in/a.txt"), b"blob".to_vec(), None).await.unwrap();
+        let small = store.checkpoints.save("job/a", None, b"small".to_vec()).await.unwrap();
+        (small, store.checkpoints.save("job/b", None, large.clone()).await.unwrap())
+    };
+    let store = bench.open().await;
+    assert_eq!(bodies(&receive(&store, 10).await), ["one", "two"]);
+    assert_eq!(store.blobs.get(&name("in/a.txt")).await.unwrap().unwrap(), b"blob");
+    let small = store.checkpoints.load("job/a").await.unwrap().unwrap();
+    assert_eq!((&*small.bytes, &small.version), (&b"small"[..], &small_version));
+    let loaded = store.checkpoints.load("job/b").await.unwrap().unwrap();
+    assert!(loaded.bytes == large && loaded.version == large_version);
+}
+
+#[tokio::test]
+async fn a_new_store_can_be_opened_by_many_at_once() {
+    for round in 0..20 {
+        let bench = Bench::new();
+        let mut opening = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let path = bench.path();
+            opening.spawn(async move { LocalStore::open(&path, Options::new(queue("jobs"))).await });
+        }
+        while let Some(opened) = opening.join_next().await {
+            let store = opened.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}")).store();
+            send(&store, &["a"], Duration::ZERO).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn queues_in_one_file_are_apart_and_a_poison_queue_is_a_queue() {
+    let bench = Bench::new();
+    let jobs = bench.open().await;
+    let others = open(&bench.path(), Options::new(queue("others"))).await;
+    let poison = open(&bench.path(), Options::new(queue("jobs").poison())).await;
+    send(&jobs, &["bad"], Duration::ZERO).await;
+    assert!(receive(&others, 1).await.is_empty());
+
+    let delivery = receive(&jobs, 1).await.remove(0);
+    let letter = reprieve_core::ports::DeadLetter { reason: "unknown kind".to_owned() };
+    jobs.queue.dead_letter(&delivery.receipt, &letter).await.unwrap();
+    assert_eq!(jobs.queue.depth().await.unwrap().poisoned, Some(1));
+    let redriven = receive(&poison, 1).await.remove(0);
+    assert_eq!((&*redriven.body, redriven.dequeue_count), (&b"bad"[..], 1));
+    poison.queue.complete(&redriven.receipt).await.unwrap();
+    assert_eq!(jobs.queue.depth().await.unwrap().poisoned, Some(0));
+}
+
+#[tokio::test]
+async fn a_released_message_gets_its_place_in_line_back() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    send(&store, &["first", "second", "third"], Duration::ZERO).await;
+    let held = receive(&store, 2).await;
+    for delivery in held.iter().rev() {
+        store.queue.release(&delivery.receipt, &Release::default()).await.unwrap();
+    }
+    assert_eq!(bodies(&receive(&store, 3).await), ["first", "second", "third"]);
+}
+
+#[tokio::test]
+async fn a_long_send_goes_through_whole() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    let messages =
+        (0..2_500u32).map(|n| NewMessage { body: n.to_string().into_bytes(), delay: Duration::ZERO });
+    let ids = store.queue.send(messages.collect()).await.unwrap();
+    assert_eq!(ids.len(), 2_500);
+    let mut seen = Vec::new();
+    while seen.len() < 2_500 {
+        let deliveries = receive(&store, 900).await;
+        assert!(!deliveries.is_empty());
+        seen.extend(bodies(&deliveries).into_iter().map(|body| body.parse::<u32>().unwrap()));
+    }
+    assert!(seen.into_iter().eq(0..2_500), "in the order in which they were sent");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_and_nothing_is_sent() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    let message = |bytes| NewMessage { body: vec![0; bytes], delay: Duration::ZERO };
+    let error = store.queue.send(vec![message(1), message((1 << 20) + 1)]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    assert_eq!(store.queue.depth().await.unwrap().total, 0);
+}
+
+#[tokio::test]
+async fn a_dropped_handle_gives_back_what_its_owner_held() {
+    let bench = Bench::new();
+    let (one, two) = (bench.open_worker().await, bench.open().await);
+    send(&two, &["a", "b"], Duration::ZERO).await;
+    let held = receive(&one, 2).await;
+    assert_eq!(held.len(), 2);
+    drop(one);
+    eventually("the leases are given back", || async { two.queue.depth().await.unwrap().ready == Some(2) })
+        .await;
+    let again = receive(&two, 2).await;
+    assert_eq!(again.iter().map(|delivery| delivery.dequeue_count).collect::<Vec<_>>(), [2, 2]);
+    let error = two.queue.complete(&held[0].receipt).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LeaseLost, "the old receipt no longer holds");
+    let sessions = || async {
+        std::fs::read_dir(bench.directory.path().join("reprieve.db.d/sessions")).unwrap().count() == 0
+    };
+    eventually("no session is left", sessions).await;
+}
+
+#[tokio::test]
+async fn what_is_given_back_is_not_what_others_hold_or_what_is_delayed() {
+    let bench = Bench::new();
+    let (one, two) = (bench.open_worker().await, bench.open_worker().await);
+    send(&two, &["a", "b"], Duration::ZERO).await;
+    send(&two, &["later"], LEASE).await;
+    let kept = receive(&two, 1).await.remove(0);
+    receive(&one, 1).await;
+    two.queue.arrived().await;
+    assert!(receive(&two, 1).await.is_empty());
+    drop(one);
+    timeout(PATIENCE, two.queue.arrived()).await.expect("those who wait are told");
+    assert_eq!(bodies(&receive(&two, 3).await), ["b"]);
+    two.queue.complete(&kept.receipt).await.expect("the living keep theirs");
+}
+
+#[tokio::test]
+async fn nothing_is_taken_from_the_living() {
+    let bench = Bench::new();
+    let (one, two) = (bench.open_worker().await, bench.open_worker().await);
+    let nobody = bench.open().await;
+    send(&one, &["a", "b"], Duration::ZERO).await;
+    let held = (receive(&one, 1).await, receive(&nobody, 1).await);
+    drop(nobody);
+    for _ in 0..50 {
+        assert_eq!(one.queue.recover().await.unwrap() + two.queue.recover().await.unwrap(), 0);
+    }
+    one.queue.complete(&held.0[0].receipt).await.unwrap();
+    two.queue.complete(&held.1[0].receipt).await.expect("what was leased as nobody stays leased");
+}
+
+#[tokio::test]
+async fn a_session_whose_file_is_gone_is_over() {
+    let bench = Bench::new();
+    let (dead, live) = (bench.open_worker().await, bench.open_worker().await);
+    send(&live, &["a"], Duration::ZERO).await;
+    receive(&dead, 1).await;
+    // As after a power loss, which the row may survive and the file not.
+    let sessions = bench.directory.path().join("reprieve.db.d/sessions");
+    let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    std::fs::remove_file(&files[0]).unwrap();
+    eventually("the lease is given back", || async {
+        live.queue.recover().await.unwrap();
+        live.queue.depth().await.unwrap().ready == Some(1)
+    })
+    .await;
+    assert_eq!(receive(&live, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_waiting_worker_is_woken_by_another_handle() {
+    let bench = Bench::new();
+    let (waiting, sending) = (bench.open_worker().await, bench.open().await);
+    waiting.queue.arrived().await;
+    assert!(receive(&waiting, 1).await.is_empty());
+    let woken = tokio::spawn({
+        let queue = waiting.queue.clone();
+        async move { queue.arrived().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!woken.is_finished());
+    send(&sending, &["a"], Duration::ZERO).await;
+    timeout(PATIENCE, woken).await.expect("the bell wakes it").unwrap();
+    assert_eq!(receive(&waiting, 1).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_sent_between_the_look_and_the_wait_ends_the_wait() {
+    let bench = Bench::new();
+    let store = bench.open_worker().await;
+    store.queue.arrived().await;
+    for round in 0..20 {
+        assert!(receive(&store, 1).await.is_empty());
+        send(&store, &["a"], Duration::ZERO).await;
+        timeout(PATIENCE, store.queue.arrived())
+            .await
+            .unwrap_or_else(|_| panic!("round {round}: the ring was lost"));
+        let delivery = receive(&store, 1).await.remove(0);
+        store.queue.complete(&delivery.receipt).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_first_wait_misses_nothing_either() {
+    let bench = Bench::new();
+    let (waiting, sending) = (bench.open_worker().await, bench.open().await);
+    assert!(receive(&waiting, 1).await.is_empty());
+    send(&sending, &["a"], Duration::ZERO).await;
+    timeout(PATIENCE, waiting.queue.arrived()).await.expect("the wait is over");
+}
+
+#[tokio::test]
+async fn a_waiting_worker_is_woken_when_a_delay_is_over() {
+    let bench = Bench::new();
+    let store = bench.open_worker().await;
+    send(&store, &["later"], Duration::from_millis(300)).await;
+    let begun = Instant::now();
+    let mut deliveries = receive(&store, 1).await;
+    while deliveries.is_empty() {
+        timeout(PATIENCE, store.queue.arrived()).await.expect("it is woken in time");
+        deliveries = receive(&store, 1).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(5), "long before a poll would have found it");
+}
+
+#[tokio::test]
+async fn counting_tells_the_states_of_messages_apart() {
+    let bench = Bench::new();
+    let store = bench.open_worker().await;
+    send(&store, &["a", "b", "c"], Duration::ZERO).await;
+    send(&store, &["d", "e"], LEASE).await;
+    receive(&store, 1).await;
+    let depth = store.queue.depth().await.unwrap();
+    assert_eq!((depth.total, depth.ready, depth.leased, depth.delayed), (5, Some(2), Some(1), Some(2)));
+}
+
+#[tokio::test]
+async fn blobs_are_files_under_their_own_names() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    for blob in ["thumbnails/2026/IMG_1.JPG", "a", "a/b", "A", "été.png", "x/y", "x"] {
+        store.blobs.put(&name(blob), blob.as_bytes().to_vec(), None).await.unwrap();
+    }
+    for blob in ["thumbnails/2026/IMG_1.JPG", "a", "a/b", "A", "été.png", "x/y", "x"] {
+        assert_eq!(store.blobs.get(&name(blob)).await.unwrap().unwrap(), blob.as_bytes(), "{blob}");
+    }
+    for (path, blob) in [
+        ("thumbnails/2026/IMG_1.JPG", "thumbnails/2026/IMG_1.JPG"),
+        ("a", "a"),
+        ("a~2/b", "a/b"),
+        ("A~3", "A"),
+        ("été.png", "été.png"),
+        ("x/y", "x/y"),
+        ("x~2", "x"),
+    ] {
+        assert_eq!(std::fs::read(bench.blobs().join(path)).unwrap(), blob.as_bytes(), "{path}");
+    }
+    store.blobs.delete(&name("thumbnails/2026/IMG_1.JPG")).await.unwrap();
+    assert!(!bench.blobs().join("thumbnails").exists(), "empty directories go");
+    assert!(bench.blobs().join("a").exists());
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_put_there_is_not_overwritten() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    std::fs::write(bench.blobs().join("notes.txt"), "mine").unwrap();
+    assert_eq!(store.blobs.get(&name("notes.txt")).await.unwrap(), None);
+    store.blobs.put(&name("notes.txt"), b"ours".to_vec(), None).await.unwrap();
+    assert_eq!(std::fs::read(bench.blobs().join("notes.txt")).unwrap(), b"mine");
+    assert_eq!(std::fs::read(bench.blobs().join("notes~2.txt")).unwrap(), b"ours");
+}
+
+#[tokio::test]
+async fn a_replaced_or_cleared_large_checkpoint_leaves_no_file() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    let files =
+        || std::fs::read_dir(bench.directory.path().join("reprieve.db.d/checkpoints")).unwrap().count();
+    let large = |byte| vec![byte; 300 << 10];
+    let first = store.checkpoints.save("job/a", None, large(1)).await.unwrap();
+    let second = store.checkpoints.save("job/a", Some(&first), large(2)).await.unwrap();
+    assert_eq!(files(), 1);
+    let error = store.checkpoints.save("job/a", Some(&first), large(3)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(files(), 1, "what was refused leaves nothing");
+    store.checkpoints.save("job/a", Some(&second), b"small".to_vec()).await.unwrap();
+    assert_eq!(files(), 0);
+    store.checkpoints.save("job/b", None, large(1)).await.unwrap();
+    store.checkpoints.clear("job/b").await.unwrap();
+    assert_eq!(files(), 0);
+}
+
+#[tokio::test]
+async fn a_large_checkpoint_whose_file_is_damaged_is_corrupt() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    store.checkpoints.save("job/a", None, vec![1; 300 << 10]).await.unwrap();
+    let directory = bench.directory.path().join("reprieve.db.d/checkpoints");
+    let file = std::fs::read_dir(directory).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&file, b"short").unwrap();
+    assert_eq!(store.checkpoints.load("job/a").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(store.checkpoints.load("job/a").await.unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[tokio::test]
+async fn large_checkpoints_are_read_while_they_are_replaced() {
+    let bench = Bench::new();
+    let (one, two) = (bench.open().await, bench.open().await);
+    let mut version = one.checkpoints.save("job/a", None, vec![0; 300 << 10]).await.unwrap();
+    let reading = tokio::spawn(async move {
+        let mut last = 0;
+        while last < 40 {
+            let stored = two.checkpoints.load("job/a").await.unwrap().unwrap();
+            assert!(stored.bytes.iter().all(|byte| *byte == stored.bytes[0]), "a mixture");
+            assert!(stored.bytes[0] >= last, "went back");
+            last = stored.bytes[0];
+        }
+    });
+    for byte in 1..=40 {
+        version = one.checkpoints.save("job/a", Some(&version), vec![byte; 300 << 10]).await.unwrap();
+    }
+    timeout(PATIENCE, reading).await.expect("the last one is read").unwrap();
+}
+
+#[tokio::test]
+async fn leftovers_of_the_dead_are_swept() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    store.checkpoints.save("job/a", None, vec![1; 300 << 10]).await.unwrap();
+    let beside = bench.directory.path().join("reprieve.db.d");
+    for leftover in ["temporary/dead-0", "checkpoints/dead-0", "sessions/dead"] {
+        std::fs::write(beside.join(leftover), b"half").unwrap();
+    }
+    let _worker = bench.open_worker().await;
+    let swept = || async {
+        ["temporary/dead-0", "checkpoints/dead-0", "sessions/dead"]
+            .iter()
+            .all(|left| !beside.join(left).exists())
+    };
+    eventually("leftovers are swept", swept).await;
+    assert!(store.checkpoints.load("job/a").await.unwrap().is_some(), "and nothing else");
+}
+
+#[tokio::test]
+async fn reports_go_with_their_worker() {
+    let bench = Bench::new();
+    let worker = WorkerId::unique();
+    let one = open(&bench.path(), Options::new(queue("jobs")).owned_by(worker.clone())).await;
+    let two = bench.open().await;
+    let report = WorkerReport {
+        worker,
+        vm: "vm-1".to_owned(),
+        pid: 1,
+        stage: "start".to_owned(),
+        at_unix_ms: reprieve_core::clock::unix_millis(),
+        completed: 0,
+        in_flight: Vec::new(),
+        last_drain: None,
+    };
+    one.roster.publish(&report).await.unwrap();
+    assert_eq!(two.roster.reports(LEASE).await.unwrap(), [report]);
+    drop(one);
+    eventually("the report goes", || async { two.roster.reports(LEASE).await.unwrap().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_was_ahead_hides_nothing() {
+    let bench = Bench::new();
+    let ahead = reprieve_core::clock::unix_millis() + 3_600_000;
+    let store = bench.open().await;
+    let lock = bench.directory.path().join("reprieve.db.d/write.lock");
+    // What a process whose clock was an hour ahead would have said.
+    std::fs::write(&lock, ahead.to_le_bytes()).unwrap();
+    send(&store, &["a"], Duration::ZERO).await;
+    // The next process learns the time from this one, though its own clock is right.
+    std::fs::write(&lock, []).unwrap();
+    send(&store, &["b"], Duration::ZERO).await;
+    let said = i64::from_le_bytes(std::fs::read(&lock).unwrap().try_into().unwrap());
+    assert!(said >= ahead, "{said} is before {ahead}");
+    let later = bench.open().await;
+    let delivery = receive(&later, 1).await.remove(0);
+    assert_eq!(receive(&store, 2).await.len(), 1, "and its lease holds");
+    later.queue.complete(&delivery.receipt).await.unwrap();
+}

@@ -1,0 +1,158 @@
+//! The command line of a worker, and of programs that only use its store.
+
+use clap::Args;
+
+use crate::given::{AnyText, Given};
+
+/// Which store and queue: `--store`, `--queue` and `--config`, with their environment variables and their keys in
+/// `reprieve.toml`. To be flattened into a command of one's own; see [`Client::open`](crate::Client::open).
+///
+/// The default is what an empty command line says where no variable is set: the file, and the defaults.
+#[derive(Debug, Clone, Default, Args)]
+pub struct StoreArgs {
+    /// Where jobs and their progress are kept [default: sqlite:reprieve.db]
+    ///
+    /// sqlite:PATH is one file, made when it does not exist and shared by all processes of this machine. A commit
+    /// survives a power loss. With sqlite:PATH?durability=process it survives only the death of the process, and is
+    /// faster.
+    #[arg(long, value_name = "ADDRESS", env = "REPRIEVE_STORE", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) store: Option<Box<Given>>,
+
+    /// The queue: 3 to 56 of a-z, 0-9 and single hyphens [default: default]
+    ///
+    /// Jobs that can't be done go to the queue NAME-poison.
+    #[arg(long, value_name = "NAME", env = "REPRIEVE_QUEUE", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) queue: Option<Box<Given>>,
+
+    /// The settings file [default: reprieve.toml, if there is one]
+    ///
+    /// Its keys are the long options. A flag wins over the environment, and the environment over the file.
+    #[arg(long, value_name = "PATH", env = "REPRIEVE_CONFIG", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) config: Option<Box<Given>>,
+}
+
+/// All settings of a worker: flags, with their environment variables and their keys in `reprieve.toml`. To be flattened
+/// into a command of one's own; see [`work`](crate::work).
+///
+/// The default is what an empty command line says where no variable is set: the file, and the defaults.
+#[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
+pub struct WorkerArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    /// The instance metadata service, which announces evictions; off outside Azure [default: http://169.254.169.254]
+    ///
+    /// The default is its address in every Azure VM. No job is taken before it has answered.
+    #[arg(long, value_name = "URL|off", env = "REPRIEVE_METADATA_URL", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) metadata_url: Option<Box<Given>>,
+
+    /// What Azure calls this VM [default: as the metadata service says]
+    ///
+    /// It tells the evictions of this VM from those of its neighbours.
+    #[arg(long, value_name = "NAME", env = "REPRIEVE_VM_NAME", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) vm_name: Option<Box<Given>>,
+
+    /// How many jobs run at once, 1 to 4096 [default: auto]
+    ///
+    /// auto is the number of cores, which is right for jobs that compute.
+    #[arg(long, value_name = "NUMBER|auto", env = "REPRIEVE_CONCURRENCY", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) concurrency: Option<Box<Given>>,
+
+    /// The longest a drain may take, at least 100ms [default: 10s]
+    ///
+    /// A drain gives back all jobs, when the VM is about to go or the process is told to stop. 10 seconds, because a
+    /// notice of 30 is often much shorter.
+    #[arg(long, value_name = "DURATION", env = "REPRIEVE_BUDGET", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) budget: Option<Box<Given>>,
+
+    /// How long a job stays held after its last renewal, 1s to 168h [default: 60s]
+    ///
+    /// It is how long a job waits when its machine died unannounced, against one renewal per third of it. At least 1.5
+    /// times the budget, so that it outlasts a drain.
+    #[arg(long, value_name = "DURATION", env = "REPRIEVE_LEASE", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) lease: Option<Box<Given>>,
+
+    /// How often a job's progress is saved, 0s to 24h [default: auto]
+    ///
+    /// auto is between 5s and 10m, by what a save costs. 0s saves after every step.
+    #[arg(
+        long,
+        value_name = "DURATION|auto",
+        env = "REPRIEVE_CHECKPOINT_EVERY",
+        hide_env_values = true,
+        value_parser = AnyText
+    )]
+    pub(crate) checkpoint_every: Option<Box<Given>>,
+
+    /// The address of /healthz, /readyz and /metrics, such as 127.0.0.1:9090 [default: off]
+    ///
+    /// They have no access control, so they are off until asked for.
+    #[arg(long, value_name = "IP:PORT|off", env = "REPRIEVE_LISTEN", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) listen: Option<Box<Given>>,
+
+    /// How the log on stderr is written: text or json [default: text on a terminal, else json]
+    #[arg(long, value_name = "FORMAT", env = "REPRIEVE_LOG_FORMAT", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) log_format: Option<Box<Given>>,
+
+    /// What is logged: error, warn, info, debug or trace [default: info]
+    ///
+    /// Also per part of the program, as in info,reprieve_core=debug.
+    #[arg(long, value_name = "FILTER", env = "REPRIEVE_LOG", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) log: Option<Box<Given>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    /// Works.
+    #[derive(Debug, Parser)]
+    struct Own {
+        #[command(flatten)]
+        worker: WorkerArgs,
+    }
+
+    #[derive(Debug, Parser)]
+    enum Commands {
+        /// Works, too.
+        Work(WorkerArgs),
+        /// Enqueues.
+        Enqueue(StoreArgs),
+    }
+
+    #[test]
+    fn a_command_keeps_its_own_description() {
+        assert_eq!(Own::command().get_about().map(ToString::to_string).as_deref(), Some("Works"));
+        assert_eq!(Own::command().get_long_about(), None);
+        let commands = Commands::command();
+        let about =
+            |name| commands.find_subcommand(name).and_then(|one| one.get_about()).map(ToString::to_string);
+        assert_eq!(about("work").as_deref(), Some("Works, too"));
+        assert_eq!(about("enqueue").as_deref(), Some("Enqueues"));
+        assert!(commands.get_subcommands().all(|one| one.get_long_about().is_none()));
+    }
+
+    #[test]
+    fn every_setting_has_a_flag_a_variable_and_a_key_of_the_same_name() {
+        let command = Own::command();
+        for arg in command.get_arguments().filter(|arg| arg.get_id() != "help") {
+            let flag = arg.get_long().expect("every setting is a flag");
+            let env = arg.get_env().and_then(|env| env.to_str()).expect("every setting has a variable");
+            assert_eq!(env, format!("REPRIEVE_{}", flag.to_uppercase().replace('-', "_")));
+            assert_eq!(crate::file::KEYS.contains(&flag), flag != "config", "{flag}");
+            assert!(arg.is_hide_env_values_set(), "{flag}: its value may be a secret");
+            let help = arg.get_help().expect("every setting is explained").to_string();
+            assert!(help.contains("[default: "), "{flag}: {help}");
+        }
+        assert_eq!(command.get_arguments().count(), crate::file::KEYS.len() + 1);
+    }
+
+    #[test]
+    fn a_store_address_never_shows_in_debug_output() {
+        let own = Own::parse_from(["own", "--store", "AccountKey=hunter2"]);
+        assert!(!format!("{own:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,88 @@
+//! A store as programs use it that are no workers.
+
+use reprieve_core::ports::Store;
+use reprieve_core::{Producer, Result};
+
+use crate::args::StoreArgs;
+use crate::settings::StoreSettings;
+
+/// An open store and queue, for enqueueing jobs and for looking at them.
+///
+/// # Example: enqueue a job
+/// ```
+/// # use reprieve::{Job, JobContext, JobError, Step, async_trait};
+/// # struct CountTo;
+/// # #[async_trait]
+/// # impl Job for CountTo {
+/// #     const KIND: &'static str = "count-to";
+/// #     type Args = u64;
+/// #     type Checkpoint = u64;
+/// #     type Output = u64;
+/// #     fn begin(&self, _to: &u64) -> u64 { 0 }
+/// #     async fn step(&self, _: &JobContext, to: &u64, _: u64) -> Result<Step<u64, u64>, JobError> {
+/// #         Ok(Step::Done(*to))
+/// #     }
+/// # }
+/// use reprieve::{Client, NewJob, StoreArgs};
+///
+/// #[derive(clap::Parser)]
+/// struct Cli {
+///     #[command(flatten)]
+///     store: StoreArgs,
+/// }
+///
+/// # let directory = tempfile::tempdir().unwrap();
+/// # let store = format!("--store=sqlite:{}/reprieve.db", directory.path().display());
+/// # let cli: Cli = clap::Parser::parse_from(["enqueue".to_owned(), store]);
+/// reprieve::block_on(async {
+///     let client = Client::open(&cli.store).await?;
+///     let ids = client.producer().enqueue(vec![NewJob::of::<CountTo>(&1_000)?]).await?;
+///     assert_eq!(client.store().queue.depth().await?.total, 1);
+/// #   assert_eq!(ids.len(), 1);
+///     Ok::<(), reprieve::Error>(())
+/// })
+/// # .unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    store: Store,
+}
+
+impl Client {
+    /// Opens the store, and makes it where there is none.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) names everything that is wrong with the arguments, the environment and
+    /// `reprieve.toml`; all else is the store's own.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub async fn open(args: &StoreArgs) -> Result<Self> {
+        Ok(Self { store: StoreSettings::read(args)?.open(None).await? })
+    }
+
+    /// Opens a store that is there already, for commands that only look.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`NotFound`](crate::ErrorKind::NotFound) when there is no store.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
+        let settings = StoreSettings::read(args)?;
+        settings.must_exist()?;
+        Ok(Self { store: settings.open(None).await? })
+    }
+
+    /// What puts jobs into the queue.
+    #[must_use]
+    pub fn producer(&self) -> Producer {
+        Producer::new(self.store.clone())
+    }
+
+    /// The queue with everything that belongs to it.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}

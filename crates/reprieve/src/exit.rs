@@ -1,0 +1,116 @@
+//! How every binary ends: one sentence on stderr, and the exit code that goes with it.
+
+use std::error::Error as StdError;
+use std::io::Write;
+use std::process::ExitCode;
+
+use reprieve_core::{Error, ErrorKind, Result};
+
+/// Something failed.
+pub(crate) const FAILED: u8 = 1;
+
+/// The command line or the settings are wrong; trying again won't help.
+pub(crate) const USAGE: u8 = 2;
+
+/// Says on stderr what failed, and returns the exit code for it: 2 when the request itself was wrong (an
+/// [`Invalid`](ErrorKind::Invalid) error anywhere in the chain), else 1.
+///
+/// # Example: a small command
+/// ```no_run
+/// use std::process::ExitCode;
+///
+/// fn main() -> ExitCode {
+///     match reprieve::block_on(greet()) {
+///         Ok(()) => ExitCode::SUCCESS,
+///         Err(error) => reprieve::fail(&error),
+///     }
+/// }
+///
+/// async fn greet() -> reprieve::Result<()> {
+///     Ok(())
+/// }
+/// ```
+///
+/// An `anyhow::Error` is given as `&*error`.
+pub fn fail(error: &(dyn StdError + 'static)) -> ExitCode {
+    let mut stderr = std::io::stderr().lock();
+    // When stderr is gone there is nobody left to tell; the exit code still says it.
+    let _nobody_listens = writeln!(stderr, "error: {}", sentence(error));
+    ExitCode::from(code(error))
+}
+
+/// Runs a small command on a runtime of its own, on the calling thread.
+///
+/// # Errors
+/// The future's, or [`Internal`](ErrorKind::Internal) when the operating system gives no runtime.
+pub fn block_on<T, E: From<Error>>(main: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Internal, "start the runtime", error.to_string()).with_source(error)
+    })?;
+    runtime.block_on(main)
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+fn code(error: &(dyn StdError + 'static)) -> u8 {
+    let wrong = |error: &(dyn StdError + 'static)| {
+        error.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::Invalid)
+    };
+    if chain(error).any(wrong) { USAGE } else { FAILED }
+}
+
+/// The error and its causes in one line. A cause that is repeated in what it caused is said once.
+fn sentence(error: &(dyn StdError + 'static)) -> String {
+    let mut sentence = String::new();
+    for error in chain(error) {
+        let mut part = error.to_string().replace('\n', " ");
+        if error.is::<Error>() {
+            part.insert_str(0, "failed to ");
+        }
+        if sentence.is_empty() {
+            sentence = part;
+        } else if !sentence.contains(&error.to_string()) {
+            sentence = format!("{sentence}: {part}");
+        }
+    }
+    sentence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &Error, said: &str, exits: u8) {
+        assert_eq!((sentence(error).as_str(), code(error)), (said, exits));
+    }
+
+    #[test]
+    fn an_error_is_one_sentence_that_says_each_cause_once() {
+        let denied = || std::io::Error::other("permission denied");
+        let open = |message: &str| Error::new(ErrorKind::Denied, "open the store", message);
+        check(&open("it is\nlocked"), "failed to open the store: it is locked", FAILED);
+        check(
+            &open("x.db: permission denied").with_source(denied()),
+            "failed to open the store: x.db: permission denied",
+            FAILED,
+        );
+        check(
+            &open("x.db").with_source(denied()),
+            "failed to open the store: x.db: permission denied",
+            FAILED,
+        );
+    }
+
+    #[test]
+    fn a_wrong_request_exits_with_2_wherever_in_the_chain_it_is() {
+        let wrong = || Error::new(ErrorKind::Invalid, "read the settings", "queue is missing");
+        check(&wrong(), "failed to read the settings: queue is missing", USAGE);
+        let outer = std::io::Error::other(wrong());
+        assert_eq!(code(&outer), FAILED, "an io::Error passes its cause's source on, not the cause");
+        let outer = Error::new(ErrorKind::Internal, "begin", "see below").with_source(wrong());
+        assert_eq!(code(&outer), USAGE);
+    }
+}

@@ -1,0 +1,153 @@
+//! `reprieve.toml`: found, read, and taken apart into settings that are checked with all others.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::given::{By, Given};
+
+/// The file that is read when none is named.
+const NAME: &str = "reprieve.toml";
+
+/// Every key there is: the long flags, but for `config`.
+pub(crate) const KEYS: [&str; 11] = [
+    "store",
+    "queue",
+    "metadata-url",
+    "vm-name",
+    "concurrency",
+    "budget",
+    "lease",
+    "checkpoint-every",
+    "listen",
+    "log-format",
+    "log",
+];
+
+/// What a settings file says.
+#[derive(Debug, Default)]
+pub(crate) struct File {
+    path: PathBuf,
+    values: BTreeMap<String, Given>,
+}
+
+impl File {
+    /// Reads the file at `named`, or the one in the current directory if there is one. Returns what could be read of it,
+    /// and what is wrong with the rest, one sentence each.
+    pub(crate) fn read(named: Option<&Path>) -> (Self, Vec<String>) {
+        let path = named.unwrap_or(Path::new(NAME));
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && named.is_none() => {
+                return Self::nothing();
+            }
+            Err(error) => {
+                let (file, _) = Self::nothing();
+                return (file, vec![format!("the settings file {} can't be read: {error}", path.display())]);
+            }
+        };
+        Self::parse(path, &text)
+    }
+
+    /// What it says about `key`.
+    pub(crate) fn get(&self, key: &str) -> Option<&Given> {
+        self.values.get(key)
+    }
+
+    /// Where it is, as messages call it.
+    pub(crate) fn name(&self) -> std::path::Display<'_> {
+        self.path.display()
+    }
+
+    fn nothing() -> (Self, Vec<String>) {
+        Default::default()
+    }
+
+    fn parse(path: &Path, text: &str) -> (Self, Vec<String>) {
+        let mut file = Self { path: path.to_owned(), values: BTreeMap::new() };
+        let table = match text.parse::<toml::Table>() {
+            Ok(table) => table,
+            Err(error) => {
+                let fault = syntax(path, text, &error);
+                return (file, vec![fault]);
+            }
+        };
+        let mut faults = Vec::new();
+        for (key, value) in table {
+            let text = match value {
+                _ if !KEYS.contains(&key.as_str()) => Err(unknown(&key)),
+                toml::Value::String(text) => Ok(text),
+                toml::Value::Integer(number) if key == "concurrency" => Ok(number.to_string()),
+                other => Err(wrong_type(&key, &other)),
+            };
+            match text {
+                Ok(text) => drop(file.values.insert(key, Given { text, by: By::File })),
+                Err(fault) => faults.push(format!("{}: {fault}", path.display())),
+            }
+        }
+        (file, faults)
+    }
+}
+
+/// Says where the file stops being TOML. The line itself is not repeated: it may hold a connection string.
+fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    format!("{} line {line}: {}", path.display(), error.message().replace('\n', ", "))
+}
+
+fn unknown(key: &str) -> String {
+    format!("there is no setting {key:?}; there are {}", KEYS.join(", "))
+}
+
+fn wrong_type(key: &str, value: &toml::Value) -> String {
+    let wanted = if key == "concurrency" { "a number or \"auto\"" } else { "text in quotes" };
+    format!("{key} must be {wanted}, and is {}", article(value.type_str()))
+}
+
+fn article(noun: &str) -> String {
+    let an = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{an} {noun}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_texts_and_names_every_fault_with_its_key() {
+        let text = "store = 'sqlite:a.db'\nconcurrency = 4\nbudget = 5\nqueu = 'x'\nlease = ['a']\n";
+        let (file, faults) = File::parse(Path::new("etc/reprieve.toml"), text);
+        assert_eq!(file.get("store").map(|given| given.text.as_str()), Some("sqlite:a.db"));
+        assert_eq!(file.get("concurrency").map(|given| given.text.as_str()), Some("4"));
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert_eq!(faults[0], "etc/reprieve.toml: budget must be text in quotes, and is an integer");
+        assert_eq!(faults[1], "etc/reprieve.toml: lease must be text in quotes, and is an array");
+        assert!(
+            faults[2].starts_with("etc/reprieve.toml: there is no setting \"queu\"; there are store, queue,")
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_names_the_line_and_repeats_nothing_of_it() {
+        for text in
+            ["queue = 'ok'\n\nstore = AccountKey=hunter2\n", "queue='ok'\n\nstore = \"AccountKey=hunter2"]
+        {
+            let (_, faults) = File::parse(Path::new("reprieve.toml"), text);
+            let [fault] = &faults[..] else { panic!("{faults:?}") };
+            assert!(fault.starts_with("reprieve.toml line 3: "), "{fault}");
+            assert!(!fault.contains("hunter2") && !fault.contains('\n'), "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        let (_, faults) = File::read(Some(Path::new("/nowhere/reprieve.toml")));
+        assert!(
+            faults[0].starts_with("the settings file /nowhere/reprieve.toml can't be read: "),
+            "{faults:?}"
+        );
+        let (_, faults) = File::read(Some(Path::new("/")));
+        assert_eq!(faults.len(), 1);
+    }
+}

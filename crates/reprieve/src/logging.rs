@@ -1,0 +1,193 @@
+//! The log: on stderr, as text for people and JSON for machines, and never in the worker's way.
+
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reprieve_core::{Error, ErrorKind, Result};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::settings::{LogFormat, LogSettings};
+
+/// How many lines may wait to be written; more are counted and lost. Some megabytes at most.
+const WAITING_MAX: usize = 4096;
+
+/// How long the end of the process waits for the last lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The log, while it is held. Dropping it waits for what is not written yet.
+#[derive(Debug)]
+pub(crate) struct Log {
+    lines: Arc<Lines>,
+}
+
+impl Log {
+    /// Begins to log, unless the program has set up its own log already, which stays.
+    ///
+    /// A thread of its own writes: a pipe that nobody reads blocks its writer, and would otherwise block the control
+    /// thread with every lease and notice.
+    pub(crate) fn begin(LogSettings { filter, format }: LogSettings) -> Result<Self> {
+        let terminal = io::stderr().is_terminal();
+        let format = format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
+        let lines = Arc::new(Lines::default());
+        let handle = Handle(Arc::clone(&lines));
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || handle.clone());
+        let begun = match format {
+            LogFormat::Text => log.with_ansi(terminal).finish().try_init(),
+            LogFormat::Json => log.json().flatten_event(true).finish().try_init(),
+        };
+        if begun.is_ok() {
+            let lines = Arc::clone(&lines);
+            let thread = std::thread::Builder::new().name("reprieve-log".to_owned());
+            thread.spawn(move || lines.write_to(io::stderr())).map_err(|error| {
+                Error::new(ErrorKind::Internal, "start the log", error.to_string()).with_source(error)
+            })?;
+        } else {
+            tracing::debug!("the program's own log is used");
+        }
+        Ok(Self { lines })
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.lines.flush(FLUSH_TIMEOUT);
+    }
+}
+
+/// The lines between those who log and the thread that writes.
+#[derive(Debug, Default)]
+struct Lines {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Vec<u8>>,
+    writing: bool,
+    lost: u64,
+}
+
+impl Lines {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a line, without ever waiting for the one who reads them.
+    fn push(&self, line: &[u8]) {
+        let mut state = self.state();
+        if state.waiting.len() < WAITING_MAX {
+            state.waiting.push_back(line.to_vec());
+            self.changed.notify_all();
+        } else {
+            state.lost += 1;
+        }
+    }
+
+    /// Writes line after line, for ever.
+    fn write_to(&self, mut out: impl Write) {
+        loop {
+            let (line, lost) = self.next();
+            if lost > 0 {
+                tracing::warn!(lost, "log lines were lost, because nobody read them fast enough");
+            }
+            // Where the log can't be written, there is no other place to say so.
+            let _unwritable = out.write_all(&line);
+        }
+    }
+
+    fn next(&self) -> (Vec<u8>, u64) {
+        let mut state = self.state();
+        loop {
+            state.writing = false;
+            if let Some(line) = state.waiting.pop_front() {
+                state.writing = true;
+                return (line, std::mem::take(&mut state.lost));
+            }
+            self.changed.notify_all();
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn flush(&self, timeout: Duration) {
+        let unwritten = |state: &mut State| state.writing || !state.waiting.is_empty();
+        let waited = self.changed.wait_timeout_while(self.state(), timeout, unwritten);
+        // Whether all is written or the time is over, the process ends now.
+        drop(waited);
+    }
+}
+
+/// What the subscriber writes to: one write per event.
+#[derive(Debug, Clone)]
+struct Handle(Arc<Lines>);
+
+impl Write for Handle {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.push(event);
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Tells what is written to it, and takes the next line only when it is allowed to.
+    struct Reader {
+        written: mpsc::Sender<String>,
+        allowed: mpsc::Receiver<()>,
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            let allowed = self.allowed.recv().is_ok();
+            let told = self.written.send(String::from_utf8_lossy(line).into_owned()).is_ok();
+            if allowed && told { Ok(line.len()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines_read_by() -> (Arc<Lines>, mpsc::Receiver<String>, mpsc::Sender<()>) {
+        let (lines, (written, lines_read), (allow, allowed)) =
+            (Arc::new(Lines::default()), mpsc::channel(), mpsc::channel());
+        let writing = Arc::clone(&lines);
+        std::thread::spawn(move || writing.write_to(Reader { written, allowed }));
+        (lines, lines_read, allow)
+    }
+
+    #[test]
+    fn a_flush_waits_for_lines_in_their_order_but_not_for_ever() {
+        let (lines, read, allow) = lines_read_by();
+        lines.push(b"one");
+        lines.push(b"two");
+        lines.flush(Duration::from_millis(20));
+        assert!(read.try_recv().is_err(), "nobody reads, and the flush ended all the same");
+        allow.send(()).unwrap();
+        allow.send(()).unwrap();
+        lines.flush(Duration::from_secs(60));
+        assert_eq!(read.try_iter().collect::<Vec<_>>(), ["one", "two"]);
+    }
+
+    #[test]
+    fn lines_that_nobody_reads_are_counted_and_do_not_wait() {
+        let (lines, _read, _allow) = lines_read_by();
+        // The thread holds one at most.
+        for _ in 0..WAITING_MAX + 10 {
+            lines.push(b"line");
+        }
+        let lost = lines.state().lost;
+        assert!((9..=10).contains(&lost), "{lost}");
+    }
+}

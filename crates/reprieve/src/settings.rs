@@ -1,0 +1,228 @@
+//! Raw settings in, checked ones out, in this one place: flag before environment before file before default, and every
+//! fault at once.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use reprieve_azure::scheduled_events::{Client as Metadata, METADATA_URL};
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::worker::{LEASE_MAX, Settings};
+use reprieve_core::{Error, ErrorKind, Result};
+use reprieve_local::QueueName;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{StoreArgs, WorkerArgs};
+use crate::duration::parse_duration;
+use crate::file::File;
+use crate::given::{By, Given};
+use crate::store::Address;
+
+/// The switch-off word of settings that can be switched off.
+const OFF: &str = "off";
+
+/// Which store and queue.
+#[derive(Debug)]
+pub(crate) struct StoreSettings {
+    pub(crate) address: Address,
+    pub(crate) queue: QueueName,
+}
+
+/// Everything a worker process is told.
+#[derive(Debug)]
+pub(crate) struct WorkerSettings {
+    pub(crate) store: StoreSettings,
+    /// `None`: off.
+    pub(crate) metadata: Option<Metadata>,
+    pub(crate) vm_name: Option<String>,
+    pub(crate) worker: Settings,
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// What is logged, and how.
+#[derive(Debug)]
+pub(crate) struct LogSettings {
+    pub(crate) filter: EnvFilter,
+    /// `None`: by whether stderr is a terminal.
+    pub(crate) format: Option<LogFormat>,
+}
+
+/// How the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+impl StoreSettings {
+    pub(crate) fn read(args: &StoreArgs) -> Result<Self> {
+        let mut reading = Reading::begin(args);
+        let store = reading.store(args);
+        reading.end(store)
+    }
+}
+
+impl WorkerSettings {
+    pub(crate) fn read(args: &WorkerArgs) -> Result<(Self, LogSettings)> {
+        let mut reading = Reading::begin(&args.store);
+        let store = reading.store(&args.store);
+        let worker = reading.worker(args);
+        let metadata = reading.read("metadata-url", args.metadata_url.as_deref(), METADATA_URL, metadata);
+        let vm_name = reading.read("vm-name", args.vm_name.as_deref(), "", vm_name);
+        let listen = reading.read("listen", args.listen.as_deref(), OFF, listen);
+        let format = reading.read("log-format", args.log_format.as_deref(), "", log_format);
+        let filter = reading.read("log", args.log.as_deref(), "info", filter);
+        let settings = (|| {
+            let settings =
+                Self { store: store?, metadata: metadata?, vm_name: vm_name?, worker, listen: listen? };
+            Some((settings, LogSettings { filter: filter?, format: format? }))
+        })();
+        reading.end(settings)
+    }
+}
+
+/// The file, and the faults found so far.
+#[derive(Debug)]
+struct Reading {
+    file: File,
+    faults: Vec<String>,
+}
+
+impl Reading {
+    fn begin(args: &StoreArgs) -> Self {
+        // A variable that is set to nothing is how a unit file or a shell unsets it.
+        let named = args.config.as_deref().filter(|config| config.by == By::Flag || !config.text.is_empty());
+        let (file, faults) = File::read(named.map(|config| Path::new(&config.text)));
+        Self { file, faults }
+    }
+
+    /// Reads one setting, `default` when nobody gave it; notes a fault with where the value came from.
+    fn read<T>(
+        &mut self,
+        key: &str,
+        given: Option<&Given>,
+        default: &str,
+        parse: impl FnOnce(&Given) -> Result<T, String>,
+    ) -> Option<T> {
+        let given = given.filter(|given| given.by == By::Flag || !given.text.is_empty());
+        let default = Given { text: default.to_owned(), by: By::Default };
+        let given = given.or_else(|| self.file.get(key)).unwrap_or(&default);
+        match parse(given) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                let origin = self.origin(key, given.by);
+                self.faults.push(format!("{origin}: {fault}"));
+                None
+            }
+        }
+    }
+
+    fn origin(&self, key: &str, by: By) -> String {
+        match by {
+            By::Flag | By::Default => format!("--{key}"),
+            By::Env => format!("REPRIEVE_{}", key.to_uppercase().replace('-', "_")),
+            By::File => format!("{key} in {}", self.file.name()),
+        }
+    }
+
+    fn store(&mut self, args: &StoreArgs) -> Option<StoreSettings> {
+        let address = self.read("store", args.store.as_deref(), "sqlite:reprieve.db", Address::read);
+        let queue = self.read("queue", args.queue.as_deref(), "default", queue);
+        Some(StoreSettings { address: address?, queue: queue? })
+    }
+
+    fn worker(&mut self, args: &WorkerArgs) -> Settings {
+        let concurrency = self.read("concurrency", args.concurrency.as_deref(), "auto", concurrency);
+        let budget = self.read("budget", args.budget.as_deref(), "10s", duration);
+        let lease = self.read("lease", args.lease.as_deref(), "60s", duration);
+        let every = self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", checkpoint_every);
+        // What could not be read is replaced by something that is in no other setting's way.
+        let settings = Settings {
+            concurrency: concurrency.unwrap_or(1),
+            budget: budget.unwrap_or(Duration::from_millis(100)),
+            lease: lease.unwrap_or(LEASE_MAX),
+            checkpoint_every: every.unwrap_or_default(),
+            ..Settings::default()
+        };
+        self.faults.extend(settings.check());
+        settings
+    }
+
+    /// The settings, if nothing at all is wrong.
+    fn end<T>(self, settings: Option<T>) -> Result<T> {
+        match settings {
+            Some(settings) if self.faults.is_empty() => Ok(settings),
+            _ => Err(Error::new(ErrorKind::Invalid, "read the settings", self.faults.join("; "))),
+        }
+    }
+}
+
+/// What an error says, without what was being done.
+pub(crate) fn message(error: &Error) -> String {
+    let whole = error.to_string();
+    whole.strip_prefix(&format!("{}: ", error.operation())).map_or_else(|| whole.clone(), str::to_owned)
+}
+
+fn queue(given: &Given) -> Result<QueueName, String> {
+    QueueName::parse(&given.text).map_err(|error| message(&error))
+}
+
+fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
+    if given.text == OFF {
+        return Ok(None);
+    }
+    Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
+}
+
+/// No name is for the metadata service to give.
+fn vm_name(given: &Given) -> Result<Option<String>, String> {
+    let name = given.text.trim();
+    if name.is_empty() && given.by == By::Flag {
+        return Err("it is empty; leave it out to have the metadata service say it".to_owned());
+    }
+    Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
+fn concurrency(given: &Given) -> Result<usize, String> {
+    if given.text == "auto" {
+        return Ok(Settings::default().concurrency);
+    }
+    given.text.parse().map_err(|_| format!("{:?} is neither a number nor auto", given.text))
+}
+
+fn duration(given: &Given) -> Result<Duration, String> {
+    parse_duration(&given.text).map_err(|error| message(&error))
+}
+
+fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String> {
+    if given.text == "auto" {
+        return Ok(CheckpointEvery::Auto);
+    }
+    duration(given).map(CheckpointEvery::Every).map_err(|fault| fault + ", or auto")
+}
+
+fn listen(given: &Given) -> Result<Option<SocketAddr>, String> {
+    if given.text == OFF {
+        return Ok(None);
+    }
+    let fault = |_| format!("{:?} is not an IP address with a port, such as 127.0.0.1:9090", given.text);
+    given.text.parse().map(Some).map_err(fault)
+}
+
+fn log_format(given: &Given) -> Result<Option<LogFormat>, String> {
+    match given.text.as_str() {
+        "" if given.by == By::Default => Ok(None),
+        "text" => Ok(Some(LogFormat::Text)),
+        "json" => Ok(Some(LogFormat::Json)),
+        other => Err(format!("{other:?} is neither text nor json")),
+    }
+}
+
+fn filter(given: &Given) -> Result<EnvFilter, String> {
+    EnvFilter::builder().parse(&given.text).map_err(|error| {
+        format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
+    })
+}
+
+#[cfg(test)]
+mod tests;

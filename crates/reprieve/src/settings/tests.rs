@@ -1,0 +1,168 @@
+//! Parsing and precedence.
+
+use clap::Parser;
+use tempfile::TempDir;
+
+use super::*;
+
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(flatten)]
+    worker: WorkerArgs,
+}
+
+/// Flags on a command line, after a settings file with `file` in it.
+fn read(file: &str, flags: &[&str]) -> Result<WorkerSettings> {
+    let (_dir, args) = args(file, flags);
+    WorkerSettings::read(&args).map(|(settings, _log)| settings)
+}
+
+fn args(file: &str, flags: &[&str]) -> (TempDir, WorkerArgs) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("reprieve.toml");
+    std::fs::write(&path, file).unwrap();
+    let config = format!("--config={}", path.display());
+    let cli = Cli::parse_from(["worker", &config].iter().chain(flags));
+    (dir, cli.worker)
+}
+
+#[track_caller]
+fn faults(file: &str, flags: &[&str]) -> Vec<String> {
+    let error = read(file, flags).expect_err("these settings are wrong");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    message(&error).split("; --").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_defaults_are_those_of_the_core() {
+    let settings = read("", &[]).unwrap();
+    assert_eq!(settings.worker, Settings::default());
+    let Address::Local(address) = settings.store.address;
+    assert_eq!(address, "sqlite:reprieve.db".parse().unwrap());
+    assert_eq!(settings.store.queue.as_str(), "default");
+    assert_eq!(settings.metadata.unwrap().base().trim_end_matches('/'), METADATA_URL);
+    assert_eq!((settings.vm_name, settings.listen), (None, None));
+}
+
+#[test]
+fn a_flag_wins_over_the_environment_and_that_over_the_file() {
+    let env = |text: &str| Some(Box::new(Given { text: text.to_owned(), by: By::Env }));
+    let file = "budget = '1s'\nlease = '11s'\nqueue = 'from-file'\nconcurrency = 3\nvm-name = 'a_0'";
+    let (_dir, mut args) = args(file, &["--budget=3s"]);
+    args.lease = env("12s");
+    args.store.queue = env("from-env");
+    // As an empty variable in a unit file: it is as if it were not there.
+    args.vm_name = env("");
+    args.listen = env("");
+    let (settings, _log) = WorkerSettings::read(&args).unwrap();
+    assert_eq!(settings.worker.budget, Duration::from_secs(3));
+    assert_eq!(settings.worker.lease, Duration::from_secs(12));
+    assert_eq!(settings.store.queue.as_str(), "from-env");
+    assert_eq!(settings.worker.concurrency, 3);
+    assert_eq!(settings.vm_name.as_deref(), Some("a_0"));
+    assert_eq!(settings.listen, None);
+}
+
+#[test]
+fn every_setting_can_be_given_by_flag_and_by_file() {
+    let given = [
+        ("store", "sqlite:x.db?durability=process"),
+        ("queue", "thumbs"),
+        ("metadata-url", "off"),
+        ("vm-name", "workers_3"),
+        ("concurrency", "7"),
+        ("budget", "500ms"),
+        ("lease", "1h"),
+        ("checkpoint-every", "0s"),
+        ("listen", "127.0.0.1:9090"),
+        ("log-format", "json"),
+        ("log", "warn"),
+    ];
+    let flags: Vec<_> = given.iter().map(|(key, value)| format!("--{key}={value}")).collect();
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let lines: Vec<_> = given.iter().map(|(key, value)| format!("{key} = {value:?}")).collect();
+    let file = lines.join("\n");
+    for (file, flags) in [("", &flags[..]), (&file, &[])] {
+        let (_dir, args) = args(file, flags);
+        let (settings, log) = WorkerSettings::read(&args).unwrap();
+        let Address::Local(address) = settings.store.address;
+        assert_eq!(address.durability, reprieve_local::Durability::Process);
+        assert_eq!(settings.store.queue.as_str(), "thumbs");
+        assert!(settings.metadata.is_none());
+        assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
+        assert_eq!(settings.worker.concurrency, 7);
+        assert_eq!(settings.worker.budget, Duration::from_millis(500));
+        assert_eq!(settings.worker.lease, Duration::from_secs(3600));
+        assert_eq!(settings.worker.checkpoint_every, CheckpointEvery::Every(Duration::ZERO));
+        assert_eq!(settings.listen, Some("127.0.0.1:9090".parse().unwrap()));
+        assert_eq!((log.format, log.filter.to_string().as_str()), (Some(LogFormat::Json), "warn"));
+    }
+}
+
+#[test]
+fn every_fault_is_told_at_once_with_where_it_came_from() {
+    let file = "queue = 'A'\nlease = '5'\ncolour = 'red'";
+    let all =
+        faults(file, &["--concurrency=many", "--budget=-3s", "--listen=9090", "--log-format=xml"]).join("\n");
+    for wanted in [
+        "there is no setting \"colour\"",
+        "queue in ",
+        "\"A\" may hold only a-z",
+        "lease in ",
+        "\"5\" is not a number and a unit",
+        "concurrency: \"many\" is neither a number nor auto",
+        "budget: \"-3s\" is not a number and a unit",
+        "listen: \"9090\" is not an IP address with a port",
+        "log-format: \"xml\" is neither text nor json",
+    ] {
+        assert!(all.contains(wanted), "{wanted} is missing:\n{all}");
+    }
+    assert!(!all.contains("1.5 times"), "no fault follows from another:\n{all}");
+}
+
+#[test]
+fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
+    for (flags, wanted) in [
+        (&["--concurrency=0"][..], "from 1 to 4096"),
+        (&["--concurrency=-1"], "neither a number nor auto"),
+        (&["--concurrency=99999999999999999999"], "neither a number nor auto"),
+        (&["--budget=1ms"], "at least 100ms"),
+        (&["--lease=8760h"], "from 1s to 7 days"),
+        (&["--lease=14s"], "1.5 times the budget"),
+        (&["--checkpoint-every=25h"], "at most a day"),
+        (&["--checkpoint-every=often"], "or auto"),
+        (&["--budget=99999999999999999999s"], "not a number and a unit"),
+        (&["--vm-name="], "it is empty"),
+        (&["--queue="], "shorter than 3"),
+        (&["--store="], "must begin with sqlite:"),
+        (&["--metadata-url=https://x"], "speaks http only"),
+        (&["--log=reprieve=loud"], "not a log filter"),
+    ] {
+        let told = faults("", flags).join("\n");
+        assert!(told.contains(wanted), "{flags:?}: {told}");
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_says_what_can_and_repeats_no_secret() {
+    let secret =
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2;EndpointSuffix=core.windows.net";
+    for (store, wanted) in [
+        ("azure:hunter2", "not built into this version; use sqlite:PATH"),
+        ("azurite", "not built into this version"),
+        (secret, "put it into REPRIEVE_STORE or reprieve.toml"),
+        ("https://a.queue.core.windows.net/q?sv=1&SIG=hunter2", "put it into REPRIEVE_STORE"),
+        ("UseDevelopmentStorage=true", "put it into"),
+        ("postgres://user:hunter2@host/db", "there is no store postgres:…; use sqlite:PATH"),
+        ("hunter2", "must begin with sqlite:, such as sqlite:reprieve.db"),
+        ("hunter2 hunter2:", "must begin with sqlite:"),
+        ("sqlite:", "write the file after sqlite:"),
+    ] {
+        let told = faults("", &[&format!("--store={store}")]).join("\n");
+        assert!(told.contains(wanted), "{store}: {told}");
+        assert!(!told.contains("hunter2"), "{store}: {told}");
+    }
+    let told = faults(&format!("store = '{secret}'"), &[]).join("\n");
+    assert!(told.contains("store in ") && told.contains("not built into"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
+}

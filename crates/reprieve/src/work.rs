@@ -1,0 +1,187 @@
+//! A worker process from its arguments to its exit code.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use reprieve_azure::scheduled_events::Watcher;
+use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
+use reprieve_core::{Error, ErrorKind, Result, WorkerId};
+use tokio::task::JoinSet;
+
+use crate::args::WorkerArgs;
+use crate::exit::{FAILED, fail};
+use crate::health::{self, Health};
+use crate::logging::Log;
+use crate::settings::WorkerSettings;
+use crate::signals::Signals;
+
+/// The most threads for jobs. A step may compute or block and then needs a thread of its own, so there are as many as
+/// jobs at once; more than this are only ever set for jobs that wait, which share threads well.
+const JOB_THREADS_MAX: usize = 512;
+
+/// How long the start waits to learn this VM's name, which is only for reports; the watcher asks for itself.
+const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How a worker binary's `--help` ends.
+const AFTER_HELP: &str = "\
+Durations are a number and a unit: 500ms, 10s, 5m, 1h.
+SIGTERM or SIGINT (Ctrl-C) gives back all jobs and ends; the second one ends at once.
+Exit codes: 0 stopped, everything given back; 1 failed, or ended at once; 2 wrong usage or settings.";
+
+#[derive(Debug, Parser)]
+#[command(about = "Runs the jobs of a queue until told to stop", after_help = AFTER_HELP)]
+struct Cli {
+    #[command(flatten)]
+    worker: WorkerArgs,
+}
+
+/// The whole `main` of a worker: reads the command line, works until it is told to stop, and says how that went.
+/// `configure` adds the jobs; see [the example](crate).
+///
+/// The exit code is 0 when the worker was stopped and gave everything back, 1 when it failed or was told twice to stop,
+/// 2 for wrong usage or settings.
+pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => work(cli.worker, configure),
+        Err(usage) => {
+            // A reader that has gone away wants no more help.
+            let _unread = usage.print();
+            u8::try_from(usage.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
+    }
+}
+
+/// As [`run`], for a command that has read its own arguments.
+///
+/// Must be called outside any Tokio runtime: the calling thread becomes the control thread.
+///
+/// # Example: a command that also enqueues
+/// ```no_run
+/// # use reprieve::worker::WorkerBuilder;
+/// # fn jobs(worker: WorkerBuilder) -> WorkerBuilder { worker }
+/// # fn enqueue(_: &reprieve::StoreArgs) -> std::process::ExitCode { std::process::ExitCode::SUCCESS }
+/// use clap::Parser;
+///
+/// #[derive(Parser)]
+/// enum Cli {
+///     /// Works.
+///     Work(reprieve::WorkerArgs),
+///     /// Enqueues.
+///     Enqueue(reprieve::StoreArgs),
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     match Cli::parse() {
+///         Cli::Work(args) => reprieve::work(args, jobs),
+///         Cli::Enqueue(args) => enqueue(&args),
+///     }
+/// }
+/// ```
+#[expect(clippy::needless_pass_by_value, reason = "a command line is used up by what it starts")]
+pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
+    let stopped = WorkerSettings::read(&args).and_then(|(settings, log)| {
+        let _log = Log::begin(log)?;
+        process(settings, configure)
+    });
+    match stopped {
+        Ok(StopReason::Drained) => ExitCode::SUCCESS,
+        Ok(StopReason::Abandoned) => ExitCode::from(FAILED),
+        Err(error) => fail(&error),
+    }
+}
+
+/// Starts the threads and becomes the control thread.
+fn process(
+    settings: WorkerSettings,
+    configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> Result<StopReason> {
+    let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX)).map_err(|error| {
+        Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
+    })?;
+    let jobs = threads.jobs();
+    threads.block_on(control(settings, |worker| configure(worker.jobs_on(jobs))))
+}
+
+/// All that happens on the control thread.
+async fn control(
+    settings: WorkerSettings,
+    configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+) -> Result<StopReason> {
+    let mut signals = Signals::listen()?;
+    let mut tasks = JoinSet::new();
+    let worker = tokio::select! {
+        started = start(settings, configure, &mut tasks) => started?,
+        signal = signals.next() => {
+            // Nothing is held yet, so there is nothing to give back.
+            tracing::info!(signal, "told to stop before the start was over");
+            return Ok(StopReason::Drained);
+        }
+    };
+    let (stopper, stopping) = stopping();
+    tasks.spawn(async move {
+        loop {
+            let signal = signals.next().await;
+            tracing::info!(signal, "told to stop");
+            stopper.stop();
+        }
+    });
+    let end = worker.run(stopping).await;
+    report(&end);
+    Ok(end.reason)
+}
+
+/// Opens everything and puts the worker together. The watch comes first, so that it has its answer by the time the
+/// store is open.
+async fn start(
+    settings: WorkerSettings,
+    configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
+    tasks: &mut JoinSet<()>,
+) -> Result<Worker> {
+    let watcher = settings
+        .metadata
+        .clone()
+        .map(|metadata| Arc::new(Watcher::spawn(metadata, settings.vm_name.clone())));
+    let listener = match settings.listen {
+        Some(address) => Some(health::listen(address).await?),
+        None => None,
+    };
+    let id = WorkerId::unique();
+    let (store, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
+    let (vm, queue) = (vm.unwrap_or_default(), settings.store.queue.as_str());
+    let mut worker = Worker::builder(store?).id(id).vm(&vm).settings(settings.worker);
+    if let Some(watcher) = &watcher {
+        worker = worker.interruptions(Arc::clone(watcher) as _);
+    }
+    let worker = configure(worker).build()?;
+    let monitor = worker.monitor();
+    tracing::info!(worker = %monitor.worker(), %vm, queue, version = env!("CARGO_PKG_VERSION"), "began");
+    if let Some(listener) = listener {
+        tasks.spawn(Health { monitor, watcher }.serve(listener));
+    }
+    Ok(worker)
+}
+
+/// What to call this VM in reports, if that is told in time.
+async fn vm(settings: &WorkerSettings) -> Option<String> {
+    if settings.vm_name.is_some() {
+        return settings.vm_name.clone();
+    }
+    let asked = settings.metadata.as_ref()?.compute(NAME_TIMEOUT).await;
+    asked
+        .inspect_err(|error| tracing::debug!(%error, "this VM's name is not in its reports"))
+        .ok()
+        .map(|vm| vm.name)
+}
+
+fn report(end: &Stopped) {
+    tracing::info!(
+        reason = ?end.reason,
+        completed = end.completed,
+        released = end.released,
+        abandoned = end.abandoned,
+        budget_left_ms = u64::try_from(end.budget_left.as_millis()).unwrap_or(u64::MAX),
+        "stopped"
+    );
+}

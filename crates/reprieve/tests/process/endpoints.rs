@@ -1,0 +1,79 @@
+//! The health endpoints over real HTTP, while the metadata service announces and withdraws an eviction.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reprieve_sim::metadata::Which;
+use reprieve_sim::metadata::{Config, MetadataServer};
+use rustix::process::Signal;
+
+use crate::support::{Place, Worker, get, until};
+
+async fn readiness(address: SocketAddr, status: u16, body: &'static str) {
+    until(body, async || {
+        let answer = tokio::task::spawn_blocking(move || get(address, "/readyz")).await.expect("no panic");
+        (answer.status == status && answer.body == format!("{body}\n")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn endpoints_tell_health_readiness_and_metrics() {
+    let metadata = MetadataServer::start(Config::with_vms(["workers_0", "workers_1"])).await.unwrap();
+    let place = Place::new();
+    let args = ["--metadata-url", &metadata.vm_url("workers_1"), "--listen", "127.0.0.1:0"];
+    let command = place.command("hello", &args);
+    let (mut worker, address) = tokio::task::spawn_blocking(move || {
+        let mut worker = Worker::start(command);
+        let address = worker.says("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+        assert_eq!(worker.says("began")["vm"], "workers_1", "the name is the metadata service's");
+        (worker, address)
+    })
+    .await
+    .unwrap();
+
+    readiness(address, 200, "start").await;
+    metadata.evict("workers_0", Duration::from_secs(600)).unwrap();
+    metadata.evict("workers_1", Duration::from_secs(600)).unwrap();
+    readiness(address, 503, "shutdown").await;
+    metadata.withdraw(&Which::Vm("workers_1".to_owned())).unwrap();
+    readiness(address, 200, "start").await;
+
+    tokio::task::spawn_blocking(move || {
+        let health = get(address, "/healthz");
+        assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
+        let metrics = get(address, "/metrics");
+        assert!(
+            metrics.head.contains("content-type: application/openmetrics-text; version=1.0.0"),
+            "{}",
+            metrics.head
+        );
+        assert!(metrics.body.contains("reprieve_stage{stage=\"start\"} 1\n"), "{}", metrics.body);
+        assert!(metrics.body.contains("reprieve_notice_to_released_seconds_count 1\n"), "{}", metrics.body);
+        assert!(metrics.body.ends_with("# EOF\n"), "{}", metrics.body);
+        let staleness =
+            metrics.body.lines().find_map(|line| line.strip_prefix("reprieve_metadata_staleness_seconds "));
+        let staleness: f64 = staleness.and_then(|age| age.parse().ok()).unwrap();
+        assert!(staleness > 0.0 && staleness < 5.0, "{staleness}");
+        assert_eq!(get(address, "/").status, 404);
+        worker.signal(Signal::TERM);
+        assert_eq!(worker.ends(), Some(0));
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_worker_whose_metadata_service_is_silent_is_alive_but_not_ready() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let place = Place::new();
+    let mut worker =
+        Worker::start(place.command("hello", &["--metadata-url", &url, "--listen", "127.0.0.1:0"]));
+    let address = worker.says("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+    worker.says("began");
+    let ready = get(address, "/readyz");
+    assert_eq!((ready.status, ready.body.as_str()), (503, "recover\n"));
+    assert_eq!(get(address, "/healthz").status, 200);
+    assert!(get(address, "/metrics").body.contains("reprieve_metadata_staleness_seconds inf\n"));
+}

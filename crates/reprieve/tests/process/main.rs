@@ -1,0 +1,7 @@
+//! The worker as a process: signals, exit codes, settings, log and health endpoints.
+#![cfg(unix)]
+
+mod endpoints;
+mod signals;
+mod support;
+mod usage;

@@ -1,0 +1,166 @@
+//! Real worker processes of the examples, their logs, and HTTP as a probe speaks it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use clap::Parser;
+use reprieve::{Client, StoreArgs};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
+
+/// A directory with a store in it, for workers to run in.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a directory") }
+    }
+
+    /// A command that runs one of the examples here, and knows nothing of the tester's own settings.
+    pub(crate) fn command(&self, example: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(executable(example));
+        command.current_dir(&self.dir).args(args).stdin(Stdio::null());
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REPRIEVE_"))
+        {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Starts a worker without metadata service.
+    pub(crate) fn worker(&self, example: &str, args: &[&str]) -> Worker {
+        Worker::start(self.command(example, &[&["--metadata-url", "off"], args].concat()))
+    }
+
+    /// Runs a worker that ends by itself: its exit code and what it says on stderr.
+    pub(crate) fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
+        let output = self.command("hello", args).output().expect("the example runs");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        #[derive(Parser)]
+        struct Cli {
+            #[command(flatten)]
+            store: StoreArgs,
+        }
+        let store = format!("--store=sqlite:{}", self.dir.path().join("reprieve.db").display());
+        Client::open(&Cli::parse_from(["test", &store]).store).await.expect("a store")
+    }
+}
+
+/// Cargo builds a package's examples beside its tests.
+fn executable(example: &str) -> PathBuf {
+    let mut path = std::env::current_exe().expect("this test");
+    path.pop();
+    path.pop();
+    path.join("examples").join(example)
+}
+
+/// A running worker. It is killed when a test ends before it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    child: Child,
+    log: Receiver<String>,
+    told: Vec<Value>,
+}
+
+impl Worker {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the example runs");
+        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
+        let (lines, log) = channel();
+        std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+        });
+        Self { child, log, told: Vec::new() }
+    }
+
+    /// Waits for a line of the log with this message.
+    pub(crate) fn says(&mut self, message: &str) -> Value {
+        loop {
+            let Ok(line) = self.log.recv_timeout(LONG) else {
+                panic!("the worker never said {message:?}, only {:#?}", self.told)
+            };
+            let line: Value = serde_json::from_str(&line).expect("the log is JSON");
+            self.told.push(line.clone());
+            if line["message"] == message {
+                return line;
+            }
+        }
+    }
+
+    /// Waits until it is in a stage.
+    pub(crate) fn reaches(&mut self, stage: &str) {
+        while self.says("stage")["to"] != stage {}
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id")).expect("a process id");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Waits for its end and returns its exit code.
+    pub(crate) fn ends(&mut self) -> Option<i32> {
+        loop {
+            match self.log.recv_timeout(LONG) {
+                Ok(_) => {}
+                // The log ends when the process does.
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("a child").code(),
+                Err(RecvTimeoutError::Timeout) => panic!("the worker did not end within {LONG:?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail for one that has ended, which is as good.
+        let _ended = (self.child.kill(), self.child.wait());
+    }
+}
+
+/// An answer to a GET request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    let mut stream = TcpStream::connect(address).expect("the endpoints listen");
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n").expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+}
+
+/// Looks at `condition` until it gives something.
+pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + LONG;
+    loop {
+        if let Some(there) = condition().await {
+            return there;
+        }
+        assert!(Instant::now() < deadline, "waited {LONG:?} until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

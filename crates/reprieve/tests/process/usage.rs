@@ -1,0 +1,123 @@
+//! Wrong usage, settings from everywhere, and the log.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::support::{Place, Worker, until};
+
+#[track_caller]
+fn check(args: &[&str], code: i32, said: &[&str]) {
+    let place = Place::new();
+    let (exits, told) = place.fails(args);
+    assert_eq!(exits, Some(code), "{told}");
+    for wanted in said {
+        assert!(told.contains(wanted), "{wanted:?} is missing: {told}");
+    }
+    assert!(told.starts_with("error: "), "{told}");
+    assert!(!told.contains("panicked"), "{told}");
+    assert!(
+        std::fs::read_dir(place.dir.path()).expect("a directory").next().is_none(),
+        "wrong usage leaves nothing behind"
+    );
+}
+
+#[test]
+fn wrong_settings_exit_with_2_and_one_line() {
+    check(&["--budget", "10", "--concurrency", "0"], 2, &["--budget: \"10\" is not", "concurrency is 0"]);
+    check(&["--store", "azure:batch"], 2, &["Azure storage is not built into this version; use sqlite:PATH"]);
+    check(&["--store", "postgres://u:hunter2@h/d"], 2, &["there is no store postgres:…"]);
+    check(&["--config", "missing.toml"], 2, &["the settings file missing.toml can't be read"]);
+}
+
+#[test]
+fn an_unknown_flag_exits_with_2_and_says_which_was_meant() {
+    check(&["--concurency", "2"], 2, &["unexpected argument '--concurency'", "--concurrency"]);
+}
+
+#[test]
+fn a_store_that_cannot_be_opened_exits_with_1_and_says_where() {
+    let off = ["--metadata-url", "off"];
+    for (store, said) in [
+        ("sqlite:/nowhere/at/all/x.db", "the directory /nowhere/at/all doesn't exist"),
+        ("sqlite:/proc/x.db", "/proc/x.db"),
+    ] {
+        check(&[&off[..], &["--store", store]].concat(), 1, &["failed to open the store: ", said]);
+    }
+    check(&[&off[..], &["--store", "sqlite:."]].concat(), 2, &["is a directory; name a file in it"]);
+}
+
+#[test]
+fn a_health_address_that_is_taken_exits_with_1() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    check(&["--metadata-url", "off", "--listen", &address], 1, &[&address, "choose another for --listen"]);
+}
+
+#[test]
+fn a_secret_in_the_environment_or_the_file_is_never_repeated() {
+    let secret = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2";
+    let place = Place::new();
+    let told = |command: &mut std::process::Command| {
+        let output = command.output().unwrap();
+        (
+            output.status.code(),
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
+        )
+    };
+    let (code, said) = told(place.command("hello", &[]).env("REPRIEVE_STORE", secret));
+    assert!(code == Some(2) && said.contains("REPRIEVE_STORE: Azure storage is not built in"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+    let (code, said) = told(place.command("hello", &["--help"]).env("REPRIEVE_STORE", secret));
+    assert!(code == Some(0) && !said.contains("hunter2"), "{said}");
+    std::fs::write(place.dir.path().join("reprieve.toml"), format!("store = '{secret}'\nqueue = 1")).unwrap();
+    let (code, said) = told(&mut place.command("hello", &[]));
+    assert!(code == Some(2) && said.contains("queue must be text in quotes"), "{said}");
+    assert!(said.contains("store in reprieve.toml: Azure storage is not built in"), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn flags_win_over_the_environment_and_that_over_the_file() {
+    let place = Place::new();
+    std::fs::write(
+        place.dir.path().join("reprieve.toml"),
+        "queue = 'from-file'\nvm-name = 'from-file'\nmetadata-url = 'off'\nlog-format = 'text'",
+    )
+    .unwrap();
+    let mut command = place.command("hello", &["--queue", "from-flag"]);
+    command.env("REPRIEVE_QUEUE", "from-env").env("REPRIEVE_LOG_FORMAT", "json").env("REPRIEVE_VM_NAME", "");
+    let mut worker = Worker::start(command);
+    let began = worker.says("began");
+    assert_eq!((&began["queue"], &began["vm"]), (&"from-flag".into(), &"from-file".into()), "{began}");
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ends(), Some(0));
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_does_not_stop_the_work() {
+    let place = Place::new();
+    let client = place.client().await;
+    let jobs = (0..500).map(|_| reprieve::NewJob {
+        kind: "no-such-kind".to_owned(),
+        args: serde_json::value::RawValue::NULL.to_owned(),
+        delay: std::time::Duration::ZERO,
+    });
+    client.producer().enqueue(jobs.collect()).await.unwrap();
+    // Each is dead-lettered with a warning, and the pipe takes 64 KiB.
+    let mut child = place.command("hello", &["--metadata-url=off"]).stderr(Stdio::piped()).spawn().unwrap();
+    until("all are dead-lettered", async || {
+        (client.store().queue.depth().await.unwrap().poisoned == Some(500)).then_some(())
+    })
+    .await;
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.stderr.len() > 60_000, "the pipe was full: {}", output.stderr.len());
+}
+
+#[test]
+fn help_is_on_stdout_and_names_every_default() {
+    let output = Place::new().command("hello", &["-h"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+    insta::assert_snapshot!(String::from_utf8(output.stdout).unwrap());
+}
