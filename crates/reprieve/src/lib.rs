@@ -72,3 +72,7 @@ pub use reprieve_core::{
     attempts, checkpoint, clock, conformance, envelope, lifecycle, memory, policy, ports, settle, telemetry,
     worker,
 };
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -4,6 +4,7 @@ mod check;
 mod command;
 mod help;
 mod test;
+mod thumbnails;
 
 use std::env;
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     match verb.as_str() {
         "check" => check::run(arguments),
         "test" => test::run(arguments),
+        "thumbnails" => thumbnails::run_on(arguments),
         "help" | "--help" | "-h" => help::run(),
         _ => Err(Failure::usage(format!("there is no verb {verb:?}"))),
     }
@@ -48,6 +50,10 @@ mod tests {
     fn wrong_usage_says_where_help_is() {
         check(&[], "say what to do; `cargo xtask help` lists the verbs");
         check(&["tset"], "there is no verb \"tset\"; `cargo xtask help` lists the verbs");
+        check(
+            &["thumbnails", "a", "b"],
+            "thumbnails takes one directory at the most; `cargo xtask help` lists the verbs",
+        );
         check(&["check", "fast"], "check takes no arguments; `cargo xtask help` lists the verbs");
     }
 
