@@ -1,1 +1,22 @@
-//! Skeleton.
+//! What the whole-system tests share: a place of their own, real worker processes, a mock metadata service, and waiting
+//! that ends.
+//!
+//! A test says what it waits for and for how long; none sleeps in the hope that something has happened by then.
+
+mod binary;
+mod journal;
+mod log;
+mod pictures;
+mod run;
+mod sandbox;
+mod wait;
+mod worker;
+
+pub use binary::binary;
+pub use journal::{Journal, Stepped};
+pub use log::{Line, Log};
+pub use pictures::{Picture, pictures};
+pub use run::{Cost, Finished, Made, Run, Unreadable};
+pub use sandbox::Sandbox;
+pub use wait::until;
+pub use worker::Worker;

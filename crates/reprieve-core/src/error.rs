@@ -54,7 +54,7 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// A result whose error is [`enum@Error`].
+/// A result whose error is [`struct@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

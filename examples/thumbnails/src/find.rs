@@ -1,0 +1,136 @@
+//! Finds the pictures of a directory.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use reprieve::BlobName;
+
+use crate::job::output;
+
+/// What counts as a picture, in lower case.
+const EXTENSIONS: [&str; 5] = ["gif", "jpeg", "jpg", "png", "webp"];
+
+/// A picture on the disk.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Picture {
+    /// Its path below the directory, with `/` between the parts on every system.
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
+}
+
+/// Something that was left out, and why.
+#[derive(Debug)]
+pub(crate) struct Skipped {
+    pub(crate) path: PathBuf,
+    pub(crate) reason: String,
+}
+
+/// What a search came to.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// In the order of their names.
+    pub(crate) pictures: Vec<Picture>,
+    pub(crate) skipped: Vec<Skipped>,
+}
+
+/// Searches `dir` and everything below it for pictures, known by their extensions. Links are not followed.
+///
+/// # Errors
+/// When `dir` itself can't be read. What can't be read below it is skipped.
+pub(crate) fn pictures(dir: &Path) -> io::Result<Found> {
+    let mut found = Found::default();
+    let mut entries = fs::read_dir(dir)?.map(|entry| (dir.to_owned(), entry)).collect::<Vec<_>>();
+    while let Some((parent, entry)) = entries.pop() {
+        let (path, kind) = match entry.and_then(|entry| Ok((entry.path(), entry.file_type()?))) {
+            Ok(entry) => entry,
+            Err(error) => {
+                found.skip(parent, error.to_string());
+                continue;
+            }
+        };
+        if kind.is_dir() {
+            match fs::read_dir(&path) {
+                Ok(below) => entries.extend(below.map(|entry| (path.clone(), entry))),
+                Err(error) => found.skip(path, error.to_string()),
+            }
+        } else if kind.is_file() && is_picture(&path) {
+            match name(dir, &path) {
+                Ok(name) => found.pictures.push(Picture { name, path }),
+                Err(reason) => found.skip(path, reason),
+            }
+        }
+    }
+    found.pictures.sort();
+    found.skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+impl Found {
+    fn skip(&mut self, path: PathBuf, reason: String) {
+        self.skipped.push(Skipped { path, reason });
+    }
+}
+
+fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase();
+    EXTENSIONS.contains(&extension.as_str())
+}
+
+/// The picture's name in the store, if it can have one there.
+fn name(dir: &Path, path: &Path) -> Result<String, String> {
+    let below = path.strip_prefix(dir).map_err(|error| error.to_string())?;
+    let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
+    let name = parts.ok_or("its name is not Unicode; rename it")?.join("/");
+    // The longest name that will be made of it.
+    BlobName::parse(output(&name, "png")).map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_are_found_in_order_at_any_depth_and_in_any_case() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("b/c")).unwrap();
+        for file in ["z.JPG", "a.webp", "b/c/d.Png", "b/e.gif", "b.jpeg", "notes.txt", "jpg", "b/.png"] {
+            fs::write(dir.path().join(file), b"").unwrap();
+        }
+        fs::create_dir(dir.path().join("album.jpg")).unwrap();
+        let found = pictures(dir.path()).unwrap();
+        let names: Vec<_> = found.pictures.iter().map(|picture| picture.name.as_str()).collect();
+        assert_eq!(names, ["a.webp", "b.jpeg", "b/c/d.Png", "b/e.gif", "z.JPG"]);
+        assert!(found.skipped.is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_not_followed() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(other.path().join("a.jpg"), b"").unwrap();
+        std::os::unix::fs::symlink(other.path(), dir.path().join("directory")).unwrap();
+        std::os::unix::fs::symlink(other.path().join("a.jpg"), dir.path().join("file.jpg")).unwrap();
+        assert!(pictures(dir.path()).unwrap().pictures.is_empty());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_picture_that_cannot_be_named_is_skipped_and_said() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (long, not_unicode) = (format!("{}.jpg", "x".repeat(240)), OsStr::from_bytes(b"\xff.jpg"));
+        for file in [OsStr::new("10:30.jpg"), OsStr::new(&long), not_unicode, OsStr::new("fine.jpg")] {
+            fs::write(dir.path().join(file), b"").unwrap();
+        }
+        let found = pictures(dir.path()).unwrap();
+        assert_eq!(found.pictures.len(), 1);
+        assert_eq!(found.skipped.len(), 3, "{:?}", found.skipped);
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_an_error() {
+        assert!(pictures(Path::new("/nowhere/at/all")).is_err());
+    }
+}

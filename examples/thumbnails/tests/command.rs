@@ -1,0 +1,87 @@
+//! The commands as a person uses them: a worker in one place, `enqueue --wait` in another.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use image::RgbImage;
+
+/// A worker that ends with the test.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+fn thumbnails(place: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thumbnails"));
+    command.current_dir(place).env_clear();
+    command
+}
+
+fn work(place: &Path) -> Worker {
+    let worker = thumbnails(place).args(["work", "--metadata-url", "off"]).stderr(Stdio::null()).spawn();
+    Worker(worker.expect("a worker"))
+}
+
+fn enqueue(place: &Path, arguments: &[&str]) -> Output {
+    thumbnails(place).arg("enqueue").args(arguments).output().expect("an end of enqueue")
+}
+
+#[track_caller]
+fn check(output: &Output, code: i32, stdout: &str, stderr: &str) {
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!((output.status.code(), said(&output.stdout).as_str()), (Some(code), stdout), "{output:?}");
+    assert!(said(&output.stderr).contains(stderr), "{output:?}");
+}
+
+#[test]
+fn a_directory_goes_in_and_thumbnails_come_out() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir_all(place.path().join("photos/old")).unwrap();
+    for name in ["photos/a.png", "photos/a.jpg", "photos/old/a.webp"] {
+        RgbImage::from_pixel(300, 100, image::Rgb([1, 2, 3])).save(place.path().join(name)).unwrap();
+    }
+    let _worker = work(place.path());
+    check(
+        &enqueue(place.path(), &["photos", "--size", "30", "--wait"]),
+        0,
+        "3 made, 0 failed\n",
+        "asked for 3 thumbnails in 1 job\n",
+    );
+    for name in ["a.png.jpg", "a.jpg.jpg", "old/a.webp.jpg"] {
+        let made = image::open(place.path().join("reprieve.db.d/blobs/thumbnails").join(name)).unwrap();
+        assert_eq!((made.width(), made.height()), (30, 10), "{name}");
+    }
+}
+
+#[test]
+fn what_gives_no_thumbnail_is_said_and_is_no_success() {
+    let place = tempfile::tempdir().unwrap();
+    fs::create_dir(place.path().join("photos")).unwrap();
+    fs::write(place.path().join("photos/notes.JPG"), "not a picture").unwrap();
+    fs::write(place.path().join("photos/10:30.png"), "no name for a blob").unwrap();
+    let _worker = work(place.path());
+    let output = enqueue(place.path(), &["photos", "--wait"]);
+    check(
+        &output,
+        1,
+        "0 made, 1 failed\nnotes.JPG: this is no JPEG, PNG, WebP or GIF\n",
+        "left out photos/10:30.png",
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_read_is_one_sentence() {
+    let place = tempfile::tempdir().unwrap();
+    check(
+        &enqueue(place.path(), &["nowhere"]),
+        1,
+        "",
+        "error: can't read nowhere: No such file or directory",
+    );
+}

@@ -1,0 +1,150 @@
+//! A worker with jobs that behave in all the ways that tests need. Each says in a journal what it really does.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use reprieve::{Job, JobContext, JobError, Step, async_trait};
+use reprieve_tests::Journal;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+fn main() -> ExitCode {
+    reprieve::run(|worker| worker.job(Walk).job(Spin).job(Fail).job(PanicOnce))
+}
+
+/// Takes `steps` steps; notes each in the journal as it begins, waits, and writes an output that tells who wrote it.
+struct Walk;
+
+#[derive(Deserialize)]
+struct WalkArgs {
+    steps: u64,
+    each_ms: u64,
+    journal: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct WalkAt {
+    next: u64,
+    /// Of the numbers of all steps so far: wrong if one was left out or counted twice.
+    sum: u64,
+}
+
+#[derive(Serialize)]
+struct Walked {
+    sum: u64,
+    delivery: u32,
+    pid: u32,
+}
+
+#[async_trait]
+impl Job for Walk {
+    const KIND: &'static str = "walk";
+    type Args = WalkArgs;
+    type Checkpoint = WalkAt;
+    type Output = Walked;
+
+    fn begin(&self, _: &WalkArgs) -> WalkAt {
+        WalkAt { next: 0, sum: 0 }
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &WalkArgs,
+        at: WalkAt,
+    ) -> Result<Step<WalkAt, Walked>, JobError> {
+        cx.progress(at.next, args.steps);
+        if at.next == args.steps {
+            return Ok(Step::Done(Walked { sum: at.sum, delivery: cx.delivery(), pid: std::process::id() }));
+        }
+        Journal::new(&args.journal).note(cx.job().as_str(), at.next).map_err(JobError::fatal)?;
+        sleep(Duration::from_millis(args.each_ms)).await;
+        let said = format!("step {} by {}", at.next, std::process::id());
+        cx.put_output(&format!("walks/{}/{}", cx.job(), at.next), said.into_bytes()).await?;
+        Ok(Step::Continue(WalkAt { next: at.next + 1, sum: at.sum + at.next }))
+    }
+}
+
+/// Keeps a core busy without ever awaiting anything, `each_ms` at a time.
+struct Spin;
+
+#[derive(Deserialize)]
+struct SpinArgs {
+    steps: u64,
+    each_ms: u64,
+}
+
+#[derive(Serialize)]
+struct Spun {
+    delivery: u32,
+}
+
+#[async_trait]
+impl Job for Spin {
+    const KIND: &'static str = "spin";
+    type Args = SpinArgs;
+    type Checkpoint = u64;
+    type Output = Spun;
+
+    fn begin(&self, _: &SpinArgs) -> u64 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, args: &SpinArgs, at: u64) -> Result<Step<u64, Spun>, JobError> {
+        if at == args.steps {
+            return Ok(Step::Done(Spun { delivery: cx.delivery() }));
+        }
+        let until = Instant::now() + Duration::from_millis(args.each_ms);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        Ok(Step::Continue(at + 1))
+    }
+}
+
+/// Fails every time it is tried.
+struct Fail;
+
+#[derive(Deserialize)]
+struct FailArgs {
+    fatal: bool,
+    journal: PathBuf,
+}
+
+#[async_trait]
+impl Job for Fail {
+    const KIND: &'static str = "fail";
+    type Args = FailArgs;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &FailArgs) {}
+
+    async fn step(&self, cx: &JobContext, args: &FailArgs, (): ()) -> Result<Step<(), ()>, JobError> {
+        Journal::new(&args.journal).note(cx.job().as_str(), 0).map_err(JobError::fatal)?;
+        if args.fatal {
+            Err(JobError::fatal("this can't be done"))
+        } else {
+            Err(JobError::retry("not yet").after(Duration::from_millis(20)))
+        }
+    }
+}
+
+/// Panics the first time it is delivered.
+struct PanicOnce;
+
+#[async_trait]
+impl Job for PanicOnce {
+    const KIND: &'static str = "panic-once";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), u32>, JobError> {
+        assert!(cx.delivery() > 1, "panicking as asked");
+        Ok(Step::Done(cx.delivery()))
+    }
+}

@@ -1,0 +1,41 @@
+//! Finds the binaries of other packages, which Cargo does not build for a test.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+/// One of the lines in which Cargo says what it built.
+#[derive(Deserialize)]
+struct Message {
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// The binary `name` of `package`, built as it is now and with the optimisation that the tests were built with. Cargo
+/// decides whether there is anything to do, and keeps tests that ask at the same time apart.
+///
+/// # Panics
+/// When it can't be built.
+#[must_use]
+pub fn binary(package: &str, name: &str) -> PathBuf {
+    let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--package", package, "--bin", name, "--profile", profile, "--quiet"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("Cargo, which built this test");
+    assert!(built.status.success(), "building {package} failed: {}", built.status);
+    let messages = String::from_utf8_lossy(&built.stdout);
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
+    let named = messages.filter(|message| message.target.as_ref().is_some_and(|target| target.name == name));
+    let executable = named.filter_map(|message| message.executable).next_back();
+    executable.unwrap_or_else(|| panic!("package {package} has no binary {name}"))
+}

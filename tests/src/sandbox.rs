@@ -1,0 +1,146 @@
+//! A directory of a test's own, with a store in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use reprieve_core::ports::{DeadLettered, Depth, Store, WorkerReport};
+use reprieve_core::{BlobName, JobId, NewJob, Producer};
+use reprieve_local::{LocalStore, Options, QueueName};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
+
+use crate::journal::Journal;
+
+/// A temporary directory with an embedded store, seen through the same ports as the workers see it.
+#[derive(Debug)]
+pub struct Sandbox {
+    directory: TempDir,
+    store: Store,
+}
+
+/// How many messages of the poison queue are looked at.
+const LETTERS: usize = 100;
+
+impl Sandbox {
+    /// A new one.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    pub async fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let queue = QueueName::parse("default").expect("a queue's name");
+        let path = directory.path().join("reprieve.db");
+        let store = LocalStore::open(&path, Options::new(queue)).await.expect("a store").store();
+        Self { directory, store }
+    }
+
+    /// A path in it.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The value of `--store` that means its store.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("sqlite:{}", self.path("reprieve.db").display())
+    }
+
+    /// The store, as a process that is no worker.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// A journal for the jobs of this sandbox.
+    #[must_use]
+    pub fn journal(&self) -> Journal {
+        Journal::new(self.path("journal"))
+    }
+
+    /// Enqueues a job of `kind` for each of `args`.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn enqueue<A: Serialize>(&self, kind: &str, args: impl IntoIterator<Item = A>) -> Vec<JobId> {
+        let job = |args: A| NewJob {
+            kind: kind.to_owned(),
+            args: serde_json::value::to_raw_value(&args).expect("JSON"),
+            delay: std::time::Duration::ZERO,
+        };
+        let jobs = args.into_iter().map(job).collect();
+        Producer::new(self.store.clone()).enqueue(jobs).await.expect("enqueued jobs")
+    }
+
+    /// A job's result; `None` while there is none.
+    ///
+    /// # Panics
+    /// When it is not what a `T` is written as.
+    pub async fn result<T: DeserializeOwned>(&self, job: &JobId) -> Option<T> {
+        let json = self.blob(&format!("results/{job}.json")).await?;
+        Some(serde_json::from_slice(&json).expect("a result"))
+    }
+
+    /// A blob's bytes.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn blob(&self, name: &str) -> Option<Vec<u8>> {
+        let name = BlobName::parse(name).expect("a blob's name");
+        self.store.blobs.get(&name).await.expect("a blob")
+    }
+
+    /// How many blobs have names that begin with `prefix`.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn count(&self, prefix: &str) -> usize {
+        self.store.blobs.list(prefix).await.expect("names of blobs").len()
+    }
+
+    /// The blobs whose names begin with `prefix`.
+    ///
+    /// # Panics
+    /// When the store refuses, or loses one of them.
+    pub async fn blobs(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
+        let mut blobs = BTreeMap::new();
+        for name in self.store.blobs.list(prefix).await.expect("names of blobs") {
+            let bytes = self.store.blobs.get(&name).await.expect("a blob").expect("a blob that is listed");
+            blobs.insert(name.to_string(), bytes);
+        }
+        blobs
+    }
+
+    /// The counts of the queue.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn depth(&self) -> Depth {
+        self.store.queue.depth().await.expect("a depth")
+    }
+
+    /// The poison queue.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn dead_letters(&self) -> Vec<DeadLettered> {
+        self.store.queue.dead_letters(LETTERS).await.expect("dead letters")
+    }
+
+    /// What the worker with this process id last said of itself.
+    ///
+    /// # Panics
+    /// When the store refuses.
+    pub async fn report(&self, pid: u32) -> Option<WorkerReport> {
+        let hour = std::time::Duration::from_hours(1);
+        let reports = self.store.roster.reports(hour).await.expect("reports");
+        reports.into_iter().find(|report| report.pid == pid)
+    }
+}

@@ -1,0 +1,140 @@
+//! A worker process: started, signalled, killed, and never left behind.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use reprieve_core::ports::WorkerReport;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::log::Log;
+use crate::sandbox::Sandbox;
+use crate::wait::until;
+
+/// How long a process may take to start or to end when nothing keeps it from that: this machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running worker; killed when dropped. When the test fails, the end of its log is printed.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    log: Log,
+}
+
+impl Worker {
+    /// Starts `program` on the sandbox's store, with `arguments` besides those that every worker of a test gets. It
+    /// sees nothing of the environment of the test.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub fn start<A: AsRef<OsStr>>(
+        sandbox: &Sandbox,
+        program: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = Log::new(sandbox.path(&format!("worker-{number}.log")));
+        let file = File::create(log.path()).expect("a log file");
+        let child = Command::new(program)
+            .args(arguments)
+            .args(["--store", &sandbox.address(), "--log-format", "json"])
+            .current_dir(sandbox.directory())
+            .env_clear()
+            .env("REPRIEVE_LOG", "info,reprieve_core=debug,thumbnails=debug")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a log file"))
+            .stderr(file)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} did not start: {error}", program.display()));
+        Self { child, log }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its log.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// When it has been waited for already.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a process to signal");
+    }
+
+    /// Kills it, with SIGKILL where there are signals, and waits until it is gone.
+    ///
+    /// # Panics
+    /// When it has ended by itself: then the test would not test what it says.
+    pub fn kill(&mut self) {
+        let ended = self.child.try_wait().expect("a child");
+        assert_eq!(ended, None, "the worker ended before it was killed:\n{}", self.log.text());
+        self.child.kill().expect("a child to kill");
+        self.child.wait().expect("a child that was killed");
+    }
+
+    /// Waits until it has ended by itself.
+    ///
+    /// # Panics
+    /// When it has not within `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> ExitStatus {
+        until("the worker has ended", limit, async || self.child.try_wait().expect("a child")).await
+    }
+
+    /// Asks it to stop, and waits until it has, with success.
+    ///
+    /// # Panics
+    /// When it has not in good time.
+    pub async fn stop(mut self) {
+        self.signal(Signal::TERM);
+        let status = self.ended(PATIENCE).await;
+        assert!(status.success(), "a stopped worker ended with {status}:\n{}", self.log.text());
+    }
+
+    /// What it last said of itself, once that meets `condition`.
+    ///
+    /// # Panics
+    /// When it does not in good time.
+    pub async fn says(
+        &self,
+        sandbox: &Sandbox,
+        what: &str,
+        condition: impl Fn(&WorkerReport) -> bool,
+    ) -> WorkerReport {
+        until(what, PATIENCE, async || sandbox.report(self.pid()).await.filter(&condition)).await
+    }
+
+    /// Waits until it takes work.
+    ///
+    /// # Panics
+    /// When it does not in good time.
+    pub async fn started(&self, sandbox: &Sandbox) {
+        self.says(sandbox, "the worker takes work", |report| report.stage == "start").await;
+    }
+}
+
+impl Drop for Worker {
+    #[expect(clippy::print_stderr, reason = "a failed test is of no use without its workers' logs")]
+    fn drop(&mut self) {
+        // It may have ended already, which is what is wanted.
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+        if std::thread::panicking() {
+            let text = self.log.text();
+            let from = text.lines().count().saturating_sub(40);
+            let end: Vec<_> = text.lines().skip(from).collect();
+            eprintln!("--- the end of {}:\n{}", self.log.path().display(), end.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Bad input gets a clear reason and is kept: it is in the poison queue, byte for byte, and nothing else is disturbed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reprieve_core::ErrorKind;
+use reprieve_core::ports::NewMessage;
+use reprieve_tests::{Sandbox, Worker, until};
+use serde_json::json;
+
+const JOBS: &str = env!("CARGO_BIN_EXE_test-jobs");
+/// The longest body that the embedded store takes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn worker(sandbox: &Sandbox) -> Worker {
+    Worker::start(sandbox, Path::new(JOBS), ["--metadata-url", "off"])
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_kept_in_the_poison_queue_with_the_reason() {
+    let sandbox = Sandbox::new().await;
+    let envelope = |kind: &str, data| json!({"specversion": "1.0", "id": "a", "type": kind, "data": data});
+    let bodies = [
+        (b"half a {".to_vec(), "neither JSON nor base64 of JSON"),
+        (b"".to_vec(), "neither JSON nor base64 of JSON"),
+        (vec![0, 159, 146, 150], "neither JSON nor base64 of JSON"),
+        (b"{\"a\":1}".to_vec(), "no specversion"),
+        (envelope("sing", json!(1)).to_string().into_bytes(), r#"no worker of this queue knows kind "sing""#),
+        (
+            envelope("walk", json!({"steps": -1})).to_string().into_bytes(),
+            r#"the arguments do not fit kind "walk""#,
+        ),
+        (vec![b'x'; BODY_BYTES_MAX], "neither JSON nor base64 of JSON"),
+    ];
+    let messages = bodies.iter().map(|(body, _)| NewMessage { body: body.clone(), delay: Duration::ZERO });
+    sandbox.store().queue.send(messages.collect()).await.unwrap();
+    let walk = json!({"steps": 3, "each_ms": 1, "journal": sandbox.journal().path()});
+    let good = sandbox.enqueue("walk", [walk]).await.remove(0);
+    let running = worker(&sandbox);
+
+    until("the queue is empty", PATIENCE, async || (sandbox.depth().await.total == 0).then_some(())).await;
+    let letters = sandbox.dead_letters().await;
+    assert_eq!(letters.len(), bodies.len());
+    for (body, reason) in bodies {
+        let letter = letters.iter().find(|letter| letter.body == body);
+        let said = letter.expect("the body as it was sent").reason.clone().unwrap_or_default();
+        assert!(said.contains(reason), "{:.60} gave {said:?}", String::from_utf8_lossy(&body));
+    }
+    assert!(sandbox.result::<serde_json::Value>(&good).await.is_some(), "the good job is done");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_that_no_queue_could_keep_is_refused_where_it_is_sent_with_all_that_came_with_it() {
+    let sandbox = Sandbox::new().await;
+    let message = |len: usize| NewMessage { body: vec![b'x'; len], delay: Duration::ZERO };
+    let sent = sandbox.store().queue.send(vec![message(1), message(BODY_BYTES_MAX + 1)]).await;
+    let refused = sent.expect_err("a body that is too long");
+    assert_eq!(refused.kind(), ErrorKind::TooLarge);
+    assert!(refused.to_string().contains("put it in a blob"), "{refused}");
+    assert_eq!(sandbox.depth().await.total, 0);
+}
+
+#[tokio::test]
+async fn a_job_that_fails_for_good_is_kept_at_once_and_one_that_might_not_after_five_tries() {
+    let sandbox = Sandbox::new().await;
+    let args = |fatal| json!({"fatal": fatal, "journal": sandbox.journal().path()});
+    let jobs = sandbox.enqueue("fail", [args(true), args(false)]).await;
+    let running = worker(&sandbox);
+
+    until("the queue is empty", PATIENCE, async || (sandbox.depth().await.total == 0).then_some(())).await;
+    let tries = |job: usize| {
+        let tried = sandbox.journal().read();
+        tried.iter().filter(|stepped| stepped.job == jobs[job].as_str()).count()
+    };
+    assert_eq!((tries(0), tries(1)), (1, 5));
+    let mut reasons: Vec<_> =
+        sandbox.dead_letters().await.into_iter().filter_map(|letter| letter.reason).collect();
+    reasons.sort();
+    assert_eq!(reasons, ["failed too often, at last with: not yet", "this can't be done"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_costs_a_try_and_not_the_worker() {
+    let sandbox = Sandbox::new().await;
+    let job = sandbox.enqueue("panic-once", [()]).await.remove(0);
+    let running = worker(&sandbox);
+    let deliveries: u32 = until("it is done", PATIENCE, async || sandbox.result(&job).await).await;
+    assert_eq!(deliveries, 2);
+    assert_eq!(running.log().lines("a job failed; it is tried again").len(), 1);
+    running.stop().await;
+}

@@ -1,0 +1,70 @@
+//! Kill any process at any instant: every job still completes, once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_tests::{Sandbox, Worker, until};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+const JOBS: usize = 24;
+const STEPS: u64 = 60;
+const EACH_MS: u64 = 15;
+const WORKERS: usize = 2;
+const CONCURRENCY: usize = 2;
+
+/// How long workers are killed for.
+const STORM: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize)]
+struct Walked {
+    sum: u64,
+}
+
+fn worker(sandbox: &Sandbox) -> Worker {
+    let concurrency = CONCURRENCY.to_string();
+    let arguments = ["--metadata-url", "off", "--concurrency", &concurrency, "--checkpoint-every", "0s"];
+    Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments)
+}
+
+#[tokio::test]
+async fn every_job_completes_though_workers_are_killed_at_random_instants() {
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = SmallRng::seed_from_u64(seed);
+    let sandbox = Sandbox::new().await;
+    let walk = json!({"steps": STEPS, "each_ms": EACH_MS, "journal": sandbox.journal().path()});
+    let jobs = sandbox.enqueue("walk", vec![walk; JOBS]).await;
+
+    let mut workers: Vec<_> = (0..WORKERS).map(|_| worker(&sandbox)).collect();
+    let (began, mut kills) = (Instant::now(), 0_usize);
+    while began.elapsed() < STORM && sandbox.depth().await.total > 0 {
+        // The instant is what is random; nothing is waited for.
+        sleep(Duration::from_millis(random.random_range(50..900))).await;
+        let victim = random.random_range(0..WORKERS);
+        workers[victim].kill();
+        workers[victim] = worker(&sandbox);
+        kills += 1;
+    }
+    let calm = Duration::from_secs(60);
+    until("the queue is empty", calm, async || (sandbox.depth().await.total == 0).then_some(())).await;
+
+    assert_eq!(sandbox.depth().await.poisoned, Some(0), "{:?}", sandbox.dead_letters().await);
+    for job in &jobs {
+        let walked: Walked = sandbox.result(job).await.expect("every job has a result");
+        assert_eq!(walked.sum, STEPS * (STEPS - 1) / 2, "no step was left out or counted twice");
+        assert_eq!(sandbox.count(&format!("walks/{job}/")).await as u64, STEPS);
+    }
+    assert_eq!(sandbox.count("results/").await, JOBS);
+    let redone = sandbox.journal().redone();
+    println!("{kills} kills in {:?}, {redone} steps of {} redone", began.elapsed(), JOBS as u64 * STEPS);
+    assert!(kills >= 5, "only {kills} kills: the storm was a breeze");
+    // A kill costs each job that ran the step under way, or the one that was done and not saved yet.
+    assert!(redone <= kills * CONCURRENCY, "{redone} steps redone after {kills} kills");
+    for worker in workers {
+        worker.stop().await;
+    }
+}

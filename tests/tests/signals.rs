@@ -1,0 +1,124 @@
+//! What signals do to a worker process.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reprieve_tests::{Sandbox, Worker, until};
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+const JOBS: &str = env!("CARGO_BIN_EXE_test-jobs");
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Deserialize)]
+struct Walked {
+    sum: u64,
+    delivery: u32,
+    pid: u32,
+}
+
+fn worker(sandbox: &Sandbox, arguments: &[&str]) -> Worker {
+    let arguments = ["--metadata-url", "off", "--concurrency", "1"].iter().chain(arguments);
+    Worker::start(sandbox, Path::new(JOBS), arguments)
+}
+
+/// A walk, and its journal's path.
+fn walk(sandbox: &Sandbox, steps: u64, each_ms: u64) -> Value {
+    json!({"steps": steps, "each_ms": each_ms, "journal": sandbox.journal().path()})
+}
+
+/// Waits until the journal has `steps` entries.
+async fn stepped(sandbox: &Sandbox, steps: usize) {
+    until("some steps are done", PATIENCE, async || (sandbox.journal().read().len() >= steps).then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_terminated_worker_gives_back_what_it_holds_and_another_goes_on_from_there() {
+    let sandbox = Sandbox::new().await;
+    let job = sandbox.enqueue("walk", [walk(&sandbox, 40, 50)]).await.remove(0);
+    let mut first = worker(&sandbox, &[]);
+    stepped(&sandbox, 10).await;
+
+    let asked = Instant::now();
+    first.signal(Signal::TERM);
+    let status = first.ended(PATIENCE).await;
+    println!("SIGTERM to exit: {} ms", asked.elapsed().as_millis());
+    assert_eq!(status.code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(2), "it took {:?}", asked.elapsed());
+    let drain = first.log().lines("drained").remove(0);
+    assert_eq!((drain.number("held"), drain.number("saved"), drain.number("work_lost_ms")), (1, 1, 0));
+    let depth = sandbox.depth().await;
+    assert_eq!((depth.total, depth.ready, depth.leased), (1, Some(1), Some(0)));
+    assert_eq!(sandbox.report(first.pid()).await, None, "it left the roster");
+
+    let second = worker(&sandbox, &[]);
+    let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
+    assert_eq!((walked.sum, walked.delivery, walked.pid), (39 * 40 / 2, 2, second.pid()));
+    assert_eq!(sandbox.journal().redone(), 0, "no step was done twice");
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_worker_that_waits_for_a_stubborn_job() {
+    let sandbox = Sandbox::new().await;
+    sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 60_000})]).await;
+    let mut stubborn = worker(&sandbox, &[]);
+    let held = |report: &reprieve_core::ports::WorkerReport| report.in_flight.len() == 1;
+    stubborn.says(&sandbox, "it holds the job", held).await;
+
+    stubborn.signal(Signal::TERM);
+    until("it drains", PATIENCE, async || {
+        stubborn.log().lines("stage").iter().any(|line| line.text("to") == "shutdown").then_some(())
+    })
+    .await;
+    let asked = Instant::now();
+    stubborn.signal(Signal::TERM);
+    let status = stubborn.ended(PATIENCE).await;
+    println!("second SIGTERM to exit: {} ms, {status}", asked.elapsed().as_millis());
+    assert!(asked.elapsed() < Duration::from_secs(1), "it took {:?}", asked.elapsed());
+    assert_eq!(status.code(), Some(1), "what it held was not given back, and that is no success");
+}
+
+#[tokio::test]
+async fn a_worker_that_was_frozen_past_its_lease_cannot_disturb_its_successor() {
+    let sandbox = Sandbox::new().await;
+    let job = sandbox.enqueue("walk", [walk(&sandbox, 4, 1000)]).await.remove(0);
+    let brief = ["--lease", "1500ms", "--budget", "1s", "--checkpoint-every", "0s"];
+    let zombie = worker(&sandbox, &brief);
+    stepped(&sandbox, 2).await;
+    // In the middle of its second step, of which the output and the checkpoint are still to be written.
+    zombie.signal(Signal::STOP);
+
+    let successor = worker(&sandbox, &brief);
+    let stopped = Instant::now();
+    until("the successor has the job", PATIENCE, async || {
+        sandbox.journal().read().iter().any(|stepped| stepped.pid == successor.pid()).then_some(())
+    })
+    .await;
+    println!("SIGSTOP to taken over: {} ms", stopped.elapsed().as_millis());
+    zombie.signal(Signal::CONT);
+    until("the zombie knows that it lost the job", PATIENCE, async || {
+        let said = zombie.log().lines("the job's lease was lost; it is cancelled and nothing is settled");
+        (said.len() == 1).then_some(())
+    })
+    .await;
+    let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
+    assert_eq!((walked.sum, walked.delivery, walked.pid), (6, 2, successor.pid()));
+    let outputs = sandbox.blobs(&format!("walks/{job}/")).await;
+    let by = |pid: u32, step: u64| format!("step {step} by {pid}").into_bytes();
+    let expected =
+        [by(zombie.pid(), 0), by(successor.pid(), 1), by(successor.pid(), 2), by(successor.pid(), 3)];
+    assert!(outputs.into_values().eq(expected), "each output is by the owner of its time");
+    assert_eq!(sandbox.journal().redone(), 1, "only the step that the freeze cut was done again");
+
+    // It is well again, and takes work as before.
+    successor.stop().await;
+    let next = sandbox.enqueue("walk", [walk(&sandbox, 1, 1)]).await.remove(0);
+    let walked: Walked = until("the next job is done", PATIENCE, async || sandbox.result(&next).await).await;
+    assert_eq!(walked.pid, zombie.pid());
+    assert_eq!(sandbox.depth().await.poisoned, Some(0));
+    zombie.stop().await;
+}

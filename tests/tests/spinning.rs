@@ -1,0 +1,113 @@
+//! Jobs that keep every core busy and never await: leases and notices have a thread of their own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use reprieve_core::worker::DrainReport;
+use reprieve_sim::control::evict;
+use reprieve_sim::metadata::{Config, MetadataServer};
+use reprieve_tests::{Sandbox, Worker, until};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::Instant;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Deserialize)]
+struct Spun {
+    delivery: u32,
+}
+
+fn worker(sandbox: &Sandbox, mock: &MetadataServer, vm: &str) -> Worker {
+    let url = mock.vm_url(vm);
+    let arguments = ["--metadata-url", &url, "--lease", "3s", "--budget", "2s"];
+    Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Evicts the VM of `worker` and returns what its drain did, with the time from the announcement to its report.
+async fn evicted(
+    sandbox: &Sandbox,
+    mock: &MetadataServer,
+    worker: &Worker,
+    vm: &str,
+) -> (DrainReport, Duration) {
+    let announced = Instant::now();
+    evict(&mock.url(), vm, Duration::from_secs(30)).await.expect("an eviction");
+    let report = worker.says(sandbox, "it has drained", |report| report.last_drain.is_some()).await;
+    (report.last_drain.expect("a drain"), announced.elapsed())
+}
+
+#[tokio::test]
+async fn no_lease_lapses_while_every_core_spins_for_twenty_seconds() {
+    let sandbox = Sandbox::new().await;
+    let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.unwrap();
+    let jobs = sandbox.enqueue("spin", vec![json!({"steps": 1, "each_ms": 20_000}); cores()]).await;
+    let spinning = worker(&sandbox, &mock, "spot_0");
+    let all = |report: &reprieve_core::ports::WorkerReport| report.in_flight.len() == cores();
+    spinning.says(&sandbox, "every core spins", all).await;
+    // Whatever lapses, this one receives.
+    let idle = worker(&sandbox, &mock, "spot_1");
+
+    for job in &jobs {
+        let spun: Spun = until("the job is done", PATIENCE, async || sandbox.result(job).await).await;
+        assert_eq!(spun.delivery, 1, "its lease lapsed and somebody else received it");
+    }
+    for worker in [spinning, idle] {
+        assert!(!worker.log().text().contains("lease was lost"), "{}", worker.log().text());
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_notice_is_acted_on_within_a_second_while_every_core_spins() {
+    let sandbox = Sandbox::new().await;
+    let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.unwrap();
+    let jobs = sandbox.enqueue("spin", vec![json!({"steps": 60, "each_ms": 100}); 2 * cores()]).await;
+    let first = worker(&sandbox, &mock, "spot_0");
+    first.says(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
+
+    let (drain, whole) = evicted(&sandbox, &mock, &first, "spot_0").await;
+    println!(
+        "notice to released: {} ms; announcement to report: {} ms",
+        drain.released_after_ms,
+        whole.as_millis()
+    );
+    assert_eq!((drain.held, drain.released_saved), (cores() as u64, cores() as u64), "{drain:?}");
+    assert!(drain.released_after_ms < 1000, "{drain:?}");
+    assert_eq!((drain.abandoned, drain.work_lost_ms), (0, 0), "{drain:?}");
+
+    let second = worker(&sandbox, &mock, "spot_1");
+    for job in &jobs {
+        let spun: Spun = until("the job is done", PATIENCE, async || sandbox.result(job).await).await;
+        assert!(spun.delivery <= 2, "{spun:?}");
+    }
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_never_yields_is_released_all_the_same() {
+    let sandbox = Sandbox::new().await;
+    let mock = MetadataServer::start(Config::with_vms(["spot_0"])).await.unwrap();
+    sandbox.enqueue("spin", vec![json!({"steps": 1, "each_ms": 600_000}); cores()]).await;
+    let stubborn = worker(&sandbox, &mock, "spot_0");
+    stubborn.says(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
+
+    let (drain, _) = evicted(&sandbox, &mock, &stubborn, "spot_0").await;
+    println!("notice to released: {} ms", drain.released_after_ms);
+    let all = cores() as u64;
+    assert_eq!(
+        (drain.held, drain.released_cut, drain.still_running, drain.abandoned),
+        (all, all, all, 0),
+        "{drain:?}"
+    );
+    // The soft mark is 60 % of the budget of two seconds; the rest of that is for the release.
+    assert!(drain.released_after_ms < 2000, "{drain:?}");
+    let depth = sandbox.depth().await;
+    assert_eq!((depth.ready, depth.leased), (Some(all), Some(0)));
+    stubborn.stop().await;
+}
