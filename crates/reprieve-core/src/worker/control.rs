@@ -1,5 +1,8 @@
 //! The one loop: `select!` produces an event, the lifecycle decides, a small function acts.
 
+mod deliveries;
+mod draining;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,28 +10,26 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::capacity::AHEAD;
 use super::drain::Drain;
 use super::fetch::Pace;
-use super::guardian::Guardian;
+use super::listen::listen;
 use super::monitor::Monitor;
 use super::order::Card;
-use super::outcome::{Ended, Outcome};
+use super::outcome::Ended;
+use super::prepare::prepare;
 use super::publish::Publisher;
 use super::report::{StopReason, Stopped};
 use super::shared::Shared;
 use super::stop::Stopping;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::Result;
 use crate::lifecycle::{Action, Event, Lifecycle, Stage};
 use crate::notice::{Deadline, Notice, NoticeKind};
 use crate::policy::{Response, respond};
 use crate::ports::{Change, Delivery, InterruptionSource};
-use crate::retry::{Patience, may_pass, persist};
-use crate::telemetry::ByOutcome;
 
 /// The longest one receive may take. What it leased unheard comes back when the leases end.
 const RECEIVE_TRY: Duration = Duration::from_secs(30);
@@ -243,7 +244,7 @@ impl Control {
         match action {
             Action::Wait | Action::Exit => {}
             Action::Recover => self.answered_perhaps(),
-            Action::Prepare => self.preparing = Some(prepare(Arc::clone(&self.shared))),
+            Action::Prepare => self.preparing = Some(Box::pin(prepare(Arc::clone(&self.shared)))),
             Action::Fetch => self.pace.hurry(),
             Action::Drain => self.begin_drain(notice),
             Action::Tighten => self.tighten(notice),
@@ -278,72 +279,6 @@ impl Control {
         }
     }
 
-    fn begin_drain(&mut self, notice: Option<&Notice>) {
-        let Some(notice) = notice else { return };
-        let deadline = Deadline::of(notice, self.shared.settings.budget);
-        // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
-        self.preparing = None;
-        self.arrival = None;
-        self.drain = Some(Drain::begin(notice, deadline, self.guardians.len()));
-        self.deadline.send_replace(Some(deadline));
-    }
-
-    fn tighten(&mut self, notice: Option<&Notice>) {
-        if let (Some(drain), Some(notice)) = (&mut self.drain, notice) {
-            drain.tighten(Deadline::of(notice, self.shared.settings.budget));
-            let deadline = Some(drain.deadline);
-            self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
-        }
-    }
-
-    /// Gives up what has not ended by the hard mark.
-    fn abandon(&mut self) {
-        while let Some(ended) = self.guardians.try_join_next() {
-            self.ended(ended.ok().map(Box::new));
-        }
-        let left = self.guardians.len() + usize::from(self.receiving.is_some());
-        let running = self.lingering.len();
-        for kind in self.shared.roll.cards(Card::kind) {
-            self.count(kind, Outcome::Abandoned);
-        }
-        self.guardians = JoinSet::new();
-        self.lingering.detach_all();
-        self.receiving = None;
-        self.abandoned += left as u64;
-        self.count_in_flight();
-        if let Some(drain) = &mut self.drain {
-            drain.abandon(left, running);
-        }
-        if left > 0 {
-            tracing::error!(
-                left,
-                "abandoned what could not be given back in time; its leases end by themselves"
-            );
-        }
-        if running > 0 {
-            tracing::warn!(running, "jobs that were given up still run; each keeps its slot until it ends");
-        }
-    }
-
-    /// Ends the drain once nothing is held, nothing runs, and nothing can arrive any more.
-    fn drained_perhaps(&mut self) {
-        if !self.guardians.is_empty() || !self.lingering.is_empty() || self.receiving.is_some() {
-            return;
-        }
-        let Some(drain) = self.drain.take() else { return };
-        self.released += drain.released();
-        let report = drain.end(&self.shared.telemetry);
-        self.budget_left = Duration::from_millis(report.budget_left_ms);
-        if report.held > 0 {
-            self.publisher.keep(&self.shared.drain_store.blobs, &report);
-        }
-        self.monitor.drained(report);
-        self.deadline.send_replace(None);
-        if self.life.stage() != Stage::Stopped {
-            self.decide(Event::Drained, None);
-        }
-    }
-
     /// How many messages to ask for; `None` while the worker should not receive.
     fn room(&self) -> Option<usize> {
         let receives = self.life.stage() == Stage::Start && self.receiving.is_none();
@@ -370,59 +305,6 @@ impl Control {
         }
     }
 
-    fn received(&mut self, since: Instant, received: Result<Vec<Delivery>>) {
-        self.deaf = received.is_err();
-        let deliveries = received.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not receive; trying again");
-            Vec::new()
-        });
-        if deliveries.is_empty() {
-            self.pace.slow_down();
-        } else {
-            self.pace.hurry();
-        }
-        for delivery in deliveries {
-            if let Some(drain) = &mut self.drain {
-                drain.arrived();
-            }
-            let shared = Arc::clone(&self.shared);
-            self.guardians.spawn(Guardian::new(shared, delivery, since, self.deadline.subscribe()).guard());
-        }
-        self.count_in_flight();
-    }
-
-    fn ended(&mut self, ended: Option<Box<Ended>>) {
-        self.count_in_flight();
-        let Some(mut ended) = ended else {
-            // A defect of the guardian: the message comes back when its lease ends, and that is said.
-            tracing::error!("a delivery's guardian panicked; its message comes back when its lease ends");
-            self.abandoned += 1;
-            return;
-        };
-        self.count(&ended.kind, ended.outcome);
-        match ended.outcome {
-            Outcome::Completed => self.completed += 1,
-            Outcome::Abandoned => self.abandoned += 1,
-            _ => {}
-        }
-        if let Some(drain) = &mut self.drain {
-            drain.note(&ended);
-            if let Some(task) = ended.task.take() {
-                // How it ends was decided when it was given up.
-                self.lingering.spawn(async move { drop(task.await) });
-            }
-        }
-    }
-
-    fn count(&self, kind: &str, outcome: Outcome) {
-        let label = ByOutcome { kind: kind.to_owned(), outcome: outcome.as_str() };
-        self.shared.telemetry.jobs.get_or_create(&label).inc();
-    }
-
-    fn count_in_flight(&self) {
-        self.shared.telemetry.in_flight.set(i64::try_from(self.guardians.len()).unwrap_or(i64::MAX));
-    }
-
     fn publish(&mut self) {
         let in_flight = self.shared.roll.cards(Card::in_flight);
         self.publisher.publish(self.life.stage(), self.completed, in_flight, self.monitor.last_drain());
@@ -441,47 +323,4 @@ impl Control {
             budget_left: self.budget_left,
         }
     }
-}
-
-/// Passes on what `source` says, for ever: a source that panics is listened to again.
-async fn listen(
-    number: usize,
-    source: Arc<dyn InterruptionSource>,
-    tell: mpsc::UnboundedSender<(usize, Change)>,
-) {
-    loop {
-        let next = Arc::clone(&source);
-        match AbortOnDropHandle::new(tokio::spawn(async move { next.next().await })).await {
-            Ok(change) => {
-                if tell.send((number, change)).is_err() {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, ?source, "an interruption source failed; listening to it again");
-                sleep(TICK).await;
-            }
-        }
-    }
-}
-
-/// Resume: the store must answer, and what dead workers held is given back, before anything is received.
-fn prepare(shared: Arc<Shared>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(async move {
-        let far = Instant::now() + Duration::from_hours(365 * 24);
-        loop {
-            let recovered = persist("recover", Patience::calm(RECEIVE_TRY, far), may_pass, || {
-                shared.store.queue.recover()
-            })
-            .await;
-            match recovered {
-                Ok(0) => return,
-                Ok(given_back) => return tracing::info!(given_back, "gave back what dead workers held"),
-                Err(error) => {
-                    tracing::error!(%error, "the store is not usable; trying again in ten seconds");
-                    tokio::time::sleep(Duration::from_secs(10)).await;
-                }
-            }
-        }
-    })
 }

@@ -3,7 +3,8 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `builder` | [`Worker`] and what it is made of |
-//! | `control` | the loop: wake, decide, act |
+//! | `control` | the loop: wake, decide, act; its deliveries and its drains in files below it |
+//! | `listen`, `prepare` | the interruption sources; what Resume does |
 //! | `fetch`, `capacity` | when to receive, and how much |
 //! | `guardian`, `lease` | one delivery from receipt to settlement; its lease |
 //! | `order`, `runner`, `registry` | what a message asks for; running it step by step; the kinds, types erased |
@@ -17,10 +18,12 @@ mod drain;
 mod fetch;
 mod guardian;
 mod lease;
+mod listen;
 mod measure;
 mod monitor;
 mod order;
 mod outcome;
+mod prepare;
 mod publish;
 mod registry;
 mod report;

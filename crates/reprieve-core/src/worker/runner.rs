@@ -1,19 +1,22 @@
 //! Runs one delivery of a job on a job thread: its arguments, its checkpoint, then step after step, saving when that is
 //! due, until it is done, asked to yield, or no longer ours.
 
+mod cursor;
+mod resume;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+pub(crate) use cursor::Cursor;
+
 use super::registry::Kind;
-use crate::attempts::{Attempts, Baseline};
-use crate::checkpoint::{CheckpointEvery, Checkpoints, Found, Loaded, Unreadable};
+use crate::attempts::Attempts;
+use crate::checkpoint::{CheckpointEvery, Checkpoints};
 use crate::context::{JobContext, Tenure, set};
 use crate::envelope::Data;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::Fence;
 use crate::job::{Job, JobError, Step};
 use crate::ports::{BlobStore, CheckpointStore};
 use crate::producer::result_blob;
@@ -44,28 +47,6 @@ pub(crate) struct Run {
     pub(crate) tried: Instant,
     /// Where the job was last saved, and what the counts were when it first got there.
     pub(crate) cursor: Cursor,
-}
-
-/// Tells a job that moves from one that only comes back.
-#[derive(Debug, Default)]
-pub(crate) struct Cursor {
-    at: Option<u64>,
-    since: Baseline,
-}
-
-impl Cursor {
-    /// The baseline to save with `payload`: that of now when the job has moved, the old one when it has not.
-    fn baseline(&self, payload: &[u8], now: Baseline) -> Self {
-        let at = Some(hash(payload));
-        Self { at, since: if self.at == at { self.since } else { now } }
-    }
-}
-
-fn hash(payload: &[u8]) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    payload.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// How the run ended.
@@ -105,112 +86,6 @@ impl Run {
         self.tried = Instant::now();
         set(&self.tenure.last_saved, self.tried);
         self.steps(job, &args, at).await
-    }
-
-    /// Reads the arguments, from the message or from their blob.
-    async fn args<A: DeserializeOwned>(&mut self) -> Result<A, Ran> {
-        let json = match &self.data {
-            Data::Inline(json) => json.get().as_bytes().to_vec(),
-            Data::Blob(name) => {
-                let tenure = Arc::clone(&self.tenure);
-                let read = self.wait_for("read arguments", || tenure.blobs.get(name)).await?;
-                read.ok_or_else(|| Ran::Refused(format!("the blob {name} with its arguments is gone")))?
-            }
-        };
-        serde_json::from_slice(&json).map_err(|error| {
-            Ran::Refused(format!("the arguments do not fit kind {:?}: {error}", self.kind.name))
-        })
-    }
-
-    /// Finds where to go on: at the newest checkpoint that is whole, or at the beginning. A first delivery looks nowhere.
-    async fn resume_at<J: Job>(&mut self, job: &J, args: &J::Args) -> Result<J::Checkpoint, Ran> {
-        if self.tenure.writer.fence <= Fence::new(0, 1) {
-            return Ok(job.begin(args));
-        }
-        let found = self.load().await?;
-        let at = self.choose(&found)?;
-        let since = self.attempts.begun(self.last(&found));
-        self.attempts.judge(since).map_err(Ran::Refused)?;
-        let at = at.unwrap_or_else(|| job.begin(args));
-        let payload = encode(&at)?;
-        self.cursor = Cursor { at: Some(hash(&payload)), since };
-        self.claim(&payload, since).await?;
-        Ok(at)
-    }
-
-    async fn load(&mut self) -> Result<Found, Ran> {
-        let interrupted = self.tenure.interrupted.clone();
-        loop {
-            let loaded = tokio::select! {
-                loaded = bounded("load a checkpoint", TRY, self.checkpoints.load()) => loaded,
-                () = interrupted.cancelled() => return Err(Ran::Yielded),
-            };
-            match loaded {
-                Ok(found) => return Ok(found),
-                Err(error) => self.pause_after(error).await?,
-            }
-        }
-    }
-
-    /// What is remembered of earlier deliveries. A redrive begins a new account, and so does the loss of the old one.
-    fn last(&self, found: &Found) -> Option<Baseline> {
-        let generation = self.tenure.writer.fence.generation();
-        match &found.newest {
-            Some(newest) => {
-                (newest.header.fence.generation() == generation).then(|| newest.header.baseline())
-            }
-            None if found.unreadable.is_empty() => None,
-            None => Some(self.attempts.moved()),
-        }
-    }
-
-    /// The newest checkpoint that this binary can use. Says so in the log when an older one had to do.
-    fn choose<C: DeserializeOwned>(&self, found: &Found) -> Result<Option<C>, Ran> {
-        let job = &self.tenure.writer.job;
-        for unreadable in &found.unreadable {
-            if let Unreadable::NewerFormat(_) = unreadable {
-                return Err(Ran::Newer(format!("its checkpoint can't be used: {unreadable}")));
-            }
-            let another = found.newest.is_some();
-            tracing::warn!(%job, %unreadable, another, "a checkpoint is unreadable; using the one before, if there is another");
-        }
-        let Some(Loaded { header, payload }) = &found.newest else { return Ok(None) };
-        if header.kind != self.kind.name {
-            return Err(Ran::Refused(format!(
-                "its checkpoint was saved by kind {:?}: two jobs have its id",
-                header.kind
-            )));
-        }
-        if header.schema > self.kind.schema {
-            let (theirs, ours) = (header.schema, self.kind.schema);
-            return Err(Ran::Newer(format!("its checkpoint has schema {theirs}, this binary's is {ours}")));
-        }
-        let at = serde_json::from_slice(payload).map_err(|error| {
-            // It is whole, so another build of this kind wrote it. Beginning again would throw days away unasked.
-            Ran::Failed(JobError::retry(format!(
-                "checkpoint {} (schema {}) does not fit this binary: {error}; \
-                 raise SCHEMA when the shape changes, and read the old one",
-                header.sequence, header.schema
-            )))
-        })?;
-        tracing::info!(%job, from = %header.fence, sequence = header.sequence, "resuming at a checkpoint");
-        Ok(Some(at))
-    }
-
-    /// Saves the starting point under this owner's fence, so that an owner before it, should it still run, is refused
-    /// from now on.
-    async fn claim(&mut self, payload: &[u8], since: Baseline) -> Result<(), Ran> {
-        let interrupted = self.tenure.interrupted.clone();
-        loop {
-            let claimed = tokio::select! {
-                claimed = bounded("claim a job", TRY, self.checkpoints.save(payload, since)) => claimed,
-                () = interrupted.cancelled() => return Err(Ran::Yielded),
-            };
-            match claimed {
-                Ok(()) => return Ok(()),
-                Err(error) => self.pause_after(error).await?,
-            }
-        }
     }
 
     /// The loop that the framework owns.
@@ -295,9 +170,9 @@ impl Run {
         let began = Instant::now();
         // Also when it fails, so that a broken store is not asked after every step.
         self.tried = began;
-        let cursor = self.cursor.baseline(payload, self.attempts.moved());
+        let cursor = self.cursor.saved(payload, self.attempts.moved());
         let saved =
-            tokio::time::timeout(each, self.checkpoints.save(payload, cursor.since)).await.unwrap_or_else(
+            tokio::time::timeout(each, self.checkpoints.save(payload, cursor.since())).await.unwrap_or_else(
                 |_| Err(Error::new(ErrorKind::TimedOut, "save a checkpoint", "no answer in time")),
             );
         let telemetry = &self.tenure.telemetry;
@@ -344,30 +219,6 @@ impl Run {
             }
         };
         committed.map_err(|error| self.halt_on(error))
-    }
-
-    /// Reads something the job can't begin without, for as long as it takes; being asked to yield ends the wait.
-    async fn wait_for<T, F>(&self, operation: &'static str, op: impl FnMut() -> F) -> Result<T, Ran>
-    where
-        F: Future<Output = Result<T>>,
-    {
-        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
-        tokio::select! {
-            done = persist(operation, patience, may_pass, op) => done.map_err(|error| self.halt_on(error)),
-            () = self.tenure.interrupted.cancelled() => Err(Ran::Yielded),
-        }
-    }
-
-    /// Waits a little after an error that may pass, before the job has begun; an interruption ends the wait.
-    async fn pause_after(&self, error: Error) -> Result<(), Ran> {
-        if !may_pass(&error) {
-            return Err(self.halt_on(error));
-        }
-        tracing::warn!(job = %self.tenure.writer.job, %error, "waiting for the checkpoint store");
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(1)) => Ok(()),
-            () = self.tenure.interrupted.cancelled() => Err(Ran::Yielded),
-        }
     }
 
     /// What an error that will not pass means for the delivery.

@@ -1,0 +1,80 @@
+//! What the control loop does about a drain: begins it, tightens it, ends it.
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::Control;
+use crate::lifecycle::{Event, Stage};
+use crate::notice::{Deadline, Notice};
+use crate::worker::Outcome;
+use crate::worker::drain::Drain;
+use crate::worker::order::Card;
+
+impl Control {
+    pub(super) fn begin_drain(&mut self, notice: Option<&Notice>) {
+        let Some(notice) = notice else { return };
+        let deadline = Deadline::of(notice, self.shared.settings.budget);
+        // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
+        self.preparing = None;
+        self.arrival = None;
+        self.drain = Some(Drain::begin(notice, deadline, self.guardians.len()));
+        self.deadline.send_replace(Some(deadline));
+    }
+
+    pub(super) fn tighten(&mut self, notice: Option<&Notice>) {
+        if let (Some(drain), Some(notice)) = (&mut self.drain, notice) {
+            drain.tighten(Deadline::of(notice, self.shared.settings.budget));
+            let deadline = Some(drain.deadline);
+            self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
+        }
+    }
+
+    /// Gives up what has not ended by the hard mark.
+    pub(super) fn abandon(&mut self) {
+        while let Some(ended) = self.guardians.try_join_next() {
+            self.ended(ended.ok().map(Box::new));
+        }
+        let left = self.guardians.len() + usize::from(self.receiving.is_some());
+        let running = self.lingering.len();
+        for kind in self.shared.roll.cards(Card::kind) {
+            self.count(kind, Outcome::Abandoned);
+        }
+        self.guardians = JoinSet::new();
+        self.lingering.detach_all();
+        self.receiving = None;
+        self.abandoned += left as u64;
+        self.count_in_flight();
+        if let Some(drain) = &mut self.drain {
+            drain.abandon(left, running);
+        }
+        if left > 0 {
+            tracing::error!(
+                left,
+                "abandoned what could not be given back in time; its leases end by themselves"
+            );
+        }
+        if running > 0 {
+            tracing::warn!(running, "jobs that were given up still run; each keeps its slot until it ends");
+        }
+    }
+
+    /// Ends the drain once nothing is held, nothing runs, and nothing can arrive any more.
+    pub(super) fn drained_perhaps(&mut self) {
+        if !self.guardians.is_empty() || !self.lingering.is_empty() || self.receiving.is_some() {
+            return;
+        }
+        let Some(drain) = self.drain.take() else { return };
+        self.released += drain.released();
+        let report = drain.end(&self.shared.telemetry);
+        self.budget_left = Duration::from_millis(report.budget_left_ms);
+        if report.held > 0 {
+            self.publisher.keep(&self.shared.drain_store.blobs, &report);
+        }
+        self.monitor.drained(report);
+        self.deadline.send_replace(None);
+        if self.life.stage() != Stage::Stopped {
+            self.decide(Event::Drained, None);
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Listens to the interruption sources, and goes on when one of them fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::ports::{Change, InterruptionSource};
+
+/// How long after a failure a source is listened to again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Passes on what `source` says, for ever: a source that panics is listened to again.
+pub(super) async fn listen(
+    number: usize,
+    source: Arc<dyn InterruptionSource>,
+    tell: mpsc::UnboundedSender<(usize, Change)>,
+) {
+    loop {
+        let next = Arc::clone(&source);
+        match AbortOnDropHandle::new(tokio::spawn(async move { next.next().await })).await {
+            Ok(change) => {
+                if tell.send((number, change)).is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, ?source, "an interruption source failed; listening to it again");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
