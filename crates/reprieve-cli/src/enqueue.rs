@@ -1,5 +1,6 @@
 //! `reprieve enqueue`: puts one job, or one per line of a file, into a queue.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::lines::{self, Batch};
 use crate::out::Out;
+
+/// How old the last word of a worker that runs may be: it speaks every ten seconds.
+const REPORT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The longest arguments read from a file.
 const ARGS_BYTES_MAX: u64 = 16 << 20;
@@ -35,9 +39,13 @@ pub(crate) struct EnqueueArgs {
     #[arg(long, value_name = "PATH", group = "source")]
     jsonl: Option<PathBuf>,
 
-    /// How long nobody takes the jobs, such as 5m [default: 0s]
+    /// How long nobody takes the jobs, such as 5m; at most seven days (168h) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration)]
     delay: Option<Duration>,
+
+    /// Enqueues jobs of a kind that no running worker of the queue knows
+    #[arg(long)]
+    force: bool,
 
     /// Prints an array of {"id", "kind"} instead of one id per line
     #[arg(long)]
@@ -60,12 +68,31 @@ pub(crate) async fn run(args: EnqueueArgs) -> Result<()> {
     }
     let jobs = source(&args)?;
     let client = Client::open(&args.store).await?;
+    if !args.force {
+        check_kind(&client, &args.kind).await?;
+    }
     let mut printer = Printer { out: Out::new(), kind: &args.kind, json: args.json, printed: 0 };
     printer.begin()?;
     let enqueued = enqueue(&args, client.producer(), jobs, &mut printer).await;
     // What was enqueued is told, and the array closed, whatever came after.
     printer.end()?;
     enqueued
+}
+
+/// Refuses a kind that is most likely a typing error: workers of this queue run, and none of them knows it. With none
+/// running there is nobody to ask, and the jobs wait for one that does.
+async fn check_kind(client: &Client, kind: &str) -> Result<()> {
+    let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
+    let ours = || reports.iter().filter(|report| report.queue == client.queue() && !report.kinds.is_empty());
+    let known: BTreeSet<_> = ours().flat_map(|report| &report.kinds).map(String::as_str).collect();
+    if known.is_empty() || known.contains(kind) {
+        return Ok(());
+    }
+    let known = known.into_iter().collect::<Vec<_>>().join(", ");
+    Err(fault(format!(
+        "no running worker of queue {:?} knows kind {kind:?}; they know {known}; start one that does first, or give --force",
+        client.queue()
+    )))
 }
 
 fn fault(message: impl Into<String>) -> Error {

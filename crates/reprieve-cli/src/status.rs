@@ -74,14 +74,14 @@ pub(crate) async fn run(args: StatusArgs) -> Result<()> {
     let client = Client::open_existing(&args.store).await?;
     let mut out = Out::new();
     let Some(seconds) = args.watch else {
-        return show(&mut out, &args, &Status::read(client.store()).await?, "");
+        return show(&mut out, &args, &Status::read(&client).await?, "");
     };
     let redraws = std::io::stdout().is_terminal() && !args.json;
     let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
     let mut before = if redraws { "\x1b[2J\x1b[H" } else { "" };
     while !out.unread() {
         ticks.tick().await;
-        show(&mut out, &args, &Status::read(client.store()).await?, before)?;
+        show(&mut out, &args, &Status::read(&client).await?, before)?;
         before = match (redraws, args.json) {
             // Home and overwrite: clearing the screen each time would flicker.
             (true, _) => "\x1b[H",
@@ -109,9 +109,13 @@ fn show(out: &mut Out, args: &StatusArgs, status: &Status, before: &str) -> Resu
 }
 
 impl Status {
-    async fn read(store: &Store) -> Result<Self> {
+    async fn read(client: &Client) -> Result<Self> {
+        let store = client.store();
         let queue = store.queue.depth().await?;
-        let workers = store.roster.reports(REPORT_AGE_MAX).await?;
+        let mut workers = store.roster.reports(REPORT_AGE_MAX).await?;
+        // The roster is the whole store's, and a store may have several queues.
+        let ours = |queue: &str| queue.is_empty() || queue == client.queue();
+        workers.retain(|report| ours(&report.queue));
         let dead_letters = store.queue.dead_letters(SHOWN_MAX).await?.iter().map(Dead::read).collect();
         let mut drains = Vec::new();
         // Their names begin with their time.

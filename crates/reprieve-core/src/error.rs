@@ -71,6 +71,17 @@ impl Error {
         self
     }
 
+    /// Why, without what was being done: for whoever has said that already.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same error without its cause, to be kept while the first one is given away.
+    pub(crate) fn again(&self) -> Self {
+        Self::new(self.kind, self.operation, self.message.clone())
+    }
+
     /// What went wrong.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {

@@ -1,6 +1,7 @@
 //! Trying again: one loop for every call to a store, bounded by a time, never by the patience of a client library.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,9 @@ impl Patience {
     }
 }
 
+/// How long something may fail before that is worth a line in the log.
+const HICCUP: Duration = Duration::from_secs(1);
+
 /// Whether another try of the framework's own reads and writes may help. Wrong roles, a missing container and the like
 /// count too: they are an operator's to mend, and no job is to blame for them.
 pub(crate) fn may_pass(error: &Error) -> bool {
@@ -67,6 +71,7 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
         .with_jitter()
         .without_max_times();
     let last = Mutex::new(None);
+    let (began, said) = (Instant::now(), AtomicBool::new(false));
     let tries = (|| {
         let call = op();
         async move { timeout(patience.each, call).await.unwrap_or_else(|_| Err(timed_out())) }
@@ -74,9 +79,13 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
     .retry(backoff)
     .when(again)
     .notify(|error, wait| {
-        tracing::debug!(%error, ?wait, "trying again");
-        *last.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Error::new(error.kind(), operation, error.to_string()));
+        // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
+        if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
+            tracing::warn!(operation, %error, "still failing; going on trying");
+        } else {
+            tracing::debug!(operation, %error, ?wait, "trying again");
+        }
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
     });
     match timeout_at(patience.until, tries).await {
         Ok(result) => result,

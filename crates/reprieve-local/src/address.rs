@@ -68,8 +68,9 @@ fn read(address: &str) -> Result<Address, String> {
         }
         // `sqlite://jobs.db` would otherwise mean a file in the root directory, which nobody who writes it wants.
         _ if path.starts_with("//") => {
+            let root = if path.starts_with("///") { "/" } else { "" };
             return Err(format!(
-                "write sqlite:PATH without the //, such as sqlite:{}",
+                "write sqlite:PATH without the //, such as sqlite:{root}{}",
                 path.trim_start_matches('/')
             ));
         }
@@ -82,13 +83,15 @@ fn durability(parameters: &str) -> Result<Durability, String> {
     let mut durability = None;
     for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
         let Some(("durability", value)) = parameter.split_once('=') else {
-            return Err(format!("unknown parameter {parameter:?}; the only one is durability"));
+            // What stands behind the name may be a secret.
+            let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
+            return Err(format!("unknown parameter {name:?}; the only one is durability"));
         };
         let value = match value {
             "power-loss" => Durability::PowerLoss,
             "process" => Durability::Process,
             _ => {
-                return Err(format!("durability must be power-loss (the default) or process, not {value:?}"));
+                return Err("durability must be power-loss (the default) or process".to_owned());
             }
         };
         if durability.replace(value).is_some() {
@@ -124,9 +127,10 @@ mod tests {
             ("sqlite:?durability=process", "write the file after sqlite:"),
             ("sqlite::memory:", "can't be shared"),
             ("sqlite://jobs.db", "such as sqlite:jobs.db"),
-            ("sqlite:x.db?mode=ro", "unknown parameter \"mode=ro\""),
+            ("sqlite:x.db?mode=ro", "unknown parameter \"mode\";"),
+            ("sqlite:///tmp/x.db", "such as sqlite:/tmp/x.db"),
             ("sqlite:x.db?durability", "unknown parameter \"durability\""),
-            ("sqlite:x.db?durability=high", "not \"high\""),
+            ("sqlite:x.db?durability=high", "durability must be power-loss (the default) or process"),
             ("sqlite:x.db?durability=process&durability=process", "given twice"),
         ] {
             let error = Address::parse(address).unwrap_err();

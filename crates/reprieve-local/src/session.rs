@@ -108,10 +108,22 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
         if own == Some(id) {
             continue;
         }
-        let Life::Over { _lock } = look(&file).map_err(|error| Failure::io(error, &file))? else { continue };
+        // Kept until the session is ended, so that one process does it.
+        let lock = match look(&file) {
+            Ok(Life::Over(lock)) => lock,
+            Ok(Life::Alive) => continue,
+            // One that can't be looked at, such as another user's, must not keep the others from being helped.
+            Err(error) => {
+                tracing::debug!(%error, file = %file.display(), "can't tell whether a process lives");
+                continue;
+            }
+        };
         let messages = shared.writer.call_blocking(move |tx| end(tx, id), Ok)?;
         files::remove_if_there(&file);
-        tracing::info!(worker = worker.as_deref(), messages, "gave back what a dead process held");
+        drop(lock);
+        if messages > 0 {
+            tracing::info!(worker = worker.as_deref(), messages, "gave back what a dead process held");
+        }
         shared.sweep_due.store(true, Ordering::Relaxed);
         given_back += messages;
     }
@@ -120,20 +132,19 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
 
 enum Life {
     Alive,
-    /// The lock is kept until the session is ended, so that one process does it.
-    Over {
-        _lock: Option<File>,
-    },
+    /// With the lock that it no longer has, unless its file is gone too.
+    Over(Option<File>),
 }
 
 fn look(file: &Path) -> io::Result<Life> {
-    let lock = match File::options().write(true).open(file) {
+    // Reading is enough to lock, and is what another user's file allows.
+    let lock = match File::open(file) {
         Ok(lock) => lock,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Over { _lock: None }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Over(None)),
         Err(error) => return Err(error),
     };
     match lock.try_lock() {
-        Ok(()) => Ok(Life::Over { _lock: Some(lock) }),
+        Ok(()) => Ok(Life::Over(Some(lock))),
         Err(TryLockError::WouldBlock) => Ok(Life::Alive),
         Err(TryLockError::Error(error)) => Err(error),
     }

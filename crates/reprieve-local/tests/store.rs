@@ -420,6 +420,8 @@ async fn reports_go_with_their_worker() {
     let two = bench.open().await;
     let report = WorkerReport {
         worker,
+        queue: String::new(),
+        kinds: Vec::new(),
         vm: "vm-1".to_owned(),
         pid: 1,
         stage: "start".to_owned(),

@@ -46,6 +46,7 @@ use crate::settings::StoreSettings;
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Store,
+    queue: String,
 }
 
 impl Client {
@@ -58,20 +59,30 @@ impl Client {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open(args: &StoreArgs) -> Result<Self> {
-        Ok(Self { store: StoreSettings::read(args)?.open(None).await? })
+        Self::of(&StoreSettings::read(args)?).await
     }
 
     /// Opens a store that is there already, for commands that only look.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`NotFound`](crate::ErrorKind::NotFound) when there is no store.
+    /// As [`open`](Self::open), and [`Invalid`](crate::ErrorKind::Invalid) when there is no store.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
         let settings = StoreSettings::read(args)?;
         settings.must_exist()?;
-        Ok(Self { store: settings.open(None).await? })
+        Self::of(&settings).await
+    }
+
+    async fn of(settings: &StoreSettings) -> Result<Self> {
+        Ok(Self { store: settings.open(None).await?, queue: settings.queue.as_str().to_owned() })
+    }
+
+    /// The name of the queue.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        &self.queue
     }
 
     /// What puts jobs into the queue.

@@ -23,7 +23,7 @@ use reprieve_core::{Error, ErrorKind, Result};
 pub fn parse_duration(text: &str) -> Result<Duration> {
     let signed = text.parse::<SignedDuration>().ok();
     signed.and_then(|signed| Duration::try_from(signed).ok()).ok_or_else(|| {
-        let message = format!("{text:?} is not a number and a unit, such as 500ms, 10s, 5m or 1h");
+        let message = format!("{text:?} is not a number and a unit; use ms, s, m or h, such as 10s or 168h");
         Error::new(ErrorKind::Invalid, "read a duration", message)
     })
 }

@@ -65,17 +65,28 @@ fn code(error: &(dyn StdError + 'static)) -> u8 {
 fn sentence(error: &(dyn StdError + 'static)) -> String {
     let mut sentence = String::new();
     for error in chain(error) {
-        let mut part = error.to_string().replace('\n', " ");
+        let mut part = one_line(&error.to_string());
         if error.is::<Error>() {
             part.insert_str(0, "failed to ");
         }
         if sentence.is_empty() {
             sentence = part;
-        } else if !sentence.contains(&error.to_string()) {
+        } else if !sentence.contains(cause(error).trim()) {
             sentence = format!("{sentence}: {part}");
         }
     }
     sentence
+}
+
+/// What an error says about the cause: one of ours names its operation, too, which is no news where the rest was said.
+fn cause(error: &(dyn StdError + 'static)) -> String {
+    one_line(
+        &error.downcast_ref::<Error>().map_or_else(|| error.to_string(), |error| error.message().to_owned()),
+    )
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 #[cfg(test)]
@@ -102,6 +113,8 @@ mod tests {
             "failed to open the store: x.db: permission denied",
             FAILED,
         );
+        let inner = Error::new(ErrorKind::Denied, "read the file", "it is\nlocked");
+        check(&open("it is\nlocked").with_source(inner), "failed to open the store: it is locked", FAILED);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use reprieve_core::worker::{LEASE_MAX, Settings};
 use reprieve_core::{Error, ErrorKind, Result};
 use reprieve_local::QueueName;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::{StoreArgs, WorkerArgs};
 use crate::duration::parse_duration;
@@ -219,6 +220,16 @@ fn log_format(given: &Given) -> Result<Option<LogFormat>, String> {
 }
 
 fn filter(given: &Given) -> Result<EnvFilter, String> {
+    // A lone word means a part of the program, so a mistyped level would silence everything.
+    let words = given.text.split(',').map(str::trim);
+    let unlevelled = |word: &&str| !word.is_empty() && word.parse::<LevelFilter>().is_err();
+    if !given.text.contains('[')
+        && let Some(word) = words.filter(|word| !word.contains('=')).find(unlevelled)
+    {
+        return Err(format!(
+            "{word:?} is none of off, error, warn, info, debug and trace; for a part of the program write {word}=debug"
+        ));
+    }
     EnvFilter::builder().parse(&given.text).map_err(|error| {
         format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
     })

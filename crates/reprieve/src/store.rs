@@ -68,7 +68,15 @@ impl StoreSettings {
     pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Store> {
         let Address::Local(address) = &self.address;
         let options = Options { queue: self.queue.clone(), durability: address.durability, owner };
-        Ok(LocalStore::open(&address.path, options).await?.store())
+        let opened = LocalStore::open(&address.path, options).await;
+        opened.map(|store| store.store()).map_err(|error| match error.kind() {
+            // A path that is not there or may not be written is a wrong setting: trying again won't help.
+            ErrorKind::NotFound | ErrorKind::Denied => {
+                Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
+                    .with_source(error)
+            }
+            _ => error,
+        })
     }
 
     /// Fails when there is no store yet.
@@ -79,13 +87,13 @@ impl StoreSettings {
         match address.path.try_exists() {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::new(
-                ErrorKind::NotFound,
+                ErrorKind::Invalid,
                 OPERATION,
                 format!("there is none at {path}; check --store, or make it by enqueueing a job"),
             )),
             Err(error) => {
                 let message = format!("{path} can't be looked at: {error}");
-                Err(Error::new(ErrorKind::Denied, OPERATION, message).with_source(error))
+                Err(Error::new(ErrorKind::Invalid, OPERATION, message).with_source(error))
             }
         }
     }

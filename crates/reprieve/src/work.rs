@@ -31,7 +31,7 @@ SIGTERM or SIGINT (Ctrl-C) gives back all jobs and ends; the second one ends at 
 Exit codes: 0 stopped, everything given back; 1 failed, or ended at once; 2 wrong usage or settings.";
 
 #[derive(Debug, Parser)]
-#[command(about = "Runs the jobs of a queue until told to stop", after_help = AFTER_HELP)]
+#[command(version, about = "Runs the jobs of a queue until told to stop", long_about = None, after_help = AFTER_HELP)]
 struct Cli {
     #[command(flatten)]
     worker: WorkerArgs,
@@ -86,17 +86,14 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
         process(settings, configure)
     });
     match stopped {
-        Ok(StopReason::Drained) => ExitCode::SUCCESS,
-        Ok(StopReason::Abandoned) => ExitCode::from(FAILED),
+        Ok(everything_given_back) if everything_given_back => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
     }
 }
 
-/// Starts the threads and becomes the control thread.
-fn process(
-    settings: WorkerSettings,
-    configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
-) -> Result<StopReason> {
+/// Starts the threads and becomes the control thread. True when the worker ended with everything given back.
+fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
     let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX)).map_err(|error| {
         Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
     })?;
@@ -108,7 +105,7 @@ fn process(
 async fn control(
     settings: WorkerSettings,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
-) -> Result<StopReason> {
+) -> Result<bool> {
     let mut signals = Signals::listen()?;
     let mut tasks = JoinSet::new();
     let worker = tokio::select! {
@@ -116,7 +113,7 @@ async fn control(
         signal = signals.next() => {
             // Nothing is held yet, so there is nothing to give back.
             tracing::info!(signal, "told to stop before the start was over");
-            return Ok(StopReason::Drained);
+            return Ok(true);
         }
     };
     let (stopper, stopping) = stopping();
@@ -129,7 +126,7 @@ async fn control(
     });
     let end = worker.run(stopping).await;
     report(&end);
-    Ok(end.reason)
+    Ok(end.reason == StopReason::Drained && end.abandoned == 0)
 }
 
 /// Opens everything and puts the worker together. The watch comes first, so that it has its answer by the time the
@@ -150,7 +147,7 @@ async fn start(
     let id = WorkerId::unique();
     let (store, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
     let (vm, queue) = (vm.unwrap_or_default(), settings.store.queue.as_str());
-    let mut worker = Worker::builder(store?).id(id).vm(&vm).settings(settings.worker);
+    let mut worker = Worker::builder(store?).id(id).vm(&vm).queue(queue).settings(settings.worker);
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }

@@ -132,8 +132,17 @@ fn dead(dead: &Dead) -> [String; 3] {
     [
         dead.job.clone().unwrap_or_else(|| plain(&dead.id)),
         plain(dead.kind.as_deref().unwrap_or("-")),
-        plain(dead.reason.as_deref().unwrap_or("-")),
+        plain(&cut(dead.reason.as_deref().unwrap_or("-"))),
     ]
+}
+
+/// The beginning of a long text. All of it is in the JSON.
+fn cut(text: &str) -> String {
+    const CHARS_MAX: usize = 160;
+    if text.chars().count() <= CHARS_MAX {
+        return text.to_owned();
+    }
+    text.chars().take(CHARS_MAX).chain(['…']).collect()
 }
 
 /// The end of a worker's id, which is its random part: workers that began together have the beginning in common.
@@ -171,6 +180,8 @@ mod tests {
     fn report(worker: &str, vm: &str, age: i64, in_flight: Vec<InFlight>) -> WorkerReport {
         WorkerReport {
             worker: WorkerId::new(format!("01a1fdcace1c708f9150fbc0{worker}")),
+            queue: "default".to_owned(),
+            kinds: vec!["resize".to_owned()],
             vm: vm.to_owned(),
             pid: 7,
             stage: "start".to_owned(),

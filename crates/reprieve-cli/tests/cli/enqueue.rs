@@ -2,7 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 
+use reprieve::WorkerId;
 use reprieve::envelope::{Data, Envelope};
+use reprieve::ports::WorkerReport;
 use serde_json::Value;
 
 use crate::support::{Place, Ran};
@@ -116,4 +118,30 @@ async fn all_jobs_are_enqueued_though_nobody_reads_their_ids() {
     let ran = Ran::from(child.wait_with_output().unwrap());
     assert_eq!((ran.code, ran.err.as_str(), first.len()), (Some(0), "", 37));
     assert_eq!(place.client().await.store().queue.depth().await.unwrap().total, 5_000);
+}
+
+#[tokio::test]
+async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forced() {
+    let place = Place::new();
+    let client = place.client().await;
+    let report = |queue: &str, kind: &str| WorkerReport {
+        worker: WorkerId::unique(),
+        queue: queue.to_owned(),
+        kinds: vec![kind.to_owned()],
+        vm: String::new(),
+        pid: 1,
+        stage: "start".to_owned(),
+        at_unix_ms: reprieve::clock::unix_millis(),
+        completed: 0,
+        in_flight: Vec::new(),
+        last_drain: None,
+    };
+    client.store().roster.publish(&report("another", "blur")).await.unwrap();
+    place.succeeds(&["enqueue", "resise"]);
+    client.store().roster.publish(&report("default", "resize")).await.unwrap();
+    place.succeeds(&["enqueue", "resize"]);
+    let refused = place.run(&["enqueue", "resise"]);
+    let said = "no running worker of queue \"default\" knows kind \"resise\"; they know resize";
+    assert!(refused.code == Some(2) && refused.err.contains(said), "{refused:?}");
+    place.succeeds(&["enqueue", "resise", "--force"]);
 }

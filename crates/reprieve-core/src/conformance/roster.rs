@@ -16,6 +16,8 @@ const LONG: Duration = Duration::from_hours(1);
 fn report(worker: &str) -> WorkerReport {
     WorkerReport {
         worker: WorkerId::new(worker),
+        queue: "default".to_owned(),
+        kinds: vec!["resize".to_owned()],
         vm: "spot_7".to_owned(),
         pid: 4711,
         stage: "start".to_owned(),

@@ -74,6 +74,21 @@ pub struct DeadLetter {
     pub reason: String,
 }
 
+/// The longest reason, in bytes. A job's error may hold anything; a person reads the beginning.
+const REASON_BYTES_MAX: usize = 1000;
+
+impl DeadLetter {
+    /// A letter with `reason`, cut off where nobody would read on.
+    pub fn because(reason: impl Into<String>) -> Self {
+        let mut reason = reason.into();
+        if reason.len() > REASON_BYTES_MAX {
+            reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+            reason.push('…');
+        }
+        Self { reason }
+    }
+}
+
 /// A message in the poison queue.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLettered {

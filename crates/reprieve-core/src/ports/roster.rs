@@ -40,6 +40,12 @@ pub struct InFlight {
 pub struct WorkerReport {
     /// The worker.
     pub worker: WorkerId,
+    /// The queue it takes jobs from; empty when unknown.
+    #[serde(default)]
+    pub queue: String,
+    /// The kinds of job it knows.
+    #[serde(default)]
+    pub kinds: Vec<String>,
     /// The machine it runs on, as the platform names it; empty when unknown.
     pub vm: String,
     /// Its process id.

@@ -19,7 +19,7 @@ use super::stop::Stopping;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
-use crate::ports::{InterruptionSource, Store};
+use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::telemetry::Telemetry;
 
 /// A worker that is ready to run.
@@ -80,6 +80,7 @@ impl Worker {
             sources: Vec::new(),
             id: WorkerId::unique(),
             vm: String::new(),
+            queue: String::new(),
             jobs: None,
             telemetry: Arc::default(),
             faults: Vec::new(),
@@ -112,6 +113,7 @@ pub struct WorkerBuilder {
     sources: Vec<Arc<dyn InterruptionSource>>,
     id: WorkerId,
     vm: String,
+    queue: String,
     jobs: Option<Handle>,
     telemetry: Arc<Telemetry>,
     faults: Vec<String>,
@@ -160,6 +162,13 @@ impl WorkerBuilder {
     #[must_use]
     pub fn vm(mut self, vm: impl Into<String>) -> Self {
         self.vm = vm.into();
+        self
+    }
+
+    /// What people call the queue it takes jobs from, for reports. Default: empty.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
         self
     }
 
@@ -217,7 +226,19 @@ impl WorkerBuilder {
             roll: Roll::default(),
             store: self.store,
         };
-        let publisher = Publisher::new(Arc::clone(&shared.store.roster), self.id.clone(), self.vm);
+        let who = WorkerReport {
+            worker: self.id.clone(),
+            queue: self.queue,
+            kinds: shared.registry.names().map(str::to_owned).collect(),
+            vm: self.vm,
+            pid: std::process::id(),
+            stage: String::new(),
+            at_unix_ms: 0,
+            completed: 0,
+            in_flight: Vec::new(),
+            last_drain: None,
+        };
+        let publisher = Publisher::new(Arc::clone(&shared.store.roster), who);
         let monitor = Monitor::new(self.id, self.telemetry);
         Ok(Worker { shared: Arc::new(shared), sources: self.sources, monitor, publisher })
     }

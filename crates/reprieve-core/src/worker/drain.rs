@@ -23,8 +23,9 @@ fn millis(time: Duration) -> u64 {
 
 impl Drain {
     /// Begins the account: `held` deliveries are to be given back before `deadline`.
-    pub(super) fn begin(notice: &Notice, deadline: Deadline, held: usize) -> Self {
+    pub(super) fn begin(queue: &str, notice: &Notice, deadline: Deadline, held: usize) -> Self {
         let report = DrainReport {
+            queue: queue.to_owned(),
             notice: notice.kind.as_str().to_owned(),
             at_unix_ms: unix_millis() - i64::try_from(notice.received.elapsed().as_millis()).unwrap_or(0),
             held: held as u64,

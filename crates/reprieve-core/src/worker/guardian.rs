@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::lease::Lease;
 use super::order::{Card, Order};
 use super::outcome::{Ended, Outcome};
-use super::runner::{Cursor, Ran, Run};
+use super::runner::{Cursor, Ran, Run, Trouble};
 use super::shared::{Place, Shared};
 use crate::checkpoint::Checkpoints;
 use crate::context::set;
@@ -82,8 +82,8 @@ impl Guardian {
                 self.tend(order).await
             }
             Err(reason) => {
-                tracing::warn!(message = %self.lease.delivery.id, reason, "a message can't be used; it goes to the poison queue");
-                let settled = self.settle(Settlement::DeadLetter(DeadLetter { reason })).await;
+                tracing::warn!(message_id = %self.lease.delivery.id, reason, "a message can't be used; it goes to the poison queue");
+                let settled = self.settle(Settlement::DeadLetter(DeadLetter::because(reason))).await;
                 Ended::new("", Outcome::DeadLettered, &settled)
             }
         }
@@ -134,6 +134,7 @@ impl Guardian {
             every: self.shared.settings.checkpoint_every,
             tried: Instant::now(),
             cursor: Cursor::default(),
+            trouble: Trouble::default(),
             kind: Arc::clone(&kind),
             tenure,
         };

@@ -92,7 +92,7 @@ impl Lease {
             Err(error) if error.kind() == ErrorKind::LeaseLost => false,
             Err(error) => {
                 self.in_doubt |= error.kind() == ErrorKind::TimedOut;
-                tracing::warn!(message = %self.delivery.id, %error, "could not renew a lease; trying again");
+                tracing::warn!(message_id = %self.delivery.id, %error, "could not renew a lease; trying again");
                 self.renew_at = (Instant::now() + self.length / 12).min(last);
                 Instant::now() < last
             }

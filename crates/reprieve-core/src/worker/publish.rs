@@ -7,7 +7,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
-use crate::ids::{BlobName, WorkerId};
+use crate::ids::BlobName;
 use crate::lifecycle::Stage;
 use crate::ports::{BlobStore, InFlight, Roster, WorkerReport};
 use crate::worker::DrainReport;
@@ -34,18 +34,14 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) fn new(roster: Arc<dyn Roster>, worker: WorkerId, vm: String) -> Self {
-        let said = WorkerReport {
-            worker,
-            vm,
-            pid: std::process::id(),
-            stage: String::new(),
-            at_unix_ms: 0,
-            completed: 0,
-            in_flight: Vec::new(),
-            last_drain: None,
-        };
-        Self { roster, said, said_at: None, saying: None, keeping: JoinSet::new() }
+    /// Speaks for the worker that `who` describes.
+    pub(super) fn new(roster: Arc<dyn Roster>, who: WorkerReport) -> Self {
+        Self { roster, said: who, said_at: None, saying: None, keeping: JoinSet::new() }
+    }
+
+    /// The queue it takes jobs from.
+    pub(super) fn queue(&self) -> &str {
+        &self.said.queue
     }
 
     /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.

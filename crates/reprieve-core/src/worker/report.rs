@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainReport {
+    /// The queue the worker takes jobs from; empty when unknown.
+    pub queue: String,
     /// The notice's kind: `Preempt`, `Signal`, …
     pub notice: String,
     /// When the notice was received, in milliseconds since the Unix epoch.

@@ -3,6 +3,7 @@
 
 mod cursor;
 mod resume;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 pub(crate) use cursor::Cursor;
+pub(crate) use trouble::Trouble;
 
 use super::registry::Kind;
 use crate::attempts::Attempts;
@@ -47,6 +49,7 @@ pub(crate) struct Run {
     pub(crate) tried: Instant,
     /// Where the job was last saved, and what the counts were when it first got there.
     pub(crate) cursor: Cursor,
+    pub(crate) trouble: Trouble,
 }
 
 /// How the run ended.
@@ -140,6 +143,10 @@ impl Run {
             Err(error) if error.kind() == ErrorKind::Superseded => Err(Ran::Lost),
             Err(error) => {
                 let job = &self.tenure.writer.job;
+                if !self.trouble.is_news() {
+                    tracing::debug!(%job, %error, "could not save a checkpoint");
+                    return Ok(());
+                }
                 tracing::warn!(%job, %error, "could not save a checkpoint; going on, and trying again when the next is due");
                 Ok(())
             }

@@ -43,6 +43,24 @@ async fn what_a_killed_process_held_is_receivable_within_a_second() {
     assert!(store.roster.reports(LONG).await.unwrap().is_empty(), "its report goes with it");
 }
 
+/// One session's file may be another user's, or broken; the dead are helped all the same.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_session_that_cannot_be_looked_at_keeps_nobody_else_from_being_helped() {
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    let conn = rusqlite::Connection::open(scene.path()).unwrap();
+    conn.execute("INSERT INTO session(token) VALUES('unreadable')", []).unwrap();
+    drop(conn);
+    let sessions = scene.path().with_extension("db.d").join("sessions");
+    std::os::unix::fs::symlink("unreadable", sessions.join("unreadable")).unwrap();
+    send(&store, 3).await;
+    let mut child = scene.start("hold", "3600000");
+    scene.log().wait_for("holding").await;
+    child.kill();
+    assert_eq!(store.queue.recover().await.unwrap(), 3);
+}
+
 #[tokio::test]
 async fn recovering_gives_back_at_once() {
     let scene = Scene::new();
@@ -150,6 +168,8 @@ async fn processes_share_a_queue_fairly() {
 pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Duration) {
     let report = WorkerReport {
         worker: owner,
+        queue: String::new(),
+        kinds: Vec::new(),
         vm: String::new(),
         pid: std::process::id(),
         stage: "start".to_owned(),

@@ -137,6 +137,9 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--store="], "must begin with sqlite:"),
         (&["--metadata-url=https://x"], "speaks http only"),
         (&["--log=reprieve=loud"], "not a log filter"),
+        (&["--log=inof"], "\"inof\" is none of off, error, warn, info, debug and trace"),
+        (&["--log=info,reprieve_core"], "write reprieve_core=debug"),
+        (&["--lease=8d"], "use ms, s, m or h, such as 10s or 168h"),
     ] {
         let told = faults("", flags).join("\n");
         assert!(told.contains(wanted), "{flags:?}: {told}");

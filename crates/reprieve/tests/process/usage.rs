@@ -36,13 +36,13 @@ fn an_unknown_flag_exits_with_2_and_says_which_was_meant() {
 }
 
 #[test]
-fn a_store_that_cannot_be_opened_exits_with_1_and_says_where() {
+fn a_store_at_a_path_that_cannot_be_used_exits_with_2_and_says_where() {
     let off = ["--metadata-url", "off"];
     for (store, said) in [
         ("sqlite:/nowhere/at/all/x.db", "the directory /nowhere/at/all doesn't exist"),
         ("sqlite:/proc/x.db", "/proc/x.db"),
     ] {
-        check(&[&off[..], &["--store", store]].concat(), 1, &["failed to open the store: ", said]);
+        check(&[&off[..], &["--store", store]].concat(), 2, &["failed to open the store: ", said]);
     }
     check(&[&off[..], &["--store", "sqlite:."]].concat(), 2, &["is a directory; name a file in it"]);
 }

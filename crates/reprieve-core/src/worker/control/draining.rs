@@ -18,7 +18,7 @@ impl Control {
         // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
         self.preparing = None;
         self.arrival = None;
-        self.drain = Some(Drain::begin(notice, deadline, self.guardians.len()));
+        self.drain = Some(Drain::begin(self.publisher.queue(), notice, deadline, self.guardians.len()));
         self.deadline.send_replace(Some(deadline));
     }
 

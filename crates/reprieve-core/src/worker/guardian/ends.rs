@@ -78,9 +78,9 @@ impl Guardian {
     }
 
     async fn bury(self, order: &Order, reason: String) -> Ended {
-        let kind = order.kind.name;
-        tracing::error!(job = %order.job(), kind, reason, "a job can't go on; its message goes to the poison queue");
-        let settled = self.settle(Settlement::DeadLetter(DeadLetter { reason })).await;
+        let (kind, letter) = (order.kind.name, DeadLetter::because(reason));
+        tracing::error!(job = %order.job(), kind, reason = letter.reason, "a job can't go on; its message goes to the poison queue");
+        let settled = self.settle(Settlement::DeadLetter(letter)).await;
         Ended::new(kind, Outcome::DeadLettered, &settled)
     }
 

@@ -28,7 +28,7 @@ impl Run {
             }
         };
         serde_json::from_slice(&json).map_err(|error| {
-            Ran::Refused(format!("the arguments do not fit kind {:?}: {error}", self.kind.name))
+            Ran::Refused(format!("the arguments do not fit kind {:?}: {}", self.kind.name, misfit(&error)))
         })
     }
 
@@ -136,14 +136,36 @@ impl Run {
     }
 
     /// Waits a little after an error that may pass, before the job has begun; an interruption ends the wait.
-    async fn pause_after(&self, error: Error) -> Result<(), Ran> {
+    async fn pause_after(&mut self, error: Error) -> Result<(), Ran> {
         if !may_pass(&error) {
             return Err(self.halt_on(error));
         }
-        tracing::warn!(job = %self.tenure.writer.job, %error, "waiting for the checkpoint store");
+        if self.trouble.is_news() {
+            tracing::warn!(job = %self.tenure.writer.job, %error, "waiting for the checkpoint store");
+        }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => Ok(()),
             () = self.tenure.interrupted.cancelled() => Err(Ran::Yielded),
         }
+    }
+}
+
+/// Why arguments do not fit, without the arguments: they may be long, and nobody's business.
+fn misfit(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.find(", expected ") {
+        Some(at) => text[at + 2..].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::misfit;
+
+    #[test]
+    fn what_does_not_fit_is_said_without_its_value() {
+        let error = serde_json::from_str::<u64>("\"a secret\"").unwrap_err();
+        assert_eq!(misfit(&error), "expected u64 at line 1 column 10");
     }
 }
