@@ -18,7 +18,7 @@ pub(crate) struct Bell(File);
 impl Bell {
     pub(crate) fn open(path: &Path) -> Outcome<Self> {
         let opened = File::options().create(true).write(true).truncate(false).open(path);
-        opened.map(Self).map_err(|error| Failure::io(error, path))
+        opened.map(Self).map_err(|error| Failure::io(&error, path))
     }
 
     pub(crate) fn ring(&self) {
@@ -57,7 +57,7 @@ impl Listener {
             // The kernel gives each user 128 inotify instances by default.
             Err(error) => tracing::debug!(%error, "no inotify to be had: polling the bell instead"),
         }
-        let polling = polling::Ear::start(path, rings).map_err(|error| Failure::io(error, path))?;
+        let polling = polling::Ear::start(path, rings).map_err(|error| Failure::io(&error, path))?;
         Ok(Self { ear: Ear::Polling { _ear: polling } })
     }
 }

@@ -57,7 +57,7 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
             Ok(bytes) => Some(bytes),
             // Its writer died between the commit and the renaming, or a person removed it: there is no such blob.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Failure::io(error, &file)),
+            Err(error) => return Err(Failure::io(&error, &file)),
         };
         // If the blob was deleted meanwhile, the file may already have been another's.
         path = find()?;
@@ -91,7 +91,7 @@ fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Write
             Ok(()) => {}
             // Deleted again by somebody else, with the last file in it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Failure::io(error, directory)),
+            Err(error) => return Err(Failure::io(&error, directory)),
         }
     }
     Ok(())
@@ -135,7 +135,7 @@ fn publish(from: &Path, root: &Path, path: &str) -> Outcome<()> {
     let directory = to.parent().unwrap_or(root);
     fs::create_dir_all(directory)
         .and_then(|()| fs::rename(from, &to))
-        .map_err(|error| Failure::io(error, &to))
+        .map_err(|error| Failure::io(&error, &to))
 }
 
 /// Removes the file, and the directories that it leaves empty.
@@ -144,7 +144,7 @@ fn unpublish(root: &Path, path: &str) -> Outcome<()> {
     match fs::remove_file(&file) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::io(error, &file)),
+        Err(error) => return Err(Failure::io(&error, &file)),
     }
     for directory in file.ancestors().skip(1).take_while(|directory| *directory != root) {
         // It fails at the first that is not empty, which is where to stop.

@@ -144,7 +144,7 @@ fn save_file(shared: &Arc<Shared>, key: String, expected: Expected, bytes: &[u8]
     files::write_new(&path, bytes)?;
     let directory = shared.files.checkpoints();
     let saved =
-        files::sync_directory(&directory).map_err(|error| Failure::io(error, &directory)).and_then(|()| {
+        files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory)).and_then(|()| {
             let apply =
                 move |tx: &Tx<'_>| replace(tx, &key, expected, Value::File { name: &name, bytes: size });
             shared.writer.call_blocking(apply, Ok)
@@ -183,7 +183,7 @@ fn load(shared: &Shared, key: &str) -> Outcome<Option<Stored>> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return Err(damaged(key, "is missing"));
                 }
-                Err(error) => return Err(Failure::io(error, &shared.files.checkpoints().join(file))),
+                Err(error) => return Err(Failure::io(&error, &shared.files.checkpoints().join(file))),
             },
             (None, None) => return Err(damaged(key, "was never written")),
         };

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use reprieve_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
@@ -11,15 +10,15 @@ use rusqlite::ErrorCode;
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     kind: ErrorKind,
+    /// All that is known: whoever prints an error with its causes must not read the same thing twice.
     message: String,
-    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 pub(crate) type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), source: None }
+        Self { kind, message: message.into() }
     }
 
     pub(crate) fn lease_lost() -> Self {
@@ -33,11 +32,6 @@ impl Failure {
         Self::new(ErrorKind::Internal, "the store's thread has stopped; restart the process")
     }
 
-    fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(source));
-        self
-    }
-
     /// Says how far it got before.
     pub(crate) fn after(mut self, done: &str) -> Self {
         self.message = format!("{done}, then {}", self.message);
@@ -46,15 +40,11 @@ impl Failure {
 
     /// Says which operation failed; `operation` completes "failed to …".
     pub(crate) fn during(self, operation: &'static str) -> Error {
-        let error = Error::new(self.kind, operation, self.message);
-        match self.source {
-            Some(source) => error.with_source(source),
-            None => error,
-        }
+        Error::new(self.kind, operation, self.message)
     }
 
     /// What SQLite's answer means for the person who runs the worker.
-    pub(crate) fn sql(error: rusqlite::Error, file: &Path) -> Self {
+    pub(crate) fn sql(error: &rusqlite::Error, file: &Path) -> Self {
         let file = file.display();
         let (kind, message) = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
@@ -69,12 +59,8 @@ impl Failure {
                     "the disk that holds {file} is full; free some space and it goes on, nothing was lost"
                 ),
             ),
-            Some(ErrorCode::DatabaseCorrupt) => (
-                ErrorKind::Corrupt,
-                format!(
-                    "{file} is damaged; stop its workers, keep a copy, and try `sqlite3 {file} .recover`"
-                ),
-            ),
+            _ if lacks_a_table(error) => (ErrorKind::Corrupt, damaged(&file)),
+            Some(ErrorCode::DatabaseCorrupt) => (ErrorKind::Corrupt, damaged(&file)),
             Some(ErrorCode::NotADatabase) => (
                 ErrorKind::Invalid,
                 format!("{file} is not a SQLite file; name another file, this one was left as it is"),
@@ -91,31 +77,41 @@ impl Failure {
             }
             Some(ErrorCode::SystemIoFailure) => (
                 ErrorKind::Unavailable,
-                format!("the disk that holds {file} reported an error; check its space and health"),
+                format!("the disk that holds {file} reported an error ({error}); check its space and health"),
             ),
             _ => (ErrorKind::Internal, format!("SQLite refused an operation on {file}: {error}")),
         };
-        Self::new(kind, message).caused_by(error)
+        Self::new(kind, message)
     }
 
     /// What the operating system's answer about `path` means for the person who runs the worker.
-    pub(crate) fn io(error: io::Error, path: &Path) -> Self {
+    pub(crate) fn io(error: &io::Error, path: &Path) -> Self {
         let path = path.display();
         let (kind, message) = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => (
                 ErrorKind::Full,
                 format!("there is no space for {path}; free some space and it goes on, nothing was lost"),
             ),
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                (ErrorKind::Denied, format!("{path} can't be written; check its permissions and its owner"))
-            }
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
+                ErrorKind::Denied,
+                format!("{path} can't be written ({error}); check its permissions and its owner"),
+            ),
             io::ErrorKind::NotFound => {
                 (ErrorKind::NotFound, format!("{path} is not there; was the store's directory removed?"))
             }
             _ => (ErrorKind::Unavailable, format!("{path} can't be used: {error}")),
         };
-        Self::new(kind, message).caused_by(error)
+        Self::new(kind, message)
     }
+}
+
+fn damaged(file: &impl std::fmt::Display) -> String {
+    format!("{file} is damaged; stop its workers, keep a copy, and try `sqlite3 {file} .recover`")
+}
+
+/// SQLite has no code for it; no statement of ours names a table that a whole store lacks.
+fn lacks_a_table(error: &rusqlite::Error) -> bool {
+    error.to_string().contains("no such table")
 }
 
 /// Why an operation inside a transaction ended early.

@@ -30,23 +30,34 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Finds the store at `path`, whatever way leads there, and makes the directories beside it.
+    /// Finds the store at `path`, whatever way leads there. Makes nothing.
     pub(crate) fn locate(path: &Path) -> Outcome<Self> {
         let database = real_path(path)?;
         let mut directory = database.clone().into_os_string();
         directory.push(".d");
-        let files = Self { database, directory: directory.into() };
-        let is_new = !files.directory.exists();
-        for wanted in [files.sessions(), files.checkpoints(), files.temporary(), files.blobs()] {
-            fs::create_dir_all(&wanted).map_err(|error| Failure::io(error, &wanted))?;
+        Ok(Self { database, directory: directory.into() })
+    }
+
+    /// Makes the directories beside the database, which must be known to be ours or new.
+    pub(crate) fn make_directories(&self) -> Outcome<()> {
+        let is_new = !self.directory.exists();
+        for wanted in [self.sessions(), self.checkpoints(), self.temporary(), self.blobs()] {
+            fs::create_dir_all(&wanted).map_err(|error| Failure::io(&error, &wanted))?;
         }
         if is_new {
-            let above = files.database.parent().unwrap_or(Path::new("/"));
-            for changed in [files.directory.as_path(), above] {
-                sync_directory(changed).map_err(|error| Failure::io(error, changed))?;
+            let above = self.database.parent().unwrap_or(Path::new("/"));
+            for changed in [self.directory.as_path(), above] {
+                sync_directory(changed).map_err(|error| Failure::io(&error, changed))?;
             }
         }
-        Ok(files)
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn made(path: &Path) -> Self {
+        let files = Self::locate(path).unwrap();
+        files.make_directories().unwrap();
+        files
     }
 
     pub(crate) fn database(&self) -> &Path {
@@ -93,9 +104,14 @@ fn real_path(path: &Path) -> Outcome<PathBuf> {
                 path.join("reprieve.db").display()
             ),
         )),
-        Ok(_) => fs::canonicalize(path).map_err(|error| Failure::io(error, path)),
+        // Opening a pipe would wait for ever, and a device keeps nothing.
+        Ok(found) if !found.is_file() => Err(Failure::new(
+            ErrorKind::Invalid,
+            format!("{} is a pipe, a socket or a device; name an ordinary file", path.display()),
+        )),
+        Ok(_) => fs::canonicalize(path).map_err(|error| Failure::io(&error, path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => real_path_of_new(path),
-        Err(error) => Err(Failure::io(error, path)),
+        Err(error) => Err(Failure::io(&error, path)),
     }
 }
 
@@ -123,7 +139,7 @@ fn real_path_of_new(path: &Path) -> Outcome<PathBuf> {
             ErrorKind::NotFound,
             format!("the directory {} doesn't exist; create it first", parent.display()),
         )),
-        Err(error) => Err(Failure::io(error, parent)),
+        Err(error) => Err(Failure::io(&error, parent)),
     }
 }
 
@@ -136,7 +152,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
     };
     write().map_err(|error| {
         remove_if_there(path);
-        Failure::io(error, path)
+        Failure::io(&error, path)
     })
 }
 
@@ -165,7 +181,9 @@ mod tests {
         let plain = dir.path().join("a.db");
         let first = Files::locate(&plain).unwrap();
         File::create(&plain).unwrap();
-        let roundabout = Files::locate(&dir.path().join("a.db.d/../a.db")).unwrap();
+        let roundabout =
+            Files::locate(&dir.path().join("../").join(dir.path().file_name().unwrap()).join("a.db"))
+                .unwrap();
         assert_eq!(first.gate_lock(), roundabout.gate_lock());
     }
 

@@ -38,7 +38,7 @@ impl Gate {
             self.entry.unlock()?;
             entered
         };
-        enter().map_err(|error| Failure::io(error, &self.write_path))?;
+        enter().map_err(|error| Failure::io(&error, &self.write_path))?;
         Ok(Held(self))
     }
 
@@ -50,7 +50,7 @@ impl Gate {
                 Ok(()) => return Ok(Some(Held(self))),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
                 Err(TryLockError::WouldBlock) => std::thread::park_timeout(Duration::from_millis(2)),
-                Err(TryLockError::Error(error)) => return Err(Failure::io(error, &self.write_path)),
+                Err(TryLockError::Error(error)) => return Err(Failure::io(&error, &self.write_path)),
             }
         }
     }
@@ -58,7 +58,7 @@ impl Gate {
 
 fn lock_file(path: &Path) -> Outcome<File> {
     let opened = File::options().create(true).read(true).write(true).truncate(false).open(path);
-    opened.map_err(|error| Failure::io(error, path))
+    opened.map_err(|error| Failure::io(&error, path))
 }
 
 fn lock(file: &File) -> io::Result<()> {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn one_at_a_time_holds_the_gate() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Arc::new(Files::locate(&dir.path().join("a.db")).unwrap());
+        let files = Arc::new(Files::made(&dir.path().join("a.db")));
         let inside = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..4)
             .map(|_| {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn waiting_for_the_gate_can_be_bounded() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::locate(&dir.path().join("a.db")).unwrap();
+        let files = Files::made(&dir.path().join("a.db"));
         let (mut one, mut two) = (Gate::open(&files).unwrap(), Gate::open(&files).unwrap());
         let held = one.enter().unwrap();
         assert!(two.enter_within(Duration::from_millis(10)).unwrap().is_none());

@@ -50,7 +50,7 @@ impl Keeper {
         std::thread::Builder::new()
             .name("reprieve-keeper".to_owned())
             .spawn(keep)
-            .map_err(|error| Failure::io(error, Path::new("a thread")))?;
+            .map_err(|error| Failure::io(&error, Path::new("a thread")))?;
         Ok(Self { _stop: stop })
     }
 }
@@ -120,5 +120,5 @@ fn names_in(directory: &Path) -> Outcome<Vec<String>> {
         // Ours are plain ASCII; whatever else somebody put there stays.
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     };
-    list().map_err(|error| Failure::io(error, directory))
+    list().map_err(|error| Failure::io(&error, directory))
 }

@@ -49,6 +49,10 @@ impl QueueName {
         Self(format!("{}{POISON}", self.0))
     }
 
+    pub(crate) fn is_poison(name: &str) -> bool {
+        name.ends_with(POISON)
+    }
+
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -25,7 +25,7 @@ impl Reader {
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Outcome<T> {
         let mut conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = conn.transaction().and_then(|snapshot| read(&snapshot));
-        result.map_err(|error| Failure::sql(error, &self.file))
+        result.map_err(|error| Failure::sql(&error, &self.file))
     }
 
     /// The first row, if there is one. Blocks.

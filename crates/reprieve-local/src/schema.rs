@@ -28,8 +28,8 @@ const BUSY: Duration = Duration::from_secs(5);
 /// How long making the file is waited for when another process has the gate.
 const TURN: Duration = Duration::from_secs(10);
 
-/// Opens the connection that writes, and makes the file first where there is none.
-pub(crate) fn open_writer(files: &Files, durability: Durability, gate: &mut Gate) -> Outcome<Connection> {
+/// Connects to the file, makes an empty one where there is none, and refuses one that is not ours.
+pub(crate) fn connect(files: &Files) -> Outcome<Connection> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
         return Err(Failure::new(
             ErrorKind::Internal,
@@ -38,9 +38,33 @@ pub(crate) fn open_writer(files: &Files, durability: Durability, gate: &mut Gate
     }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let sql = |error| Failure::sql(error, files.database());
-    let mut conn = Connection::open_with_flags(files.database(), flags).map_err(sql)?;
+    let sql = |error| Failure::sql(&error, files.database());
+    let conn = Connection::open_with_flags(files.database(), flags).map_err(sql)?;
     conn.busy_timeout(BUSY).map_err(sql)?;
+    inspect(&conn, files)?;
+    Ok(conn)
+}
+
+/// The names of the queues in the file; `None` when the file is not a store yet.
+pub(crate) fn queues(conn: &Connection, files: &Files) -> Outcome<Option<Vec<String>>> {
+    if inspect(conn, files)? == Found::Nothing {
+        return Ok(None);
+    }
+    let names = || {
+        let mut names = conn.prepare("SELECT name FROM queue ORDER BY name")?;
+        names.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()
+    };
+    names().map(Some).map_err(|error| Failure::sql(&error, files.database()))
+}
+
+/// Makes the connection the one that writes, and the file a store where it is empty.
+pub(crate) fn open_writer(
+    mut conn: Connection,
+    files: &Files,
+    durability: Durability,
+    gate: &mut Gate,
+) -> Outcome<Connection> {
+    let sql = |error| Failure::sql(&error, files.database());
     if inspect(&conn, files)? != Found::Ready {
         let Some(_held) = gate.enter_within(TURN)? else {
             return Err(Failure::new(
@@ -70,7 +94,7 @@ pub(crate) fn open_reader(files: &Files) -> Outcome<Connection> {
         )?;
         Ok(conn)
     };
-    open().map_err(|error| Failure::sql(error, files.database()))
+    open().map_err(|error| Failure::sql(&error, files.database()))
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -94,7 +118,7 @@ fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
         Ok((application, format, tables, journal))
     };
     let (application, format, tables, journal) =
-        look().map_err(|error| Failure::sql(error, files.database()))?;
+        look().map_err(|error| Failure::sql(&error, files.database()))?;
     let file = files.database().display();
     match (application, format, tables) {
         (0, 0, 0) => Ok(Found::Nothing),
@@ -121,7 +145,7 @@ fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
 /// Switches to the write-ahead log and makes the tables. Only under the gate: the switch fails with "database is
 /// locked" when two processes do it at once.
 fn prepare(conn: &mut Connection, files: &Files) -> Outcome<()> {
-    let sql = |error| Failure::sql(error, files.database());
+    let sql = |error| Failure::sql(&error, files.database());
     // Another process may have done it in the meantime.
     let found = inspect(conn, files)?;
     if found == Found::Ready {

@@ -14,6 +14,7 @@
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reprieve_core::WorkerId;
@@ -43,7 +44,7 @@ impl Session {
         let worker = worker.map(|worker| worker.as_str().to_owned());
         let (row, path) = (token.clone(), file.clone());
         let apply = move |tx: &Tx<'_>| {
-            let lock = locked(&path).map_err(|error| Failure::io(error, &path))?;
+            let lock = locked(&path).map_err(|error| Failure::io(&error, &path))?;
             let id = tx.insert("INSERT INTO session(token, worker) VALUES(?1, ?2)", (&row, &worker))?;
             Ok((id, lock))
         };
@@ -114,7 +115,12 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
             Ok(Life::Alive) => continue,
             // One that can't be looked at, such as another user's, must not keep the others from being helped.
             Err(error) => {
-                tracing::debug!(%error, file = %file.display(), "can't tell whether a process lives");
+                if shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+                    tracing::warn!(
+                        path = %file.display(), worker = worker.as_deref(), %error,
+                        "can't tell whether this process lives; what it holds stays leased until the leases end"
+                    );
+                }
                 continue;
             }
         };
@@ -123,6 +129,11 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
         drop(lock);
         if messages > 0 {
             tracing::info!(worker = worker.as_deref(), messages, "gave back what a dead process held");
+        } else {
+            tracing::debug!(
+                worker = worker.as_deref(),
+                "ended the session of a dead process, which held nothing"
+            );
         }
         shared.sweep_due.store(true, Ordering::Relaxed);
         given_back += messages;

@@ -1,11 +1,14 @@
 //! The store as a whole: what is opened, who shares it, and how it ends.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use reprieve_core::ports::Store;
-use reprieve_core::{Result, WorkerId};
+use reprieve_core::{ErrorKind, Result, WorkerId};
+use rusqlite::Connection;
 use tokio::sync::watch;
 
 use crate::address::Durability;
@@ -34,19 +37,28 @@ pub struct Options {
     ///
     /// `None` for a process that is no worker: should it lease anything, that stays leased until the lease ends.
     pub owner: Option<WorkerId>,
+    /// Opens only what there is already: neither the file nor the queue is made.
+    pub must_exist: bool,
 }
 
 impl Options {
     /// The defaults for `queue`: nothing is lost at a power loss, and this process is no worker.
     #[must_use]
     pub fn new(queue: QueueName) -> Self {
-        Self { queue, durability: Durability::default(), owner: None }
+        Self { queue, durability: Durability::default(), owner: None, must_exist: false }
     }
 
     /// Leases as `worker`.
     #[must_use]
     pub fn owned_by(mut self, worker: WorkerId) -> Self {
         self.owner = Some(worker);
+        self
+    }
+
+    /// Refuses to make the file or the queue: for whoever looks, to whom a mistyped name must not seem an empty queue.
+    #[must_use]
+    pub fn existing(mut self) -> Self {
+        self.must_exist = true;
         self
     }
 
@@ -61,7 +73,7 @@ impl Options {
 /// One process's handle of a store: a SQLite file, and the directory `PATH.d` beside it, which belong together.
 ///
 /// The handle and every [`Store`] it gave share three quiet threads. When the last of them is dropped, whatever is
-/// still leased under [`Options::owner`] is given back at once.
+/// still leased under [`Options::owner`] is given back at once: the drop waits for that commit, for at most a second.
 #[derive(Debug)]
 pub struct LocalStore {
     ports: Arc<Ports>,
@@ -71,9 +83,10 @@ impl LocalStore {
     /// Opens the store at `path`, and makes it first where there is none.
     ///
     /// # Errors
-    /// - [`Invalid`](reprieve_core::ErrorKind::Invalid): the path names a directory or another program's file, which
+    /// - [`Invalid`](reprieve_core::ErrorKind::Invalid): the path names no ordinary file, or another program's, which
     ///   stays as it is.
-    /// - [`NotFound`](reprieve_core::ErrorKind::NotFound): the directory that is to hold the file does not exist.
+    /// - [`NotFound`](reprieve_core::ErrorKind::NotFound): the directory that is to hold the file does not exist; or,
+    ///   with [`Options::existing`], the file or the queue does not. Nothing is made then.
     /// - [`Incompatible`](reprieve_core::ErrorKind::Incompatible): a newer version wrote the file.
     /// - [`Corrupt`](reprieve_core::ErrorKind::Corrupt): the file is damaged. Only what costs little is checked here.
     /// - [`Denied`](reprieve_core::ErrorKind::Denied), [`Full`](reprieve_core::ErrorKind::Full),
@@ -141,6 +154,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<StoreClock>,
     /// There may be files of dead processes: at the start, and after each death.
     pub(crate) sweep_due: AtomicBool,
+    /// The sessions that could not be looked at: each is logged once.
+    pub(crate) unreadable: Mutex<HashSet<i64>>,
     owner: Option<WorkerId>,
     session: Mutex<Option<Arc<Session>>>,
 }
@@ -148,11 +163,24 @@ pub(crate) struct Shared {
 /// The holder of leases that nobody can tell dead.
 const NOBODY_KNOWN: i64 = 0;
 
+/// How long a drop waits for the last commit: far more than one takes, and little enough for whoever is to exit.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// How many queues an error lists.
+const NAMES_SHOWN: usize = 8;
+
 impl Ports {
     fn open(path: &Path, options: &Options) -> Outcome<Self> {
         let files = Files::locate(path)?;
+        // Another program's file is recognised, and refused, before anything is made beside it.
+        let found = files.database().exists().then(|| schema::connect(&files)).transpose()?;
+        if options.must_exist {
+            find_queue(found.as_ref(), &files, &options.queue)?;
+        }
+        files.make_directories()?;
         let mut gate = Gate::open(&files)?;
-        let conn = schema::open_writer(&files, options.durability, &mut gate)?;
+        let conn = found.map_or_else(|| schema::connect(&files), Ok)?;
+        let conn = schema::open_writer(conn, &files, options.durability, &mut gate)?;
         let (bell, clock) = (Bell::open(&files.bell())?, Arc::new(StoreClock::new()));
         let reader = Reader::open(&files)?;
         let writer = Writer::start(conn, gate, Arc::clone(&clock), bell, files.database().to_owned())?;
@@ -163,6 +191,7 @@ impl Ports {
             reader,
             clock,
             sweep_due: AtomicBool::new(true),
+            unreadable: Mutex::default(),
             owner,
             session,
         });
@@ -202,7 +231,30 @@ impl Drop for Ports {
             );
         }
         self.shared.writer.close();
+        // So that the session is over when this process is: else the next worker would take it for one that died.
+        self.shared.writer.wait_for_end(CLOSING);
     }
+}
+
+/// Fails unless the queue is there, and says which are.
+fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> Outcome<()> {
+    let file = files.database().display();
+    let names = found.map(|conn| schema::queues(conn, files)).transpose()?.flatten();
+    let Some(mut names) = names else {
+        let message = format!("there is no store at {file}; check the path, or make it by sending a message");
+        return Err(Failure::new(ErrorKind::NotFound, message));
+    };
+    if names.iter().any(|name| name == queue.as_str()) {
+        return Ok(());
+    }
+    names.retain(|name| !QueueName::is_poison(name));
+    let others = match names.len() {
+        0 => "there is none yet".to_owned(),
+        1 => format!("there is {}", names[0]),
+        2..=NAMES_SHOWN => format!("there are {}", names.join(", ")),
+        count => format!("there are {count}, such as {}", names[..NAMES_SHOWN].join(", ")),
+    };
+    Err(Failure::new(ErrorKind::NotFound, format!("there is no queue \"{queue}\" in {file}; {others}")))
 }
 
 impl Shared {

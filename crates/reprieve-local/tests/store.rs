@@ -455,3 +455,56 @@ async fn a_wall_clock_that_was_ahead_hides_nothing() {
     assert_eq!(receive(&store, 2).await.len(), 1, "and its lease holds");
     later.queue.complete(&delivery.receipt).await.unwrap();
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_session_that_cannot_be_looked_at_keeps_no_other_from_being_ended() {
+    let bench = Bench::new();
+    let (one, two, live) = (bench.open_worker().await, bench.open_worker().await, bench.open_worker().await);
+    send(&live, &["a", "b"], Duration::ZERO).await;
+    receive(&one, 1).await;
+    receive(&two, 1).await;
+    let sessions = bench.directory.path().join("reprieve.db.d/sessions");
+    let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    // A link to itself can't be opened, whoever tries.
+    std::fs::remove_file(&files[0]).unwrap();
+    std::os::unix::fs::symlink(&files[0], &files[0]).unwrap();
+    std::fs::remove_file(&files[1]).unwrap();
+    eventually("the dead one's lease is given back", || async {
+        live.queue.recover().await.unwrap();
+        live.queue.depth().await.unwrap().ready == Some(1)
+    })
+    .await;
+    assert_eq!(live.queue.depth().await.unwrap().leased, Some(1), "the other one's is kept");
+}
+
+#[tokio::test]
+async fn a_queue_or_file_that_must_exist_is_not_made() {
+    let bench = Bench::new();
+    let refused = async |queue_name: &str| {
+        let error = LocalStore::open(&bench.path(), Options::new(queue(queue_name)).existing()).await;
+        let error = error.expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        error.to_string()
+    };
+    assert!(refused("jobs").await.contains("there is no store at"));
+    assert_eq!(std::fs::read_dir(bench.directory.path()).unwrap().count(), 0);
+    drop((bench.open().await, open(&bench.path(), Options::new(queue("others"))).await));
+    for _ in 0..2 {
+        let error = refused("typo").await;
+        assert!(error.contains("there is no queue \"typo\" in "), "{error}");
+        assert!(error.ends_with("; there are jobs, others"), "{error}");
+    }
+    drop(open(&bench.path(), Options::new(queue("jobs")).existing()).await);
+}
+
+#[tokio::test]
+async fn the_session_is_over_when_the_last_handle_is_dropped() {
+    let bench = Bench::new();
+    let store = bench.open_worker().await;
+    let sessions = bench.directory.path().join("reprieve.db.d/sessions");
+    assert_eq!(std::fs::read_dir(&sessions).unwrap().count(), 1);
+    drop(store);
+    assert_eq!(std::fs::read_dir(&sessions).unwrap().count(), 0);
+}

@@ -59,24 +59,21 @@ impl Client {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open(args: &StoreArgs) -> Result<Self> {
-        Self::of(&StoreSettings::read(args)?).await
+        let settings = StoreSettings::read(args)?;
+        Ok(Self { store: settings.open(None).await?, queue: settings.queue.as_str().to_owned() })
     }
 
     /// Opens a store that is there already, for commands that only look.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Invalid`](crate::ErrorKind::Invalid) when there is no store.
+    /// As [`open`](Self::open), and [`Invalid`](crate::ErrorKind::Invalid) when there is no store or no such
+    /// queue in it.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
         let settings = StoreSettings::read(args)?;
-        settings.must_exist()?;
-        Self::of(&settings).await
-    }
-
-    async fn of(settings: &StoreSettings) -> Result<Self> {
-        Ok(Self { store: settings.open(None).await?, queue: settings.queue.as_str().to_owned() })
+        Ok(Self { store: settings.open_existing().await?, queue: settings.queue.as_str().to_owned() })
     }
 
     /// The name of the queue.

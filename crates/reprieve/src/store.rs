@@ -66,8 +66,27 @@ fn is_name(scheme: &str) -> bool {
 impl StoreSettings {
     /// Opens the store, and makes it where there is none. What `owner` leases is given back when this process dies.
     pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Store> {
+        let options = self.options();
+        let options = match owner {
+            Some(worker) => options.owned_by(worker),
+            None => options,
+        };
+        self.open_with(options).await
+    }
+
+    /// Opens a store and a queue that are there already.
+    pub(crate) async fn open_existing(&self) -> Result<Store> {
+        self.must_exist()?;
+        self.open_with(self.options().existing()).await
+    }
+
+    fn options(&self) -> Options {
         let Address::Local(address) = &self.address;
-        let options = Options { queue: self.queue.clone(), durability: address.durability, owner };
+        Options::new(self.queue.clone()).durability(address.durability)
+    }
+
+    async fn open_with(&self, options: Options) -> Result<Store> {
+        let Address::Local(address) = &self.address;
         let opened = LocalStore::open(&address.path, options).await;
         opened.map(|store| store.store()).map_err(|error| match error.kind() {
             // A path that is not there or may not be written is a wrong setting: trying again won't help.
@@ -80,7 +99,7 @@ impl StoreSettings {
     }
 
     /// Fails when there is no store yet.
-    pub(crate) fn must_exist(&self) -> Result<()> {
+    fn must_exist(&self) -> Result<()> {
         const OPERATION: &str = "open the store";
         let Address::Local(address) = &self.address;
         let path = address.path.display();

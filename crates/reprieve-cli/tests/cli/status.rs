@@ -30,6 +30,15 @@ fn a_store_that_is_not_there_is_an_error_and_is_not_made() {
     assert!(!place.path("reprieve.db").exists() && !place.path("reprieve.db.d").exists());
 }
 
+#[test]
+fn a_mistyped_queue_is_an_error_that_names_those_there_are() {
+    let place = Place::new();
+    place.succeeds(&["enqueue", "resize"]);
+    let ran = place.run(&["status", "--queue", "defualt"]);
+    let said = ran.err.contains("there is no queue \"defualt\"") && ran.err.contains("default");
+    assert!(ran.code == Some(2) && ran.out.is_empty() && said, "{ran:?}");
+}
+
 #[tokio::test]
 async fn a_held_job_is_shown_with_its_progress_and_its_worker() {
     let place = Place::new();

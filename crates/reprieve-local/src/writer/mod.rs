@@ -10,7 +10,8 @@ mod tests;
 mod thread;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::ErrorKind;
@@ -32,8 +33,12 @@ use thread::Thread;
 pub(crate) const TURN: Duration = Duration::from_secs(10);
 
 /// Where operations are handed to the thread.
-#[derive(Debug, Clone)]
-pub(crate) struct Writer(Arc<Pending>);
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pending: Arc<Pending>,
+    /// Says nothing, and is hung up when the thread has ended.
+    alive: Mutex<Receiver<()>>,
+}
 
 impl Writer {
     /// Starts the thread. It ends when the writer is [closed](Self::close).
@@ -45,14 +50,20 @@ impl Writer {
         file: PathBuf,
     ) -> Outcome<Self> {
         let pending = Arc::new(Pending::default());
+        let (living, alive) = channel();
         let mut thread = Thread { pending: Arc::clone(&pending), conn, clock, bell, file };
         std::thread::Builder::new()
             .name("reprieve-store".to_owned())
-            .spawn(move || thread.run(gate))
+            .spawn(move || {
+                let _living = living;
+                thread.run(gate);
+                // Closes the database before the end is told.
+                drop(thread);
+            })
             .map_err(|error| {
                 Failure::new(ErrorKind::Unavailable, format!("no thread could be started: {error}"))
             })?;
-        Ok(Self(pending))
+        Ok(Self { pending, alive: Mutex::new(alive) })
     }
 
     /// Runs `apply` in a transaction and, once that is committed and while no other process can write, `publish`.
@@ -127,11 +138,11 @@ impl Writer {
     }
 
     fn push(&self, work: impl Work + 'static) {
-        let mut state = self.0.lock();
+        let mut state = self.pending.lock();
         // Dropping the operation drops its reply, which whoever waits reads as "stopped".
         if !state.closed {
             state.waiting.push_back((tokio::time::Instant::now(), Box::new(work)));
-            self.0.changed.notify_one();
+            self.pending.changed.notify_one();
         }
     }
 
@@ -140,7 +151,7 @@ impl Writer {
     pub(crate) fn refuse_overdue(&self, write_lock: &Path) {
         let mut overdue = Vec::new();
         {
-            let mut state = self.0.lock();
+            let mut state = self.pending.lock();
             while state.waiting.front().is_some_and(|(since, _)| since.elapsed() > TURN) {
                 overdue.extend(state.waiting.pop_front());
             }
@@ -160,7 +171,15 @@ impl Writer {
 
     /// Ends the thread after everything that was asked before.
     pub(crate) fn close(&self) {
-        self.0.lock().closed = true;
-        self.0.changed.notify_one();
+        self.pending.lock().closed = true;
+        self.pending.changed.notify_one();
+    }
+
+    /// Waits until the [closed](Self::close) thread has ended, for at most `limit`.
+    pub(crate) fn wait_for_end(&self, limit: Duration) {
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        if alive.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            tracing::debug!("the store is closed later: its turn to write has not come yet");
+        }
     }
 }

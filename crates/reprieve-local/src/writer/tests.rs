@@ -17,9 +17,10 @@ struct Bench {
 impl Bench {
     fn new(prepare: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let files = Files::locate(&directory.path().join("a.db")).unwrap();
+        let files = Files::made(&directory.path().join("a.db"));
         let mut gate = Gate::open(&files).unwrap();
-        let conn = schema::open_writer(&files, Durability::Process, &mut gate).unwrap();
+        let conn = schema::connect(&files).unwrap();
+        let conn = schema::open_writer(conn, &files, Durability::Process, &mut gate).unwrap();
         conn.execute_batch(prepare).unwrap();
         let bell = Bell::open(&files.bell()).unwrap();
         let (clock, file) = (Arc::new(StoreClock::new()), files.database().to_owned());

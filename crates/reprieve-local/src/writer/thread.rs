@@ -67,7 +67,7 @@ impl Thread {
         };
         // Somebody else's lock has been waited for once already: to wait again for each would take minutes.
         let mut hopeless = is_locked(&error) || group.len() == 1;
-        let mut failure = Failure::sql(error, &self.file);
+        let mut failure = Failure::sql(&error, &self.file);
         let mut failures = Vec::with_capacity(group.len());
         for work in group {
             if hopeless {
@@ -76,7 +76,7 @@ impl Thread {
             }
             failures.push(self.commit(std::slice::from_mut(work), now, rings).err().map(|error| {
                 hopeless = is_locked(&error);
-                failure = Failure::sql(error, &self.file);
+                failure = Failure::sql(&error, &self.file);
                 failure.clone()
             }));
         }

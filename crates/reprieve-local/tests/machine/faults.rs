@@ -28,6 +28,10 @@ fn message(bytes: usize) -> NewMessage {
     NewMessage { body: vec![b'x'; bytes], delay: Duration::ZERO }
 }
 
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("db.d")
+}
+
 #[track_caller]
 fn check(error: &Error, kind: ErrorKind, words: &str) {
     let text = error.to_string();
@@ -36,6 +40,8 @@ fn check(error: &Error, kind: ErrorKind, words: &str) {
         "{kind:?} with {words:?}, not {:?}: {text}",
         error.kind()
     );
+    let repeated = std::error::Error::source(error).map(ToString::to_string);
+    assert_eq!(repeated, None, "{text}: the sentence says it all");
     assert!(!text.contains('\n') && text.len() < 400, "one sentence: {text}");
 }
 
@@ -77,12 +83,14 @@ async fn files_of_other_programs_are_refused_and_left_as_they_are() {
         .unwrap();
     let before = std::fs::read(scene.path()).unwrap();
     check(&refused(&scene.path()).await, ErrorKind::Invalid, "is not a SQLite file");
+    assert!(!beside(&scene.path()).exists(), "nothing is left beside it");
     assert_eq!(std::fs::read(scene.path()).unwrap(), before);
 
     let scene = Scene::new();
     Connection::open(scene.path()).unwrap().execute_batch("CREATE TABLE recipes(name)").unwrap();
     let before = std::fs::read(scene.path()).unwrap();
     check(&refused(&scene.path()).await, ErrorKind::Invalid, "another program's SQLite file");
+    assert!(!beside(&scene.path()).exists(), "nothing is left beside it");
     assert_eq!(std::fs::read(scene.path()).unwrap(), before);
 }
 
@@ -90,6 +98,7 @@ async fn files_of_other_programs_are_refused_and_left_as_they_are() {
 async fn paths_that_name_no_file_are_refused() {
     let scene = Scene::new();
     check(&refused(scene.directory.path()).await, ErrorKind::Invalid, "is a directory; name a file in it");
+    check(&refused(Path::new("/dev/null")).await, ErrorKind::Invalid, "name an ordinary file");
     let nowhere = scene.directory.path().join("no/such/place.db");
     check(&refused(&nowhere).await, ErrorKind::NotFound, "doesn't exist; create it");
 }
@@ -114,6 +123,12 @@ async fn a_log_that_was_switched_off_is_switched_on_again() {
     let mode: String =
         Connection::open(scene.path()).unwrap().pragma_query_one(None, "journal_mode").unwrap();
     assert_eq!(mode, "wal");
+}
+
+#[tokio::test]
+async fn a_missing_table_is_told_as_damage() {
+    let scene = Scene::changed_by("DROP TABLE body").await;
+    check(&refused(&scene.path()).await, ErrorKind::Corrupt, "is damaged");
 }
 
 #[tokio::test]
