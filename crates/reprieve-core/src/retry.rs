@@ -53,6 +53,20 @@ pub(crate) fn may_pass(error: &Error) -> bool {
     )
 }
 
+/// A call that counts as [`TimedOut`](ErrorKind::TimedOut) after `each`.
+pub(crate) async fn bounded<T>(
+    operation: &'static str,
+    each: Duration,
+    call: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    timeout(each, call).await.unwrap_or_else(|_| Err(unanswered(operation)))
+}
+
+/// The error of a call that got no answer in time.
+pub(crate) fn unanswered(operation: &'static str) -> Error {
+    Error::new(ErrorKind::TimedOut, operation, "no answer in time")
+}
+
 /// Calls `op` until it succeeds, fails with an error that `again` refuses, or patience runs out. The first wait between
 /// two tries is 50 ms, each one after that twice as long, with as much again at random.
 ///
@@ -64,7 +78,6 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
     again: impl Fn(&Error) -> bool,
     mut op: impl FnMut() -> F,
 ) -> Result<T> {
-    let timed_out = || Error::new(ErrorKind::TimedOut, operation, "no answer in time");
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(patience.between)
@@ -72,23 +85,18 @@ pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
         .without_max_times();
     let last = Mutex::new(None);
     let (began, said) = (Instant::now(), AtomicBool::new(false));
-    let tries = (|| {
-        let call = op();
-        async move { timeout(patience.each, call).await.unwrap_or_else(|_| Err(timed_out())) }
+    let tries =
+        (|| bounded(operation, patience.each, op())).retry(backoff).when(again).notify(|error, wait| {
+            // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
+            if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
+                tracing::warn!(operation, %error, "still failing; going on trying");
+            } else {
+                tracing::debug!(operation, %error, ?wait, "trying again");
+            }
+            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
+        });
+    timeout_at(patience.until, tries).await.unwrap_or_else(|_| {
+        let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Err(last.unwrap_or_else(|| unanswered(operation)))
     })
-    .retry(backoff)
-    .when(again)
-    .notify(|error, wait| {
-        // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
-        if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
-            tracing::warn!(operation, %error, "still failing; going on trying");
-        } else {
-            tracing::debug!(operation, %error, ?wait, "trying again");
-        }
-        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
-    });
-    match timeout_at(patience.until, tries).await {
-        Ok(result) => result,
-        Err(_) => Err(last.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(timed_out)),
-    }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 use super::capacity::AHEAD;
 use super::drain::Drain;
@@ -30,6 +30,7 @@ use crate::lifecycle::{Action, Event, Lifecycle, Stage};
 use crate::notice::{Deadline, Notice, NoticeKind};
 use crate::policy::{Response, respond};
 use crate::ports::{Change, Delivery, InterruptionSource};
+use crate::retry::bounded;
 
 /// The longest one receive may take. What it leased unheard comes back when the leases end.
 const RECEIVE_TRY: Duration = Duration::from_secs(30);
@@ -294,10 +295,7 @@ impl Control {
             let since = Instant::now();
             self.arrival = None;
             self.receiving = Some(Box::pin(async move {
-                let received = timeout(RECEIVE_TRY, queue.receive(room, lease)).await;
-                let unanswered =
-                    || crate::Error::new(crate::ErrorKind::TimedOut, "receive", "no answer in time");
-                (since, received.unwrap_or_else(|_| Err(unanswered())))
+                (since, bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await)
             }));
         } else if self.arrival.is_none() && !self.deaf {
             let queue = Arc::clone(&self.shared.store.queue);

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::shared::Shared;
 use crate::context::{get, set};
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::notice::Deadline;
 use crate::ports::{Delivery, Queue};
+use crate::retry::{bounded, unanswered};
 use crate::telemetry::ByResult;
 
 /// The longest one renewal may take, however long the lease: storage that needs more is not answering.
@@ -18,6 +19,8 @@ const TRY_MAX: Duration = Duration::from_secs(10);
 
 /// How long a drain waits for a renewal that is under way, to release with the receipt that it gives.
 const DRAIN_WAIT: Duration = Duration::from_secs(1);
+
+const OPERATION: &str = "renew a lease";
 
 /// One delivery and the time it is ours for.
 #[derive(Debug)]
@@ -72,12 +75,10 @@ impl Lease {
             }
             sleep(DRAIN_WAIT).await;
         };
-        let unanswered = || Err(Error::new(ErrorKind::TimedOut, "renew a lease", "no answer in time"));
+        let renewal = queue.renew(&self.delivery.receipt, self.length);
         let renewed = tokio::select! {
-            renewed = timeout(patience, queue.renew(&self.delivery.receipt, self.length)) => {
-                renewed.unwrap_or_else(|_| unanswered())
-            }
-            () = hurried => unanswered(),
+            renewed = bounded(OPERATION, patience, renewal) => renewed,
+            () = hurried => Err(unanswered(OPERATION)),
         };
         let result = if renewed.is_ok() { "ok" } else { "error" };
         shared.telemetry.lease_renewals.get_or_create(&ByResult { result }).inc();

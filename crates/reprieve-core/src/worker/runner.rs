@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobError, Step};
 use crate::ports::{BlobStore, CheckpointStore};
 use crate::producer::result_blob;
-use crate::retry::{Patience, may_pass, persist};
+use crate::retry::{Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
 
 /// One try of a read or write that the job waits for, before it counts as unanswered: generous, because a large
@@ -75,15 +75,20 @@ pub(crate) enum Ran {
 pub(crate) async fn drive<J: Job>(job: &J, mut run: Run) -> Ran {
     let revoked = run.tenure.revoked.clone();
     // Losing the job ends every wait at once; a step is dropped at its next await.
-    tokio::select! {
+    let ran = tokio::select! {
         biased;
-        () = revoked.cancelled() => Ran::Lost,
-        ran = run.whole(job) => ran.unwrap_or_else(|ended| ended),
+        () = revoked.cancelled() => Err(Ran::Lost),
+        ran = run.whole(job) => ran,
+    };
+    match ran {
+        Ok(()) => Ran::Done(Box::new(run.checkpoints)),
+        Err(ended) => ended,
     }
 }
 
 impl Run {
-    async fn whole<J: Job>(&mut self, job: &J) -> Result<Ran, Ran> {
+    /// Runs to the end, with the output committed; any other end is the error.
+    async fn whole<J: Job>(&mut self, job: &J) -> Result<(), Ran> {
         let args: J::Args = self.args().await?;
         let at = self.resume_at(job, &args).await?;
         self.tried = Instant::now();
@@ -92,14 +97,14 @@ impl Run {
     }
 
     /// The loop that the framework owns.
-    async fn steps<J: Job>(&mut self, job: &J, args: &J::Args, mut at: J::Checkpoint) -> Result<Ran, Ran> {
+    async fn steps<J: Job>(&mut self, job: &J, args: &J::Args, mut at: J::Checkpoint) -> Result<(), Ran> {
         let cx = JobContext { tenure: Arc::clone(&self.tenure) };
         loop {
             // A step that never awaits must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
             if cx.is_interrupted() {
                 let payload = encode(&at)?;
-                return Ok(self.save_and_yield(&payload).await);
+                return Err(self.save_and_yield(&payload).await);
             }
             match job.step(&cx, args, at).await {
                 Ok(Step::Continue(next)) => {
@@ -112,16 +117,15 @@ impl Run {
                 }
                 Ok(Step::Done(output)) => {
                     self.tenure.steps.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    self.commit(encode(&output)?).await?;
-                    return Ok(Ran::Done(Box::new(self.take_checkpoints())));
+                    return self.commit(encode(&output)?).await;
                 }
                 // A job whose write was refused returns that as its own error; it is not one.
-                Err(_) if self.tenure.revoked.is_cancelled() => return Ok(Ran::Lost),
+                Err(_) if self.tenure.revoked.is_cancelled() => return Err(Ran::Lost),
                 // In a drain the stores are impatient, and a write that they cut off is no fault of the job.
                 Err(error) if error.is_retry() && cx.is_interrupted() => {
-                    return Ok(Ran::CutShort(error.to_string()));
+                    return Err(Ran::CutShort(error.to_string()));
                 }
-                Err(error) => return Ok(Ran::Failed(error)),
+                Err(error) => return Err(Ran::Failed(error)),
             }
         }
     }
@@ -178,10 +182,7 @@ impl Run {
         // Also when it fails, so that a broken store is not asked after every step.
         self.tried = began;
         let cursor = self.cursor.saved(payload, self.attempts.moved());
-        let saved =
-            tokio::time::timeout(each, self.checkpoints.save(payload, cursor.since())).await.unwrap_or_else(
-                |_| Err(Error::new(ErrorKind::TimedOut, "save a checkpoint", "no answer in time")),
-            );
+        let saved = bounded("save a checkpoint", each, self.checkpoints.save(payload, cursor.since())).await;
         let telemetry = &self.tenure.telemetry;
         let kind = ByKind { kind: self.kind.name.to_owned() };
         match &saved {
@@ -236,26 +237,6 @@ impl Run {
             _ => Ran::Failed(JobError::from(error)),
         }
     }
-
-    fn take_checkpoints(&mut self) -> Checkpoints {
-        let empty = Checkpoints::new(
-            Arc::clone(&self.drain_store),
-            self.tenure.writer.clone(),
-            self.kind.name,
-            self.kind.schema,
-        );
-        std::mem::replace(&mut self.checkpoints, empty)
-    }
-}
-
-/// A call that counts as unanswered after `each`.
-async fn bounded<T>(
-    operation: &'static str,
-    each: Duration,
-    call: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let unanswered = |_| Err(Error::new(ErrorKind::TimedOut, operation, "no answer in time"));
-    tokio::time::timeout(each, call).await.unwrap_or_else(unanswered)
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, Ran> {

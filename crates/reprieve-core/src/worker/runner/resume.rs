@@ -7,14 +7,14 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::cursor::Cursor;
-use super::{FOR_EVER, Ran, Run, TRY, bounded, encode};
+use super::{FOR_EVER, Ran, Run, TRY, encode};
 use crate::attempts::Baseline;
 use crate::checkpoint::{Found, Loaded, Unreadable};
 use crate::envelope::Data;
 use crate::error::{Error, Result};
 use crate::ids::Fence;
 use crate::job::{Job, JobError};
-use crate::retry::{Patience, may_pass, persist};
+use crate::retry::{Patience, bounded, may_pass, persist};
 
 impl Run {
     /// Reads the arguments, from the message or from their blob.
