@@ -58,6 +58,7 @@ impl Guardian {
         let settled = self.settle(Settlement::Complete).await;
         let ended = Ended::new(order.kind.name, Outcome::Completed, &settled);
         if matches!(settled, Settled::Done) {
+            tracing::debug!(job = %order.job(), kind = order.kind.name, "completed");
             clean_up(&shared.store, order, checkpoints, if hurry { DRAIN_TRY } else { TRY }).await;
         }
         ended
