@@ -147,6 +147,9 @@ impl Envelope {
         if body.len() > BODY_BYTES_MAX {
             return Err(format!("the body has {} bytes, and at most {BODY_BYTES_MAX} are read", body.len()));
         }
+        if let Some(attributes) = cloud_event(body) {
+            return Self::from_attributes(attributes, message);
+        }
         let parsed: Result<Box<RawValue>, _> = serde_json::from_slice(body);
         let json = match parsed {
             Ok(json) => json,
@@ -156,11 +159,8 @@ impl Envelope {
                 .and_then(|decoded| serde_json::from_slice(&decoded).ok())
                 .ok_or_else(|| format!("the body is neither JSON nor base64 of JSON: {error}"))?,
         };
-        let attributes: Option<BTreeMap<String, Box<RawValue>>> = serde_json::from_str(json.get()).ok();
-        match (attributes, default_kind) {
-            (Some(attributes), _) if attributes.contains_key("specversion") => {
-                Self::from_attributes(attributes, message)
-            }
+        match (cloud_event(json.get().as_bytes()), default_kind) {
+            (Some(attributes), _) => Self::from_attributes(attributes, message),
             (_, Some(kind)) => Ok(Self::new(job_id_of(message), kind, Data::Inline(json))),
             (_, None) => Err("the body is JSON but no CloudEvents envelope (it has no specversion), \
                               and this queue has no default kind"
@@ -213,6 +213,12 @@ impl Envelope {
         }
         Ok(Self { attributes, job, kind, data, failed, interrupted, deferred, generation })
     }
+}
+
+/// The attributes of a CloudEvents envelope; `None` when the body is something else.
+fn cloud_event(body: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
+    let attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
+    attributes.contains_key("specversion").then_some(attributes)
 }
 
 /// A job id made of a message's id: stable across its deliveries.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reprieve_core::ErrorKind;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use crate::address::Durability;
@@ -184,6 +185,9 @@ fn tune(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
     )?;
     // Long readers make the log grow; after them it shrinks back to this.
     conn.query_row("PRAGMA journal_size_limit = 16777216", [], |_| Ok(()))?;
+    // Plans do not depend on the values bound. Otherwise SQLite prepares a statement anew whenever a LIMIT has another
+    // value than before, which is at nearly every receive.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(())
 }

@@ -7,7 +7,7 @@
 mod frame;
 mod interval;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub use frame::{Header, Unreadable, open, seal};
 pub use interval::{ASSUMED_COST, CheckpointEvery, LONGEST, MEAN_TIME_BETWEEN_EVICTIONS, SHORTEST, young};
@@ -47,7 +47,8 @@ pub struct Checkpoints {
     writer: Writer,
     kind: String,
     schema: u32,
-    nonce: String,
+    /// Made when it is first needed: most jobs are done before their first save.
+    nonce: OnceLock<String>,
     slots: [Option<Version>; 2],
     next: usize,
     sequence: u64,
@@ -63,9 +64,22 @@ impl Checkpoints {
     /// first delivery; for any other, [`load`](Self::load) comes first.
     #[must_use]
     pub fn new(store: Arc<dyn CheckpointStore>, writer: Writer, kind: &str, schema: u32) -> Self {
-        let nonce = uuid::Uuid::now_v7().simple().to_string();
-        let kind = kind.to_owned();
-        Self { store, writer, kind, schema, nonce, slots: [None, None], next: 0, sequence: 0, touched: false }
+        Self {
+            store,
+            writer,
+            kind: kind.to_owned(),
+            schema,
+            nonce: OnceLock::new(),
+            slots: [None, None],
+            next: 0,
+            sequence: 0,
+            touched: false,
+        }
+    }
+
+    /// What tells this hand's own writes from those of every other.
+    fn nonce(&self) -> &str {
+        self.nonce.get_or_init(|| uuid::Uuid::now_v7().simple().to_string())
     }
 
     /// Writes through `store` from now on: the drain's own, which is less patient.
@@ -157,7 +171,7 @@ impl Checkpoints {
             schema: self.schema,
             fence: self.writer.fence,
             sequence: self.sequence + 1,
-            nonce: self.nonce.clone(),
+            nonce: self.nonce().to_owned(),
             crashed: baseline.crashed,
             interrupted: baseline.interrupted,
             accounted: baseline.accounted,
@@ -176,7 +190,7 @@ impl Checkpoints {
             };
         };
         if let Ok((header, _)) = open(&stored.bytes) {
-            let ours = header.fence == self.writer.fence && header.nonce == self.nonce;
+            let ours = header.fence == self.writer.fence && header.nonce == self.nonce();
             if header.fence >= self.writer.fence && !ours {
                 return Err(self.superseded("save a checkpoint"));
             }

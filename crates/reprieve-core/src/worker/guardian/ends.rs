@@ -124,8 +124,9 @@ impl Guardian {
         // At most so many at once: what is held was measured by that.
         let drains = drain.borrow().is_some();
         let _turn = if drains { shared.releases.acquire().await.ok() } else { None };
-        let settled =
-            settle(lease.delivery, &how, surely_until, terms, hurry(&shared, ends, drain.clone())).await;
+        // Boxed, so that a guardian is not as large as all of its ends together from its first moment on.
+        let hurry = hurry(&shared, ends, drain.clone());
+        let settled = Box::pin(settle(lease.delivery, &how, surely_until, terms, hurry)).await;
         match &settled {
             Settled::Done => shared.settlements.note(began.elapsed()),
             Settled::LeaseLost => {
