@@ -12,10 +12,13 @@
 //!
 //! Attributes that Reprieve does not know are carried along unchanged.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use base64::Engine as _;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::ids::{BlobName, JobId, MessageId};
@@ -37,7 +40,11 @@ pub enum Data {
 
 /// A message that could be read.
 pub struct Envelope {
-    attributes: BTreeMap<String, Box<RawValue>>,
+    /// The CloudEvents JSON that it was made or read as. What is sent again is made of this, so that attributes of others
+    /// survive.
+    original: String,
+    /// The counters that stand in it.
+    counted: [u32; 4],
     /// The job's id.
     pub job: JobId,
     /// The job's kind.
@@ -54,13 +61,46 @@ pub struct Envelope {
     pub generation: u32,
 }
 
+/// The attributes that mean something here, as they stand in the JSON. Each message is read at least once, so nothing is
+/// copied that is not needed.
+#[derive(Deserialize)]
+struct Attributes<'a> {
+    #[serde(borrow)]
+    specversion: Option<&'a RawValue>,
+    id: Option<&'a RawValue>,
+    source: Option<&'a RawValue>,
+    r#type: Option<&'a RawValue>,
+    data: Option<&'a RawValue>,
+    dataref: Option<&'a RawValue>,
+    data_base64: Option<IgnoredAny>,
+    reprievefailed: Option<&'a RawValue>,
+    reprieveinterrupted: Option<&'a RawValue>,
+    reprievedeferred: Option<&'a RawValue>,
+    reprievegeneration: Option<&'a RawValue>,
+}
+
+/// A new message.
+#[derive(Serialize)]
+struct NewEvent<'a> {
+    specversion: &'static str,
+    id: &'a str,
+    source: &'static str,
+    r#type: &'a str,
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    datacontenttype: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dataref: Option<&'a str>,
+}
+
 /// The `source` of what Reprieve's own producers send. Their ids are unique by themselves.
 const SOURCE: &str = "reprieve";
 
-const FAILED: &str = "reprievefailed";
-const INTERRUPTED: &str = "reprieveinterrupted";
-const DEFERRED: &str = "reprievedeferred";
-const GENERATION: &str = "reprievegeneration";
+/// The attributes that count, in the order in which [`Envelope`] has them.
+const COUNTERS: [&str; 4] =
+    ["reprievefailed", "reprieveinterrupted", "reprievedeferred", "reprievegeneration"];
 
 impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -86,33 +126,33 @@ impl fmt::Debug for Envelope {
     }
 }
 
-fn raw<T: serde::Serialize>(value: &T) -> Box<RawValue> {
-    // Strings and numbers always have a JSON form.
-    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
-}
-
 impl Envelope {
     /// A new message for `job` of `kind`.
     #[must_use]
     pub fn new(job: JobId, kind: &str, data: Data) -> Self {
-        let mut attributes = BTreeMap::new();
-        attributes.insert("specversion".to_owned(), raw(&"1.0"));
-        attributes.insert("id".to_owned(), raw(&job.as_str()));
-        attributes.insert("source".to_owned(), raw(&SOURCE));
-        attributes.insert("type".to_owned(), raw(&kind));
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
-        attributes.insert("time".to_owned(), raw(&format!("{time:.3}")));
-        match &data {
-            Data::Inline(args) => {
-                attributes.insert("datacontenttype".to_owned(), raw(&"application/json"));
-                attributes.insert("data".to_owned(), args.clone());
-            }
-            Data::Blob(name) => drop(attributes.insert("dataref".to_owned(), raw(&name.as_str()))),
-        }
+        let (inline, dataref) = match &data {
+            Data::Inline(args) => (Some(&**args), None),
+            Data::Blob(name) => (None, Some(name.as_str())),
+        };
+        let event = NewEvent {
+            specversion: "1.0",
+            id: job.as_str(),
+            source: SOURCE,
+            r#type: kind,
+            time: format!("{time:.3}"),
+            datacontenttype: inline.map(|_| "application/json"),
+            data: inline,
+            dataref,
+        };
+        // Strings, and what is JSON already, always have a JSON form.
+        let original = serde_json::to_string(&event).unwrap_or_default();
+        let kind = kind.to_owned();
         Self {
-            attributes,
+            original,
+            counted: [0; 4],
             job,
-            kind: kind.to_owned(),
+            kind,
             data,
             failed: 0,
             interrupted: 0,
@@ -124,15 +164,17 @@ impl Envelope {
     /// The body to send: the envelope with its counters as they are now.
     #[must_use]
     pub fn to_body(&self) -> Vec<u8> {
-        let mut attributes = self.attributes.clone();
-        for (name, count) in [
-            (FAILED, self.failed),
-            (INTERRUPTED, self.interrupted),
-            (DEFERRED, self.deferred),
-            (GENERATION, self.generation),
-        ] {
-            if count > 0 {
-                attributes.insert(name.to_owned(), raw(&count));
+        let counts = [self.failed, self.interrupted, self.deferred, self.generation];
+        if counts == self.counted {
+            return self.original.clone().into_bytes();
+        }
+        // It was read as an object before.
+        let mut attributes: BTreeMap<Cow<'_, str>, Cow<'_, RawValue>> =
+            serde_json::from_str(&self.original).unwrap_or_default();
+        for (name, count) in COUNTERS.into_iter().zip(counts) {
+            match to_raw_value(&count) {
+                Ok(json) if count > 0 => drop(attributes.insert(name.into(), Cow::Owned(json))),
+                _ => drop(attributes.remove(name)),
             }
         }
         serde_json::to_vec(&attributes).unwrap_or_default()
@@ -147,8 +189,8 @@ impl Envelope {
         if body.len() > BODY_BYTES_MAX {
             return Err(format!("the body has {} bytes, and at most {BODY_BYTES_MAX} are read", body.len()));
         }
-        if let Some(attributes) = cloud_event(body) {
-            return Self::from_attributes(attributes, message);
+        if let Some(envelope) = Self::read_event(body, message) {
+            return envelope;
         }
         let parsed: Result<Box<RawValue>, _> = serde_json::from_slice(body);
         let json = match parsed {
@@ -159,8 +201,8 @@ impl Envelope {
                 .and_then(|decoded| serde_json::from_slice(&decoded).ok())
                 .ok_or_else(|| format!("the body is neither JSON nor base64 of JSON: {error}"))?,
         };
-        match (cloud_event(json.get().as_bytes()), default_kind) {
-            (Some(attributes), _) => Self::from_attributes(attributes, message),
+        match (Self::read_event(json.get().as_bytes(), message), default_kind) {
+            (Some(envelope), _) => envelope,
             (_, Some(kind)) => Ok(Self::new(job_id_of(message), kind, Data::Inline(json))),
             (_, None) => Err("the body is JSON but no CloudEvents envelope (it has no specversion), \
                               and this queue has no default kind"
@@ -168,57 +210,71 @@ impl Envelope {
         }
     }
 
-    fn from_attributes(
-        mut attributes: BTreeMap<String, Box<RawValue>>,
-        message: &MessageId,
-    ) -> Result<Self, String> {
-        let text = |name: &str| -> Result<Option<String>, String> {
-            attributes.get(name).map_or(Ok(None), |value| {
-                serde_json::from_str(value.get()).map(Some).map_err(|_| format!("`{name}` must be a string"))
-            })
-        };
-        let count = |name: &str| -> Result<u32, String> {
-            attributes.get(name).map_or(Ok(0), |value| {
-                serde_json::from_str(value.get()).map_err(|_| format!("`{name}` must be a whole number"))
-            })
-        };
-        if text("specversion")?.as_deref() != Some("1.0") {
+    /// Reads CloudEvents JSON; `None` when the body is something else.
+    fn read_event(body: &[u8], message: &MessageId) -> Option<Result<Self, String>> {
+        let body = std::str::from_utf8(body).ok()?;
+        match serde_json::from_str::<Attributes<'_>>(body) {
+            Ok(attributes) if attributes.specversion.is_none() => None,
+            Ok(attributes) => Some(Self::from_attributes(body, &attributes, message)),
+            // Which of the two was meant can't be told.
+            Err(error) if error.is_data() && error.to_string().starts_with("duplicate field") => {
+                Some(Err("the envelope has an attribute twice".to_owned()))
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn from_attributes(body: &str, event: &Attributes<'_>, message: &MessageId) -> Result<Self, String> {
+        if text("specversion", event.specversion)?.as_deref() != Some("1.0") {
             return Err("only CloudEvents specversion 1.0 is understood".to_owned());
         }
-        let kind = text("type")?.ok_or("the envelope has no `type`, which names the job's kind")?;
+        let kind =
+            text("type", event.r#type)?.ok_or("the envelope has no `type`, which names the job's kind")?;
         // An id is only unique within its source. The envelope keeps the original.
-        let source = text("source")?.unwrap_or_default();
-        let job = match text("id")? {
+        let source = text("source", event.source)?.unwrap_or_default();
+        let job = match text("id", event.id)? {
             Some(id) if source == SOURCE => JobId::parse(id).map_err(|error| error.to_string())?,
             Some(id) => JobId::of_event(&source, &id),
             None => job_id_of(message),
         };
-        let dataref = text("dataref")?;
-        let (failed, interrupted) = (count(FAILED)?, count(INTERRUPTED)?);
-        let (deferred, generation) = (count(DEFERRED)?, count(GENERATION)?);
-        let data = match (attributes.get("data"), dataref) {
-            (Some(data), _) => Data::Inline(data.clone()),
+        let data = match (event.data, text("dataref", event.dataref)?) {
+            (Some(data), _) => Data::Inline(data.to_owned()),
             (None, Some(name)) => Data::Blob(
                 BlobName::parse(name).map_err(|_| "`dataref` must be the name of a blob".to_owned())?,
             ),
-            (None, None) if attributes.contains_key("data_base64") => {
+            (None, None) if event.data_base64.is_some() => {
                 return Err(
                     "`data_base64` is not understood: send the arguments as JSON in `data`".to_owned()
                 );
             }
             (None, None) => Data::Inline(RawValue::NULL.to_owned()),
         };
-        for counter in [FAILED, INTERRUPTED, DEFERRED, GENERATION] {
-            attributes.remove(counter);
+        let counters = [
+            event.reprievefailed,
+            event.reprieveinterrupted,
+            event.reprievedeferred,
+            event.reprievegeneration,
+        ];
+        let mut counted = [0; 4];
+        for (at, (name, value)) in COUNTERS.into_iter().zip(counters).enumerate() {
+            counted[at] = count(name, value)?;
         }
-        Ok(Self { attributes, job, kind, data, failed, interrupted, deferred, generation })
+        let [failed, interrupted, deferred, generation] = counted;
+        let original = body.to_owned();
+        Ok(Self { original, counted, job, kind, data, failed, interrupted, deferred, generation })
     }
 }
 
-/// The attributes of a CloudEvents envelope; `None` when the body is something else.
-fn cloud_event(body: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
-    let attributes: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(body).ok()?;
-    attributes.contains_key("specversion").then_some(attributes)
+fn text(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
+    value.map_or(Ok(None), |value| {
+        serde_json::from_str(value.get()).map(Some).map_err(|_| format!("`{name}` must be a string"))
+    })
+}
+
+fn count(name: &str, value: Option<&RawValue>) -> Result<u32, String> {
+    value.map_or(Ok(0), |value| {
+        serde_json::from_str(value.get()).map_err(|_| format!("`{name}` must be a whole number"))
+    })
 }
 
 /// A job id made of a message's id: stable across its deliveries.
@@ -245,7 +301,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again_with_its_counters() {
         let job = JobId::parse("j1").unwrap();
-        let mut sent = Envelope::new(job.clone(), "resize", Data::Inline(raw(&[1, 2])));
+        let mut sent = Envelope::new(job.clone(), "resize", Data::Inline(to_raw_value(&[1, 2]).unwrap()));
         (sent.failed, sent.interrupted, sent.generation) = (1, 2, 3);
         let got = Envelope::read(&sent.to_body(), &MessageId::new("7"), None).unwrap();
         assert_eq!((got.job, got.kind.as_str()), (job, "resize"));
@@ -264,6 +320,17 @@ mod tests {
             assert!(rewritten.contains(kept), "{kept} is gone from {rewritten}");
         }
         assert_eq!(read(&rewritten).unwrap().interrupted, 1);
+    }
+
+    #[test]
+    fn counters_that_were_set_back_are_not_carried_along() {
+        let body = r#"{"specversion":"1.0","type":"k","id":"a","reprievefailed":4,"reprieveinterrupted":2}"#;
+        for generation in [0, 1] {
+            let mut got = read(body).unwrap();
+            (got.failed, got.interrupted, got.generation) = (0, 0, generation);
+            let again = Envelope::read(&got.to_body(), &MessageId::new("7"), None).unwrap();
+            assert_eq!((again.failed, again.interrupted, again.generation), (0, 0, generation));
+        }
     }
 
     #[test]
@@ -308,6 +375,7 @@ mod tests {
             (r#"{"specversion":"0.3","type":"k"}"#, "only CloudEvents specversion 1.0"),
             (r#"{"specversion":"1.0"}"#, "no `type`"),
             (r#"{"specversion":"1.0","type":3}"#, "`type` must be a string"),
+            (r#"{"specversion":"1.0","type":"k","type":"l"}"#, "an attribute twice"),
             (r#"{"specversion":"1.0","type":"k","reprievefailed":-1}"#, "`reprievefailed` must be"),
             (r#"{"specversion":"1.0","type":"k","dataref":"../x"}"#, "`dataref` must be"),
             (r#"{"specversion":"1.0","type":"k","data_base64":"AA=="}"#, "`data_base64` is not understood"),
