@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) releases: Semaphore,
     /// How long settlements took.
     pub(super) settlements: Recent,
-    /// How long jobs ran, in deliveries that finished them.
+    /// How long jobs ran that were finished in their first delivery.
     pub(super) runs: Recent,
     /// What is in flight, for the roster.
     pub(super) roll: Roll,

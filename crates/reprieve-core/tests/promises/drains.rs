@@ -57,6 +57,26 @@ async fn what_has_not_started_is_released_first_and_costs_no_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_short_rest_of_a_resumed_job_is_no_reason_to_read_ahead() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(20, 100)]).await;
+    let worker = start(&store, &job);
+    within(secs(30), "nearly done", async || job.trace.steps(&ids[0]).len() == 18).await;
+    worker.evict(secs(30)).await;
+    worker.stop().await;
+
+    let fresh = start(&store, &job);
+    emptied(&store, secs(30)).await;
+    enqueue(&store, &[Plan::new(2, 2_500); 36]).await;
+    within(secs(20), "at work", async || leased(&store).await == 4).await;
+    for _ in 0..40 {
+        tokio::time::sleep(ms(100)).await;
+        assert!(leased(&store).await <= 4, "jobs wait here that another worker could do");
+    }
+    fresh.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_job_that_never_yields_is_released_at_the_soft_mark_on_its_last_checkpoint() {
     let (store, job) = (memory::store(), Steps::default());
     let ids = enqueue(&store, &[Plan::new(20, 1000).habit(Habit::StuckAt(12))]).await;
