@@ -1,5 +1,7 @@
-//! The `reprieve` command: enqueues jobs, shows a queue and its workers, and mocks Azure's metadata service.
+//! The `reprieve` command: a demo, jobs into a queue, a look at a queue and its workers, and a mock of Azure's metadata
+//! service.
 
+mod demo;
 mod enqueue;
 mod lines;
 mod metadata;
@@ -25,6 +27,12 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Renders pictures on VMs that are evicted and killed meanwhile, and shows that nothing is lost
+    #[command(after_help = EXIT_CODES)]
+    Demo(demo::DemoArgs),
+    /// A VM of the demo
+    #[command(hide = true)]
+    DemoWorker(demo::VmArgs),
     /// Puts jobs into a queue
     #[command(after_help = EXIT_CODES)]
     Enqueue(enqueue::EnqueueArgs),
@@ -37,14 +45,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = reprieve::block_on(async {
-        match cli.command {
-            Command::Enqueue(args) => enqueue::run(args).await,
-            Command::Status(args) => status::run(args).await,
-            Command::Metadata(command) => metadata::run(command).await,
-        }
-    });
+    let done = match Cli::parse().command {
+        // A worker has runtimes of its own.
+        Command::DemoWorker(args) => return demo::work(args),
+        Command::Demo(args) => reprieve::block_on(demo::run(args)),
+        Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
+        Command::Status(args) => reprieve::block_on(status::run(args)),
+        Command::Metadata(command) => reprieve::block_on(metadata::run(command)),
+    };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => reprieve::fail(&error),

@@ -61,6 +61,25 @@ pub(crate) fn run(mut command: Command) -> Result<(), Failure> {
     }
 }
 
+/// Shows `command` and hands over to it: its exit code is this program's, and Ctrl-C is its own to answer.
+pub(crate) fn become_it(mut command: Command) -> Result<(), Failure> {
+    let shown = shown(&command);
+    say(&format!("> {shown}"));
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::CommandExt;
+        let error = command.exec();
+        Err(Failure::Failed(format!("`{shown}` could not be started: {error}")))
+    }
+    #[cfg(not(unix))]
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) if status.code() == Some(2) => Err(Failure::usage(format!("`{shown}` was refused"))),
+        Ok(status) => Err(Failure::Failed(format!("`{shown}` failed with {status}"))),
+        Err(error) => Err(Failure::Failed(format!("`{shown}` could not be started: {error}"))),
+    }
+}
+
 /// Says one line to whoever runs the command.
 #[expect(clippy::print_stderr, reason = "this is a program's way to speak; stdout belongs to what it runs")]
 pub(crate) fn say(line: &str) {

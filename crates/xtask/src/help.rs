@@ -7,10 +7,12 @@ use crate::command::Failure;
 const HELP: &str = "\
 Usage: cargo xtask VERB [ARGUMENTS]
 
+  demo ARGS...   evictions survived, shown in a minute; `demo --help` says more
   check          formatting, lints, documentation, and, with cargo-deny, licences, bans and sources
   test           all tests, with cargo-nextest where it is installed, and the doctests
   test ARGS...   the tests only; ARGS go to the test runner, such as `-p reprieve-core`, or part of a test's name
   thumbnails [DIR]  makes thumbnails of DIR, or of pictures that it makes, while one worker is evicted and one killed
+  bench ARGS...  what it costs, beside SQLite by hand and other queues, which it installs; `bench --help` says more
   help           this
 
 Exit codes: 0 all is well, 1 something failed, 2 wrong usage.

@@ -1,7 +1,9 @@
 //! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; it needs nothing but cargo.
 
+mod bench;
 mod check;
 mod command;
+mod demo;
 mod help;
 mod test;
 mod thumbnails;
@@ -27,7 +29,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::usage("say what to do"));
     };
     match verb.as_str() {
+        "bench" => bench::run(arguments),
         "check" => check::run(arguments),
+        "demo" => demo::run(arguments),
         "test" => test::run(arguments),
         "thumbnails" => thumbnails::run_on(arguments),
         "help" | "--help" | "-h" => help::run(),

@@ -10,6 +10,7 @@ fn help(command: &[&str]) -> String {
 #[test]
 fn help_explains_every_command() {
     insta::assert_snapshot!("reprieve", help(&[]));
+    insta::assert_snapshot!("demo", help(&["demo"]));
     insta::assert_snapshot!("enqueue", help(&["enqueue"]));
     insta::assert_snapshot!("status", help(&["status"]));
     insta::assert_snapshot!("metadata", help(&["metadata"]));

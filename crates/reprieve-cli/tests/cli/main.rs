@@ -1,5 +1,6 @@
 //! The `reprieve` command as a process: what it prints, where, and how it exits.
 
+mod demo;
 mod enqueue;
 mod help;
 mod metadata;

@@ -150,3 +150,12 @@ pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Opt
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
+
+/// As [`until`], for what can be looked at without awaiting.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let look = async {
+        until(what, async || condition().then_some(())).await;
+        Ok::<(), reprieve::Error>(())
+    };
+    reprieve::block_on(look).expect("a runtime");
+}

@@ -1,0 +1,236 @@
+//! The command line of the benchmarks, and their course from the first section to the exit code.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+
+use crate::compare::Comparison;
+use crate::machine::Machine;
+use crate::measure::Measures;
+use crate::peers::{Peer, directories};
+use crate::report::{Report, now};
+use crate::sections::{Bench, Section, say};
+use crate::table;
+
+/// Measures what Reprieve costs, beside SQLite by hand and beside other queues, which it installs for that.
+///
+/// Takes half an hour with everything. Close what else runs: on a busy machine it measures the other programs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask bench",
+    after_help = "Exit codes: 0 measured; 1 something could not be measured, or has \
+become worse; 2 wrong usage. A goal that is not met is said and is no failure."
+)]
+struct Cli {
+    /// Only these sections
+    #[arg(long, value_name = "SECTION", value_delimiter = ',', value_enum)]
+    only: Vec<Section>,
+
+    /// How many rounds of everything [default: by section, 1 to 10]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+
+    /// Tries the benchmarks out with small amounts; the figures mean nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// Measures ours only
+    #[arg(long)]
+    no_peers: bool,
+
+    /// Writes the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Writes the tables as Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+
+    /// Compares with an earlier JSON, and fails when something of ours is worse by a tenth and by more than the rounds
+    /// of either run differ
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+
+    /// Where peers are installed and stores are made: on the disk that is to be measured [default: target/bench]
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+
+    /// The seed of random moments and data [default: a random one, which is told]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+}
+
+const FAILED: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+
+/// The whole command.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => {
+            // A reader that has gone away wants no more help.
+            let _unread = usage.print();
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(WRONG_USAGE));
+        }
+    };
+    // Before all the work: a mistyped name should not cost half an hour.
+    let before = match cli.compare.as_deref().map(Report::read).transpose() {
+        Ok(before) => before,
+        Err(error) => {
+            say(&format!("bench: {error:#}"));
+            return ExitCode::from(WRONG_USAGE);
+        }
+    };
+    match block_on(&cli, before.as_ref()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(error) => {
+            say(&format!("bench: {error:#}"));
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+fn block_on(cli: &Cli, before: Option<&Report>) -> Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        tokio::select! {
+            done = bench(cli, before) => done,
+            // Dropping what is under way ends every process that it started.
+            pressed = tokio::signal::ctrl_c() => {
+                pressed.context("Ctrl-C can't be listened for")?;
+                anyhow::bail!("stopped by Ctrl-C; nothing was written");
+            }
+        }
+    })
+}
+
+/// True when everything was measured and nothing has become worse.
+async fn bench(cli: &Cli, before: Option<&Report>) -> Result<bool> {
+    let directory = directory(cli.dir.as_deref())?;
+    // Stores of an earlier run that was killed would fill the disk.
+    let work = directory.join("work");
+    if work.exists() {
+        fs::remove_dir_all(&work).with_context(|| format!("{} can't be removed", work.display()))?;
+    }
+    fs::create_dir_all(&work)?;
+    let (machine, date) = (Machine::look(&work), now());
+    let seed = cli.seed.unwrap_or_else(rand::random);
+    say(&format!("seed {seed}, stores in {}", work.display()));
+    let mut bench = Bench {
+        work,
+        rounds: cli.rounds.map(usize::from),
+        quick: cli.quick,
+        peers: Rc::default(),
+        random: SmallRng::seed_from_u64(seed),
+        measures: Measures::default(),
+        not_measured: Vec::new(),
+    };
+    let sections = sections(&cli.only);
+    if !cli.no_peers && sections.iter().any(|section| section.has_peers()) {
+        install(&mut bench, &directory.join("peers")).await?;
+    }
+    for section in sections {
+        if let Err(error) = bench.run(section).await {
+            bench.missed(section.name(), &error);
+        }
+    }
+    let report = Report {
+        machine,
+        date,
+        quick: cli.quick,
+        seed,
+        peers: bench.peers.iter().map(Peer::what).collect(),
+        not_measured: bench.not_measured,
+        measures: bench.measures.into_vec(),
+    };
+    publish(cli, &report, before)
+}
+
+/// Where everything is done, as an absolute path, since peers have directories of their own.
+fn directory(named: Option<&Path>) -> Result<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+    let directory = named.unwrap_or(&default);
+    fs::create_dir_all(directory).with_context(|| format!("{} can't be made", directory.display()))?;
+    Ok(fs::canonicalize(directory)?)
+}
+
+/// Those that were asked for, in the usual order.
+fn sections(only: &[Section]) -> Vec<Section> {
+    use clap::ValueEnum as _;
+    let all = Section::value_variants().iter().copied();
+    all.filter(|section| only.is_empty() || only.contains(section)).collect()
+}
+
+async fn install(bench: &mut Bench, installs: &Path) -> Result<()> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    let mut peers = Vec::new();
+    for source in directories(&fs::canonicalize(&sources).unwrap_or(sources))? {
+        let name = source.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        say(&format!("installing {name}"));
+        match Peer::install(&source, installs).await {
+            Ok(peer) => peers.push(peer),
+            Err(error) => bench.missed(&name, &error.context("it could not be installed")),
+        }
+    }
+    bench.peers = peers.into();
+    Ok(())
+}
+
+/// Says and writes what was found.
+fn publish(cli: &Cli, report: &Report, before: Option<&Report>) -> Result<bool> {
+    if let Some(file) = &cli.json {
+        report.write(file)?;
+    }
+    if let Some(file) = &cli.markdown {
+        fs::write(file, table::markdown(report))
+            .with_context(|| format!("{} can't be written", file.display()))?;
+    }
+    let mut shown = table::terminal(report);
+    let mut regressed = false;
+    if let Some(before) = before {
+        if !before.machine.is_like(&report.machine) || before.quick != report.quick {
+            say("the earlier run was on another machine, or of another size: they can't be compared well");
+        }
+        let comparison = Comparison::of(before, report);
+        regressed = comparison.has_regressed();
+        shown.push('\n');
+        shown.push_str(&table::comparison(&comparison));
+    }
+    std::io::stdout().write_all(shown.as_bytes()).context("the result could not be shown")?;
+    Ok(!regressed && report.not_measured.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        let cli = Cli::try_parse_from(["bench", "--only", "notice,depth", "--rounds", "2"]).unwrap();
+        assert_eq!(sections(&cli.only), [Section::Depth, Section::Notice]);
+        assert!(Cli::try_parse_from(["bench", "--rounds", "0"]).is_err());
+        assert!(Cli::try_parse_from(["bench", "--only", "speed"]).is_err());
+    }
+
+    #[test]
+    fn without_a_choice_everything_is_measured_under_its_own_name() {
+        use clap::ValueEnum as _;
+        let all = sections(&[]);
+        assert_eq!(all.len(), 7);
+        for section in all {
+            let value = section.to_possible_value().unwrap();
+            assert_eq!(section.name(), value.get_name());
+        }
+    }
+}

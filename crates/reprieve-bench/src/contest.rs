@@ -1,0 +1,195 @@
+//! Who enqueues no-op jobs and drains them: our worker, SQLite by hand, and the peers. All are measured the same way.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
+use reprieve_core::{NewJob, Producer};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use crate::peers::Peer;
+use crate::place::{Durability, Place, job};
+use crate::process::Process;
+use crate::sections::raw;
+use crate::wait::until;
+
+/// How long a drain of ours may take.
+const DRAINING: Duration = Duration::from_mins(3);
+
+/// How often it is looked whether all is done: seldom enough to cost nothing, and far less than any drain takes.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The payload of a no-op job: as long as those of the peers.
+pub(crate) const PAYLOAD_BYTES: usize = 200;
+
+/// What one run of a contestant came to.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(crate) struct Figures {
+    /// Enqueueing one at a time, as an application does.
+    pub(crate) enqueue_seconds: f64,
+    /// Enqueueing in batches, for those that can.
+    #[serde(default)]
+    pub(crate) enqueue_batch_seconds: Option<f64>,
+    /// From starting the worker processes until the last job is done.
+    pub(crate) drain_seconds: f64,
+    /// What all worker processes used meanwhile.
+    #[serde(default)]
+    pub(crate) cpu_seconds: Option<f64>,
+    /// What a server used meanwhile.
+    #[serde(default)]
+    pub(crate) server_cpu_seconds: Option<f64>,
+    /// The most memory that one worker process had.
+    #[serde(default)]
+    pub(crate) rss_bytes: Option<f64>,
+    /// Jobs that were done.
+    pub(crate) completed: usize,
+}
+
+impl Figures {
+    /// Enqueueing, in the contestant's fastest way, and draining.
+    pub(crate) fn together_seconds(&self) -> f64 {
+        let batch = self.enqueue_batch_seconds.unwrap_or(f64::INFINITY);
+        self.enqueue_seconds.min(batch) + self.drain_seconds
+    }
+}
+
+/// One that takes part.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Contestant<'a> {
+    /// Our worker: what its commits survive, and its `--concurrency`.
+    Ours(Durability, &'static str),
+    /// SQLite by hand, on one thread.
+    Raw(Durability),
+    Peer(&'a Peer),
+}
+
+impl Contestant<'_> {
+    /// What the tables call it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Ours(durability, "auto") => format!("ours, {}, default concurrency", durability.as_str()),
+            Self::Ours(durability, _) => format!("ours, {}", durability.as_str()),
+            Self::Raw(durability) => format!("raw SQLite, {}", durability.as_str()),
+            Self::Peer(peer) => peer.id.clone(),
+        }
+    }
+
+    pub(crate) const fn is_ours(&self) -> bool {
+        matches!(self, Self::Ours(..))
+    }
+
+    /// Takes part once, with a place of its own.
+    pub(crate) async fn run(&self, work: &std::path::Path, jobs: usize, processes: usize) -> Result<Figures> {
+        let figures = match self {
+            Self::Ours(durability, concurrency) => {
+                ours(work, *durability, concurrency, jobs, processes).await?
+            }
+            Self::Raw(durability) => raw::run(&Place::new(work, *durability)?, jobs)?,
+            Self::Peer(peer) => {
+                let directory = tempfile::tempdir_in(work)?;
+                peer.throughput(directory.path(), jobs, processes).await?
+            }
+        };
+        ensure!(figures.completed == jobs, "{} of {jobs} jobs were completed", figures.completed);
+        ensure!(
+            figures.enqueue_seconds > 0.0 && figures.drain_seconds > 0.0,
+            "it measured no time: {figures:?}"
+        );
+        Ok(figures)
+    }
+}
+
+/// No-op jobs with their payload.
+pub(crate) fn noops(count: usize) -> Result<Vec<NewJob>> {
+    let payload = "x".repeat(PAYLOAD_BYTES);
+    (0..count).map(|_| job("noop", &payload)).collect()
+}
+
+async fn ours(
+    work: &std::path::Path,
+    durability: Durability,
+    concurrency: &str,
+    jobs: usize,
+    processes: usize,
+) -> Result<Figures> {
+    let enqueue_batch_seconds = Some(enqueue_at_once(&Place::new(work, durability)?, jobs).await?);
+    let place = Place::new(work, durability)?;
+    let enqueue_seconds = enqueue_singly(&place, jobs).await?;
+    let watch = place.watch()?;
+
+    let began = Instant::now();
+    let flags = ["--concurrency", concurrency];
+    let mut workers = (0..processes).map(|_| place.worker(&flags)).collect::<Result<Vec<_>>>()?;
+    let done = || Ok(watch.is_empty()?.then_some(()));
+    let drained = until("all jobs are done", DRAINING, LOOK, done).await;
+    let drain_seconds = began.elapsed().as_secs_f64();
+    drained.with_context(|| workers[0].last_words())?;
+
+    let usage = workers.iter().map(Process::usage).collect::<Result<Vec<_>>>()?;
+    try_join_all(workers.iter_mut().map(Process::stop)).await?;
+    let completed = workers.iter().map(completed).sum::<Result<usize>>()?;
+    Ok(Figures {
+        enqueue_seconds,
+        enqueue_batch_seconds,
+        drain_seconds,
+        cpu_seconds: Some(usage.iter().map(|usage| usage.cpu_seconds).sum()),
+        server_cpu_seconds: None,
+        rss_bytes: usage.iter().map(|usage| usage.resident_bytes_peak).reduce(f64::max),
+        completed,
+    })
+}
+
+/// Each job is on disk before the next one is sent. The store is closed afterwards, as when a producer has ended.
+async fn enqueue_singly(place: &Place, jobs: usize) -> Result<f64> {
+    let jobs = noops(jobs)?;
+    let local = place.open().await?;
+    let producer = Producer::new(local.store());
+    let began = Instant::now();
+    for job in jobs {
+        producer.enqueue(vec![job]).await?;
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+async fn enqueue_at_once(place: &Place, jobs: usize) -> Result<f64> {
+    let jobs = noops(jobs)?;
+    let local = place.open().await?;
+    let producer = Producer::new(local.store());
+    let began = Instant::now();
+    producer.enqueue(jobs).await?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// How many jobs a worker that has stopped says that it completed.
+fn completed(worker: &Process) -> Result<usize> {
+    let stopped = worker.says("stopped")?.context("a worker did not say how it stopped")?;
+    let completed = stopped["completed"].as_u64().context("a worker did not say what it completed")?;
+    Ok(completed.try_into()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_way_to_enqueue_counts() {
+        let figures = Figures { enqueue_seconds: 5.0, drain_seconds: 2.0, ..Figures::default() };
+        assert!((figures.together_seconds() - 7.0).abs() < 1e-9);
+        let batched = Figures { enqueue_batch_seconds: Some(1.0), ..figures };
+        assert!((batched.together_seconds() - 3.0).abs() < 1e-9);
+        let slowly_batched = Figures { enqueue_batch_seconds: Some(9.0), ..figures };
+        assert!((slowly_batched.together_seconds() - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn only_our_own_figures_can_regress() {
+        assert!(Contestant::Ours(Durability::PowerLoss, "64").is_ours());
+        assert!(!Contestant::Raw(Durability::PowerLoss).is_ours());
+        assert_eq!(Contestant::Ours(Durability::Process, "64").name(), "ours, process");
+        assert_eq!(
+            Contestant::Ours(Durability::PowerLoss, "auto").name(),
+            "ours, power-loss, default concurrency"
+        );
+    }
+}

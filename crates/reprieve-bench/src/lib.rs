@@ -1,0 +1,47 @@
+//! The benchmarks, `cargo xtask bench`: what Reprieve costs, beside its peers and beside SQLite itself, in one run.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `cli` | reads the command line, runs the sections, writes what came of them |
+//! | `sections` | one file for each thing that is measured |
+//! | `measure`, `report` | a measure: its values, their median and its goal; all of a run, as JSON |
+//! | `table`, `compare` | the measures for people; and beside those of an earlier run |
+//! | `contest` | who is measured: our worker, and the peers that `peers` installs and runs |
+//! | `place`, `process`, `watch`, `journal` | a store of its own for each trial, what runs on it, and how that is seen |
+//! | [`jobs`] | the jobs that our worker does meanwhile |
+//!
+//! It runs where there are process groups and signals, and what it says of memory and processors it reads in `/proc`.
+
+pub mod jobs;
+
+#[cfg(unix)]
+mod cli;
+#[cfg(unix)]
+mod compare;
+#[cfg(unix)]
+mod contest;
+#[cfg(unix)]
+mod journal;
+#[cfg(unix)]
+mod machine;
+#[cfg(unix)]
+mod measure;
+#[cfg(unix)]
+mod peers;
+#[cfg(unix)]
+mod place;
+#[cfg(unix)]
+mod process;
+#[cfg(unix)]
+mod report;
+#[cfg(unix)]
+mod sections;
+#[cfg(unix)]
+mod table;
+#[cfg(unix)]
+mod wait;
+#[cfg(unix)]
+mod watch;
+
+#[cfg(unix)]
+pub use cli::run;

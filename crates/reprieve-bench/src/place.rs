@@ -1,0 +1,135 @@
+//! A directory of a trial's own with a store in it, and the real worker processes that run there.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use reprieve_core::{NewJob, Producer};
+use reprieve_local::{Address, LocalStore, Options, QueueName};
+use serde::Serialize;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::process::Process;
+use crate::wait::until;
+use crate::watch::Watch;
+
+/// How long a worker may take until it says that it works: its start is measured elsewhere.
+const STARTING: Duration = Duration::from_secs(30);
+
+/// What a commit of the store survives, as its address says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    PowerLoss,
+    Process,
+}
+
+impl Durability {
+    pub(crate) const ALL: [Self; 2] = [Self::PowerLoss, Self::Process];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::PowerLoss => "power-loss",
+            Self::Process => "process",
+        }
+    }
+}
+
+/// A directory, removed when it is dropped, with a store in it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    directory: TempDir,
+    durability: Durability,
+    started: Cell<usize>,
+}
+
+impl Place {
+    /// A new one below `work`.
+    pub(crate) fn new(work: &Path, durability: Durability) -> Result<Self> {
+        let directory = tempfile::tempdir_in(work)
+            .with_context(|| format!("no directory can be made in {}", work.display()))?;
+        Ok(Self { directory, durability, started: Cell::new(0) })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A path in it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Opens the store as a producer does, and makes it when there is none yet.
+    pub(crate) async fn open(&self) -> Result<LocalStore> {
+        let address = Address::parse(&self.address())?;
+        let options = Options::new(QueueName::parse("default")?).durability(address.durability);
+        Ok(LocalStore::open(&address.path, options).await?)
+    }
+
+    /// Opens the store and enqueues these jobs.
+    pub(crate) async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<LocalStore> {
+        let local = self.open().await?;
+        Producer::new(local.store()).enqueue(jobs).await?;
+        Ok(local)
+    }
+
+    /// Looks into the store, which is there already.
+    pub(crate) fn watch(&self) -> Result<Watch> {
+        Watch::open(&self.path("reprieve.db"))
+    }
+
+    /// Starts a worker without a metadata service and with the defaults, but for `arguments`. It sees nothing of the
+    /// environment.
+    pub(crate) fn worker(&self, arguments: &[&str]) -> Result<Process> {
+        self.spot_worker("off", arguments)
+    }
+
+    /// Starts a worker on the VM whose metadata service is at `url`.
+    pub(crate) fn spot_worker(&self, url: &str, arguments: &[&str]) -> Result<Process> {
+        let mut command = Command::new(beside_this("bench-worker")?);
+        command
+            .args(["--store", &self.address(), "--metadata-url", url, "--log-format", "json"])
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env_clear()
+            .stdin(std::process::Stdio::null());
+        let number = self.started.replace(self.started.get() + 1);
+        Process::start(command, &self.path(&format!("worker-{number}.log")))
+    }
+
+    pub(crate) const fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    fn address(&self) -> String {
+        format!("sqlite:{}?durability={}", self.path("reprieve.db").display(), self.durability.as_str())
+    }
+}
+
+/// Waits until a worker says that it takes jobs.
+pub(crate) async fn started(worker: &Process) -> Result<()> {
+    let takes_jobs = || Ok(worker.says("began")?.map(drop));
+    let wait = until("the worker has begun", STARTING, Duration::from_millis(5), takes_jobs).await;
+    wait.with_context(|| format!("the worker did not start: {}", worker.last_words()))
+}
+
+/// A job of `kind`, to be done now.
+pub(crate) fn job(kind: &str, args: &impl Serialize) -> Result<NewJob> {
+    let args = serde_json::value::to_raw_value(args)?;
+    Ok(NewJob { kind: kind.to_owned(), args, delay: Duration::ZERO })
+}
+
+/// A binary that was built with this one.
+pub(crate) fn beside_this(name: &str) -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program can't be found")?;
+    let path = this.with_file_name(name);
+    anyhow::ensure!(
+        path.is_file(),
+        "{} is not there; build it, with `cargo build --release --package {}`",
+        path.display(),
+        if name == "reprieve" { "reprieve-cli" } else { "reprieve-bench" }
+    );
+    Ok(path)
+}

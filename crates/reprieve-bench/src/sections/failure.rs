@@ -1,0 +1,225 @@
+//! The same job on ours and on each peer, half way when the worker that does it is killed (SIGKILL) or told to stop
+//! (SIGTERM), with another worker idle beside it: how long until it runs again, how much is redone, is it lost?
+//!
+//! The signal goes to all processes of the worker: a machine that vanishes takes all, and a service manager tells all.
+//! All trials run at the same time, because they mostly wait; they begin one after the other, so that none of them
+//! starts processes while another one's are killed.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::join_all;
+use reprieve_core::clock::unix_millis;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::{Bench, say};
+use crate::jobs::TicksArgs;
+use crate::journal::{self, Tick};
+use crate::measure::Kind;
+use crate::peers::Peer;
+use crate::place::{Durability, Place, job};
+use crate::process::{self, Process};
+use crate::wait::until;
+
+const SECTION: &str = "failure";
+const ROUNDS: usize = 3;
+const TICKS: u64 = 20;
+const TICK_MS: u64 = 500;
+
+/// A job that has not gone on by then is lost: the slowest of the peers takes a minute.
+const LOST: Duration = Duration::from_secs(150);
+
+/// How long a worker may take to begin with the job.
+const STARTING: Duration = Duration::from_secs(60);
+
+/// Between the beginnings of two trials.
+const STAGGER: Duration = Duration::from_millis(900);
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Who is killed: ours, which saves as often as is said, or a peer.
+#[derive(Debug, Clone, Copy)]
+enum Victim<'a> {
+    Ours(&'static str),
+    Peer(&'a Peer),
+}
+
+/// What came of the job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Outcome {
+    /// From the signal until another process did a tick of it; `None` when none did.
+    again_seconds: Option<f64>,
+    /// From the signal until the process that did the job had ended; `None` when it outlasted the job.
+    gone_seconds: Option<f64>,
+    redone: usize,
+    lost: bool,
+}
+
+/// A victim, and the signal it gets.
+#[derive(Debug, Clone, Copy)]
+struct Trial<'a> {
+    victim: Victim<'a>,
+    signal: Signal,
+}
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let peers = Rc::clone(&bench.peers);
+    let victims = ["auto", "0s"].map(Victim::Ours).into_iter().chain(peers.iter().map(Victim::Peer));
+    let victims: Vec<_> = victims.collect();
+    let each = |signal| victims.iter().map(move |victim| Trial { victim: *victim, signal });
+    let trials: Vec<_> = each(Signal::KILL).chain(each(Signal::TERM)).collect();
+    let all = trials.repeat(bench.rounds(ROUNDS));
+    let faster = bench.amount(1, 5);
+    say(&format!("failure: {} trials at the same time, for up to {:?} each", all.len(), LOST / faster));
+    let outcomes = join_all((0..).zip(&all).map(async |(number, trial)| {
+        sleep(STAGGER * number).await;
+        say(&format!("failure: {}", trial.name()));
+        trial.victim.trial(&bench.work, trial.signal, faster).await
+    }));
+    for (trial, outcome) in all.iter().zip(outcomes.await) {
+        match outcome {
+            Ok(outcome) => note(bench, trial, outcome),
+            Err(error) => bench.missed(&format!("{SECTION}, {}", trial.name()), &error),
+        }
+    }
+    Ok(())
+}
+
+fn note(bench: &mut Bench, trial: &Trial<'_>, outcome: Outcome) {
+    let reference = matches!(trial.victim, Victim::Peer(_));
+    let mut add = |what: &str, unit, value| {
+        let name = format!("{}: {what}", trial.name());
+        bench.add(Kind::lower(SECTION, name, unit).reference(reference), value);
+    };
+    if let Some(seconds) = outcome.again_seconds {
+        add("until another worker goes on", "s", seconds);
+    }
+    // How fast a process dies that is killed says nothing.
+    if let (Some(seconds), Signal::TERM) = (outcome.gone_seconds, trial.signal) {
+        add("until the worker has ended", "s", seconds);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "few ticks")]
+    let redone = outcome.redone as f64;
+    add(&format!("steps redone, of {TICKS}"), "steps", redone);
+    add("jobs lost, of 1", "jobs", f64::from(u8::from(outcome.lost)));
+}
+
+impl Trial<'_> {
+    fn name(&self) -> String {
+        let signal = if self.signal == Signal::KILL { "SIGKILL" } else { "SIGTERM" };
+        format!("{signal}: {}", self.victim.name())
+    }
+}
+
+impl Victim<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::Ours("auto") => "ours, defaults".to_owned(),
+            Self::Ours(every) => format!("ours, saving every {every}"),
+            Self::Peer(peer) => peer.id.clone(),
+        }
+    }
+
+    async fn trial(&self, work: &Path, signal: Signal, faster: u32) -> Result<Outcome> {
+        let place = Place::new(work, Durability::PowerLoss)?;
+        let server = match self {
+            Self::Peer(peer) if peer.has_server() => Some(peer.serve(place.directory()).await?),
+            _ => None,
+        };
+        self.enqueue(&place, TICK_MS / u64::from(faster)).await?;
+        let noted = place.path("journal");
+        let ticks = || journal::read(&noted);
+
+        let victim = self.work(&place, "first")?;
+        let begun = || Ok((!ticks()?.is_empty()).then_some(()));
+        let running = until("the job runs", STARTING, LOOK, begun).await;
+        running.with_context(|| victim.last_words())?;
+        let other = self.work(&place, "second")?;
+        let half = || Ok((ticks()?.len() as u64 >= TICKS / 2).then_some(()));
+        until("the job is half done", STARTING, LOOK, half).await?;
+
+        let before = ticks()?;
+        let first = before.first().context("a job without ticks")?.pid;
+        ensure!(before.iter().all(|tick| tick.pid == first), "another worker took the job before the signal");
+        let (signalled, at_unix_ms) = (Instant::now(), unix_millis());
+        victim.signal_all(signal)?;
+        // With a limit that is no error, because an end that never comes is what some trials are about.
+        let mut gone_seconds = None;
+        while signalled.elapsed() < LOST / faster && !is_done(&ticks()?) {
+            if gone_seconds.is_none() && !process::runs(first) {
+                gone_seconds = Some(signalled.elapsed().as_secs_f64());
+            }
+            sleep(LOOK).await;
+        }
+        let outcome = Outcome { gone_seconds, ..outcome(&ticks()?, first, at_unix_ms) };
+        kill([Some(victim), Some(other), server]).await?;
+        Ok(outcome)
+    }
+
+    async fn enqueue(&self, place: &Place, tick_ms: u64) -> Result<()> {
+        match self {
+            Self::Ours(_) => {
+                let args = TicksArgs { ticks: TICKS, tick_ms, journal: place.path("journal") };
+                place.enqueue(vec![job("ticks", &args)?]).await?;
+                Ok(())
+            }
+            Self::Peer(peer) => peer.enqueue(place.directory(), TICKS, tick_ms).await,
+        }
+    }
+
+    fn work(&self, place: &Place, which: &str) -> Result<Process> {
+        match self {
+            Self::Ours(every) => place.worker(&["--checkpoint-every", every]),
+            Self::Peer(peer) => peer.work(place.directory(), &format!("{which}.log")),
+        }
+    }
+}
+
+fn is_done(ticks: &[Tick]) -> bool {
+    journal::distinct(ticks) as u64 == TICKS
+}
+
+fn outcome(ticks: &[Tick], first: u32, signalled_unix_ms: i64) -> Outcome {
+    let again = ticks.iter().find(|tick| tick.pid != first);
+    #[expect(clippy::cast_precision_loss, reason = "some minutes in milliseconds")]
+    let again_seconds = again.map(|tick| (tick.at_unix_ms - signalled_unix_ms) as f64 / 1e3);
+    Outcome { again_seconds, gone_seconds: None, redone: journal::redone(ticks), lost: !is_done(ticks) }
+}
+
+/// Ends what still runs: one that was told to stop may have.
+async fn kill(processes: impl IntoIterator<Item = Option<Process>>) -> Result<()> {
+    for process in processes.into_iter().flatten() {
+        process.kill().await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tick(at_unix_ms: i64, pid: u32, number: u64) -> Tick {
+        Tick { at_unix_ms, pid, number }
+    }
+
+    #[test]
+    fn what_another_process_repeats_is_redone_and_what_none_does_is_lost() {
+        let before: Vec<_> = (0..10).map(|n| tick(i64::try_from(n).unwrap(), 7, n)).collect();
+        let lost = Outcome { again_seconds: None, gone_seconds: None, redone: 0, lost: true };
+        assert_eq!(outcome(&before, 7, 1_000), lost);
+        let after = (8..TICKS).map(|n| tick(3_500, 8, n));
+        let all: Vec<_> = before.into_iter().chain(after).collect();
+        let survived = Outcome { again_seconds: Some(2.5), gone_seconds: None, redone: 2, lost: false };
+        assert_eq!(outcome(&all, 7, 1_000), survived);
+    }
+
+    #[test]
+    fn a_job_that_its_own_worker_finishes_did_not_run_again() {
+        let all: Vec<_> = (0..TICKS).map(|n| tick(0, 7, n)).collect();
+        let finished = Outcome { again_seconds: None, gone_seconds: None, redone: 0, lost: false };
+        assert_eq!(outcome(&all, 7, 0), finished);
+    }
+}

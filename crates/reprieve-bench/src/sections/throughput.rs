@@ -1,0 +1,186 @@
+//! No-op jobs, enqueued and then drained through the whole worker: ours, SQLite by hand, and the peers, in turn.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::{Bench, say};
+use crate::contest::{Contestant, Figures};
+use crate::measure::{Kind, Of};
+use crate::peers::Peer;
+use crate::place::Durability;
+
+const SECTION: &str = "throughput";
+const JOBS: usize = 50_000;
+const ROUNDS: usize = 3;
+const PROCESSES: [usize; 2] = [1, 4];
+
+/// What a user sets for jobs that only wait; the default, the number of cores, is for jobs that compute, and is measured
+/// besides.
+const CONCURRENCY: &str = "64";
+
+const MIB: f64 = 1_048_576.0;
+
+/// By how much we mean to be faster.
+const OF_RAW: f64 = 0.5;
+const OF_PEERS: [(&str, f64); 3] = [("apalis", 3.0), ("huey", 6.0), ("bullmq", 1.0)];
+
+/// Who took part in a round, and what they came to.
+type Results<'a> = Vec<(Contestant<'a>, Figures)>;
+
+pub(super) async fn run(bench: &mut Bench) -> Result<()> {
+    let jobs = bench.amount(JOBS, 2_000);
+    let peers = Rc::clone(&bench.peers);
+    for round in 0..bench.rounds(ROUNDS) {
+        for processes in PROCESSES {
+            let results = compete(bench, contestants(&peers, processes), round, jobs, processes).await;
+            #[expect(clippy::cast_precision_loss, reason = "as many jobs as a disk holds")]
+            let jobs = jobs as f64;
+            note_rates(bench, jobs, processes, &results);
+            note_ratios(bench, processes, &results);
+        }
+    }
+    Ok(())
+}
+
+fn contestants(peers: &[Peer], processes: usize) -> Vec<Contestant<'_>> {
+    let mut all = Durability::ALL.map(|durability| Contestant::Ours(durability, CONCURRENCY)).to_vec();
+    if processes == 1 {
+        all.push(Contestant::Ours(Durability::PowerLoss, "auto"));
+    }
+    // With one thread, whatever the number of our processes.
+    all.extend(Durability::ALL.map(Contestant::Raw));
+    all.extend(peers.iter().map(Contestant::Peer));
+    all
+}
+
+/// Every contestant once; in each round another one begins. The results are in the order in which they were given.
+async fn compete<'a>(
+    bench: &mut Bench,
+    contestants: Vec<Contestant<'a>>,
+    round: usize,
+    jobs: usize,
+    processes: usize,
+) -> Results<'a> {
+    let mut results = Vec::new();
+    for at in (0..contestants.len()).map(|at| (at + round) % contestants.len()) {
+        let (contestant, name) = (contestants[at], contestants[at].name());
+        say(&format!("throughput, round {}: {name}, {}", round + 1, with(processes)));
+        match contestant.run(&bench.work, jobs, processes).await {
+            Ok(figures) => results.push((at, contestant, figures)),
+            Err(error) => bench.missed(&format!("{SECTION}, {}: {name}", with(processes)), &error),
+        }
+    }
+    results.sort_by_key(|(at, ..)| *at);
+    results.into_iter().map(|(_, contestant, figures)| (contestant, figures)).collect()
+}
+
+/// What is told of each contestant.
+type Told = fn(&Figures) -> Option<f64>;
+
+/// How long what takes, as jobs per second.
+const WITH_WORKERS: [(&str, Told); 2] = [
+    ("drain", |figures| Some(figures.drain_seconds)),
+    ("enqueue and drain", |figures| Some(figures.together_seconds())),
+];
+
+/// The same, but nobody works meanwhile, so that the number of workers makes no difference.
+const WITHOUT_WORKERS: [(&str, Told); 2] = [
+    ("enqueue one at a time", |figures| Some(figures.enqueue_seconds)),
+    ("enqueue in batches", |figures| figures.enqueue_batch_seconds),
+];
+
+/// What a drain costs.
+const COSTS: [(&str, &str, Told); 3] = [
+    ("processor time of a drain", "s", |figures| figures.cpu_seconds),
+    ("a server's processor time of a drain", "s", |figures| figures.server_cpu_seconds),
+    ("memory of a worker", "MiB", |figures| figures.rss_bytes.map(|bytes| bytes / MIB)),
+];
+
+/// What is compared: as many jobs in less time.
+fn compared(processes: usize) -> impl Iterator<Item = (&'static str, Told)> {
+    let without = WITHOUT_WORKERS.into_iter().filter(move |_| processes == 1);
+    WITH_WORKERS.into_iter().chain(without)
+}
+
+fn note_rates(bench: &mut Bench, jobs: f64, processes: usize, results: &Results<'_>) {
+    let named = |what: &str, who: &Contestant<'_>| format!("{what}, {}: {}", with(processes), who.name());
+    for (what, seconds) in compared(processes) {
+        for (who, figures) in results {
+            let Some(seconds) = seconds(figures) else { continue };
+            let kind = Kind::higher(SECTION, named(what, who), "jobs/s").reference(!who.is_ours());
+            bench.add(kind, jobs / seconds);
+        }
+    }
+    for (what, unit, cost) in COSTS {
+        for (who, figures) in results {
+            let Some(cost) = cost(figures) else { continue };
+            bench.add(Kind::lower(SECTION, named(what, who), unit).reference(!who.is_ours()), cost);
+        }
+    }
+}
+
+/// Each of ours against each of the others in the same round, as how many times as fast it is.
+fn note_ratios(bench: &mut Bench, processes: usize, results: &Results<'_>) {
+    for (us, ours) in results {
+        for (them, theirs) in results.iter().filter(|(them, _)| are_rivals(us, them)) {
+            for (what, seconds) in compared(processes) {
+                let (Some(ours), Some(theirs)) = (seconds(ours), seconds(theirs)) else { continue };
+                let name = format!("{what}, {}: {} ÷ {}", with(processes), us.name(), them.name());
+                let kind = Kind::higher(SECTION, name, "×");
+                // The goals are of a drain, by itself and with enqueueing.
+                let goal = goal(us, them).filter(|_| WITH_WORKERS.iter().any(|(goals, _)| *goals == what));
+                bench.add(goal.map_or(kind.clone(), |goal| kind.goal(Of::Median, goal)), theirs / ours);
+            }
+        }
+    }
+}
+
+/// SQLite by hand is compared with at the same durability only. That of the peers is their own choice.
+fn are_rivals(us: &Contestant<'_>, them: &Contestant<'_>) -> bool {
+    match (us, them) {
+        (Contestant::Ours(_, "auto"), _) => false,
+        (Contestant::Ours(ours, _), Contestant::Raw(theirs)) => ours == theirs,
+        (us, Contestant::Peer(_)) => us.is_ours(),
+        _ => false,
+    }
+}
+
+/// How many times as fast we mean to be. The peers are to be outrun with our default, which survives a power loss.
+fn goal(us: &Contestant<'_>, them: &Contestant<'_>) -> Option<f64> {
+    match (us, them) {
+        (_, Contestant::Raw(_)) => Some(OF_RAW),
+        (Contestant::Ours(Durability::PowerLoss, _), Contestant::Peer(peer)) => {
+            OF_PEERS.iter().find(|(id, _)| *id == peer.id).map(|(_, goal)| *goal)
+        }
+        _ => None,
+    }
+}
+
+fn with(processes: usize) -> String {
+    if processes == 1 { "1 process".to_owned() } else { format!("{processes} processes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ceiling_is_that_of_the_same_durability() {
+        let [lasting, fast] = Durability::ALL.map(|durability| Contestant::Ours(durability, CONCURRENCY));
+        let [ceiling, other] = Durability::ALL.map(Contestant::Raw);
+        assert!(are_rivals(&lasting, &ceiling) && are_rivals(&fast, &other));
+        assert!(
+            !are_rivals(&lasting, &other) && !are_rivals(&lasting, &fast) && !are_rivals(&ceiling, &lasting)
+        );
+        assert!(!are_rivals(&Contestant::Ours(Durability::PowerLoss, "auto"), &ceiling));
+        assert_eq!(goal(&fast, &other), Some(OF_RAW));
+    }
+
+    #[test]
+    fn enqueueing_is_told_once() {
+        let told = |processes| compared(processes).map(|(what, _)| what).collect::<Vec<_>>();
+        assert_eq!(told(4), ["drain", "enqueue and drain"]);
+        assert_eq!(told(1).len(), 4);
+    }
+}

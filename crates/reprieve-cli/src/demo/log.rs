@@ -1,0 +1,81 @@
+//! Reads what the workers log: which jobs they completed, and how their drains went.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+/// What a worker logged, as far as it matters here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Logged {
+    pub(crate) at_unix_ms: i64,
+    pub(crate) vm: String,
+    pub(crate) what: Said,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// A job's result is stored and its message is deleted.
+    Completed { id: String },
+    /// Everything that was held is given back.
+    Drained(Drained),
+}
+
+/// A drain as its worker reports it. Times are milliseconds after the notice was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub(crate) struct Drained {
+    pub(crate) held: u64,
+    pub(crate) released_after_ms: u64,
+    pub(crate) quiesced_after_ms: u64,
+    pub(crate) work_lost_ms: u64,
+    /// Deliveries that were not given back.
+    pub(crate) abandoned: u64,
+}
+
+impl Logged {
+    /// When the notice of a drain was read: its report is logged at the very moment at which it has quiesced.
+    pub(crate) fn noticed_unix_ms(&self, drained: &Drained) -> i64 {
+        self.at_unix_ms.saturating_sub_unsigned(drained.quiesced_after_ms)
+    }
+
+    /// Reads a line of `vm`'s log; `None` for one that says something else.
+    pub(crate) fn read(vm: &str, line: &str) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Line {
+            timestamp: Timestamp,
+            message: String,
+            job: Option<String>,
+        }
+        let Line { timestamp, message, job } = serde_json::from_str(line).ok()?;
+        let what = match message.as_str() {
+            "completed" => Said::Completed { id: job? },
+            "drained" => Said::Drained(serde_json::from_str(line).ok()?),
+            _ => return None,
+        };
+        Some(Self { at_unix_ms: timestamp.as_millisecond(), vm: vm.to_owned(), what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DRAINED: &str = r#"{"timestamp":"2026-11-21T12:44:03.600Z","level":"INFO","notice":"Preempt","held":2,"unstarted":0,"saved":2,"cut":0,"finished":0,"leases_lost":0,"abandoned":0,"still_running":0,"work_lost_ms":0,"released_after_ms":14,"quiesced_after_ms":15,"budget_left_ms":4970,"message":"drained","target":"reprieve_core::worker::drain"}"#;
+    const COMPLETED: &str = r#"{"timestamp":"2026-11-21T12:44:03.600Z","level":"DEBUG","message":"completed","job":"019a","kind":"frame","target":"reprieve_core::worker"}"#;
+
+    #[test]
+    fn the_lines_that_matter_are_read() {
+        let drained = Logged::read("vm-1", DRAINED).unwrap();
+        let Said::Drained(report) = &drained.what else { panic!("{drained:?}") };
+        assert_eq!((report.held, report.released_after_ms, report.work_lost_ms), (2, 14, 0));
+        assert_eq!(drained.at_unix_ms - drained.noticed_unix_ms(report), 15);
+        let completed = Logged::read("vm-1", COMPLETED).unwrap();
+        assert_eq!(completed.what, Said::Completed { id: "019a".into() });
+    }
+
+    #[test]
+    fn all_others_are_passed_over() {
+        let other = COMPLETED.replace("completed", "began");
+        for line in ["", "{", "thread panicked", &other, &COMPLETED[..60]] {
+            assert_eq!(Logged::read("vm-1", line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `reprieve demo`: renders a zoom into the Mandelbrot set on VMs that are taken away, and proves that nothing is lost.
+
+mod board;
+mod fleet;
+mod follow;
+mod frame;
+mod job;
+mod journal;
+mod log;
+mod outputs;
+mod place;
+mod report;
+mod schedule;
+mod screen;
+mod stage;
+mod story;
+mod summary;
+mod tell;
+mod watch;
+mod words;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reprieve::ports::Store;
+use reprieve::{Error, ErrorKind, NewJob, Producer, Result};
+use reprieve_local::{LocalStore, Options, QueueName};
+
+use crate::out::{self, Out};
+use job::{Frame, Render};
+pub(crate) use job::{VmArgs, work};
+use outputs::Outputs;
+use place::Place;
+use stage::Stage;
+use story::Story;
+use summary::Summary;
+use tell::Seen;
+use words::counted;
+
+/// The longest notice: what Azure says it gives.
+const NOTICE_MAX: Duration = Duration::from_secs(30);
+
+/// The most that strikes a job on average; with more the demo would be about little else.
+const FAULTS_PER_JOB_MAX: usize = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// How many frames to render, 1 to 200; a job each, of about ten seconds
+    #[arg(long, value_name = "NUMBER", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=200))]
+    jobs: u32,
+
+    /// How many VMs there are at a time, 1 to 16; each is a process that renders two frames at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
+    vms: u32,
+
+    /// How many VMs are evicted: told so, and killed when the notice is over
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    evictions: u32,
+
+    /// How many VMs are killed without notice
+    #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+    kills: u32,
+
+    /// How long before its end a VM is told, 0s to 30s
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = reprieve::parse_duration)]
+    notice: Duration,
+
+    /// Decides who is struck and when, the same way every time [default: a random one]
+    #[arg(long, value_name = "NUMBER")]
+    seed: Option<u64>,
+
+    /// Where the frames, the report and everything else are kept; an earlier demo there is replaced
+    #[arg(long, value_name = "PATH", default_value = "reprieve-demo")]
+    dir: PathBuf,
+
+    /// Prints the numbers as one JSON object, the last line on stdout; the table goes to stderr
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(args: DemoArgs) -> Result<()> {
+    args.check()?;
+    let mut stopped = Box::pin(reprieve::stop_signal()?);
+    let place = Place::take(&args.dir)?;
+    let played = args.play(&place, &mut stopped).await;
+    let (story, summary) = played.map_err(|error| {
+        let message = format!("{}; its files are in {}", error.message(), place.shown());
+        Error::new(error.kind(), "finish the demo", message).with_source(error)
+    })?;
+    print(&place, &story, &summary, args.json)
+}
+
+impl DemoArgs {
+    /// Refuses what is wrong, before anything is made.
+    fn check(&self) -> Result<()> {
+        let refused = |message: String| Err(Error::new(ErrorKind::Invalid, "prepare the demo", message));
+        let faults_max = self.jobs as usize * FAULTS_PER_JOB_MAX;
+        let faults = self.evictions as usize + self.kills as usize;
+        if faults > faults_max {
+            return refused(format!(
+                "{faults} evictions and kills are too many for {}; use {faults_max} or fewer",
+                counted(self.jobs.into(), "job")
+            ));
+        }
+        if self.notice > NOTICE_MAX {
+            return refused(format!("--notice {:?} is over 30s, the longest that Azure gives", self.notice));
+        }
+        Ok(())
+    }
+
+    /// From an empty directory to the story, with nothing left running however it ends.
+    async fn play(
+        &self,
+        place: &Place,
+        stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    ) -> Result<(Story, Summary)> {
+        // A random one is short enough to be typed.
+        let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
+        let (evictions, kills) = (self.evictions as usize, self.kills as usize);
+        let schedule = schedule::plan(seed, evictions, kills, self.vms as usize);
+        self.announce(seed);
+        let (store, ids) = unless(stopped, enqueue(place, self.jobs)).await?;
+        let start =
+            Stage::start(place, store.clone(), ids.clone(), self.vms as usize, self.notice, schedule.clone());
+        let mut stage = start.await?;
+        let played = unless(stopped, stage.play()).await;
+        if let Err(error) = played {
+            stage.stop().await;
+            return Err(error);
+        }
+        let (lives, watch) = stage.finish().await?;
+        out::say("all done; rendering every frame again, without interruption, to compare");
+        let Outputs { all, digest, reference_digest } =
+            unless(stopped, outputs::collect(place, &store, ids)).await?;
+        let depth = store.queue.depth().await?;
+        let all_seen = Seen {
+            seed,
+            notice: self.notice,
+            checkpoint_every: fleet::CHECKPOINT_EVERY,
+            steps_per_job: frame::BANDS,
+            outputs: all,
+            output_digest: digest,
+            reference_digest,
+            lives,
+            entries: watch.entries,
+            logged: watch.logged,
+        };
+        let told = all_seen.tell();
+        let summary = Summary::of(&told, schedule, depth.total + depth.poisoned.unwrap_or_default());
+        Ok((told, summary))
+    }
+
+    fn announce(&self, seed: u64) {
+        let Self { jobs, vms, evictions, kills, .. } = self;
+        let of = |number: &u32, what: &str| counted((*number).into(), what);
+        out::say(&format!(
+            "{} of a zoom into the Mandelbrot set, rendered on {} at a time;\n{} and {} will strike; seed {seed}",
+            of(jobs, "frame"),
+            of(vms, "VM"),
+            of(evictions, "eviction"),
+            of(kills, "kill")
+        ));
+    }
+}
+
+/// Makes the store and fills the queue; returns the jobs' ids, in the order of the frames.
+///
+/// The store is opened directly, and not as other commands do: the settings of whoever runs the demo have no say in it.
+async fn enqueue(place: &Place, jobs: u32) -> Result<(Store, Vec<String>)> {
+    let options = Options::new(QueueName::parse("default")?);
+    let store = LocalStore::open(&place.store(), options).await?.store();
+    let frames = (0..jobs).map(|number| NewJob::of::<Render>(&Frame { number, of: jobs }));
+    let ids = Producer::new(store.clone()).enqueue(frames.collect::<Result<_>>()?).await?;
+    Ok((store, ids.into_iter().map(String::from).collect()))
+}
+
+/// Works until the operating system asks for an end.
+async fn unless<T>(
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::select! {
+        biased;
+        signal = stopped => {
+            Err(Error::new(ErrorKind::Internal, "finish the demo", format!("{signal} ended it")))
+        }
+        done = work => done,
+    }
+}
+
+/// Writes the report, and says what happened. Fails when that is not what was promised.
+fn print(place: &Place, story: &Story, summary: &Summary, json: bool) -> Result<()> {
+    let report = place.write_report(&report::page(story, summary))?;
+    let document = serde_json::to_vec_pretty(summary).map_err(|error| {
+        Error::new(ErrorKind::Internal, "write the summary", error.to_string()).with_source(error)
+    })?;
+    place.write_summary(&document)?;
+    let table = format!("{}\nSee {}\n", words::table(story, summary), report.display());
+    let mut out = Out::new();
+    if json {
+        out::say(table.trim_end());
+        out.json(summary)?;
+        out.text("\n")?;
+    } else {
+        out.text(&table)?;
+    }
+    out.flush()?;
+    match summary.faults() {
+        faults if faults.is_empty() => Ok(()),
+        faults => {
+            let message = format!("{}; the logs are in {}", faults.join(", "), place.shown());
+            Err(Error::new(ErrorKind::Internal, "show what was promised", message))
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Which faults strike, when and whom: decided by the seed alone, before anything has started.
+//!
+//! A fault's time is a share of the work, not of the clock, so a seed means the same on a fast machine and a slow one.
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+/// When faults strike, in thousandths of all steps: not before every VM has begun, and not so late that nobody could
+/// show how the work goes on.
+const FROM_PERMILLE: u32 = 50;
+const TO_PERMILLE: u32 = 750;
+
+/// What is done to a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// It gets a Preempt notice, and is killed when that is over.
+    Eviction,
+    /// It is killed without a word.
+    Kill,
+}
+
+/// One fault to come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    /// How much of the work is done when it strikes, in thousandths of all steps.
+    pub(crate) at_permille: u32,
+    /// Whom: the VM in this place, counted from 0. While that one has nothing to lose, the next place that has.
+    pub(crate) slot: usize,
+}
+
+/// The faults of a demo, in their order.
+pub(crate) fn plan(seed: u64, evictions: usize, kills: usize, slots: usize) -> Vec<Fault> {
+    // ChaCha and not the standard generator, because its numbers are the same on every machine and in every version.
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut kinds = [vec![Kind::Eviction; evictions], vec![Kind::Kill; kills]].concat();
+    kinds.shuffle(&mut random);
+    let slots = victims(&mut random, kinds.len(), slots);
+    let count = u32::try_from(kinds.len().max(1)).unwrap_or(u32::MAX);
+    let width = (TO_PERMILLE - FROM_PERMILLE) / count;
+    let mut from = FROM_PERMILLE;
+    let mut at = || {
+        // Not the whole width, so that two do not strike at once.
+        let at = from + random.random_range(0..=width * 3 / 4);
+        from += width;
+        at
+    };
+    kinds.into_iter().zip(slots).map(|(kind, slot)| Fault { kind, at_permille: at(), slot }).collect()
+}
+
+/// Whom each fault strikes: everybody once before anybody twice, and nobody twice running, because the one who comes in
+/// place of a victim has nothing to lose at first.
+fn victims(random: &mut ChaCha8Rng, count: usize, slots: usize) -> Vec<usize> {
+    let mut victims: Vec<usize> = Vec::with_capacity(count + slots);
+    while victims.len() < count {
+        let mut round: Vec<_> = (0..slots).collect();
+        round.shuffle(random);
+        if victims.last() == round.first() {
+            round.reverse();
+        }
+        victims.extend(round);
+    }
+    victims.truncate(count);
+    victims
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_everywhere_and_for_ever() {
+        let said: Vec<_> = plan(1, 4, 2, 3)
+            .into_iter()
+            .map(|fault| format!("{:?} {} {}", fault.kind, fault.at_permille, fault.slot))
+            .collect();
+        let first = [
+            "Eviction 68 1",
+            "Kill 218 2",
+            "Kill 316 0",
+            "Eviction 417 2",
+            "Eviction 587 1",
+            "Eviction 654 0",
+        ];
+        assert_eq!(said, first);
+    }
+
+    #[test]
+    fn every_fault_is_there_in_order_in_bounds_and_on_a_vm_there_is() {
+        for seed in 0..200 {
+            for (evictions, kills, slots) in [(0, 0, 2), (1, 0, 1), (4, 2, 3), (0, 7, 2), (100, 100, 16)] {
+                let plan = plan(seed, evictions, kills, slots);
+                let of = |kind| plan.iter().filter(|fault| fault.kind == kind).count();
+                assert_eq!((of(Kind::Eviction), of(Kind::Kill)), (evictions, kills), "seed {seed}");
+                assert!(plan.is_sorted_by_key(|fault| fault.at_permille), "seed {seed}: {plan:?}");
+                let within = |fault: &Fault| {
+                    (FROM_PERMILLE..=TO_PERMILLE).contains(&fault.at_permille) && fault.slot < slots
+                };
+                assert!(plan.iter().all(within), "seed {seed}: {plan:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_struck_twice_running_while_there_are_others() {
+        for seed in 0..200 {
+            let plan = plan(seed, 10, 10, 3);
+            assert!(plan.windows(2).all(|two| two[0].slot != two[1].slot), "seed {seed}: {plan:?}");
+        }
+    }
+
+    #[test]
+    fn seeds_differ() {
+        assert_ne!(plan(1, 4, 2, 3), plan(2, 4, 2, 3));
+    }
+}

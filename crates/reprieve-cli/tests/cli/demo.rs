@@ -1,0 +1,183 @@
+//! `reprieve demo`: real processes, really killed.
+
+use serde_json::Value;
+
+use crate::support::{Place, Ran};
+
+/// A small demo: some fifteen seconds.
+const SMALL: [&str; 13] = [
+    "demo",
+    "--jobs",
+    "4",
+    "--vms",
+    "2",
+    "--evictions",
+    "1",
+    "--kills",
+    "1",
+    "--notice",
+    "2s",
+    "--seed",
+    "1",
+];
+
+#[track_caller]
+fn refused(place: &Place, args: &[&str], said: &str) {
+    let ran = place.run(&[&["demo"], args].concat());
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}: {}", ran.err);
+    assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
+}
+
+#[test]
+fn a_small_demo_loses_nothing_and_says_so() {
+    let place = Place::new();
+    // The settings of whoever runs it have no say.
+    place.write("reprieve.toml", "nonsense = ");
+    let mut command = place.command(&[&SMALL[..], &["--json"]].concat());
+    command.env("REPRIEVE_STORE", "nonsense").env("REPRIEVE_QUEUE", "!").env("REPRIEVE_CONCURRENCY", "0");
+    let Ran { code, out, err } = command.output().expect("it runs").into();
+    assert_eq!(code, Some(0), "{err}");
+    let last = out.lines().last().expect("a line");
+    let summary: Value = serde_json::from_str(last).expect("JSON");
+    for (what, count) in [
+        ("jobs", 4),
+        ("completed", 4),
+        ("lost", 0),
+        ("duplicated", 0),
+        ("different", 0),
+        ("evictions", 1),
+        ("kills", 1),
+        ("missed", 0),
+        ("left_over", 0),
+        ("steps_total", 160),
+        ("seed", 1),
+    ] {
+        assert_eq!(summary[what], count, "{what}: {summary}");
+    }
+    assert_eq!(summary["output_digest"], summary["reference_digest"], "{summary}");
+    // A kill costs at most a second of each of two frames, and the step that was under way.
+    assert!(summary["steps_redone"].as_u64().is_some_and(|redone| redone <= 14), "{summary}");
+    assert!(summary["notice_to_released_ms"]["max"].is_u64(), "{summary}");
+    assert!(summary["recovered_after_kill_ms"]["max"].is_u64(), "{summary}");
+    assert!(err.contains("Azure gives notice") && err.contains("is killed without notice"), "{err}");
+
+    let dir = place.path("reprieve-demo");
+    for frame in 0..4 {
+        let png = std::fs::read(dir.join(format!("frames/{frame:02}.png"))).expect("a frame");
+        assert!(png.starts_with(b"\x89PNG"), "frame {frame}");
+    }
+    let kept: Value = serde_json::from_slice(&std::fs::read(dir.join("summary.json")).unwrap()).unwrap();
+    assert_eq!(kept, summary);
+    let report = std::fs::read_to_string(dir.join("report.html")).expect("a report");
+    assert!(report.ends_with("</html>") || report.trim_end().ends_with("</html>"));
+    std::fs::remove_file(place.path("reprieve.toml")).unwrap();
+    let status = place.succeeds(&["status", "--store", "sqlite:reprieve-demo/store/reprieve.db"]);
+    assert!(status.starts_with("0 jobs"), "{status}");
+}
+
+#[test]
+fn wrong_numbers_are_refused_before_anything_is_made() {
+    let place = Place::new();
+    for args in [["--jobs", "0"], ["--jobs", "201"], ["--vms", "0"], ["--vms", "17"], ["--kills", "x"]] {
+        refused(&place, &args, "invalid value");
+    }
+    refused(&place, &["--jobs", "1"], "6 evictions and kills are too many for 1 job; use 2 or fewer");
+    refused(&place, &["--notice", "31s"], "is over 30s");
+    refused(&place, &["--notice", "5"], "is not a number and a unit");
+    assert!(!place.path("reprieve-demo").exists());
+}
+
+#[test]
+fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
+    let place = Place::new();
+    place.write("mine.txt", "mine");
+    refused(&place, &["--dir", "."], "is not empty and no earlier demo's; give another --dir");
+    let names: Vec<_> =
+        std::fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["mine.txt"]);
+}
+
+/// What happens to the processes, where one can be asked about them.
+#[cfg(target_os = "linux")]
+mod processes {
+    use std::path::Path;
+    use std::process::Child;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::support::eventually;
+
+    /// A demo that was started.
+    struct Demo {
+        place: Place,
+        child: Child,
+    }
+
+    impl Demo {
+        fn start() -> Self {
+            Self::start_in(Place::new())
+        }
+
+        fn start_in(place: Place) -> Self {
+            let child = place.command(&SMALL).spawn().expect("it runs");
+            let demo = Self { place, child };
+            eventually("both workers work", || demo.journal_lines() > 4 && workers(&demo.place).len() == 2);
+            demo
+        }
+
+        fn kill(&mut self) {
+            self.child.kill().expect("a child to kill");
+            self.child.wait().expect("it ends");
+            eventually("the workers are gone", || workers(&self.place).is_empty());
+        }
+
+        fn journal_lines(&self) -> usize {
+            let journal = std::fs::read_to_string(self.place.path("reprieve-demo/journal"));
+            journal.map_or(0, |text| text.lines().count())
+        }
+
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_child(&self.child), signal).expect("a process to signal");
+        }
+    }
+
+    /// The worker processes in this demo's directory, by what they run in.
+    fn workers(place: &Place) -> Vec<u32> {
+        let Ok(dir) = std::fs::canonicalize(place.path("reprieve-demo")) else { return Vec::new() };
+        let runs_there = |pid: &u32| {
+            let process = Path::new("/proc").join(pid.to_string());
+            std::fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == dir)
+        };
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(runs_there).collect()
+    }
+
+    #[test]
+    fn ctrl_c_ends_all_processes_and_says_where_the_files_are() {
+        let demo = Demo::start();
+        demo.signal(Signal::INT);
+        let Demo { place, child } = demo;
+        let ran = Ran::from(child.wait_with_output().expect("it ends"));
+        assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
+        assert!(ran.err.ends_with("SIGINT ended it; its files are in reprieve-demo\n"), "{}", ran.err);
+        assert_eq!(workers(&place), [0; 0], "they were gone before it was");
+    }
+
+    #[test]
+    fn no_worker_outlives_a_demo_that_is_killed() {
+        Demo::start().kill();
+    }
+
+    #[test]
+    fn two_demos_do_not_share_a_directory_and_the_next_replaces_the_last() {
+        let mut first = Demo::start();
+        refused(&first.place, &[], "another demo runs in reprieve-demo");
+        first.kill();
+        std::fs::write(first.place.path("reprieve-demo/report.html"), "old").unwrap();
+        let mut second = Demo::start_in(first.place);
+        assert!(!second.place.path("reprieve-demo/report.html").exists());
+        second.kill();
+    }
+}
