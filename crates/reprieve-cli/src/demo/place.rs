@@ -35,11 +35,16 @@ impl Place {
     /// Makes the directory, or empties that of an earlier demo.
     ///
     /// # Errors
-    /// `Invalid` when it holds anything else or another demo runs in it; all else is the disk's.
+    /// `Invalid` when it is none, holds anything else or another demo runs in it; all else is the disk's.
     pub(crate) fn take(dir: &Path) -> Result<Self> {
         let shown = dir.display();
         let there = |error: io::Error| failed(dir, error);
-        fs::create_dir_all(dir).map_err(there)?;
+        fs::create_dir_all(dir).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                refused(format!("{shown} is not a directory; give another --dir"))
+            }
+            _ => there(error),
+        })?;
         let marker = dir.join(MARKER);
         let ours = marker.try_exists().map_err(there)?;
         if !ours && fs::read_dir(dir).map_err(there)?.next().is_some() {
@@ -164,6 +169,18 @@ mod tests {
         let error = Place::take(dir.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(dir.path().join("store").exists() && !dir.path().join(MARKER).exists());
+    }
+
+    #[test]
+    fn what_is_no_directory_is_refused_as_such() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        for path in [file.clone(), file.join("deeper")] {
+            let error = Place::take(&path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        }
+        assert_eq!(fs::read_to_string(file).unwrap(), "mine");
     }
 
     #[test]

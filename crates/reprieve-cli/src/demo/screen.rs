@@ -10,10 +10,15 @@ use tokio::time::Instant;
 use super::board::{Board, Holder, Job, News, State};
 use super::fleet::Replaced;
 use super::frame::BANDS;
+use super::log::Drained;
+use super::words::counted;
 use crate::out;
 
 /// Rows that the bars leave to the events.
 const EVENT_ROWS: usize = 8;
+
+/// The columns of the longest bar; a terminal with fewer wraps it.
+const BAR_COLUMNS: usize = 74;
 
 /// Where the demo is shown, which is stderr.
 #[derive(Debug)]
@@ -37,13 +42,13 @@ impl Screen {
     /// For so many jobs; the clock begins now.
     pub(crate) fn new(jobs: usize) -> Self {
         let all = MultiProgress::new();
-        let rows = Term::stderr().size_checked().map_or(24, |(rows, _)| usize::from(rows));
+        let (rows, columns) = Term::stderr().size_checked().unwrap_or((24, 80));
         let bar = |number| Bar { label: frame(number), shown: None, job: None };
         Self {
             began: Instant::now(),
             all,
             bars: (0..jobs).map(bar).collect(),
-            room: rows.saturating_sub(EVENT_ROWS).max(1),
+            room: room(rows.into(), columns.into()),
         }
     }
 
@@ -111,7 +116,7 @@ impl Screen {
             News::GoesOn { job, vm, step } => {
                 format!("{} goes on at {vm}, from step {step} of {BANDS}", frame(*job))
             }
-            News::HandedBack { vm, report } => handed_back(vm, report.held, report.released_after_ms),
+            News::HandedBack { vm, report } => handed_back(vm, report),
         });
     }
 
@@ -122,15 +127,22 @@ impl Screen {
     }
 }
 
+/// How many bars a terminal of this size has room for: one at least.
+fn room(rows: usize, columns: usize) -> usize {
+    (rows.saturating_sub(EVENT_ROWS) / BAR_COLUMNS.div_ceil(columns.max(1))).max(1)
+}
+
 fn frame(number: usize) -> String {
     format!("frame {number:02}")
 }
 
-fn handed_back(vm: &str, held: u64, after_ms: u64) -> String {
-    let jobs = match held {
-        0 => return format!("{vm}: had read it, and held nothing"),
-        1 => "its job".to_owned(),
-        held => format!("its {held} jobs"),
+fn handed_back(vm: &str, report: &Drained) -> String {
+    let Drained { held, abandoned, released_after_ms: after_ms, .. } = *report;
+    let jobs = match (held, abandoned) {
+        (0, _) => return format!("{vm}: had read it, and held nothing"),
+        (1, 0) => "its job".to_owned(),
+        (held, 0) => format!("its {held} jobs"),
+        (held, abandoned) => format!("{} of its {}", held.saturating_sub(abandoned), counted(held, "job")),
     };
     format!("{vm}: {jobs} handed back {after_ms} ms after it had read that")
 }
@@ -175,8 +187,20 @@ mod tests {
 
     #[test]
     fn what_was_handed_back_is_counted() {
-        assert_eq!(handed_back("vm-1", 1, 9), "vm-1: its job handed back 9 ms after it had read that");
-        assert_eq!(handed_back("vm-1", 2, 14), "vm-1: its 2 jobs handed back 14 ms after it had read that");
-        assert_eq!(handed_back("vm-1", 0, 0), "vm-1: had read it, and held nothing");
+        let said = |held, abandoned| {
+            let report =
+                Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };
+            handed_back("vm-1", &report)
+        };
+        assert_eq!(said(1, 0), "vm-1: its job handed back 14 ms after it had read that");
+        assert_eq!(said(2, 0), "vm-1: its 2 jobs handed back 14 ms after it had read that");
+        assert_eq!(said(2, 1), "vm-1: 1 of its 2 jobs handed back 14 ms after it had read that");
+        assert_eq!(said(0, 0), "vm-1: had read it, and held nothing");
+    }
+
+    #[test]
+    fn a_bar_that_wraps_takes_the_room_of_several() {
+        let sizes = [(24, 80), (24, 40), (10, 40), (5, 20), (60, 200), (0, 0)];
+        assert_eq!(sizes.map(|(rows, columns)| room(rows, columns)), [16, 8, 1, 1, 52, 1]);
     }
 }

@@ -77,8 +77,13 @@ impl Seen {
             id: output.id.clone(),
             png: output.png.clone(),
             as_expected: output.as_expected,
-            // A worker that was killed the moment it had completed a job can't say so any more; the result does.
-            completions: u32::try_from(logged(&output.id).max(output.has_result.into())).unwrap_or(u32::MAX),
+            // Who was killed the moment it had completed a job can't say so any more; the result does. Without a result
+            // nothing is completed, whoever says so.
+            completions: if output.has_result {
+                u32::try_from(logged(&output.id).max(1)).unwrap_or(u32::MAX)
+            } else {
+                0
+            },
         });
         Story {
             seed: self.seed,

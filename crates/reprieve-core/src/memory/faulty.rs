@@ -26,6 +26,10 @@ impl Queue for FaultyQueue {
         self.faults.call(Op::Send, self.inner.send(messages)).await
     }
 
+    fn batch_max(&self) -> usize {
+        self.inner.batch_max()
+    }
+
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         self.faults.call(Op::Receive, self.inner.receive(max, lease)).await
     }

@@ -179,6 +179,15 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// error says how many were.
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>>;
 
+    /// The most messages that are worth asking for in one receive; the worker never asks for more. A larger batch costs
+    /// less for each message, and takes longer.
+    ///
+    /// The default is 32, the most that a Storage queue gives.
+    /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
+    fn batch_max(&self) -> usize {
+        32
+    }
+
     /// Receives up to `max` messages under leases of length `lease`; returns at once, with none when none is there.
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>>;
 

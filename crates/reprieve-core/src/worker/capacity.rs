@@ -5,10 +5,6 @@ use std::time::Duration;
 /// How many releases are under way at once in a drain. Past some tens, a storage service answers each the later.
 pub(super) const RELEASES_AT_ONCE: usize = 64;
 
-/// The most messages that one receive asks for: a Storage queue gives at most 32.
-/// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
-pub(super) const BATCH_MAX: usize = 32;
-
 /// What a release is taken to need before one was measured: a slow storage service.
 pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 
@@ -22,6 +18,8 @@ pub(super) struct Capacity {
     pub(super) concurrency: usize,
     /// Jobs that have been running for longer than [`AHEAD`]: their slots will not be free soon.
     pub(super) slow: usize,
+    /// The most messages of one receive.
+    pub(super) batch: usize,
     pub(super) budget: Duration,
     /// The 95th percentile of recent settlements; `None` before the first.
     pub(super) release: Option<Duration>,
@@ -47,14 +45,14 @@ impl Capacity {
         let rounds = AHEAD.as_secs_f64() / run.max(Duration::from_micros(10)).as_secs_f64();
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
         let ahead = (rounds * f64::from(u32::try_from(brisk).unwrap_or(u32::MAX))).min(1e6) as usize;
-        ahead.min(BATCH_MAX)
+        ahead.min(self.batch)
     }
 
     /// How many to ask for with `held` in hand; 0 to wait. While every slot is busy it waits until half a batch fits,
     /// so that many short jobs do not cost a receive each.
     pub(super) fn room(&self, held: usize) -> usize {
         let room = self.most().saturating_sub(held);
-        if held >= self.concurrency && room < BATCH_MAX / 2 { 0 } else { room.min(BATCH_MAX) }
+        if held >= self.concurrency && room < self.batch / 2 { 0 } else { room.min(self.batch) }
     }
 }
 
@@ -63,7 +61,8 @@ mod tests {
     use super::*;
 
     fn capacity(concurrency: usize) -> Capacity {
-        Capacity { concurrency, slow: 0, budget: Duration::from_secs(10), release: None, run: None }
+        let budget = Duration::from_secs(10);
+        Capacity { concurrency, slow: 0, batch: 32, budget, release: None, run: None }
     }
 
     #[test]
@@ -99,6 +98,8 @@ mod tests {
         assert_eq!(short.room(24), 16);
         assert_eq!(short.room(25), 0);
         assert_eq!(short.room(7), 32);
+        assert_eq!(Capacity { batch: 128, ..short }.room(8), 128);
+        assert_eq!(Capacity { batch: 128, ..short }.room(73), 0);
         assert_eq!(capacity(2).room(1), 1);
         assert_eq!(capacity(2).room(2), 0);
     }

@@ -51,6 +51,7 @@ impl Shared {
         Capacity {
             concurrency: self.settings.concurrency.saturating_sub(self.stuck()),
             slow,
+            batch: self.store.queue.batch_max(),
             budget: self.settings.budget,
             release: self.settlements.p95(),
             run: self.runs.mean(),

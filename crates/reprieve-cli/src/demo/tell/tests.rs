@@ -39,9 +39,13 @@ fn output(job: usize) -> Output {
     Output { id: format!("job-{job}"), has_result: true, png: Some(vec![1]), as_expected: true }
 }
 
-fn tell(lives: Vec<Life>, mut entries: Vec<Entry>, logged: Vec<Logged>, jobs: usize) -> Story {
+fn tell(lives: Vec<Life>, entries: Vec<Entry>, logged: Vec<Logged>, jobs: usize) -> Story {
+    seen(lives, entries, logged, jobs).tell()
+}
+
+fn seen(lives: Vec<Life>, mut entries: Vec<Entry>, logged: Vec<Logged>, jobs: usize) -> Seen {
     entries.sort_by_key(|entry| entry.at_unix_ms);
-    let seen = Seen {
+    Seen {
         seed: 7,
         notice: Duration::from_secs(5),
         checkpoint_every: Duration::from_secs(1),
@@ -52,8 +56,7 @@ fn tell(lives: Vec<Life>, mut entries: Vec<Entry>, logged: Vec<Logged>, jobs: us
         lives,
         entries,
         logged,
-    };
-    seen.tell()
+    }
 }
 
 fn life(vm: &str, from: i64, to: i64, end: End) -> Life {
@@ -138,6 +141,18 @@ fn the_last_step_of_a_job_may_be_done_again_too() {
     let story = tell(lives, entries, vec![completed("vm-2", 0, 8)], 1);
     assert_eq!(story.vms[0].shifts[0].end, ShiftEnd::Killed);
     assert!(matches!(&story.vms[0].end, VmEnd::Killed(all) if all[0].steps_redone == 1), "{story:?}");
+}
+
+#[test]
+fn a_job_without_a_result_was_not_completed_whatever_was_said() {
+    let mut seen = seen(
+        vec![life("vm-1", 0, 9, End::Finished)],
+        worked("vm-1", 1, 0, 0..4, 1),
+        vec![completed("vm-1", 0, 5)],
+        1,
+    );
+    seen.outputs[0].has_result = false;
+    assert_eq!(seen.tell().jobs[0].completions, 0);
 }
 
 #[test]
