@@ -72,6 +72,8 @@ pub(crate) struct Eviction {
     pub(crate) released_after_ms: u64,
     /// Leases it held then.
     pub(crate) held: u64,
+    /// Those of them that it could not release in time: they end by themselves.
+    pub(crate) abandoned: u64,
     /// Work that had to be done again because of it.
     pub(crate) work_lost_ms: u64,
 }

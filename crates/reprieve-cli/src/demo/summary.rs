@@ -168,7 +168,9 @@ mod tests {
     }
 
     fn evicted(held: u64, announced_ms: u64, released_after_ms: u64) -> VmStory {
-        let eviction = Eviction { announced_ms, noticed_ms: 1_000, released_after_ms, held, work_lost_ms: 0 };
+        let (noticed_ms, abandoned, work_lost_ms) = (1_000, 0, 0);
+        let eviction =
+            Eviction { announced_ms, noticed_ms, released_after_ms, held, abandoned, work_lost_ms };
         vm(VmEnd::Evicted(eviction), None)
     }
 

@@ -150,6 +150,7 @@ impl Telling<'_> {
             noticed_ms: self.clock.ms(noticed),
             released_after_ms: report.released_after_ms,
             held: report.held,
+            abandoned: report.abandoned,
             work_lost_ms: report.work_lost_ms,
         }
     }

@@ -53,9 +53,13 @@ fn evictions(story: &Story, summary: &Summary) -> String {
 }
 
 fn lost(story: &Story) -> String {
-    match story.evictions().map(|eviction| eviction.work_lost_ms).sum() {
+    let lost = match story.evictions().map(|eviction| eviction.work_lost_ms).sum() {
         0 => "no work lost".to_owned(),
         lost_ms => format!("{} of work lost", time(lost_ms)),
+    };
+    match story.evictions().map(|eviction| eviction.abandoned).sum() {
+        0 => lost,
+        left => format!("{lost}; {} not handed back in time", counted(left, "job")),
     }
 }
 
@@ -120,7 +124,9 @@ mod tests {
     }
 
     fn evicted(held: u64, released_after_ms: u64, work_lost_ms: u64) -> VmStory {
-        let eviction = Eviction { announced_ms: 1, noticed_ms: 2, released_after_ms, held, work_lost_ms };
+        let (announced_ms, noticed_ms, abandoned) = (1, 2, 0);
+        let eviction =
+            Eviction { announced_ms, noticed_ms, released_after_ms, held, abandoned, work_lost_ms };
         vm(VmEnd::Evicted(eviction), None)
     }
 
@@ -153,6 +159,16 @@ mod tests {
     fn a_newcomer_understands_the_table() {
         let vms = vec![evicted(2, 9, 0), evicted(1, 31, 0), killed(&[250, 420])];
         insta::assert_snapshot!(table_of(vec![job(1); 12], vms));
+    }
+
+    #[test]
+    fn what_an_evicted_vm_kept_is_said() {
+        let mut vm = evicted(2, 9_990, 0);
+        if let VmEnd::Evicted(eviction) = &mut vm.end {
+            eviction.abandoned = 1;
+        }
+        let table = table_of(vec![job(1)], vec![vm]);
+        assert!(table.contains("no work lost; 1 job not handed back in time"), "{table}");
     }
 
     #[test]

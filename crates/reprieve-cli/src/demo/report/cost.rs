@@ -116,7 +116,11 @@ fn handed_back(eviction: &Eviction) -> String {
     if eviction.held == 0 {
         return "it held no frame".to_owned();
     }
-    format!("{} handed back {after} after it read the notice", count(eviction.held, "frame"))
+    let all = count(eviction.held, "frame");
+    match eviction.abandoned {
+        0 => format!("{all} handed back {after} after it read the notice"),
+        left => format!("{} of its {all} handed back in time", eviction.held.saturating_sub(left)),
+    }
 }
 
 fn recovered(recoveries: &[Recovery]) -> String {

@@ -8,8 +8,14 @@ const STEPS: u32 = 24;
 
 /// Four frames, an eviction and a kill.
 pub(super) fn good() -> (Story, Summary) {
-    let eviction =
-        Eviction { announced_ms: 4_000, noticed_ms: 4_610, released_after_ms: 14, held: 2, work_lost_ms: 0 };
+    let eviction = Eviction {
+        announced_ms: 4_000,
+        noticed_ms: 4_610,
+        released_after_ms: 14,
+        held: 2,
+        abandoned: 0,
+        work_lost_ms: 0,
+    };
     let recoveries = vec![Recovery { job: 1, after_ms: 310, steps_redone: 3 }];
     let vms = vec![
         vm(
