@@ -7,6 +7,8 @@ mod frame;
 mod job;
 mod journal;
 mod log;
+#[cfg(test)]
+mod made_up;
 mod outputs;
 mod place;
 mod report;

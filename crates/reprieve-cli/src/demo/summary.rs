@@ -154,17 +154,13 @@ impl Eviction {
 
 #[cfg(test)]
 mod tests {
+    use super::super::made_up::{story, vm};
     use super::super::schedule::Kind;
     use super::super::story::{JobStory, VmStory};
     use super::*;
 
     fn job(png: bool, as_expected: bool, completions: u32) -> JobStory {
         JobStory { id: "a".into(), png: png.then(|| vec![1]), as_expected, completions }
-    }
-
-    fn vm(end: VmEnd, announced_in_vain_ms: Option<u64>) -> VmStory {
-        let (name, shifts) = ("vm-1".into(), Vec::new());
-        VmStory { name, began_ms: 0, ended_ms: 9, end, announced_in_vain_ms, shifts }
     }
 
     fn evicted(held: u64, announced_ms: u64, released_after_ms: u64) -> VmStory {
@@ -176,20 +172,6 @@ mod tests {
 
     fn killed(after_ms: u64) -> VmStory {
         vm(VmEnd::Killed(vec![Recovery { job: 0, after_ms, steps_redone: 1 }]), None)
-    }
-
-    fn story(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> Story {
-        Story {
-            seed: 1,
-            took_ms: 28_400,
-            notice_ms: 5_000,
-            checkpoint_every_ms: 1_000,
-            steps_per_job: 40,
-            jobs,
-            vms,
-            output_digest: "a".into(),
-            reference_digest: "a".into(),
-        }
     }
 
     fn schedule(faults: usize) -> Vec<Fault> {

@@ -105,7 +105,12 @@ fn range(least: u64, most: u64) -> String {
 
 /// Milliseconds, as people say them.
 fn time(ms: u64) -> String {
-    if ms < 1_000 { format!("{ms} ms") } else { format!("{}.{} s", ms / 1_000, ms % 1_000 / 100) }
+    if ms < 1_000 { format!("{ms} ms") } else { seconds(ms) }
+}
+
+/// Milliseconds as seconds, to a tenth: `12.3 s`.
+pub(crate) fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }
 
 /// `1 frame`, `2 frames`.
@@ -115,13 +120,9 @@ pub(crate) fn counted(count: u64, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::made_up::{self, vm};
     use super::super::story::{Eviction, JobStory, Recovery, VmStory};
     use super::*;
-
-    fn vm(end: VmEnd, announced_in_vain_ms: Option<u64>) -> VmStory {
-        let (name, shifts) = ("vm-1".into(), Vec::new());
-        VmStory { name, began_ms: 0, ended_ms: 9, end, announced_in_vain_ms, shifts }
-    }
 
     fn evicted(held: u64, released_after_ms: u64, work_lost_ms: u64) -> VmStory {
         let (announced_ms, noticed_ms, abandoned) = (1, 2, 0);
@@ -136,17 +137,7 @@ mod tests {
     }
 
     fn table_of(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> String {
-        let story = Story {
-            seed: 42,
-            took_ms: 28_400,
-            notice_ms: 5_000,
-            checkpoint_every_ms: 1_000,
-            steps_per_job: 40,
-            jobs,
-            vms,
-            output_digest: "a".into(),
-            reference_digest: "a".into(),
-        };
+        let story = Story { seed: 42, ..made_up::story(jobs, vms) };
         table(&story, &Summary { steps_redone: 3, ..Summary::of(&story, Vec::new(), 0) })
     }
 

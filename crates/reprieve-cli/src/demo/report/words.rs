@@ -1,6 +1,8 @@
 //! How the report says numbers.
 
 use crate::demo::words::counted;
+/// A point in time: "12.3 s".
+pub(super) use crate::demo::words::seconds as at;
 
 /// "1 frame", "2 frames".
 pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
@@ -11,14 +13,9 @@ pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
 pub(super) fn span(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
-        1_000..10_000 if !ms.is_multiple_of(1_000) => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        1_000..10_000 if !ms.is_multiple_of(1_000) => at(ms),
         _ => format!("{} s", ms / 1_000),
     }
-}
-
-/// A point in time: "12.3 s".
-pub(super) fn at(ms: u64) -> String {
-    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }
 
 /// How a job is called, by its number.
