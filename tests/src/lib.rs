@@ -3,6 +3,8 @@
 //!
 //! A test says what it waits for and for how long; none sleeps in the hope that something has happened by then.
 
+mod account;
+pub mod azurite;
 mod binary;
 mod journal;
 mod log;

@@ -11,11 +11,15 @@ use reprieve_core::worker::DrainReport;
 use reprieve_sim::control::evict;
 use reprieve_sim::metadata::{Config, MetadataServer};
 use serde::Deserialize;
+use tokio::time::sleep;
 
 use crate::{Line, Log, Sandbox, Worker, binary, until};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How often the queue is asked whether it is empty.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// A job's result.
 #[derive(Debug, Deserialize)]
@@ -42,6 +46,8 @@ pub struct Run {
     sandbox: Sandbox,
     mock: MetadataServer,
     batch: usize,
+    /// What its workers are told besides what all are.
+    flags: &'static [&'static str],
 }
 
 /// What a run came to.
@@ -81,35 +87,46 @@ impl Run {
     /// # Panics
     /// When that does not work.
     pub async fn over(photos: &Path, size: u32, batch: usize) -> Self {
-        let run = Self {
-            thumbnails: binary("thumbnails", "thumbnails"),
-            sandbox: Sandbox::new().await,
-            mock: MetadataServer::start(Config::with_vms((0..4).map(vm))).await.expect("a mock"),
-            batch,
-        };
-        let enqueued = Command::new(&run.thumbnails)
-            .args(["enqueue", "--size", &size.to_string(), "--batch", &batch.to_string()])
-            .args(["--store", &run.sandbox.address()])
-            .arg(std::path::absolute(photos).expect("a path"))
-            .current_dir(run.sandbox.directory())
-            .env_clear()
-            .output()
-            .expect("thumbnails");
-        assert!(enqueued.status.success(), "{}", String::from_utf8_lossy(&enqueued.stderr));
+        let run = Self::prepared(Sandbox::new().await, batch, &[]).await;
+        run.enqueue(size, &std::path::absolute(photos).expect("a path"));
         run
+    }
+
+    /// Enqueues all pictures that are in the store of `sandbox` already, as [`over`](Self::over). Its workers have `flags`
+    /// besides what those of all runs have.
+    ///
+    /// # Panics
+    /// When that does not work.
+    pub async fn over_uploads(
+        sandbox: Sandbox,
+        size: u32,
+        batch: usize,
+        flags: &'static [&'static str],
+    ) -> Self {
+        let run = Self::prepared(sandbox, batch, flags).await;
+        run.enqueue(size, Path::new("--uploaded"));
+        run
+    }
+
+    async fn prepared(sandbox: Sandbox, batch: usize, flags: &'static [&'static str]) -> Self {
+        let mock = MetadataServer::start(Config::with_vms((0..4).map(vm))).await.expect("a mock");
+        Self { thumbnails: binary("thumbnails", "thumbnails"), sandbox, mock, batch, flags }
+    }
+
+    fn enqueue(&self, size: u32, what: &Path) {
+        let mut command = Command::new(&self.thumbnails);
+        command.args(["enqueue", "--size", &size.to_string(), "--batch", &self.batch.to_string()]);
+        command.arg(what).current_dir(self.sandbox.directory()).env_clear();
+        self.sandbox.point(&mut command);
+        let enqueued = command.output().expect("thumbnails");
+        assert!(enqueued.status.success(), "{}", String::from_utf8_lossy(&enqueued.stderr));
     }
 
     /// Starts a worker on VM number `number`, which does one picture at a time and saves after each.
     fn worker(&self, number: usize) -> Worker {
         let url = self.mock.vm_url(&vm(number));
         let each = ["work", "--metadata-url", &url, "--concurrency", "1", "--checkpoint-every", "0s"];
-        Worker::start(&self.sandbox, &self.thumbnails, each)
-    }
-
-    /// Waits until there are `count` thumbnails.
-    async fn made(&self, count: usize) {
-        let there = async || (self.sandbox.count("thumbnails/").await >= count).then_some(());
-        until(&format!("there are {count} thumbnails"), PATIENCE, there).await;
+        Worker::start(&self.sandbox, &self.thumbnails, each.into_iter().chain(self.flags.iter().copied()))
     }
 
     /// Runs two workers to the end, and nothing happens to them.
@@ -128,13 +145,13 @@ impl Run {
     /// When either comes too late to matter, or a worker does not do what it should in good time.
     pub async fn disturbed(self, expected: usize) -> (Finished, Cost) {
         let (evicted, mut killed) = (self.worker(0), self.worker(1));
-        self.made(expected / 4).await;
+        made(expected / 4, &[&evicted, &killed]).await;
         evict(&self.mock.url(), &vm(0), Duration::from_secs(30)).await.expect("an eviction");
         let drained = |report: &WorkerReport| report.last_drain.is_some();
         let report = evicted.says(&self.sandbox, "it has drained", drained).await;
         let third = self.worker(2);
 
-        self.made(expected / 2).await;
+        made(expected / 2, &[&evicted, &killed, &third]).await;
         let busy = "the worker to be killed is in the middle of a batch";
         let job = until(busy, PATIENCE, async || self.half_done(&killed, &[&evicted, &killed, &third])).await;
         let killed_at = unix_millis();
@@ -164,7 +181,11 @@ impl Run {
 
     /// Waits until nothing is left to do, and checks that nothing was given up.
     async fn finish(&self, workers: impl IntoIterator<Item = Worker>) -> Finished {
-        let empty = async || (self.sandbox.depth().await.total == 0).then_some(());
+        let empty = async || {
+            // A storage emulator that is asked all the time has time for little else.
+            sleep(ASK_EVERY).await;
+            (self.sandbox.depth().await.total == 0).then_some(())
+        };
         until("the queue is empty", PATIENCE, empty).await;
         assert_eq!(self.sandbox.depth().await.poisoned, Some(0));
         let results = self.sandbox.blobs("results/").await.into_values();
@@ -174,6 +195,12 @@ impl Run {
         }
         Finished { thumbnails: self.sandbox.blobs("thumbnails/").await, results }
     }
+}
+
+/// Waits until these workers have made `count` thumbnails, as they say: the store need not be asked for that.
+async fn made(count: usize, by: &[&Worker]) {
+    let made = || by.iter().map(|worker| worker.log().lines("thumbnail").len()).sum::<usize>();
+    until(&format!("there are {count} thumbnails"), PATIENCE, async || (made() >= count).then_some(())).await;
 }
 
 /// All that a worker did, in that order.

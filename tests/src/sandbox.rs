@@ -1,7 +1,8 @@
-//! A directory of a test's own, with a store in it.
+//! A directory of a test's own, with a store in it or in a storage account.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use reprieve_core::ports::{DeadLettered, Depth, Store, WorkerReport};
 use reprieve_core::{BlobName, JobId, NewJob, Producer};
@@ -10,20 +11,23 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
+use crate::account::Account;
 use crate::journal::Journal;
 
-/// A temporary directory with an embedded store, seen through the same ports as the workers see it.
+/// A temporary directory and a store, seen through the same ports as the workers see it.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: TempDir,
     store: Store,
+    /// Where the store is, if it is not in the directory.
+    account: Option<Account>,
 }
 
 /// How many messages of the poison queue are looked at.
 const LETTERS: usize = 100;
 
 impl Sandbox {
-    /// A new one.
+    /// A new one, with an embedded store.
     ///
     /// # Panics
     /// When the disk refuses.
@@ -32,7 +36,19 @@ impl Sandbox {
         let queue = QueueName::parse("default").expect("a queue's name");
         let path = directory.path().join("reprieve.db");
         let store = LocalStore::open(&path, Options::new(queue)).await.expect("a store").store();
-        Self { directory, store }
+        Self { directory, store, account: None }
+    }
+
+    /// A new one, with `queues` queues that are used as one, and a container, of its own in the storage account that this
+    /// connection string leads to. They are removed with it.
+    ///
+    /// # Panics
+    /// When the account refuses.
+    pub async fn in_account(connection_string: &str, queues: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let account = Account::new(connection_string, queues);
+        let store = account.open().await;
+        Self { directory, store, account: Some(account) }
     }
 
     /// A path in it.
@@ -47,10 +63,27 @@ impl Sandbox {
         self.directory.path()
     }
 
-    /// The value of `--store` that means its store.
+    /// The value of `--store` that means its embedded store.
     #[must_use]
     pub fn address(&self) -> String {
         format!("sqlite:{}", self.path("reprieve.db").display())
+    }
+
+    /// The name of its container, where it is in an account.
+    ///
+    /// # Panics
+    /// When it is not.
+    #[must_use]
+    pub fn container(&self) -> &str {
+        self.account.as_ref().expect("an account").container()
+    }
+
+    /// Points a worker's command at its store.
+    pub(crate) fn point(&self, command: &mut Command) {
+        match &self.account {
+            Some(account) => account.point(command),
+            None => drop(command.args(["--store", &self.address()])),
+        }
     }
 
     /// The store, as a process that is no worker.

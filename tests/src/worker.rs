@@ -35,21 +35,42 @@ impl Worker {
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear();
+        sandbox.point(&mut command);
+        Self::spawn(command, sandbox.directory())
+    }
+
+    /// Starts `program` in `directory`, on the store at `address`, which may be a secret, with `arguments` besides those
+    /// that every worker of a test gets. It sees nothing else of the environment of the test.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub fn start_on<A: AsRef<OsStr>>(
+        address: &str,
+        directory: &Path,
+        program: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().env("REPRIEVE_STORE", address);
+        Self::spawn(command, directory)
+    }
+
+    fn spawn(mut command: Command, directory: &Path) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let log = Log::new(sandbox.path(&format!("worker-{number}.log")));
+        let log = Log::new(directory.join(format!("worker-{number}.log")));
         let file = File::create(log.path()).expect("a log file");
-        let child = Command::new(program)
-            .args(arguments)
-            .args(["--store", &sandbox.address(), "--log-format", "json"])
-            .current_dir(sandbox.directory())
-            .env_clear()
+        let child = command
+            .args(["--log-format", "json"])
+            .current_dir(directory)
             .env("REPRIEVE_LOG", "info,reprieve_core=debug,thumbnails=debug")
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log file"))
             .stderr(file)
             .spawn()
-            .unwrap_or_else(|error| panic!("{} did not start: {error}", program.display()));
+            .unwrap_or_else(|error| panic!("{} did not start: {error}", command.get_program().display()));
         Self { child, log }
     }
 

@@ -1,4 +1,5 @@
-//! Azure for Reprieve: the [Scheduled Events](scheduled_events) of the instance metadata service.
+//! Azure for Reprieve: the [Scheduled Events](scheduled_events) of the instance metadata service, and a
+//! [store](storage) on Storage Queues and Blob Storage.
 //!
 //! # Example: what the platform has in store for this VM
 //!
@@ -19,3 +20,4 @@
 //! ```
 
 pub mod scheduled_events;
+pub mod storage;

@@ -21,7 +21,7 @@ use crate::table;
 
 /// Measures what Reprieve costs, beside SQLite by hand and beside other queues, which it installs for that.
 ///
-/// Takes half an hour with everything. Close what else runs: on a busy machine it measures the other programs.
+/// Takes three quarters of an hour with everything. Close what else runs: on a busy machine it measures the other programs.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask bench",
@@ -129,13 +129,14 @@ async fn bench(cli: &Cli, before: Option<&Report>) -> Result<bool> {
         rounds: cli.rounds.map(usize::from),
         quick: cli.quick,
         peers: Rc::default(),
+        storage_peers: Rc::default(),
         random: SmallRng::seed_from_u64(seed),
         measures: Measures::default(),
         not_measured: Vec::new(),
     };
     let sections = sections(&cli.only);
-    if !cli.no_peers && sections.iter().any(|section| section.has_peers()) {
-        install(&mut bench, &directory.join("peers")).await?;
+    if !cli.no_peers {
+        install(&mut bench, &sections, &directory.join("peers")).await?;
     }
     for section in sections {
         if let Err(error) = bench.run(section).await {
@@ -147,7 +148,7 @@ async fn bench(cli: &Cli, before: Option<&Report>) -> Result<bool> {
         date,
         quick: cli.quick,
         seed,
-        peers: bench.peers.iter().map(Peer::what).collect(),
+        peers: bench.peers.iter().chain(&*bench.storage_peers).map(Peer::what).collect(),
         not_measured: bench.not_measured,
         measures: bench.measures.into_vec(),
     };
@@ -169,18 +170,27 @@ fn sections(only: &[Section]) -> Vec<Section> {
     all.filter(|section| only.is_empty() || only.contains(section)).collect()
 }
 
-async fn install(bench: &mut Bench, installs: &Path) -> Result<()> {
+/// Installs the peers that take part in these sections.
+async fn install(bench: &mut Bench, sections: &[Section], installs: &Path) -> Result<()> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
-    let mut peers = Vec::new();
+    let (mut peers, mut storage_peers) = (Vec::new(), Vec::new());
     for source in directories(&fs::canonicalize(&sources).unwrap_or(sources))? {
-        let name = source.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        say(&format!("installing {name}"));
-        match Peer::install(&source, installs).await {
-            Ok(peer) => peers.push(peer),
-            Err(error) => bench.missed(&name, &error.context("it could not be installed")),
+        let peer = Peer::read(&source, installs)?;
+        let (takes_part, with) = if peer.is_on_storage() {
+            (sections.iter().any(|section| section.has_storage_peers()), &mut storage_peers)
+        } else {
+            (sections.iter().any(|section| section.has_peers()), &mut peers)
+        };
+        if !takes_part {
+            continue;
+        }
+        say(&format!("installing {}", peer.id));
+        match peer.install().await {
+            Ok(()) => with.push(peer),
+            Err(error) => bench.missed(&peer.id, &error.context("it could not be installed")),
         }
     }
-    bench.peers = peers.into();
+    (bench.peers, bench.storage_peers) = (peers.into(), storage_peers.into());
     Ok(())
 }
 
@@ -227,7 +237,7 @@ mod tests {
     fn without_a_choice_everything_is_measured_under_its_own_name() {
         use clap::ValueEnum as _;
         let all = sections(&[]);
-        assert_eq!(all.len(), 7);
+        assert_eq!(all.len(), 8);
         for section in all {
             let value = section.to_possible_value().unwrap();
             assert_eq!(section.name(), value.get_name());

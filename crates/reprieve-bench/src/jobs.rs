@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Adds all of them to a worker.
 pub fn all(worker: WorkerBuilder) -> WorkerBuilder {
-    worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks)
+    worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries)
 }
 
 /// How long a job goes on that does not yield: far longer than any drain.
@@ -48,6 +48,19 @@ pub struct Ignores;
 /// Says that it runs, and holds on to its thread.
 #[derive(Debug)]
 pub struct Blocks;
+
+/// Has a checkpoint of so many bytes after its first step, says that it was saved, and waits to be interrupted.
+#[derive(Debug)]
+pub struct Carries;
+
+/// What [`Carries`] is asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CarriesArgs {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Where it says so.
+    pub journal: PathBuf,
+}
 
 /// Adds the line `<unix ms> <pid> <tick>` to a journal, whole even if the process is killed the next moment: it is one
 /// write to a file opened for appending.
@@ -147,5 +160,31 @@ impl Job for Blocks {
         note(journal, at).map_err(JobError::retry)?;
         std::thread::sleep(STUBBORN);
         Ok(Step::Continue(at + 1))
+    }
+}
+
+#[async_trait]
+impl Job for Carries {
+    const KIND: &'static str = "carries";
+    type Args = CarriesArgs;
+    type Checkpoint = String;
+    type Output = ();
+
+    fn begin(&self, _: &CarriesArgs) -> String {
+        String::new()
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &CarriesArgs,
+        cargo: String,
+    ) -> Result<Step<String, ()>, JobError> {
+        if cargo.is_empty() {
+            return Ok(Step::Continue("x".repeat(args.bytes)));
+        }
+        note(&args.journal, 0).map_err(JobError::retry)?;
+        cx.interrupted().await;
+        Ok(Step::Continue(cargo))
     }
 }

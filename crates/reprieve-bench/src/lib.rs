@@ -8,10 +8,13 @@
 //! | `table`, `compare` | the measures for people; and beside those of an earlier run |
 //! | `contest` | who is measured: our worker, and the peers that `peers` installs and runs |
 //! | `place`, `process`, `watch`, `journal` | a store of its own for each trial, what runs on it, and how that is seen |
+//! | `site`, `tenancy` | the same for storage accounts: Azurite or the storage double, and a queue and container in it |
 //! | [`jobs`] | the jobs that our worker does meanwhile |
+//! | [`by_hand`] | what a user would write on the SDK instead of a worker, as a program of its own |
 //!
 //! It runs where there are process groups and signals, and what it says of memory and processors it reads in `/proc`.
 
+pub mod by_hand;
 pub mod jobs;
 
 #[cfg(unix)]
@@ -37,7 +40,11 @@ mod report;
 #[cfg(unix)]
 mod sections;
 #[cfg(unix)]
+mod site;
+#[cfg(unix)]
 mod table;
+#[cfg(unix)]
+mod tenancy;
 #[cfg(unix)]
 mod wait;
 #[cfg(unix)]

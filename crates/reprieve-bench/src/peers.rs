@@ -45,6 +45,9 @@ struct Manifest {
     /// Whether it has a server, which must run for it to enqueue and to work.
     #[serde(default)]
     serve: bool,
+    /// Whether it works on a storage account, and takes part in nothing else.
+    #[serde(default)]
+    storage: bool,
 }
 
 /// The directories of all peers in `sources`, in order.
@@ -62,23 +65,26 @@ pub(crate) fn directories(sources: &Path) -> Result<Vec<PathBuf>> {
 }
 
 impl Peer {
-    /// Installs the peer of the directory `source` below `installs`.
-    pub(crate) async fn install(source: &Path, installs: &Path) -> Result<Self> {
+    /// The peer of the directory `source`, to be installed below `installs`.
+    pub(crate) fn read(source: &Path, installs: &Path) -> Result<Self> {
         let id = source.file_name().context("a peer without a name")?.to_string_lossy().into_owned();
         let manifest = fs::read(source.join("peer.json"))?;
-        let manifest: Manifest =
-            serde_json::from_slice(&manifest).context("its peer.json is not as it should be")?;
-        let install = installs.join(&id);
-        fs::create_dir_all(&install)?;
-        let peer = Self { id, manifest, source: source.to_owned(), install };
-        for words in &peer.manifest.install {
-            let log = peer.install.join("install.log");
-            let command = peer.command(words, &[])?;
+        let manifest: Manifest = serde_json::from_slice(&manifest)
+            .with_context(|| format!("the peer.json of {id} is not as it should be"))?;
+        Ok(Self { install: installs.join(&id), id, manifest, source: source.to_owned() })
+    }
+
+    /// Installs it.
+    pub(crate) async fn install(&self) -> Result<()> {
+        fs::create_dir_all(&self.install)?;
+        for words in &self.manifest.install {
+            let log = self.install.join("install.log");
+            let command = self.command(words, &[])?;
             let mut process = Process::start(command, &log)?;
             let status = process.ended(INSTALLING).await?;
             ensure!(status.success(), "`{}` failed with {status}: {}", words.join(" "), last_lines(&log));
         }
-        Ok(peer)
+        Ok(())
     }
 
     /// One line for whoever reads the results.
@@ -91,6 +97,17 @@ impl Peer {
         self.manifest.serve
     }
 
+    /// Whether it works on a storage account.
+    pub(crate) const fn is_on_storage(&self) -> bool {
+        self.manifest.storage
+    }
+
+    /// Enqueues no-op jobs on the storage account at `queues`, and drains them.
+    pub(crate) async fn storage(&self, directory: &Path, jobs: usize, queues: &str) -> Result<Figures> {
+        let arguments = ["storage", "--jobs", &jobs.to_string(), "--queues", queues];
+        self.measure(&arguments, directory).await
+    }
+
     /// Enqueues no-op jobs and drains them with so many processes.
     pub(crate) async fn throughput(
         &self,
@@ -99,9 +116,12 @@ impl Peer {
         processes: usize,
     ) -> Result<Figures> {
         let (jobs, processes) = (jobs.to_string(), processes.to_string());
-        let arguments = ["throughput", "--jobs", &jobs, "--processes", &processes];
+        self.measure(&["throughput", "--jobs", &jobs, "--processes", &processes], directory).await
+    }
+
+    async fn measure(&self, arguments: &[&str], directory: &Path) -> Result<Figures> {
         let mut process =
-            Process::start_piped(self.run(&arguments, directory)?, &directory.join("stderr.log"))?;
+            Process::start_piped(self.run(arguments, directory)?, &directory.join("stderr.log"))?;
         let said = process.output(MEASURING).await?;
         figures(&said)
     }
@@ -180,7 +200,8 @@ mod tests {
                 "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 2, \"drain_seconds\": 0.5, \"completed\": 9}'", "{install}/said"]}"#,
         );
         assert_eq!(directories(&directory.path().join("sources")).unwrap(), std::slice::from_ref(&source));
-        let peer = Peer::install(&source, &directory.path().join("installs")).await.unwrap();
+        let peer = Peer::read(&source, &directory.path().join("installs")).unwrap();
+        peer.install().await.unwrap();
         assert_eq!(
             (peer.id.as_str(), peer.what().as_str(), peer.has_server()),
             ("echo", "echo 2 on paper", false)
@@ -200,8 +221,26 @@ mod tests {
             directory.path(),
             r#"{"name": "e", "version": "2", "what": "e", "install": [["sh", "-c", "echo no net; exit 4"]], "run": ["x"]}"#,
         );
-        let error = Peer::install(&source, directory.path()).await.unwrap_err().to_string();
+        let error = Peer::read(&source, directory.path()).unwrap().install().await.unwrap_err().to_string();
         assert_eq!(error, "`sh -c echo no net; exit 4` failed with exit status: 4: no net");
+    }
+
+    #[tokio::test]
+    async fn a_peer_on_storage_is_told_where_that_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let source = peer(
+            directory.path(),
+            r#"{"name": "e", "version": "2", "what": "e", "install": [], "storage": true,
+                "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 1, \"drain_seconds\": 1, \"completed\": 5}'", "{install}/said"]}"#,
+        );
+        let peer = Peer::read(&source, &directory.path().join("installs")).unwrap();
+        assert!(peer.is_on_storage());
+        peer.install().await.unwrap();
+        let figures = peer.storage(directory.path(), 5, "http://127.0.0.1:1/a").await.unwrap();
+        assert_eq!(figures.completed, 5);
+        let said = fs::read_to_string(directory.path().join("installs/echo/said")).unwrap();
+        let directory = directory.path().display();
+        assert_eq!(said.trim(), format!("storage --jobs 5 --queues http://127.0.0.1:1/a --dir {directory}"));
     }
 
     #[test]

@@ -83,8 +83,8 @@ pub(crate) async fn run(args: EnqueueArgs) -> Result<()> {
 /// running there is nobody to ask, and the jobs wait for one that does.
 async fn check_kind(client: &Client, kind: &str) -> Result<()> {
     let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
-    let ours = || reports.iter().filter(|report| report.queue == client.queue() && !report.kinds.is_empty());
-    let known: BTreeSet<_> = ours().flat_map(|report| &report.kinds).map(String::as_str).collect();
+    let ours = reports.iter().filter(|report| client.shares_a_queue_with(&report.queue));
+    let known: BTreeSet<_> = ours.flat_map(|report| &report.kinds).map(String::as_str).collect();
     if known.is_empty() || known.contains(kind) {
         return Ok(());
     }

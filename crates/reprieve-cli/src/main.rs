@@ -2,11 +2,13 @@
 //! service.
 
 mod demo;
+mod doctor;
 mod enqueue;
 mod lines;
 mod metadata;
 mod out;
 mod status;
+mod storage;
 
 use std::process::ExitCode;
 
@@ -39,19 +41,28 @@ enum Command {
     /// Shows a queue, its workers, what they hold and how their drains went
     #[command(after_help = EXIT_CODES)]
     Status(status::StatusArgs),
+    /// Checks, without changing anything, whether a worker could do its work here, and says what to mend
+    #[command(after_help = doctor::EXIT_CODES)]
+    Doctor(Box<doctor::DoctorArgs>),
     /// Mocks Azure's metadata service on this machine, to try out evictions
     #[command(subcommand, after_help = EXIT_CODES)]
     Metadata(metadata::Command),
+    /// Mocks Azure's queue and blob storage on this machine, to try out load and failures
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Storage(storage::Command),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         // A worker has runtimes of its own.
         Command::DemoWorker(args) => return demo::work(args),
+        // Its exit code says what it found.
+        Command::Doctor(args) => return doctor::main(&args),
         Command::Demo(args) => reprieve::block_on(demo::run(args)),
         Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
         Command::Status(args) => reprieve::block_on(status::run(args)),
         Command::Metadata(command) => reprieve::block_on(metadata::run(command)),
+        Command::Storage(command) => reprieve::block_on(storage::run(command)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use reprieve::envelope::Envelope;
 use reprieve::ports::{DeadLettered, Depth, Store, WorkerReport};
-use reprieve::worker::{DRAINS, DrainReport};
+use reprieve::worker::{DRAINS, DrainReport, report_every};
 use reprieve::{BlobName, Client, Result, StoreArgs, clock};
 use serde::Serialize;
 
@@ -50,6 +50,9 @@ struct Status {
     drains: Vec<Drained>,
     /// The oldest ones.
     dead_letters: Vec<Dead>,
+    /// How often a worker of this store reports, at the least.
+    #[serde(skip)]
+    report_every: Duration,
 }
 
 /// A drain that was kept, also of a worker that is no more.
@@ -114,7 +117,7 @@ impl Status {
         let queue = store.queue.depth().await?;
         let mut workers = store.roster.reports(REPORT_AGE_MAX).await?;
         // The roster is the whole store's, and a store may have several queues.
-        let ours = |queue: &str| queue.is_empty() || queue == client.queue();
+        let ours = |queue: &str| queue.is_empty() || client.shares_a_queue_with(queue);
         workers.retain(|report| ours(&report.queue));
         let dead_letters = store.queue.dead_letters(SHOWN_MAX).await?.iter().map(Dead::read).collect();
         let mut drains = Vec::new();
@@ -122,7 +125,8 @@ impl Status {
         for name in store.blobs.list(DRAINS).await?.iter().rev().take(SHOWN_MAX) {
             drains.extend(Drained::read(store, name).await?);
         }
-        Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters })
+        let report_every = report_every(&*store.roster);
+        Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters, report_every })
     }
 }
 

@@ -137,7 +137,7 @@ impl fmt::Display for WorkerId {
 /// Orders the owners of one job: a later delivery of the same job has a greater fence.
 ///
 /// It is the queue's dequeue count, with a generation above it that a redrive from the poison queue bumps, because
-/// a redriven message starts at dequeue count 1 again.
+/// a redriven message starts at dequeue count 1 again; and so does a message that makes way for another one of its job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(u64);
@@ -149,7 +149,7 @@ impl Fence {
         Self(((generation as u64) << 32) | dequeue_count as u64)
     }
 
-    /// How often the job was redriven before this delivery.
+    /// How often the message was redriven or made way before this delivery.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32

@@ -7,7 +7,7 @@
 //!
 //! # Layout
 //! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
-//! - [`Producer`], [`NewJob`]: how jobs get into a queue.
+//! - [`Producer`], [`NewJob`]: how jobs get into a queue. [`Shards`]: several queues as one.
 //! - [`worker`]: the loop, the guardians of the leases, the drain.
 //! - [`lifecycle`] and [`policy`]: the pure decisions.
 //! - [`ports`]: queue, checkpoints, blobs, interruptions, roster.
@@ -78,8 +78,10 @@ mod notice;
 pub mod policy;
 pub mod ports;
 mod producer;
-mod retry;
+mod queue_name;
+pub mod retry;
 pub mod settle;
+mod shards;
 pub mod telemetry;
 pub mod worker;
 
@@ -89,4 +91,6 @@ pub use ids::{BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, Mes
 pub use job::{Job, JobError, Step};
 pub use notice::{Deadline, Notice, NoticeId, NoticeKind, Phase, SOFT_MARK};
 pub use producer::{NewJob, Producer};
+pub use queue_name::QueueName;
 pub use retry::Patience;
+pub use shards::Shards;

@@ -41,7 +41,7 @@ const HICCUP: Duration = Duration::from_secs(1);
 
 /// Whether another try of the framework's own reads and writes may help. Wrong roles, a missing container and the like
 /// count too: they are an operator's to mend, and no job is to blame for them.
-pub(crate) fn may_pass(error: &Error) -> bool {
+pub fn may_pass(error: &Error) -> bool {
     !matches!(
         error.kind(),
         ErrorKind::LeaseLost
@@ -72,7 +72,7 @@ pub(crate) fn unanswered(operation: &'static str) -> Error {
 ///
 /// # Errors
 /// The last error that `op` gave; [`TimedOut`](ErrorKind::TimedOut) when it gave none.
-pub(crate) async fn persist<T, F: Future<Output = Result<T>>>(
+pub async fn persist<T, F: Future<Output = Result<T>>>(
     operation: &'static str,
     patience: Patience,
     again: impl Fn(&Error) -> bool,

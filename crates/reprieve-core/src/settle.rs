@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::ports::{DeadLetter, Delivery, Queue, Receipt, Release};
+use crate::ports::{DeadLetter, Delivery, Queue, Release};
 use crate::retry::{Patience, may_pass, persist};
 
 /// What becomes of a message.
@@ -60,14 +60,13 @@ pub async fn settle(
     hurry: impl Future<Output = Terms>,
 ) -> Settled {
     let unanswered = AtomicBool::new(false);
-    let receipt = &delivery.receipt;
     let first = tokio::select! {
-        done = attempt(&terms, receipt, how, &unanswered) => Ok(done),
+        done = attempt(&terms, &delivery, how, &unanswered) => Ok(done),
         hurried = hurry => Err(hurried),
     };
     let done = match first {
         Ok(done) => done,
-        Err(hurried) => attempt(&hurried, receipt, how, &unanswered).await,
+        Err(hurried) => attempt(&hurried, &delivery, how, &unanswered).await,
     };
     let surely_ours = ours_until.is_some_and(|until| Instant::now() < until);
     match done {
@@ -80,13 +79,18 @@ pub async fn settle(
 
 /// Tries on one set of terms. A release whose new body is too large for the queue is made without it: the counters in
 /// it are worth less than the message.
-async fn attempt(terms: &Terms, receipt: &Receipt, how: &Settlement, unanswered: &AtomicBool) -> Result<()> {
-    let queue = &terms.queue;
+async fn attempt(
+    terms: &Terms,
+    delivery: &Delivery,
+    how: &Settlement,
+    unanswered: &AtomicBool,
+) -> Result<()> {
+    let (queue, receipt) = (&terms.queue, &delivery.receipt);
     let done = tries(terms, unanswered, || async {
         match how {
             Settlement::Complete => queue.complete(receipt).await,
             Settlement::Release(release) => queue.release(receipt, release).await,
-            Settlement::DeadLetter(letter) => queue.dead_letter(receipt, letter).await,
+            Settlement::DeadLetter(letter) => queue.dead_letter(receipt, &delivery.body, letter).await,
         }
     })
     .await;

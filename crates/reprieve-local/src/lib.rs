@@ -52,7 +52,6 @@ mod files;
 mod gate;
 mod keeper;
 mod messages;
-mod name;
 mod place;
 mod reader;
 mod roster;
@@ -62,5 +61,5 @@ mod store;
 mod writer;
 
 pub use address::{Address, Durability};
-pub use name::QueueName;
+pub use reprieve_core::QueueName;
 pub use store::{LocalStore, Options};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::ports::Store;
-use reprieve_core::{ErrorKind, Result, WorkerId};
+use reprieve_core::{ErrorKind, QueueName, Result, WorkerId};
 use rusqlite::Connection;
 use tokio::sync::watch;
 
@@ -18,7 +18,6 @@ use crate::failure::{Failure, Outcome};
 use crate::files::{self, Files};
 use crate::gate::Gate;
 use crate::keeper::Keeper;
-use crate::name::QueueName;
 use crate::reader::Reader;
 use crate::schema;
 use crate::session::{self, Session};

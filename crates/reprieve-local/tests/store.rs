@@ -119,7 +119,7 @@ async fn queues_in_one_file_are_apart_and_a_poison_queue_is_a_queue() {
 
     let delivery = receive(&jobs, 1).await.remove(0);
     let letter = reprieve_core::ports::DeadLetter { reason: "unknown kind".to_owned() };
-    jobs.queue.dead_letter(&delivery.receipt, &letter).await.unwrap();
+    jobs.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
     assert_eq!(jobs.queue.depth().await.unwrap().poisoned, Some(1));
     let redriven = receive(&poison, 1).await.remove(0);
     assert_eq!((&*redriven.body, redriven.dequeue_count), (&b"bad"[..], 1));

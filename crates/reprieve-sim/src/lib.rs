@@ -1,4 +1,6 @@
-//! Azure's metadata service on your own machine: [`MetadataServer`] answers as the real one does, and evicts on demand.
+//! Azure on your own machine: its metadata service, and in [`storage`] its queues and blobs.
+//!
+//! [`MetadataServer`] answers as the real one does, and evicts on demand.
 //!
 //! It is faithful for what a worker uses: Scheduled Events and the instance document, with their rules, refusals and
 //! timing. Each of its VMs has its own base URL, `http://127.0.0.1:8169/vm/NAME`, because the real service knows the
@@ -29,6 +31,7 @@
 
 pub mod control;
 pub mod metadata;
+pub mod storage;
 
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -4,25 +4,39 @@ use clap::Args;
 
 use crate::given::{AnyText, Given};
 
-/// Which store and queue: `--store`, `--queue` and `--config`, with their environment variables and their keys in
+/// Which store and queue: `--store`, `--queue`, `--container` and `--config`, with their environment variables and their keys in
 /// `reprieve.toml`. To be flattened into a command of one's own; see [`Client::open`](crate::Client::open).
 ///
 /// The default is what an empty command line says where no variable is set: the file, and the defaults.
 #[derive(Debug, Clone, Default, Args)]
+#[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub struct StoreArgs {
     /// Where jobs and their progress are kept [default: sqlite:reprieve.db]
     ///
     /// sqlite:PATH is one file, made when it does not exist and shared by all processes of this machine. A commit
     /// survives a power loss. With sqlite:PATH?durability=process it survives only the death of the process, and is
     /// faster.
+    ///
+    /// azure:ACCOUNT is a storage account, entered with this machine's identity: workload identity where it is set up,
+    /// else managed identity (azure:ACCOUNT?client_id=ID where the VM has several), else the Azure CLI's login. It needs
+    /// the roles Storage Queue Data Contributor and Storage Blob Data Contributor. azurite is the emulator on this machine. A
+    /// connection string or a SAS (azure:ACCOUNT?sv=…&sig=…) is a secret, and read from REPRIEVE_STORE or the
+    /// settings file only.
     #[arg(long, value_name = "ADDRESS", env = "REPRIEVE_STORE", hide_env_values = true, value_parser = AnyText)]
     pub(crate) store: Option<Box<Given>>,
 
     /// The queue: 3 to 56 of a-z, 0-9 and single hyphens [default: default]
     ///
-    /// Jobs that can't be done go to the queue NAME-poison.
-    #[arg(long, value_name = "NAME", env = "REPRIEVE_QUEUE", hide_env_values = true, value_parser = AnyText)]
+    /// Several are one queue of more throughput: names with commas between them, or a pattern in quotes such as
+    /// 'work-{0..7}'. Jobs that can't be done go to the queue NAME-poison.
+    #[arg(long, value_name = "NAMES", env = "REPRIEVE_QUEUE", hide_env_values = true, value_parser = AnyText)]
     pub(crate) queue: Option<Box<Given>>,
+
+    /// The blob container of a store in Azure: 3 to 63 of a-z, 0-9 and single hyphens [default: reprieve]
+    ///
+    /// It has inputs, outputs and progress. Everyone who uses a queue must name the same one.
+    #[arg(long, value_name = "NAME", env = "REPRIEVE_CONTAINER", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) container: Option<Box<Given>>,
 
     /// The settings file [default: reprieve.toml, if there is one]
     ///
@@ -40,6 +54,12 @@ pub struct StoreArgs {
 pub struct WorkerArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
+
+    /// The kind of job that a message means which is JSON and names none [default: none]
+    ///
+    /// Such a message is the job's arguments. Without it, it goes to the poison queue.
+    #[arg(long, value_name = "KIND", env = "REPRIEVE_DEFAULT_KIND", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) default_kind: Option<Box<Given>>,
 
     /// The instance metadata service, which announces evictions; off outside Azure [default: http://169.254.169.254]
     ///

@@ -4,6 +4,7 @@ use reprieve_core::ports::Store;
 use reprieve_core::{Producer, Result};
 
 use crate::args::StoreArgs;
+use crate::queues::Queues;
 use crate::settings::StoreSettings;
 
 /// An open store and queue, for enqueueing jobs and for looking at them.
@@ -46,7 +47,7 @@ use crate::settings::StoreSettings;
 #[derive(Debug, Clone)]
 pub struct Client {
     store: Store,
-    queue: String,
+    queues: Queues,
 }
 
 impl Client {
@@ -60,7 +61,7 @@ impl Client {
     /// Outside a Tokio runtime.
     pub async fn open(args: &StoreArgs) -> Result<Self> {
         let settings = StoreSettings::read(args)?;
-        Ok(Self { store: settings.open(None).await?, queue: settings.queue.as_str().to_owned() })
+        Ok(Self { store: settings.open(None).await?.store, queues: settings.queues })
     }
 
     /// Opens a store that is there already, for commands that only look.
@@ -73,13 +74,20 @@ impl Client {
     /// Outside a Tokio runtime.
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
         let settings = StoreSettings::read(args)?;
-        Ok(Self { store: settings.open_existing().await?, queue: settings.queue.as_str().to_owned() })
+        Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
     }
 
-    /// The name of the queue.
+    /// What people call the queue: its name, or the names or the pattern that it is made of.
     #[must_use]
     pub fn queue(&self) -> &str {
-        &self.queue
+        &self.queues.shown
+    }
+
+    /// Whether somebody who names their queue or queues `shown`, as a worker's report does, has one in common with this.
+    #[must_use]
+    pub fn shares_a_queue_with(&self, shown: &str) -> bool {
+        Queues::parse(shown)
+            .is_ok_and(|theirs| self.queues.names.iter().any(|name| theirs.names.contains(name)))
     }
 
     /// What puts jobs into the queue.

@@ -10,9 +10,11 @@ use crate::given::{By, Given};
 const NAME: &str = "reprieve.toml";
 
 /// Every key there is: the long flags, but for `config`.
-pub(crate) const KEYS: [&str; 11] = [
+pub(crate) const KEYS: [&str; 13] = [
     "store",
     "queue",
+    "container",
+    "default-kind",
     "metadata-url",
     "vm-name",
     "concurrency",

@@ -43,6 +43,8 @@
 //! - [`worker`], [`memory`] and the other modules of the core, for tests and for processes put together by hand.
 
 mod args;
+#[doc(hidden)]
+pub mod checkup;
 mod client;
 mod duration;
 mod exit;
@@ -50,6 +52,7 @@ mod file;
 mod given;
 mod health;
 mod logging;
+mod queues;
 mod settings;
 mod signals;
 mod store;

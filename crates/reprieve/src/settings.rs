@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::{Client as Metadata, METADATA_URL};
+use reprieve_azure::storage::ContainerName;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::worker::{LEASE_MAX, Settings};
 use reprieve_core::{Error, ErrorKind, Result};
-use reprieve_local::QueueName;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -17,6 +17,7 @@ use crate::args::{StoreArgs, WorkerArgs};
 use crate::duration::parse_duration;
 use crate::file::File;
 use crate::given::{By, Given};
+use crate::queues::Queues;
 use crate::store::Address;
 
 /// The switch-off word of settings that can be switched off.
@@ -26,7 +27,8 @@ const OFF: &str = "off";
 #[derive(Debug)]
 pub(crate) struct StoreSettings {
     pub(crate) address: Address,
-    pub(crate) queue: QueueName,
+    pub(crate) queues: Queues,
+    pub(crate) container: ContainerName,
 }
 
 /// Everything a worker process is told.
@@ -65,6 +67,11 @@ impl StoreSettings {
 
 impl WorkerSettings {
     pub(crate) fn read(args: &WorkerArgs) -> Result<(Self, LogSettings)> {
+        Self::read_with_origins(args).map(|(settings, log, _)| (settings, log))
+    }
+
+    /// As [`read`](Self::read), with where each setting came from.
+    pub(crate) fn read_with_origins(args: &WorkerArgs) -> Result<(Self, LogSettings, Vec<Origin>)> {
         let mut reading = Reading::begin(&args.store);
         let store = reading.store(&args.store);
         let worker = reading.worker(args);
@@ -78,8 +85,18 @@ impl WorkerSettings {
                 Self { store: store?, metadata: metadata?, vm_name: vm_name?, worker, listen: listen? };
             Some((settings, LogSettings { filter: filter?, format: format? }))
         })();
-        reading.end(settings)
+        let origins = std::mem::take(&mut reading.origins);
+        reading.end(settings).map(|(settings, log)| (settings, log, origins))
     }
+}
+
+/// A setting as it was given.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) key: &'static str,
+    pub(crate) given: Given,
+    /// Which flag, variable or file; `None` when nobody gave it.
+    pub(crate) place: Option<String>,
 }
 
 /// The file, and the faults found so far.
@@ -87,6 +104,7 @@ impl WorkerSettings {
 struct Reading {
     file: File,
     faults: Vec<String>,
+    origins: Vec<Origin>,
 }
 
 impl Reading {
@@ -94,13 +112,13 @@ impl Reading {
         // A variable that is set to nothing is how a unit file or a shell unsets it.
         let named = args.config.as_deref().filter(|config| config.by == By::Flag || !config.text.is_empty());
         let (file, faults) = File::read(named.map(|config| Path::new(&config.text)));
-        Self { file, faults }
+        Self { file, faults, origins: Vec::new() }
     }
 
     /// Reads one setting, `default` when nobody gave it; notes a fault with where the value came from.
     fn read<T>(
         &mut self,
-        key: &str,
+        key: &'static str,
         given: Option<&Given>,
         default: &str,
         parse: impl FnOnce(&Given) -> Result<T, String>,
@@ -108,6 +126,8 @@ impl Reading {
         let given = given.filter(|given| given.by == By::Flag || !given.text.is_empty());
         let default = Given { text: default.to_owned(), by: By::Default };
         let given = given.or_else(|| self.file.get(key)).unwrap_or(&default);
+        let place = (given.by != By::Default).then(|| self.origin(key, given.by));
+        self.origins.push(Origin { key, given: given.clone(), place });
         match parse(given) {
             Ok(value) => Some(value),
             Err(fault) => {
@@ -128,14 +148,16 @@ impl Reading {
 
     fn store(&mut self, args: &StoreArgs) -> Option<StoreSettings> {
         let address = self.read("store", args.store.as_deref(), "sqlite:reprieve.db", Address::read);
-        let queue = self.read("queue", args.queue.as_deref(), "default", queue);
-        Some(StoreSettings { address: address?, queue: queue? })
+        let queues = self.read("queue", args.queue.as_deref(), "default", |given| Queues::parse(&given.text));
+        let container = self.read("container", args.container.as_deref(), ContainerName::DEFAULT, container);
+        Some(StoreSettings { address: address?, queues: queues?, container: container? })
     }
 
     fn worker(&mut self, args: &WorkerArgs) -> Settings {
         let concurrency = self.read("concurrency", args.concurrency.as_deref(), "auto", concurrency);
         let budget = self.read("budget", args.budget.as_deref(), "10s", duration);
         let lease = self.read("lease", args.lease.as_deref(), "60s", duration);
+        let kind = self.read("default-kind", args.default_kind.as_deref(), "", default_kind);
         let every = self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", checkpoint_every);
         // What could not be read is replaced by something that is in no other setting's way.
         let settings = Settings {
@@ -143,7 +165,7 @@ impl Reading {
             budget: budget.unwrap_or(Duration::from_millis(100)),
             lease: lease.unwrap_or(LEASE_MAX),
             checkpoint_every: every.unwrap_or_default(),
-            ..Settings::default()
+            default_kind: kind.flatten(),
         };
         self.faults.extend(settings.check());
         settings
@@ -164,8 +186,8 @@ pub(crate) fn message(error: &Error) -> String {
     whole.strip_prefix(&format!("{}: ", error.operation())).map_or_else(|| whole.clone(), str::to_owned)
 }
 
-fn queue(given: &Given) -> Result<QueueName, String> {
-    QueueName::parse(&given.text).map_err(|error| message(&error))
+fn container(given: &Given) -> Result<ContainerName, String> {
+    ContainerName::parse(&given.text).map_err(|error| message(&error))
 }
 
 fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
@@ -173,6 +195,15 @@ fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
         return Ok(None);
     }
     Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
+}
+
+/// No kind is that no message is understood without one.
+fn default_kind(given: &Given) -> Result<Option<String>, String> {
+    let kind = given.text.trim();
+    if kind.is_empty() && given.by == By::Flag {
+        return Err("it is empty; leave it out to have no kind by default".to_owned());
+    }
+    Ok((!kind.is_empty()).then(|| kind.to_owned()))
 }
 
 /// No name is for the metadata service to give.

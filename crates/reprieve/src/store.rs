@@ -1,21 +1,32 @@
 //! Which store an address means, and opening it.
 
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use reprieve_azure::storage::{Address as AzureAddress, AzureStore, Options as AzureOptions};
 use reprieve_core::ports::Store;
-use reprieve_core::{Error, ErrorKind, Result, WorkerId};
+use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards, WorkerId};
 use reprieve_local::{LocalStore, Options};
 
 use crate::given::{By, Given};
 use crate::settings::{StoreSettings, message};
 
-/// A store that this version can open.
+/// A store that can be opened.
 #[derive(Debug)]
 pub(crate) enum Address {
     /// An embedded store.
     Local(reprieve_local::Address),
+    /// A storage account, or its emulator.
+    Azure(Box<AzureAddress>),
 }
 
-/// Said of every address in Azure.
-const NO_AZURE: &str = "Azure storage is not built into this version; use sqlite:PATH, one file shared by the processes of one machine";
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) store: Store,
+    /// The same as a drain uses it.
+    pub(crate) drain: Store,
+}
 
 impl Address {
     /// Reads an address. No fault repeats more of it than its scheme: the rest may be a secret.
@@ -23,23 +34,36 @@ impl Address {
         let text = given.text.as_str();
         let scheme = text.split_once(':').map(|(scheme, _)| scheme);
         if is_secret(text) {
-            return Err(match given.by {
-                By::Flag => "a connection string or SAS given as a flag is visible to everyone on this machine; put it \
-                             into REPRIEVE_STORE or reprieve.toml"
-                    .to_owned(),
-                By::Env | By::File | By::Default => NO_AZURE.to_owned(),
-            });
+            return match given.by {
+                By::Flag => Err(
+                    "a connection string or SAS given as a flag is visible to everyone on this machine; put \
+                                 it into REPRIEVE_STORE or reprieve.toml"
+                        .to_owned(),
+                ),
+                By::Env | By::File | By::Default => azure(text),
+            };
         }
         match scheme {
             Some("sqlite") => {
                 reprieve_local::Address::parse(text).map(Self::Local).map_err(|error| message(&error))
             }
-            Some("azure") => Err(NO_AZURE.to_owned()),
-            _ if text == "azurite" => Err(NO_AZURE.to_owned()),
-            Some(scheme) if is_name(scheme) => Err(format!("there is no store {scheme}:…; use sqlite:PATH")),
-            _ => Err("it must begin with sqlite:, such as sqlite:reprieve.db".to_owned()),
+            Some("azure") => azure(text),
+            _ if text == "azurite" => azure(text),
+            Some(scheme) if is_name(scheme) => {
+                Err(format!("there is no store {scheme}:…; use sqlite:PATH or azure:ACCOUNT"))
+            }
+            _ => {
+                Err("it must be sqlite:PATH, such as sqlite:reprieve.db, or azure:ACCOUNT, or azurite"
+                    .to_owned())
+            }
         }
     }
+}
+
+fn azure(text: &str) -> Result<Address, String> {
+    AzureAddress::parse(text)
+        .map(|address| Address::Azure(Box::new(address)))
+        .map_err(|error| message(&error))
 }
 
 /// Whether it has the marks of a connection string or of a shared access signature.
@@ -64,32 +88,35 @@ fn is_name(scheme: &str) -> bool {
 }
 
 impl StoreSettings {
-    /// Opens the store, and makes it where there is none. What `owner` leases is given back when this process dies.
-    pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Store> {
-        let options = self.options();
-        let options = match owner {
-            Some(worker) => options.owned_by(worker),
-            None => options,
+    /// Opens the store, and makes it where there is none. What `owner` leases is given back when this process dies,
+    /// where the store can tell.
+    pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Opened> {
+        self.open_with(owner, false).await
+    }
+
+    /// Opens a store and queues that are there already.
+    pub(crate) async fn open_existing(&self) -> Result<Opened> {
+        self.open_with(None, true).await
+    }
+
+    async fn open_with(&self, owner: Option<WorkerId>, existing: bool) -> Result<Opened> {
+        let opened = match &self.address {
+            Address::Local(address) => {
+                if existing {
+                    must_exist(address)?;
+                }
+                let opened = self.open_local(address, owner, existing).await;
+                opened.map(|store| Opened { drain: store.clone(), store })
+            }
+            Address::Azure(address) => {
+                let options = AzureOptions::new(self.queues.names.clone()).container(self.container.clone());
+                let options = if existing { options.existing() } else { options };
+                let opened = AzureStore::open(address, options).await;
+                opened.map(|opened| Opened { store: opened.store(), drain: opened.drain_store() })
+            }
         };
-        self.open_with(options).await
-    }
-
-    /// Opens a store and a queue that are there already.
-    pub(crate) async fn open_existing(&self) -> Result<Store> {
-        self.must_exist()?;
-        self.open_with(self.options().existing()).await
-    }
-
-    fn options(&self) -> Options {
-        let Address::Local(address) = &self.address;
-        Options::new(self.queue.clone()).durability(address.durability)
-    }
-
-    async fn open_with(&self, options: Options) -> Result<Store> {
-        let Address::Local(address) = &self.address;
-        let opened = LocalStore::open(&address.path, options).await;
-        opened.map(|store| store.store()).map_err(|error| match error.kind() {
-            // A path that is not there or may not be written is a wrong setting: trying again won't help.
+        opened.map_err(|error| match error.kind() {
+            // What is not there or may not be used is a wrong setting: trying again won't help.
             ErrorKind::NotFound | ErrorKind::Denied => {
                 Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
                     .with_source(error)
@@ -98,22 +125,47 @@ impl StoreSettings {
         })
     }
 
-    /// Fails when there is no store yet.
-    fn must_exist(&self) -> Result<()> {
-        const OPERATION: &str = "open the store";
-        let Address::Local(address) = &self.address;
-        let path = address.path.display();
-        match address.path.try_exists() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::new(
-                ErrorKind::Invalid,
-                OPERATION,
-                format!("there is none at {path}; check --store, or make it by enqueueing a job"),
-            )),
-            Err(error) => {
-                let message = format!("{path} can't be looked at: {error}");
-                Err(Error::new(ErrorKind::Invalid, OPERATION, message).with_source(error))
+    /// One handle of the file for each queue; all but the queue is common to them.
+    async fn open_local(
+        &self,
+        address: &reprieve_local::Address,
+        owner: Option<WorkerId>,
+        existing: bool,
+    ) -> Result<Store> {
+        let open = |queue: &QueueName| {
+            let options = Options::new(queue.clone()).durability(address.durability);
+            let options = Options { owner: owner.clone(), must_exist: existing, ..options };
+            LocalStore::open(&address.path, options)
+        };
+        let mut stores = try_join_all(self.queues.names.iter().map(open)).await?.into_iter();
+        let names = self.queues.names.iter().cloned();
+        match (stores.next().map(|first| first.store()), stores.len()) {
+            (Some(first), 0) => Ok(first),
+            (Some(first), _) => {
+                let queues =
+                    [Arc::clone(&first.queue)].into_iter().chain(stores.map(|one| one.store().queue));
+                let queue = Arc::new(Shards::new(names.zip(queues).collect())?);
+                Ok(Store { queue, ..first })
             }
+            (None, _) => Err(Error::new(ErrorKind::Invalid, "open the store", "no queue is named")),
+        }
+    }
+}
+
+/// Fails when there is no store yet.
+fn must_exist(address: &reprieve_local::Address) -> Result<()> {
+    const OPERATION: &str = "open the store";
+    let path = address.path.display();
+    match address.path.try_exists() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::new(
+            ErrorKind::Invalid,
+            OPERATION,
+            format!("there is none at {path}; check --store, or make it by enqueueing a job"),
+        )),
+        Err(error) => {
+            let message = format!("{path} can't be looked at: {error}");
+            Err(Error::new(ErrorKind::Invalid, OPERATION, message).with_source(error))
         }
     }
 }

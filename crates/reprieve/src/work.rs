@@ -145,9 +145,14 @@ async fn start(
         None => None,
     };
     let id = WorkerId::unique();
-    let (store, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
-    let (vm, queue) = (vm.unwrap_or_default(), settings.store.queue.as_str());
-    let mut worker = Worker::builder(store?).id(id).vm(&vm).queue(queue).settings(settings.worker);
+    let (opened, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
+    let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown.as_str());
+    let mut worker = Worker::builder(opened.store)
+        .drain_store(opened.drain)
+        .id(id)
+        .vm(&vm)
+        .queue(queue)
+        .settings(settings.worker);
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use crate::command::{Failure, become_it, cargo, run as run_command};
+use crate::command::{Failure, become_it, builds, cargo, run as run_command};
 
 /// Builds what is measured, optimised, and hands `arguments` to the benchmarks. They run where the user is, so that the
 /// files that the arguments name are found.
@@ -18,9 +18,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 /// The program that was built. Not by `cargo run`, which would build it once more: for one package alone, dependencies
 /// have fewer features.
 fn benchmarks() -> Result<Command, Failure> {
-    let this = env::current_exe()
-        .map_err(|error| Failure::Failed(format!("the directory of builds can't be found: {error}")))?;
-    // This program is in `debug`, beside `release`.
-    let builds = this.ancestors().nth(2).unwrap_or(&this);
-    Ok(Command::new(builds.join("release").join("reprieve-bench").with_extension(env::consts::EXE_EXTENSION)))
+    Ok(Command::new(
+        builds()?.join("release").join("reprieve-bench").with_extension(env::consts::EXE_EXTENSION),
+    ))
 }

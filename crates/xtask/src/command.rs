@@ -1,8 +1,12 @@
 //! Runs commands in the root of the repository, and says what is run and what failed.
 
+use std::env;
+use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+
+use xtask::root;
 
 /// Why a verb did not do what it is for.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,10 +41,21 @@ impl fmt::Display for Failure {
 
 /// `cargo` with `arguments`, in the root of the repository: with no package named, it takes the whole workspace.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new("cargo");
-    command.args(arguments).current_dir(root);
+    command.args(arguments).current_dir(root());
     command
+}
+
+/// The directory of builds, where this program is in `debug`.
+pub(crate) fn builds() -> Result<PathBuf, Failure> {
+    let this = env::current_exe()
+        .map_err(|error| Failure::Failed(format!("the directory of builds can't be found: {error}")))?;
+    Ok(this.ancestors().nth(2).unwrap_or(&this).to_owned())
+}
+
+/// Whether the variable `name` says that something must not be left out.
+pub(crate) fn is_needed(name: &str) -> bool {
+    env::var_os(name).is_some_and(|needed| !needed.is_empty() && needed != "0")
 }
 
 /// Whether `cargo SUBCOMMAND` can be run: some are installed separately.
@@ -50,10 +65,20 @@ pub(crate) fn has_subcommand(subcommand: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+const NOTHING: &[(&str, &str)] = &[];
+
 /// Shows `command` and runs it to its end.
-pub(crate) fn run(mut command: Command) -> Result<(), Failure> {
+pub(crate) fn run(command: Command) -> Result<(), Failure> {
+    run_with(command, NOTHING)
+}
+
+/// Shows `command` and runs it to its end, with `variables` that are of no use to somebody who types it again.
+pub(crate) fn run_with(mut command: Command, variables: &[(&str, impl AsRef<OsStr>)]) -> Result<(), Failure> {
     let shown = shown(&command);
     say(&format!("> {shown}"));
+    for (name, value) in variables {
+        command.env(name, value);
+    }
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failure::Failed(format!("`{shown}` failed with {status}"))),

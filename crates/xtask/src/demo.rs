@@ -1,7 +1,8 @@
 //! `cargo xtask demo`: evictions survived, shown in a minute.
 
 use std::env;
-use std::path::Path;
+
+use xtask::root;
 
 use crate::command::{Failure, become_it, cargo};
 
@@ -9,7 +10,7 @@ use crate::command::{Failure, become_it, cargo};
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let here = env::current_dir()
         .map_err(|error| Failure::Failed(format!("the current directory can't be found: {error}")))?;
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let manifest = root().join("Cargo.toml");
     let mut command = cargo(&["run", "--quiet", "--package", "reprieve-cli", "--bin", "reprieve"]);
     command.arg("--manifest-path").arg(manifest).args(["--", "demo"]).args(arguments).current_dir(here);
     become_it(command)

@@ -1,10 +1,14 @@
-//! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; it needs nothing but cargo.
+//! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; most need nothing but cargo.
 
 mod bench;
+mod certificates;
 mod check;
 mod command;
 mod demo;
+mod foreground;
 mod help;
+mod install;
+mod services;
 mod test;
 mod thumbnails;
 
@@ -29,6 +33,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::usage("say what to do"));
     };
     match verb.as_str() {
+        "azurite" => foreground::run(arguments),
         "bench" => bench::run(arguments),
         "check" => check::run(arguments),
         "demo" => demo::run(arguments),
@@ -58,6 +63,7 @@ mod tests {
             &["thumbnails", "a", "b"],
             "thumbnails takes one directory at the most; `cargo xtask help` lists the verbs",
         );
+        check(&["azurite", "10000"], "azurite takes no arguments; `cargo xtask help` lists the verbs");
         check(&["check", "fast"], "check takes no arguments; `cargo xtask help` lists the verbs");
     }
 

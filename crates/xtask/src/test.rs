@@ -2,16 +2,18 @@
 
 use std::process::Command;
 
-use crate::command::{Failure, cargo, has_subcommand, run as run_command, say};
+use crate::command::{Failure, cargo, has_subcommand, run as run_command, run_with, say};
+use crate::services::Services;
 
-/// Runs all tests and doctests; with arguments, hands them to the test runner and leaves the doctests out.
-///
-/// The suite needs nothing that cargo does not build, so nothing is installed; whatever it comes to need belongs at
-/// the beginning of this function.
+/// Runs all tests and doctests; with arguments, hands them to the test runner and leaves the doctests out. Starts what
+/// tests use, and stops it again, also when they fail.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let services = Services::start()?;
     let mut tests = tests();
     tests.args(arguments);
-    run_command(tests)?;
+    let tested = run_with(tests, services.variables());
+    let stopped = services.stop();
+    tested.and(stopped)?;
     if arguments.is_empty() { run_command(doctests()) } else { Ok(()) }
 }
 

@@ -1,8 +1,9 @@
-//! `thumbnails enqueue`: stores a directory's pictures as inputs and asks for their thumbnails, a job per batch.
+//! `thumbnails enqueue`: asks for the thumbnails of a directory's pictures, which it stores as inputs, or of pictures that are
+//! in the store already; a job per batch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use futures_util::stream::{self, StreamExt};
 use reprieve::{Client, ErrorKind, JobId, NewJob, Producer, StoreArgs};
 
@@ -18,7 +19,16 @@ const UPLOADS_AT_ONCE: usize = 8;
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnqueueArgs {
     /// The directory; it is searched with all that is below it for JPEG, PNG, WebP and GIF files. Links are not followed
-    dir: PathBuf,
+    #[arg(required_unless_present = "uploaded", conflicts_with = "uploaded")]
+    dir: Option<PathBuf>,
+
+    /// Instead of a directory: the pictures that are in the store already, under photos/, or with FOLDER under photos/FOLDER/
+    ///
+    /// They may have been put there with any tool, such as
+    /// `az storage blob upload-batch --destination reprieve/photos --source .`
+    /// where reprieve is the container.
+    #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    uploaded: Option<String>,
 
     /// The side of the square that thumbnails fit into, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -36,27 +46,58 @@ pub(crate) struct EnqueueArgs {
     store: StoreArgs,
 }
 
+/// What was asked for.
+#[derive(Debug, Default)]
+struct Asked {
+    jobs: Vec<JobId>,
+    pictures: usize,
+    skipped: Vec<Skipped>,
+}
+
 /// Runs the command; true when every picture that was found could be asked for and, with `--wait`, has a thumbnail.
 pub(crate) async fn enqueue(args: EnqueueArgs) -> anyhow::Result<bool> {
-    let found = find::pictures(&args.dir).with_context(|| format!("can't read {}", args.dir.display()))?;
-    let client = Client::open(&args.store).await?;
-    let producer = client.producer();
-    let (mut jobs, mut skipped) = (Vec::new(), found.skipped);
-    let mut bar = Bar::new("storing", found.pictures.len());
-    let mut stored = 0;
-    for batch in found.pictures.chunks(args.batch.into()) {
-        let pictures = store_all(&producer, batch, &mut skipped).await?;
-        stored += pictures.len();
-        jobs.extend(ask(&producer, pictures, args.size).await?);
-        bar.set(stored, "");
-    }
-    bar.clear();
+    let (client, asked) = match &args.dir {
+        Some(dir) => of_directory(dir, &args).await?,
+        None => of_uploads(args.uploaded.as_deref().unwrap_or_default(), &args).await?,
+    };
+    let Asked { jobs, pictures, skipped } = asked;
     for Skipped { path, reason } in &skipped {
         note(&format!("left out {}: {reason}", path.display()));
     }
-    note(&format!("asked for {} in {}", counted(stored, "thumbnail"), counted(jobs.len(), "job")));
-    let made = if args.wait { wait::until_made(client.store(), jobs, stored).await? } else { true };
+    note(&format!("asked for {} in {}", counted(pictures, "thumbnail"), counted(jobs.len(), "job")));
+    let made = if args.wait { wait::until_made(client.store(), jobs, pictures).await? } else { true };
     Ok(made && skipped.is_empty())
+}
+
+/// Stores a directory's pictures, and asks for each batch as soon as it is stored.
+async fn of_directory(dir: &Path, args: &EnqueueArgs) -> anyhow::Result<(Client, Asked)> {
+    let found = find::pictures(dir).with_context(|| format!("can't read {}", dir.display()))?;
+    let client = Client::open(&args.store).await?;
+    let producer = client.producer();
+    let mut asked = Asked { skipped: found.skipped, ..Asked::default() };
+    let mut bar = Bar::new("storing", found.pictures.len());
+    for batch in found.pictures.chunks(args.batch.into()) {
+        let pictures = store_all(&producer, batch, &mut asked.skipped).await?;
+        asked.pictures += pictures.len();
+        asked.jobs.extend(ask(&producer, pictures, args.size).await?);
+        bar.set(asked.pictures, "");
+    }
+    bar.clear();
+    Ok((client, asked))
+}
+
+/// Asks for the pictures that somebody has uploaded.
+async fn of_uploads(folder: &str, args: &EnqueueArgs) -> anyhow::Result<(Client, Asked)> {
+    let client = Client::open(&args.store).await?;
+    let (pictures, skipped) = find::uploaded(client.store().blobs.as_ref(), folder).await?;
+    if pictures.is_empty() && skipped.is_empty() {
+        bail!("there are no pictures under {} in the store", find::uploads(folder));
+    }
+    let mut asked = Asked { skipped, pictures: pictures.len(), ..Asked::default() };
+    for batch in pictures.chunks(args.batch.into()) {
+        asked.jobs.extend(ask(&client.producer(), batch.to_vec(), args.size).await?);
+    }
+    Ok((client, asked))
 }
 
 /// Stores a batch and returns the names of its pictures, without those that can't be read or are too large.

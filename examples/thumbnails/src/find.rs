@@ -1,12 +1,13 @@
-//! Finds the pictures of a directory.
+//! Finds the pictures of a directory, or those that are in the store already.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use reprieve::BlobName;
+use reprieve::ports::BlobStore;
 
-use crate::job::output;
+use crate::job::{input, output};
 
 /// What counts as a picture, in lower case.
 const EXTENSIONS: [&str; 5] = ["gif", "jpeg", "jpg", "png", "webp"];
@@ -66,6 +67,37 @@ pub(crate) fn pictures(dir: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
+/// Lists the pictures that are in the store under `folder` of where inputs are, whoever put them there, in the order of
+/// their names; known by their extensions. What has a name that no blob of ours may have is passed over by the store.
+///
+/// # Errors
+/// The store's.
+pub(crate) async fn uploaded(
+    blobs: &dyn BlobStore,
+    folder: &str,
+) -> reprieve::Result<(Vec<String>, Vec<Skipped>)> {
+    let (mut pictures, mut skipped) = (Vec::new(), Vec::new());
+    for blob in blobs.list(&uploads(folder)).await? {
+        let Some(name) = blob.as_str().strip_prefix(&input("")).filter(|name| is_picture(Path::new(name)))
+        else {
+            continue;
+        };
+        match check(name) {
+            Ok(()) => pictures.push(name.to_owned()),
+            Err(reason) => skipped.push(Skipped { path: blob.as_str().into(), reason }),
+        }
+    }
+    Ok((pictures, skipped))
+}
+
+/// What the names of all inputs in `folder` begin with.
+pub(crate) fn uploads(folder: &str) -> String {
+    match folder.trim_matches('/') {
+        "" => input(""),
+        folder => input(&format!("{folder}/")),
+    }
+}
+
 impl Found {
     fn skip(&mut self, path: PathBuf, reason: String) {
         self.skipped.push(Skipped { path, reason });
@@ -82,9 +114,14 @@ fn name(dir: &Path, path: &Path) -> Result<String, String> {
     let below = path.strip_prefix(dir).map_err(|error| error.to_string())?;
     let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
     let name = parts.ok_or("its name is not Unicode; rename it")?.join("/");
-    // The longest name that will be made of it.
-    BlobName::parse(output(&name, "png")).map_err(|error| error.to_string())?;
+    check(&name)?;
     Ok(name)
+}
+
+/// Fails when the thumbnail of the picture called `name` could not be kept.
+fn check(name: &str) -> Result<(), String> {
+    // The longest name that will be made of it.
+    BlobName::parse(output(name, "png")).map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -127,6 +164,28 @@ mod tests {
         let found = pictures(dir.path()).unwrap();
         assert_eq!(found.pictures.len(), 1);
         assert_eq!(found.skipped.len(), 3, "{:?}", found.skipped);
+    }
+
+    #[tokio::test]
+    async fn what_others_uploaded_is_found_by_its_folder() {
+        let store = reprieve::memory::store();
+        let long = format!("photos/{}.jpg", "x".repeat(233));
+        for name in [
+            "photos/b/c.PNG",
+            "photos/a.jpg",
+            "photos/b/notes.txt",
+            "photos/bc.gif",
+            "thumbnails/a.jpg",
+            &long,
+        ] {
+            store.blobs.put(&BlobName::parse(name).unwrap(), Vec::new(), None).await.unwrap();
+        }
+        let (pictures, skipped) = uploaded(store.blobs.as_ref(), "").await.unwrap();
+        assert_eq!(pictures, ["a.jpg", "b/c.PNG", "bc.gif"]);
+        assert_eq!(skipped.iter().map(|one| one.path.to_str().unwrap()).collect::<Vec<_>>(), [long]);
+        for folder in ["b", "b/", "/b/"] {
+            assert_eq!(uploaded(store.blobs.as_ref(), folder).await.unwrap().0, ["b/c.PNG"], "{folder}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Makes thumbnails of directories of pictures, on machines that may be taken away at any moment.
+//! Makes thumbnails of directories and containers of pictures, on machines that may be taken away at any moment.
 
 mod enqueue;
 mod find;
@@ -15,11 +15,11 @@ use reprieve::WorkerArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::job::Thumbnails;
 
-/// Thumbnails of directories of pictures, made by workers that survive evictions
+/// Thumbnails of many pictures, made by workers that survive evictions
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Stores a directory's pictures and asks for their thumbnails
+    /// Asks for the thumbnails of a directory's pictures, or of those that are in the store already
     Enqueue(EnqueueArgs),
     /// Makes the thumbnails that were asked for, until it is stopped; run as many as you like
     Work(WorkerArgs),

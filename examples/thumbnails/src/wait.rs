@@ -154,7 +154,7 @@ mod tests {
             let received = store.queue.receive(3, Duration::from_secs(60)).await.unwrap();
             let letter = DeadLetter { reason: "no good".into() };
             store.queue.complete(&received[0].receipt).await.unwrap();
-            store.queue.dead_letter(&received[1].receipt, &letter).await.unwrap();
+            store.queue.dead_letter(&received[1].receipt, &received[1].body, &letter).await.unwrap();
             store.queue.complete(&received[2].receipt).await.unwrap();
         };
         let (summary, ()) = tokio::join!(watch(&store, jobs.clone(), 6), worker);

@@ -60,6 +60,28 @@ fn a_directory_goes_in_and_thumbnails_come_out() {
 }
 
 #[test]
+fn pictures_that_are_in_the_store_already_are_asked_for_by_their_folder() {
+    let place = tempfile::tempdir().unwrap();
+    check(
+        &enqueue(place.path(), &["--uploaded"]),
+        1,
+        "",
+        "error: there are no pictures under photos/ in the store\n",
+    );
+    fs::create_dir_all(place.path().join("mine/old")).unwrap();
+    for name in ["mine/a.png", "mine/old/b.png", "mine/old/c.png"] {
+        RgbImage::from_pixel(30, 10, image::Rgb([1, 2, 3])).save(place.path().join(name)).unwrap();
+    }
+    // It puts them where others would.
+    check(&enqueue(place.path(), &["mine"]), 0, "", "asked for 3 thumbnails in 1 job\n");
+    let _worker = work(place.path());
+    let output = enqueue(place.path(), &["--uploaded=old", "--batch", "1", "--wait"]);
+    check(&output, 0, "2 made, 0 failed\n", "asked for 2 thumbnails in 2 jobs\n");
+    check(&enqueue(place.path(), &["--uploaded", "mine"]), 2, "", "cannot be used with");
+    check(&enqueue(place.path(), &[]), 2, "", "required");
+}
+
+#[test]
 fn what_gives_no_thumbnail_is_said_and_is_no_success() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("photos")).unwrap();

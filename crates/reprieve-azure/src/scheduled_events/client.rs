@@ -97,6 +97,26 @@ impl Client {
         Compute::read(&self.ask("read this VM's name", Method::GET, url, Vec::new(), within).await?)
     }
 
+    /// The api-versions of the instance document that the service knows, as it lists them: the oldest first.
+    ///
+    /// Scheduled Events has other versions, which nothing lists.
+    pub async fn versions(&self, within: Duration) -> Result<Vec<String>> {
+        const OPERATION: &str = "read the metadata service's versions";
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Versions {
+            api_versions: Vec<String>,
+        }
+        let mut url = self.url("versions", "");
+        url.set_query(None);
+        let answer = self.ask(OPERATION, Method::GET, url, Vec::new(), within).await?;
+        let versions = serde_json::from_slice::<Versions>(&answer).map_err(|error| {
+            let message = format!("the answer is no list of versions: {error}");
+            Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
+        })?;
+        Ok(versions.api_versions)
+    }
+
     fn url(&self, endpoint: &str, api_version: &str) -> Url {
         let mut url = self.base.clone();
         url.set_path(&format!("{}/metadata/{endpoint}", url.path().trim_end_matches('/')));

@@ -42,7 +42,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
 }
 
 /// The medians of saves and loads, in milliseconds.
-async fn measure(
+pub(super) async fn measure(
     bench: &mut Bench,
     checkpoints: &dyn CheckpointStore,
     bytes: usize,

@@ -7,6 +7,7 @@ mod footprint;
 mod notice;
 pub(crate) mod raw;
 mod recovery;
+mod storage;
 mod throughput;
 
 use std::path::PathBuf;
@@ -36,12 +37,19 @@ pub(crate) enum Section {
     Checkpoint,
     /// An idle worker, a starting one, and the size of the binaries.
     Footprint,
+    /// On a storage account: no-op jobs, transactions, notices and checkpoints.
+    Storage,
 }
 
 impl Section {
     /// Whether the peers take part.
     pub(crate) const fn has_peers(self) -> bool {
         matches!(self, Self::Throughput | Self::Failure)
+    }
+
+    /// Whether the peers on storage do.
+    pub(crate) const fn has_storage_peers(self) -> bool {
+        matches!(self, Self::Storage)
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -53,6 +61,7 @@ impl Section {
             Self::Recovery => "recovery",
             Self::Checkpoint => "checkpoint",
             Self::Footprint => "footprint",
+            Self::Storage => "storage",
         }
     }
 }
@@ -67,6 +76,8 @@ pub(crate) struct Bench {
     /// Whether the benchmarks are only tried out.
     pub(crate) quick: bool,
     pub(crate) peers: Rc<[Peer]>,
+    /// Those that work on a storage account.
+    pub(crate) storage_peers: Rc<[Peer]>,
     pub(crate) random: SmallRng,
     pub(crate) measures: Measures,
     pub(crate) not_measured: Vec<String>,
@@ -83,6 +94,7 @@ impl Bench {
             Section::Recovery => recovery::run(self).await,
             Section::Checkpoint => checkpoint::run(self).await,
             Section::Footprint => footprint::run(self).await,
+            Section::Storage => Box::pin(storage::run(self)).await,
         }
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Job {
     /// The steps that were ever done.
     pub(crate) done: u32,
     pub(crate) state: State,
+    /// Whether a worker has said that its result is stored and its message deleted.
+    completed: bool,
     delivery: u32,
 }
 
@@ -52,8 +54,9 @@ pub(crate) enum News {
 
 impl Board {
     /// Of jobs with these ids, in the order of their numbers.
-    pub(crate) fn new(ids: impl IntoIterator<Item = String>) -> Self {
-        let numbers: HashMap<_, _> = ids.into_iter().enumerate().map(|(number, id)| (id, number)).collect();
+    pub(crate) fn new(ids: &[String]) -> Self {
+        let numbers: HashMap<_, _> =
+            ids.iter().enumerate().map(|(number, id)| (id.clone(), number)).collect();
         Self { jobs: vec![Job::default(); numbers.len()], numbers }
     }
 
@@ -66,6 +69,11 @@ impl Board {
     pub(crate) fn done_permille(&self) -> u32 {
         let done: usize = self.jobs.iter().map(|job| job.done as usize).sum();
         u32::try_from(done * 1_000 / (self.jobs.len() * BANDS as usize).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether every job was completed by somebody who could still say so.
+    pub(crate) fn all_completed(&self) -> bool {
+        self.jobs.iter().all(|job| job.completed)
     }
 
     /// Whether `vm` has something to lose: a job that it has moved on.
@@ -111,6 +119,7 @@ impl Board {
             Said::Completed { id } => {
                 if let Some(job) = self.numbers.get(id).and_then(|&number| self.jobs.get_mut(number)) {
                     job.state = State::Finished;
+                    job.completed = true;
                 }
                 None
             }
@@ -140,7 +149,7 @@ mod tests {
     }
 
     fn board() -> Board {
-        Board::new(["a".to_owned(), "b".to_owned()])
+        Board::new(&["a".to_owned(), "b".to_owned()])
     }
 
     #[test]
@@ -199,5 +208,9 @@ mod tests {
         let completed = Logged { at_unix_ms: 2, vm: "vm-1".into(), what: Said::Completed { id: "b".into() } };
         assert_eq!(board.logged(&completed), None);
         assert!(board.jobs().iter().all(|job| job.state == State::Finished));
+        assert!(!board.all_completed(), "what is done is not completed before its message is gone");
+        let completed = Logged { at_unix_ms: 3, vm: "vm-1".into(), what: Said::Completed { id: "a".into() } };
+        assert_eq!(board.logged(&completed), None);
+        assert!(board.all_completed());
     }
 }

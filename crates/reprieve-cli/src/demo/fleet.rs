@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
 use super::place::{self, Place};
+use super::store::Home;
 
 /// How many frames a VM renders at once.
 pub(crate) const CONCURRENCY: usize = 2;
@@ -29,6 +30,7 @@ pub(crate) struct Fleet {
     program: PathBuf,
     directory: PathBuf,
     logs: PathBuf,
+    home: Home,
     notice: Duration,
     metadata: MetadataServer,
     slots: Vec<Vm>,
@@ -80,13 +82,14 @@ pub(crate) struct Replaced {
 }
 
 impl Fleet {
-    /// Starts the metadata service and one worker for each slot, on the store in `place`.
-    pub(crate) async fn start(place: &Place, slots: usize, notice: Duration) -> Result<Self> {
+    /// Starts the metadata service and one worker for each slot, in `place`, on the store `home`.
+    pub(crate) async fn start(place: &Place, home: &Home, slots: usize, notice: Duration) -> Result<Self> {
         let program = std::env::current_exe().map_err(|error| failed("find this program", error))?;
         let mut fleet = Self {
             program,
             directory: place.path().to_owned(),
             logs: place.logs(),
+            home: home.clone(),
             notice,
             metadata: MetadataServer::start(Config::default()).await?,
             slots: Vec::with_capacity(slots),
@@ -216,16 +219,12 @@ impl Fleet {
         }
         command
             .args(["demo-worker", "--journal", place::JOURNAL, "--vm", vm, "--vm-name", vm])
-            .args(["--store", &format!("sqlite:{}", place::STORE_FILE)])
             .args(["--metadata-url", &self.metadata.vm_url(vm)])
             .args(["--concurrency", &CONCURRENCY.to_string()])
             .args(["--checkpoint-every", &format!("{}ms", CHECKPOINT_EVERY.as_millis())])
-            .args(["--log-format", "json", "--log", "info,reprieve_core=debug"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
+            .args(["--log-format", "json", "--log", "info,reprieve_core=debug"]);
+        self.home.tell(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn()
     }
 }
 

@@ -1,11 +1,13 @@
 //! Made-up parts of stories for tests: each as plain as it can be, to be changed where a test is about it.
 
+use super::store::StoreKind;
 use super::story::{JobStory, Story, VmEnd, VmStory};
 
 /// A story in which these jobs and VMs are all there is.
 pub(super) fn story(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> Story {
     Story {
         seed: 1,
+        store: StoreKind::Sqlite,
         took_ms: 28_400,
         notice_ms: 5_000,
         checkpoint_every_ms: 1_000,

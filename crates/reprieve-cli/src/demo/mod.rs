@@ -15,6 +15,7 @@ mod report;
 mod schedule;
 mod screen;
 mod stage;
+mod store;
 mod story;
 mod summary;
 mod tell;
@@ -26,14 +27,15 @@ use std::time::Duration;
 
 use reprieve::ports::Store;
 use reprieve::{Error, ErrorKind, NewJob, Producer, Result};
-use reprieve_local::{LocalStore, Options, QueueName};
 
 use crate::out::{self, Out};
+use fleet::Fleet;
 use job::{Frame, Render};
 pub(crate) use job::{VmArgs, work};
 use outputs::Outputs;
 use place::Place;
 use stage::Stage;
+use store::{Home, StoreKind};
 use story::Story;
 use summary::Summary;
 use tell::Seen;
@@ -46,6 +48,7 @@ const NOTICE_MAX: Duration = Duration::from_secs(30);
 const FAULTS_PER_JOB_MAX: usize = 2;
 
 #[derive(Debug, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub(crate) struct DemoArgs {
     /// How many frames to render, 1 to 200; a job each, of about ten seconds
     #[arg(long, value_name = "NUMBER", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=200))]
@@ -71,6 +74,11 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
+    /// Where jobs are kept: sqlite, an embedded store in --dir, or azurite, the storage emulator on this machine, on its
+    /// usual ports or where a connection string in REPRIEVE_STORE says; never a real account
+    #[arg(long, value_name = "STORE", default_value = "sqlite")]
+    store: String,
+
     /// Where the frames, the report and everything else are kept; an earlier demo there is replaced
     #[arg(long, value_name = "PATH", default_value = "reprieve-demo")]
     dir: PathBuf,
@@ -81,10 +89,12 @@ pub(crate) struct DemoArgs {
 }
 
 pub(crate) async fn run(args: DemoArgs) -> Result<()> {
-    args.check()?;
+    let kind = args.check()?;
     let mut stopped = Box::pin(reprieve::stop_signal()?);
+    let home = unless(&mut stopped, Home::find(kind)).await?;
     let place = Place::take(&args.dir)?;
-    let played = args.play(&place, &mut stopped).await;
+    let played = args.play(&place, &home, &mut stopped).await;
+    home.clear().await;
     let (story, summary) = played.map_err(|error| {
         let message = format!("{}; its files are in {}", error.message(), place.shown());
         Error::new(error.kind(), "finish the demo", message).with_source(error)
@@ -93,8 +103,8 @@ pub(crate) async fn run(args: DemoArgs) -> Result<()> {
 }
 
 impl DemoArgs {
-    /// Refuses what is wrong, before anything is made.
-    fn check(&self) -> Result<()> {
+    /// Refuses what is wrong, before anything is made. Returns which kind of store is asked for.
+    fn check(&self) -> Result<StoreKind> {
         let refused = |message: String| Err(Error::new(ErrorKind::Invalid, "prepare the demo", message));
         let faults_max = self.jobs as usize * FAULTS_PER_JOB_MAX;
         let faults = self.evictions as usize + self.kills as usize;
@@ -107,24 +117,25 @@ impl DemoArgs {
         if self.notice > NOTICE_MAX {
             return refused(format!("--notice {:?} is over 30s, the longest that Azure gives", self.notice));
         }
-        Ok(())
+        StoreKind::parse(&self.store)
     }
 
     /// From an empty directory to the story, with nothing left running however it ends.
     async fn play(
         &self,
         place: &Place,
+        home: &Home,
         stopped: &mut (impl Future<Output = &'static str> + Unpin),
     ) -> Result<(Story, Summary)> {
         // A random one is short enough to be typed.
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let (evictions, kills) = (self.evictions as usize, self.kills as usize);
         let schedule = schedule::plan(seed, evictions, kills, self.vms as usize);
-        self.announce(seed);
-        let (store, ids) = unless(stopped, enqueue(place, self.jobs)).await?;
-        let start =
-            Stage::start(place, store.clone(), ids.clone(), self.vms as usize, self.notice, schedule.clone());
-        let mut stage = start.await?;
+        self.announce(seed, home);
+        let store = unless(stopped, home.open(place)).await?;
+        let ids = unless(stopped, enqueue(&store, self.jobs)).await?;
+        let fleet = Fleet::start(place, home, self.vms as usize, self.notice).await?;
+        let mut stage = Stage::new(place, store.clone(), &ids, fleet, self.notice, schedule.clone());
         let played = unless(stopped, stage.play()).await;
         if let Err(error) = played {
             stage.stop().await;
@@ -134,9 +145,10 @@ impl DemoArgs {
         out::say("all done; rendering every frame again, without interruption, to compare");
         let Outputs { all, digest, reference_digest } =
             unless(stopped, outputs::collect(place, &store, ids)).await?;
-        let depth = store.queue.depth().await?;
+        let depth = unless(stopped, store.queue.depth()).await?;
         let all_seen = Seen {
             seed,
+            store: home.kind(),
             notice: self.notice,
             checkpoint_every: fleet::CHECKPOINT_EVERY,
             steps_per_job: frame::BANDS,
@@ -152,7 +164,7 @@ impl DemoArgs {
         Ok((told, summary))
     }
 
-    fn announce(&self, seed: u64) {
+    fn announce(&self, seed: u64, home: &Home) {
         let Self { jobs, vms, evictions, kills, .. } = self;
         let of = |number: &u32, what: &str| counted((*number).into(), what);
         out::say(&format!(
@@ -162,18 +174,17 @@ impl DemoArgs {
             of(evictions, "eviction"),
             of(kills, "kill")
         ));
+        if let Some(remark) = home.remark() {
+            out::say(&remark);
+        }
     }
 }
 
-/// Makes the store and fills the queue; returns the jobs' ids, in the order of the frames.
-///
-/// The store is opened directly, and not as other commands do: the settings of whoever runs the demo have no say in it.
-async fn enqueue(place: &Place, jobs: u32) -> Result<(Store, Vec<String>)> {
-    let options = Options::new(QueueName::parse("default")?);
-    let store = LocalStore::open(&place.store(), options).await?.store();
+/// Fills the queue; returns the jobs' ids, in the order of the frames.
+async fn enqueue(store: &Store, jobs: u32) -> Result<Vec<String>> {
     let frames = (0..jobs).map(|number| NewJob::of::<Render>(&Frame { number, of: jobs }));
     let ids = Producer::new(store.clone()).enqueue(frames.collect::<Result<_>>()?).await?;
-    Ok((store, ids.into_iter().map(String::from).collect()))
+    Ok(ids.into_iter().map(String::from).collect())
 }
 
 /// Works until the operating system asks for an end.

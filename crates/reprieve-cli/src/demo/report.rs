@@ -17,6 +17,7 @@ mod made_up;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::store::StoreKind;
 use super::story::{Story, VmEnd, VmStory};
 use super::summary::Summary;
 use verdict::Verdict;
@@ -86,14 +87,37 @@ fn header(story: &Story, summary: &Summary, verdict: &Verdict) -> Markup {
                     (if verdict.is_good() { "went on" } else { "should have gone on" })
                     " elsewhere from its last checkpoint."
                 }
+                @if let Some(kept) = kept(story.store) { " " (kept) }
             }
         }
+    }
+}
+
+/// Where the jobs were, unless that is where a demo always has them.
+const fn kept(store: StoreKind) -> Option<&'static str> {
+    match store {
+        StoreKind::Sqlite => None,
+        StoreKind::Azurite => Some(
+            "Jobs were in a Storage queue, and checkpoints and frames in a blob container, of the emulator Azurite.",
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_says_that_it_was_on_the_emulator() {
+        let (mut story, summary) = made_up::good();
+        assert!(!page(&story, &summary).contains("Azurite"));
+        story.store = StoreKind::Azurite;
+        let page = page(&story, &summary);
+        assert!(
+            page.contains("of the emulator Azurite.") && page.contains("--store azurite --seed 7"),
+            "{page}"
+        );
+    }
 
     #[test]
     fn a_page_has_all_its_parts_and_loads_nothing() {

@@ -16,7 +16,7 @@ use super::watch::Watch;
 /// How often the workers are looked at: often enough that a picture of them moves.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// How often the queue is asked whether it is empty.
+/// How often the queue is asked whether it is empty: who was killed the moment it had completed a job could not say so.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// How long nothing may move. Far longer than any notice or lease, so something is broken then.
@@ -36,24 +36,23 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts `vms` VMs on the jobs with these ids, which are in `store`.
-    pub(crate) async fn start(
+    /// With this fleet at work on the jobs with these ids, which are in `store`.
+    pub(crate) fn new(
         place: &Place,
         store: Store,
-        ids: Vec<String>,
-        vms: usize,
+        ids: &[String],
+        fleet: Fleet,
         notice: Duration,
         due: Vec<Fault>,
-    ) -> Result<Self> {
+    ) -> Self {
         let (screen, mut watch) = (Screen::new(ids.len()), Watch::new(place));
-        let fleet = Fleet::start(place, vms, notice).await?;
         for vm in (0..fleet.len()).filter_map(|slot| fleet.staying(slot)) {
             watch.add(vm);
         }
-        Ok(Self { store, fleet, board: Board::new(ids), watch, screen, notice, due })
+        Self { store, fleet, board: Board::new(ids), watch, screen, notice, due }
     }
 
-    /// Plays until the queue is empty and no eviction is half way.
+    /// Plays until every job is completed and no eviction is half way.
     ///
     /// # Cancel safety
     /// Dropping it leaves VMs that [`stop`](Self::stop) ends.
@@ -76,11 +75,13 @@ impl Stage {
             if std::mem::replace(&mut seen, self.watch.entries.len()) != self.watch.entries.len() {
                 moved = Instant::now();
             }
-            if asked.elapsed() >= ASK_EVERY {
+            let mut done = self.board.all_completed();
+            if !done && asked.elapsed() >= ASK_EVERY {
                 asked = Instant::now();
-                if self.store.queue.depth().await?.total == 0 && self.is_calm() {
-                    return Ok(());
-                }
+                done = self.store.queue.depth().await?.total == 0;
+            }
+            if done && self.is_calm() {
+                return Ok(());
             }
             if moved.elapsed() >= STALLED {
                 let message = format!("nothing has moved for {STALLED:?}");

@@ -2,10 +2,14 @@
 //!
 //! All times are milliseconds since the demo's clock began, which is when the first VM was started.
 
+use super::store::StoreKind;
+
 /// A whole demo.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
     pub(crate) seed: u64,
+    /// Where the jobs were kept.
+    pub(crate) store: StoreKind,
     /// From the first VM's start until the last job's result was stored.
     pub(crate) took_ms: u64,
     /// How long an evicted VM had between the announcement and its end.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::schedule::Fault;
+use super::store::StoreKind;
 use super::story::{Eviction, Recovery, Story, VmEnd};
 
 /// The numbers of a demo.
@@ -38,6 +39,9 @@ pub(crate) struct Summary {
     pub(crate) output_digest: String,
     pub(crate) reference_digest: String,
     pub(crate) seed: u64,
+    pub(crate) store: StoreKind,
+    /// How long a lease was, where a killed worker's jobs wait for its end; `None` where the store sees that it died.
+    pub(crate) lease_ms: Option<u64>,
     pub(crate) seconds: f64,
     pub(crate) schedule: Vec<Fault>,
 }
@@ -103,6 +107,8 @@ impl Summary {
             output_digest: story.output_digest.clone(),
             reference_digest: story.reference_digest.clone(),
             seed: story.seed,
+            store: story.store,
+            lease_ms: story.lease_ms(),
             #[expect(clippy::cast_precision_loss, reason = "a demo does not last for centuries")]
             seconds: story.took_ms as f64 / 1e3,
             schedule,
@@ -128,6 +134,11 @@ impl Summary {
 }
 
 impl Story {
+    /// How long a lease was, where a killed VM's jobs waited for its end; `None` where the store saw that it died.
+    pub(crate) fn lease_ms(&self) -> Option<u64> {
+        self.store.lease_to_wait_for().map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// The evictions whose notice was acted on, in the order of the VMs.
     pub(crate) fn evictions(&self) -> impl Iterator<Item = &Eviction> {
         self.vms.iter().filter_map(|vm| match &vm.end {

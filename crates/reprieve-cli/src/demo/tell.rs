@@ -7,12 +7,14 @@ use std::time::Duration;
 use super::fleet::{End, Life};
 use super::journal::{Entry, What};
 use super::log::{Drained, Logged, Said};
+use super::store::StoreKind;
 use super::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 
 /// All that was seen of a demo.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) seed: u64,
+    pub(crate) store: StoreKind,
     pub(crate) notice: Duration,
     pub(crate) checkpoint_every: Duration,
     pub(crate) steps_per_job: u32,
@@ -87,6 +89,7 @@ impl Seen {
         });
         Story {
             seed: self.seed,
+            store: self.store,
             took_ms,
             notice_ms: millis(self.notice),
             checkpoint_every_ms: millis(self.checkpoint_every),

@@ -1,5 +1,6 @@
 //! The table at the end, in words that need no explanation.
 
+use super::store::StoreKind;
 use super::story::{Story, VmEnd};
 use super::summary::{Spread, Summary};
 
@@ -18,7 +19,7 @@ pub(crate) fn table(story: &Story, summary: &Summary) -> String {
         line(counted(summary.kills as u64, "kill"), kills(story));
     }
     line("work".to_owned(), work(summary));
-    line(String::new(), format!("{:.1} s, seed {}", summary.seconds, summary.seed));
+    line(String::new(), format!("{:.1} s{}, seed {}", summary.seconds, on(summary.store), summary.seed));
     table.extend(summary.faults().into_iter().map(|fault| {
         format!(
             "NOT AS PROMISED: {fault}
@@ -79,7 +80,10 @@ fn kills(story: &Story) -> String {
     let after: Vec<_> = after.map(|recovery| recovery.after_ms).collect();
     match (after.iter().min(), after.iter().max()) {
         (Some(&least), Some(&most)) => {
-            format!("without notice; another VM went on {} later", range(least, most))
+            let waited =
+                |lease_ms| format!("; leases of {} s had to end, and a VM to have room", lease_ms / 1_000);
+            let waited = story.lease_ms().map(waited).unwrap_or_default();
+            format!("without notice; another VM went on {} later{waited}", range(least, most))
         }
         _ => "without notice; no job was held".to_owned(),
     }
@@ -93,6 +97,14 @@ fn work(summary: &Summary) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     let percent = redone as f64 * 100.0 / total.max(1) as f64;
     format!("{redone} of {total} steps had to be done again ({percent:.1} %)")
+}
+
+/// Where that was, unless it is where a demo always is.
+const fn on(store: StoreKind) -> &'static str {
+    match store {
+        StoreKind::Sqlite => "",
+        StoreKind::Azurite => " on azurite",
+    }
 }
 
 fn range(least: u64, most: u64) -> String {
@@ -150,6 +162,19 @@ mod tests {
     fn a_newcomer_understands_the_table() {
         let vms = vec![evicted(2, 9, 0), evicted(1, 31, 0), killed(&[250, 420])];
         insta::assert_snapshot!(table_of(vec![job(1); 12], vms));
+    }
+
+    #[test]
+    fn where_only_the_end_of_a_lease_tells_that_is_said() {
+        let jobs = vec![job(1)];
+        let story =
+            Story { store: StoreKind::Azurite, ..made_up::story(jobs, vec![killed(&[3_250, 5_900])]) };
+        let table = table(&story, &Summary::of(&story, Vec::new(), 0));
+        assert!(
+            table.contains("went on 3.2 s to 5.9 s later; leases of 6 s had to end, and a VM to have room\n"),
+            "{table}"
+        );
+        assert!(table.contains(" s on azurite, seed 1\n"), "{table}");
     }
 
     #[test]

@@ -3,22 +3,22 @@
 use std::fmt::Write as _;
 
 use reprieve::ports::{InFlight, Progress, WorkerReport};
-use reprieve::worker::REPORT_EVERY;
 
 use super::{Dead, Drained, Status};
 use crate::out::{plain, table};
 
 /// After how many reports that did not come a worker is called silent.
-const REPORTS_MISSED_MAX: u128 = 3;
+const REPORTS_MISSED_MAX: u32 = 3;
 
 /// The whole status. Empty tables are left out.
 pub(super) fn page(status: &Status) -> String {
     let now = status.at_unix_ms;
+    let silent_after = (status.report_every * REPORTS_MISSED_MAX).as_millis();
     let mut page = depth(status);
     if status.workers.is_empty() {
         page.push_str("\nno workers\n");
     } else {
-        let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now)).collect();
+        let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now, silent_after)).collect();
         section(&mut page, &table(["WORKER", "VM", "STAGE", "HELD", "DONE", "REPORTED"], &rows));
     }
     let held = status.workers.iter().flat_map(|report| report.in_flight.iter().map(move |job| (report, job)));
@@ -76,9 +76,9 @@ fn depth(status: &Status) -> String {
     line + "\n"
 }
 
-fn worker(report: &WorkerReport, now: i64) -> [String; 6] {
+fn worker(report: &WorkerReport, now: i64, silent_after: u128) -> [String; 6] {
     let age = now.saturating_sub(report.at_unix_ms);
-    let silent = u128::try_from(age).is_ok_and(|age| age > REPORT_EVERY.as_millis() * REPORTS_MISSED_MAX);
+    let silent = u128::try_from(age).is_ok_and(|age| age > silent_after);
     [
         short(report.worker.as_str()),
         if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
@@ -169,6 +169,8 @@ fn ago(ms: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use reprieve::ports::Depth;
     use reprieve::worker::DrainReport;
     use reprieve::{JobId, WorkerId};
@@ -234,6 +236,7 @@ mod tests {
                 kind: Some("coutn-to".to_owned()),
                 reason: Some("this worker knows no job of kind \"coutn-to\"".to_owned()),
             }],
+            report_every: Duration::from_secs(10),
         }
     }
 

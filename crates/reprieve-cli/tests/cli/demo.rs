@@ -88,6 +88,40 @@ fn wrong_numbers_are_refused_before_anything_is_made() {
 }
 
 #[test]
+fn an_emulator_that_is_not_there_or_no_emulator_is_refused_before_anything_is_made() {
+    let place = Place::new();
+    let refused = |store: &str, variable: &str, said: &str| {
+        let mut command = place.command(&["demo", "--store", store]);
+        let ran = Ran::from(command.env("REPRIEVE_STORE", variable).output().expect("it runs"));
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{store}: {}", ran.err);
+        assert!(ran.err.contains(said) && ran.err.lines().count() == 1, "{store}: {}", ran.err);
+        assert!(!ran.err.contains("aHVud"), "{}", ran.err);
+    };
+    // A port at which nobody listens any more.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free = listener.local_addr().expect("an address");
+    drop(listener);
+    let gone = format!(
+        "AccountName=devstoreaccount1;AccountKey=aHVudGVyMg==;BlobEndpoint=http://{free}/devstoreaccount1;\
+         QueueEndpoint=http://{free}/devstoreaccount1"
+    );
+    refused(
+        "azurite",
+        &gone,
+        &format!("nothing listens at {free}; start Azurite with `cargo xtask azurite`"),
+    );
+    let real = "AccountName=production;AccountKey=aHVudGVyMg==";
+    refused(
+        "azurite",
+        real,
+        "REPRIEVE_STORE means azure:production, and a demo never runs on a real account",
+    );
+    refused("azure:production", "", "a demo never runs on a real account");
+    refused(real, "", "a demo never runs on a real account");
+    assert!(!place.path("reprieve-demo").exists());
+}
+
+#[test]
 fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     let place = Place::new();
     place.write("mine.txt", "mine");

@@ -1,8 +1,10 @@
 //! The `reprieve` command as a process: what it prints, where, and how it exits.
 
 mod demo;
+mod doctor;
 mod enqueue;
 mod help;
 mod metadata;
 mod status;
+mod storage;
 mod support;

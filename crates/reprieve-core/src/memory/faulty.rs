@@ -46,8 +46,8 @@ impl Queue for FaultyQueue {
         self.faults.call(Op::Release, self.inner.release(receipt, release)).await
     }
 
-    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
-        self.faults.call(Op::DeadLetter, self.inner.dead_letter(receipt, letter)).await
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        self.faults.call(Op::DeadLetter, self.inner.dead_letter(receipt, body, letter)).await
     }
 
     async fn arrived(&self) {
@@ -125,6 +125,10 @@ pub(super) struct FaultyRoster {
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "a method that is not passed on would change the roster")]
 impl Roster for FaultyRoster {
+    fn pace(&self) -> Duration {
+        self.inner.pace()
+    }
+
     async fn publish(&self, report: &WorkerReport) -> Result<()> {
         self.faults.call(Op::Publish, self.inner.publish(report)).await
     }

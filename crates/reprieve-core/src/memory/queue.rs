@@ -105,7 +105,7 @@ impl Queue for MemoryQueue {
         })
     }
 
-    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
+    async fn dead_letter(&self, receipt: &Receipt, _body: &[u8], letter: &DeadLetter) -> Result<()> {
         self.change(|state| {
             let number = state.held("dead-letter a message", receipt)?;
             if let Some(Message { id, body, .. }) = state.messages.remove(&number) {

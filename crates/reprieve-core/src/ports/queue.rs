@@ -200,8 +200,9 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// Gives the message back.
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()>;
 
-    /// Moves the message to the poison queue.
-    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()>;
+    /// Moves the message to the poison queue. `body` is the one it was delivered with, for backends that can't find it by
+    /// the receipt.
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()>;
 
     /// Completes when a message may have become receivable, as a hint that ends an idle wait early. Never completes
     /// where the backend has no such signal. Cancel-safe.

@@ -65,6 +65,12 @@ pub struct WorkerReport {
 /// Where workers say what they do. Nothing depends on it but people: a lost report costs a line on a screen.
 #[async_trait]
 pub trait Roster: fmt::Debug + Send + Sync + 'static {
+    /// The least time between two reports of a worker that stays in its stage, for stores that bill each. Default: one
+    /// second.
+    fn pace(&self) -> Duration {
+        Duration::from_secs(1)
+    }
+
     /// Replaces what `report.worker` last said.
     async fn publish(&self, report: &WorkerReport) -> Result<()>;
 

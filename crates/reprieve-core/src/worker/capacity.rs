@@ -11,6 +11,16 @@ pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 pub(super) const AHEAD: Duration = Duration::from_secs(1);
 
+/// How many messages a drain of `budget` can release when releasing one takes `each`: no worker holds more. Half of the
+/// budget is for releases; the other half is the jobs' to yield in.
+#[must_use]
+pub fn releasable(budget: Duration, each: Duration) -> usize {
+    let rounds = (budget / 2).as_secs_f64() / each.max(Duration::from_micros(10)).as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+    let releasable = (rounds.min(1e6) as usize).saturating_mul(RELEASES_AT_ONCE).max(1);
+    releasable
+}
+
 /// What decides how much may be held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
@@ -28,13 +38,10 @@ pub(super) struct Capacity {
 }
 
 impl Capacity {
-    /// The most that may be held. Half of the budget is for releases; the other half is the jobs' to yield in.
+    /// The most that may be held.
     pub(super) fn most(&self) -> usize {
-        let release = self.release.unwrap_or(ASSUMED_RELEASE).max(Duration::from_micros(10));
-        let rounds = (self.budget / 2).as_secs_f64() / release.as_secs_f64();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
-        let releasable = (rounds.min(1e6) as usize).saturating_mul(RELEASES_AT_ONCE).max(1);
-        (self.concurrency + self.read_ahead()).min(releasable)
+        let release = self.release.unwrap_or(ASSUMED_RELEASE);
+        (self.concurrency + self.read_ahead()).min(releasable(self.budget, release))
     }
 
     /// How many messages may wait for a slot: as many as are done within [`AHEAD`]. None before jobs are known to be

@@ -34,9 +34,10 @@ mod stop;
 mod threads;
 
 pub use builder::{Worker, WorkerBuilder};
+pub use capacity::releasable;
 pub use monitor::Monitor;
 pub use outcome::Outcome;
-pub use publish::{DRAINS, REPORT_EVERY};
+pub use publish::{DRAINS, report_every};
 pub use report::{DrainReport, StopReason, Stopped};
 pub use settings::{LEASE_MAX, LEASE_MIN, Settings};
 pub use stop::{Stopper, Stopping, stopping};

@@ -24,7 +24,7 @@ pub enum Outcome {
     Saved,
     /// Given back on its last checkpoint.
     Cut,
-    /// Left to a worker with a newer binary.
+    /// Put back for later: it is for a newer binary, or the job has another message that is being worked on.
     Deferred,
     /// The lease was lost; nothing was settled.
     LeaseLost,

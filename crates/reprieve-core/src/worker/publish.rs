@@ -12,8 +12,15 @@ use crate::lifecycle::Stage;
 use crate::ports::{BlobStore, InFlight, Roster, WorkerReport};
 use crate::worker::DrainReport;
 
-/// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one.
-pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one; where reports are
+/// billed, less often.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// How often the workers of `roster` say an unchanged report again.
+#[must_use]
+pub fn report_every(roster: &dyn Roster) -> Duration {
+    REPORT_EVERY.max(roster.pace())
+}
 
 /// The longest one report may take. It is only for people; the next one says more.
 const TRY: Duration = Duration::from_secs(5);
@@ -64,8 +71,9 @@ impl Publisher {
             at_unix_ms: self.said.at_unix_ms,
             ..self.said.clone()
         };
-        let due = self.said_at.is_none_or(|at| at.elapsed() >= REPORT_EVERY);
-        if report == self.said && !due {
+        let silent = self.said_at.map_or(Duration::MAX, |at| at.elapsed());
+        let early = silent < self.roster.pace() && report.stage == self.said.stage;
+        if early || (report == self.said && silent < report_every(&*self.roster)) {
             return;
         }
         report.at_unix_ms = unix_millis();

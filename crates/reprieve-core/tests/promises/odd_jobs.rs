@@ -126,8 +126,8 @@ impl Queue for Sick {
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
         self.inner.release(receipt, release).await
     }
-    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
-        self.inner.dead_letter(receipt, letter).await
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        self.inner.dead_letter(receipt, body, letter).await
     }
     async fn arrived(&self) {
         self.inner.arrived().await;

@@ -1,11 +1,14 @@
 //! Recover → Resume → Start → Shutdown and back: when work is taken, and when it is not.
 
-use reprieve_core::ErrorKind;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
 use reprieve_core::lifecycle::Stage;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
-use reprieve_core::ports::Ending;
+use reprieve_core::ports::{Ending, Roster, WorkerReport};
 use reprieve_core::worker::{DrainReport, StopReason};
-use reprieve_core::{Notice, NoticeKind};
+use reprieve_core::{ErrorKind, Notice, NoticeKind, Result, WorkerId};
 
 use tokio::time::Instant;
 
@@ -180,6 +183,49 @@ async fn the_roster_says_where_a_job_is_and_how_far() {
     assert_eq!(report.in_flight[0].job, ids[0]);
     assert!((18..=22).contains(&report.in_flight[0].progress.done), "{report:?}");
     assert_eq!(report.in_flight[0].progress.total, 100);
+}
+
+/// A roster whose reports are billed.
+#[derive(Debug)]
+struct Billed {
+    inner: Arc<dyn Roster>,
+    stages: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Roster for Billed {
+    fn pace(&self) -> Duration {
+        secs(60)
+    }
+
+    async fn publish(&self, report: &WorkerReport) -> Result<()> {
+        self.stages.lock().unwrap().push(report.stage.clone());
+        self.inner.publish(report).await
+    }
+
+    async fn withdraw(&self, worker: &WorkerId) -> Result<()> {
+        self.inner.withdraw(worker).await
+    }
+
+    async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
+        self.inner.reports(max_age).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_keep_the_pace_of_the_roster_and_changes_of_stage_do_not_wait_for_it() {
+    let (mut store, job) = (memory::store(), Steps::default());
+    let billed = Arc::new(Billed { inner: Arc::clone(&store.roster), stages: Mutex::default() });
+    store.roster = Arc::clone(&billed) as _;
+    enqueue(&store, &[Plan::new(1_000, 1_000)]).await;
+    let worker = start(&store, &job);
+    tokio::time::sleep(secs(150)).await;
+    let said = std::mem::take(&mut *billed.stages.lock().unwrap());
+    let (before, last) = said.split_last_chunk::<3>().expect("stages, and a report a minute");
+    assert_eq!(last, &["start", "start", "start"], "{before:?}");
+    assert!(before.iter().all(|stage| stage != "start"), "{before:?}");
+    worker.evict(secs(30)).await;
+    assert_eq!(billed.stages.lock().unwrap()[0], "shutdown");
 }
 
 #[tokio::test(start_paused = true)]

@@ -91,7 +91,7 @@ impl Queue for Ports {
         self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
     }
 
-    async fn dead_letter(&self, receipt: &Receipt, letter: &DeadLetter) -> Result<()> {
+    async fn dead_letter(&self, receipt: &Receipt, _body: &[u8], letter: &DeadLetter) -> Result<()> {
         let (key, poison, reason) = (Key::read(self.queue, receipt), self.poison, letter.reason.clone());
         let moved =
             self.shared.writer.call(0, move |tx| lease::dead_letter(tx, key, poison, &reason), Ok).await;

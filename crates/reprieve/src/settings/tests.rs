@@ -37,9 +37,10 @@ fn faults(file: &str, flags: &[&str]) -> Vec<String> {
 fn the_defaults_are_those_of_the_core() {
     let settings = read("", &[]).unwrap();
     assert_eq!(settings.worker, Settings::default());
-    let Address::Local(address) = settings.store.address;
+    let Address::Local(address) = settings.store.address else { panic!("{:?}", settings.store) };
     assert_eq!(address, "sqlite:reprieve.db".parse().unwrap());
-    assert_eq!(settings.store.queue.as_str(), "default");
+    assert_eq!(settings.store.queues.shown, "default");
+    assert_eq!(settings.store.container.as_str(), "reprieve");
     assert_eq!(settings.metadata.unwrap().base().trim_end_matches('/'), METADATA_URL);
     assert_eq!((settings.vm_name, settings.listen), (None, None));
 }
@@ -57,7 +58,7 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let (settings, _log) = WorkerSettings::read(&args).unwrap();
     assert_eq!(settings.worker.budget, Duration::from_secs(3));
     assert_eq!(settings.worker.lease, Duration::from_secs(12));
-    assert_eq!(settings.store.queue.as_str(), "from-env");
+    assert_eq!(settings.store.queues.shown, "from-env");
     assert_eq!(settings.worker.concurrency, 3);
     assert_eq!(settings.vm_name.as_deref(), Some("a_0"));
     assert_eq!(settings.listen, None);
@@ -68,6 +69,8 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
     let given = [
         ("store", "sqlite:x.db?durability=process"),
         ("queue", "thumbs"),
+        ("container", "pictures"),
+        ("default-kind", "resize"),
         ("metadata-url", "off"),
         ("vm-name", "workers_3"),
         ("concurrency", "7"),
@@ -85,9 +88,11 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
     for (file, flags) in [("", &flags[..]), (&file, &[])] {
         let (_dir, args) = args(file, flags);
         let (settings, log) = WorkerSettings::read(&args).unwrap();
-        let Address::Local(address) = settings.store.address;
+        let Address::Local(address) = settings.store.address else { panic!("{:?}", settings.store) };
         assert_eq!(address.durability, reprieve_local::Durability::Process);
-        assert_eq!(settings.store.queue.as_str(), "thumbs");
+        assert_eq!(settings.store.queues.shown, "thumbs");
+        assert_eq!(settings.store.container.as_str(), "pictures");
+        assert_eq!(settings.worker.default_kind.as_deref(), Some("resize"));
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
         assert_eq!(settings.worker.concurrency, 7);
@@ -133,8 +138,12 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--checkpoint-every=often"], "or auto"),
         (&["--budget=99999999999999999999s"], "not a number and a unit"),
         (&["--vm-name="], "it is empty"),
-        (&["--queue="], "shorter than 3"),
-        (&["--store="], "must begin with sqlite:"),
+        (&["--default-kind="], "it is empty"),
+        (&["--queue="], "a name is empty"),
+        (&["--queue=ab"], "shorter than 3"),
+        (&["--queue=a{2..1}"], "counts down"),
+        (&["--container=A"], "3 to 63 of a-z"),
+        (&["--store="], "it must be sqlite:PATH"),
         (&["--metadata-url=https://x"], "speaks http only"),
         (&["--log=reprieve=loud"], "not a log filter"),
         (&["--log=inof"], "\"inof\" is none of off, error, warn, info, debug and trace"),
@@ -151,14 +160,13 @@ fn what_cannot_be_opened_says_what_can_and_repeats_no_secret() {
     let secret =
         "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2;EndpointSuffix=core.windows.net";
     for (store, wanted) in [
-        ("azure:hunter2", "not built into this version; use sqlite:PATH"),
-        ("azurite", "not built into this version"),
         (secret, "put it into REPRIEVE_STORE or reprieve.toml"),
         ("https://a.queue.core.windows.net/q?sv=1&SIG=hunter2", "put it into REPRIEVE_STORE"),
         ("UseDevelopmentStorage=true", "put it into"),
+        ("azure:hunter2!", "after azure: comes an account's name"),
         ("postgres://user:hunter2@host/db", "there is no store postgres:…; use sqlite:PATH"),
-        ("hunter2", "must begin with sqlite:, such as sqlite:reprieve.db"),
-        ("hunter2 hunter2:", "must begin with sqlite:"),
+        ("hunter2", "it must be sqlite:PATH, such as sqlite:reprieve.db, or azure:ACCOUNT"),
+        ("hunter2 hunter2:", "it must be sqlite:PATH"),
         ("sqlite:", "write the file after sqlite:"),
     ] {
         let told = faults("", &[&format!("--store={store}")]).join("\n");
@@ -166,6 +174,6 @@ fn what_cannot_be_opened_says_what_can_and_repeats_no_secret() {
         assert!(!told.contains("hunter2"), "{store}: {told}");
     }
     let told = faults(&format!("store = '{secret}'"), &[]).join("\n");
-    assert!(told.contains("store in ") && told.contains("not built into"), "{told}");
+    assert!(told.contains("store in ") && told.contains("AccountKey is no base64"), "{told}");
     assert!(!told.contains("hunter2"), "{told}");
 }

@@ -31,7 +31,7 @@ pub(super) fn section(story: &Story) -> Markup {
             h2 id="again-title" { "To see it again" }
             p {
                 "The seed decides what strikes whom, and how far the work has come by then: with the same settings, "
-                code { "--seed " (story.seed) } " brings the same evictions and kills, on any machine. The frames had "
+                code { "--store " (story.store.name()) " --seed " (story.seed) } " brings the same evictions and kills, on any machine. The frames had "
                 (count(story.steps_per_job, "step")) " each, and were saved every " (span(story.checkpoint_every_ms))
                 "."
             }

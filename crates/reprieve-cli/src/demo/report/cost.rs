@@ -23,9 +23,21 @@ pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
                     }
                     tbody { @for vm in taken { (row(vm)) } }
                 }
+                @if let Some(waited) = waited(story) { p { (waited) } }
             }
         }
     }
+}
+
+/// Why a killed VM's frames lay idle, where that was for long.
+fn waited(story: &Story) -> Option<String> {
+    let lease_ms = story.lease_ms().filter(|_| story.recoveries().next().is_some())?;
+    Some(format!(
+        "What a killed VM held, nobody could take at once: a Storage queue does not see that a machine is gone, so its \
+         frames waited for the rest of their leases, {} at most, and then for a VM that had room. An eviction costs no \
+         such wait, because what is handed back is free at once.",
+        span(lease_ms)
+    ))
 }
 
 /// Work in steps.
@@ -137,6 +149,7 @@ fn recovered(recoveries: &[Recovery]) -> String {
 mod tests {
     use super::*;
     use crate::demo::report::made_up;
+    use crate::demo::store::StoreKind;
 
     #[test]
     fn work_saved_is_what_was_cut_off_and_not_done_again() {
@@ -147,6 +160,16 @@ mod tests {
         }
         summary.steps_redone = 0;
         assert!(Work::of(&story, &summary).sentence().starts_with("No VM was taken away"));
+    }
+
+    #[test]
+    fn why_a_killed_vms_frames_lay_idle_is_said_where_they_did() {
+        let (mut story, _) = made_up::good();
+        assert_eq!(waited(&story), None);
+        story.store = StoreKind::Azurite;
+        assert!(waited(&story).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
+        story.vms.retain(|vm| !matches!(vm.end, VmEnd::Killed(_)));
+        assert_eq!(waited(&story), None, "nobody was killed");
     }
 
     #[test]

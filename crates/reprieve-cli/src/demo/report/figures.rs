@@ -24,7 +24,10 @@ pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
     let went_on = summary.recovered_after_kill_ms.map(|longest| Figure {
         what: "From kill to going on",
         number: span(longest.max),
-        note: "at most, until another VM did".to_owned(),
+        note: match story.lease_ms() {
+            None => "at most, until another VM did".to_owned(),
+            Some(lease_ms) => format!("at most; leases of {} had to end first", span(lease_ms)),
+        },
         good: true,
     });
     let figures = [Some(right(story)), handed_back, went_on, Some(again(summary))];

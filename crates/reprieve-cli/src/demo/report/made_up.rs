@@ -1,6 +1,7 @@
 //! Made-up stories for the report's tests: one in which all goes well, and one in which nothing does.
 
 use crate::demo::schedule::{Fault, Kind};
+use crate::demo::store::StoreKind;
 use crate::demo::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 use crate::demo::summary::Summary;
 
@@ -50,6 +51,7 @@ pub(super) fn good() -> (Story, Summary) {
     ];
     let story = Story {
         seed: 7,
+        store: StoreKind::Sqlite,
         took_ms: 12_300,
         notice_ms: 5_000,
         checkpoint_every_ms: 1_000,

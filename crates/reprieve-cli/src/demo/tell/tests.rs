@@ -47,6 +47,7 @@ fn seen(lives: Vec<Life>, mut entries: Vec<Entry>, logged: Vec<Logged>, jobs: us
     entries.sort_by_key(|entry| entry.at_unix_ms);
     Seen {
         seed: 7,
+        store: super::StoreKind::Sqlite,
         notice: Duration::from_secs(5),
         checkpoint_every: Duration::from_secs(1),
         steps_per_job: 4,

@@ -150,7 +150,7 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     let poisoned = held(queue, b"poisoned", LONG).await;
     let letter = crate::ports::DeadLetter { reason: "for the count".to_owned() };
-    queue.dead_letter(&poisoned.receipt, &letter).await.expect("dead-letters");
+    queue.dead_letter(&poisoned.receipt, &poisoned.body, &letter).await.expect("dead-letters");
     let completed = held(queue, b"completed", LONG).await;
     queue.complete(&completed.receipt).await.expect("completes");
     let _leased = held(queue, b"leased", LONG).await;

@@ -99,7 +99,7 @@ async fn refused(queue: &dyn Queue, receipt: &Receipt) {
     let release = Release { body: Some(b"written with a stale receipt".to_vec()), delay: Duration::ZERO };
     lost("release with a stale receipt", queue.release(receipt, &release).await);
     let letter = DeadLetter { reason: "stale".to_owned() };
-    lost("dead-letter with a stale receipt", queue.dead_letter(receipt, &letter).await);
+    lost("dead-letter with a stale receipt", queue.dead_letter(receipt, b"stale", &letter).await);
     lost("complete with a stale receipt", queue.complete(receipt).await);
 
     assert_eq!(

@@ -79,7 +79,7 @@ pub async fn a_dead_letter_keeps_body_and_reason(fixture: &Fixture) {
     let reason = "unknown kind \"résumé\": deploy a worker that knows it\nor delete the message \u{1f480}";
     let delivery = held(&**queue, b"\0bad\xff", SHORT * 2).await;
     queue
-        .dead_letter(&delivery.receipt, &DeadLetter { reason: reason.to_owned() })
+        .dead_letter(&delivery.receipt, &delivery.body, &DeadLetter { reason: reason.to_owned() })
         .await
         .expect("dead-letters");
 
@@ -100,7 +100,7 @@ pub async fn a_dead_letter_keeps_any_body(fixture: &Fixture) {
         queue.release(&delivery.receipt, &release).await.expect("releases");
         let again = receive(&**queue, LONG).await;
         let letter = DeadLetter { reason: "any body".to_owned() };
-        queue.dead_letter(&again.receipt, &letter).await.expect("dead-letters");
+        queue.dead_letter(&again.receipt, &again.body, &letter).await.expect("dead-letters");
     }
     let letters = fixture.another.queue.dead_letters(32).await.expect("looks");
     let kept: Vec<_> = letters.into_iter().map(|letter| letter.body).collect();
@@ -114,7 +114,7 @@ pub async fn dead_letters_are_looked_at_oldest_first_and_stay(fixture: &Fixture)
     for name in ["first", "second", "third"] {
         let delivery = held(&**queue, name.as_bytes(), LONG).await;
         queue
-            .dead_letter(&delivery.receipt, &DeadLetter { reason: name.to_owned() })
+            .dead_letter(&delivery.receipt, &delivery.body, &DeadLetter { reason: name.to_owned() })
             .await
             .expect("dead-letters");
     }
@@ -131,7 +131,7 @@ pub async fn a_dead_lettered_message_leaves_its_receipt_stale(fixture: &Fixture)
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"bad", LONG).await;
     queue
-        .dead_letter(&delivery.receipt, &DeadLetter { reason: "once".to_owned() })
+        .dead_letter(&delivery.receipt, &delivery.body, &DeadLetter { reason: "once".to_owned() })
         .await
         .expect("dead-letters");
     refused(&**queue, &delivery.receipt).await;

@@ -31,6 +31,9 @@ const DRAIN_TRY: Duration = Duration::from_secs(1);
 /// How long a job that is for a newer binary is put back for. A rolling update takes minutes.
 const NEWER_DELAY: Duration = Duration::from_mins(1);
 
+/// How long the second message of a job is put back for at least. Nobody waits for it: the first does the work.
+const TWIN_DELAY: Duration = Duration::from_mins(5);
+
 impl Guardian {
     /// Settles by how the run ended.
     pub(super) async fn finish(self, mut order: Order, ran: Ran) -> Ended {
@@ -49,8 +52,30 @@ impl Guardian {
                 order.envelope.deferred = order.envelope.deferred.saturating_add(1);
                 self.release(&order, Outcome::Deferred, NEWER_DELAY).await
             }
+            Ran::Lost if self.made_way(&order) => self.defer(order).await,
             Ran::Lost => self.lost(&order),
         }
+    }
+
+    /// Whether a write was refused although the lease surely holds, so that no other owner of this message can have been
+    /// there: the job has another message, and that one's owner was. It was sent twice, as happens when the answer to a
+    /// send is lost.
+    fn made_way(&self, order: &Order) -> bool {
+        let surely_ours = self.lease.surely_until().is_some_and(|until| Instant::now() < until);
+        order.tenure.revoked.is_cancelled() && surely_ours
+    }
+
+    /// Puts one of two messages of a job back until the other is probably done. Then it begins a new account, in a new
+    /// generation: the job's deliveries were not all of this message, and its fence must not stay under the other's.
+    async fn defer(self, mut order: Order) -> Ended {
+        let ran = get(&order.tenure.began).map(|began| began.elapsed()).unwrap_or_default();
+        let envelope = &mut order.envelope;
+        let delay = twin_delay(envelope.generation, ran);
+        tracing::warn!(job = %envelope.job, ?delay, "the job has another message, which is being worked on; this one is put back");
+        envelope.generation = envelope.generation.saturating_add(1);
+        envelope.deferred = envelope.deferred.saturating_add(1);
+        envelope.interrupted = 0;
+        self.release(&order, Outcome::Deferred, delay).await
     }
 
     async fn complete(self, order: &Order, checkpoints: &Checkpoints) -> Ended {
@@ -139,6 +164,13 @@ impl Guardian {
         }
         settled
     }
+}
+
+/// How long the second message of a job waits: at least twice as long as it ran before the other one was noticed, and ever
+/// longer, so that the other gets further than a step however long the steps are.
+fn twin_delay(generation: u32, ran: Duration) -> Duration {
+    let base = TWIN_DELAY.saturating_mul(2_u32.saturating_pow(generation));
+    base.max(ran.saturating_mul(2)).min(LEASE_MAX)
 }
 
 /// How to settle a message whose lease ends at `ends`, at ease or in a drain. Never after the lease's end, when it may be

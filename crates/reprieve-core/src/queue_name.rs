@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use reprieve_core::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 const LENGTH_MIN: usize = 3;
 const LENGTH_MAX: usize = 63;
@@ -18,7 +18,7 @@ const POISON: &str = "-poison";
 ///
 /// # Example: the poison queue is a queue
 /// ```
-/// # use reprieve_local::QueueName;
+/// # use reprieve_core::QueueName;
 /// let queue = QueueName::parse("thumbnails")?;
 /// assert_eq!(queue.poison().as_str(), "thumbnails-poison");
 /// # Ok::<(), reprieve_core::Error>(())
@@ -49,7 +49,9 @@ impl QueueName {
         Self(format!("{}{POISON}", self.0))
     }
 
-    pub(crate) fn is_poison(name: &str) -> bool {
+    /// Whether `name` is that of a poison queue.
+    #[must_use]
+    pub fn is_poison(name: &str) -> bool {
         name.ends_with(POISON)
     }
 

@@ -1,0 +1,122 @@
+//! The SDK's clients of one account, over one transport, with the SDK's own retries off.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::http::{ClientOptions, RetryOptions, Transport, UserAgentOptions};
+use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
+use azure_storage_queue::{QueueClient, QueueClientOptions};
+use reprieve_core::{Error, ErrorKind, Result};
+use reqwest::Url;
+
+use super::address::{Address, WayIn};
+use super::failure::{Target, failure};
+use super::identity::{Chain, FreshToken};
+use super::shared_key::SharedKey;
+use super::transport::{Client, Pass};
+
+/// Comes first in the `User-Agent` of every request, before the SDK's own words.
+const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
+
+/// A way into one account. Cheap to clone; clones share their connections and their token.
+#[derive(Clone)]
+pub(crate) struct Access {
+    address: Address,
+    client: Arc<Client>,
+    transport: Transport,
+}
+
+impl Access {
+    /// Prepares the clients. No request is made.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for an identity that would travel unencrypted, or certificates that are none.
+    pub(crate) fn open(address: &Address) -> Result<Self> {
+        Self::with_pass(address, pass(address)?)
+    }
+
+    pub(super) fn with_pass(address: &Address, pass: Pass) -> Result<Self> {
+        let client = Arc::new(Client::new(address, pass)?);
+        Ok(Self { address: address.clone(), transport: Transport::new(client.clone()), client })
+    }
+
+    /// The queue of this name, which need not exist.
+    pub(crate) fn queue(&self, name: &str) -> Result<QueueClient> {
+        let options = QueueClientOptions { client_options: self.options(), ..QueueClientOptions::default() };
+        let url = under(&self.address.queues, name);
+        QueueClient::new(url, None, Some(options))
+            .map_err(|error| failure("use a queue", Target::Queue(name), error))
+    }
+
+    /// The container of this name, which need not exist.
+    pub(crate) fn container(&self, name: &str) -> Result<BlobContainerClient> {
+        let options = BlobContainerClientOptions {
+            client_options: self.options(),
+            ..BlobContainerClientOptions::default()
+        };
+        let url = under(&self.address.blobs, name);
+        BlobContainerClient::new(url, None, Some(options))
+            .map_err(|error| failure("use a container", Target::Container(name), error))
+    }
+
+    /// Waits until requests can be let in: at once with a key or a SAS; with an identity, when its first token is here.
+    /// From then on the token is fetched anew ahead of its end, by a task of the runtime that called, so call it on one
+    /// that jobs can't keep busy.
+    ///
+    /// # Errors
+    /// [`Denied`](ErrorKind::Denied) when no identity is to be had, and
+    /// [`Unavailable`](ErrorKind::Unavailable) when the one that is there gave no token in time.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let Pass::Token(token) = self.client.pass() else { return Ok(()) };
+        token.header().await.map(drop).map_err(|error| failure("sign in to Azure", Target::Account, error))
+    }
+
+    /// What lets requests in.
+    pub(super) fn pass(&self) -> &Pass {
+        self.client.pass()
+    }
+
+    fn options(&self) -> ClientOptions {
+        ClientOptions {
+            transport: Some(self.transport.clone()),
+            retry: RetryOptions::none(),
+            user_agent: UserAgentOptions { application_id: Some(USER_AGENT.to_owned()) },
+            ..ClientOptions::default()
+        }
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn pass(address: &Address) -> Result<Pass> {
+    let encrypted = address.blobs.scheme() == "https" && address.queues.scheme() == "https";
+    let token = |chain| {
+        if encrypted {
+            return Ok(Pass::Token(FreshToken::new(chain)));
+        }
+        let message =
+            "its endpoints are http://, where a token could be read by anybody: give https:// ones, or a key";
+        Err(Error::new(ErrorKind::Invalid, "use the storage account", message))
+    };
+    match &address.way {
+        WayIn::Key(key) => Ok(Pass::Key(SharedKey::new(&address.account, key.clone()))),
+        WayIn::Sas(sas) => Ok(Pass::Sas(sas.clone())),
+        WayIn::Identity { client_id } => token(Chain::of_this_machine(client_id.clone(), address.cloud())?),
+        WayIn::Own(credential) => token(Chain::of(credential.clone())),
+    }
+}
+
+fn under(endpoint: &Url, name: &str) -> Url {
+    let mut url = endpoint.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().push(name);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Inputs and outputs as blobs under their own names; an output says whose it is in its metadata.
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::Bytes;
+use reprieve_core::ports::BlobStore;
+use reprieve_core::{BlobName, Error, ErrorKind, Fence, Result, Writer};
+
+use super::blob::{Container, Metadata, When};
+use super::effort::temporary;
+
+/// What the names of Reprieve's own blobs begin with. [`BlobStore::list`] leaves them out, and they can't be read or
+/// written as inputs or outputs.
+pub const RESERVED: &str = ".reprieve/";
+
+/// How often a put looks again because somebody else has written in between.
+const ROUNDS_MAX: u32 = 20;
+
+const PUT: &str = "write an output";
+
+/// What a put may take at the most. Its parts bound themselves; how many there are is not known before.
+const WHOLE: Duration = Duration::from_hours(1);
+
+const JOB: &str = "reprievejob";
+const FENCE: &str = "reprievefence";
+
+/// The blobs of a container.
+pub(crate) struct AzureBlobs(Container);
+
+impl AzureBlobs {
+    pub(crate) fn new(container: Container) -> Self {
+        Self(container)
+    }
+
+    /// Puts an output unless a later owner of the same job has. When nobody can tell whether a write was applied, all of it
+    /// is done again: the same owner may put the same bytes twice, and the new look tells whether it still is the owner.
+    async fn put_fenced(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<()> {
+        let bytes = Bytes::from(bytes);
+        self.0.effort.repeat(PUT, WHOLE, temporary, || self.put_in_rounds(name, bytes.clone(), writer)).await
+    }
+
+    /// The first look is the write itself, because most outputs are new.
+    async fn put_in_rounds(&self, name: &BlobName, bytes: Bytes, writer: &Writer) -> Result<()> {
+        let mut when = When::Absent;
+        for _ in 0..ROUNDS_MAX {
+            let write = self.0.write(PUT, name.as_str(), bytes.clone(), Some(signed(writer)), &when);
+            match write.await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+            when = match self.0.inspect(PUT, name.as_str()).await? {
+                None => When::Absent,
+                Some((_, metadata)) if later_owner(&metadata, writer) => return Err(superseded(writer)),
+                Some((etag, _)) => When::Is(etag),
+            };
+        }
+        Err(Error::new(ErrorKind::Unavailable, PUT, "others keep writing there; try again"))
+    }
+}
+
+#[async_trait]
+impl BlobStore for AzureBlobs {
+    async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
+        allowed("read a blob", name)?;
+        Ok(self.0.read("read a blob", name.as_str()).await?.map(|read| read.bytes))
+    }
+
+    async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()> {
+        allowed("write a blob", name)?;
+        match writer {
+            Some(writer) => self.put_fenced(name, bytes, writer).await,
+            None => self.0.write("write a blob", name.as_str(), bytes, None, &When::Always).await.map(drop),
+        }
+    }
+
+    async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {
+        let listed = self.0.list("list blobs", prefix).await?;
+        let names = listed.into_iter().map(|listed| listed.name).filter(|name| !name.starts_with(RESERVED));
+        // What is no name of ours was put there by somebody else, and no job can ask for it.
+        let mut names: Vec<_> = names.filter_map(|name| BlobName::parse(name).ok()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    async fn delete(&self, name: &BlobName) -> Result<()> {
+        allowed("delete a blob", name)?;
+        self.0.delete("delete a blob", name.as_str()).await
+    }
+}
+
+impl fmt::Debug for AzureBlobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AzureBlobs").field(self.0.name()).finish()
+    }
+}
+
+fn allowed(operation: &'static str, name: &BlobName) -> Result<()> {
+    if name.as_str().starts_with(RESERVED) {
+        let message = format!("names that begin with {RESERVED} are Reprieve's own; use another");
+        return Err(Error::new(ErrorKind::Invalid, operation, message));
+    }
+    Ok(())
+}
+
+fn signed(writer: &Writer) -> Metadata {
+    [(JOB, writer.job.to_string()), (FENCE, writer.fence.as_u64().to_string())]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+}
+
+/// Whether the blob with this metadata was written by a later owner of the writer's job.
+fn later_owner(metadata: &Metadata, writer: &Writer) -> bool {
+    let value = |name: &str| metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, v)| v);
+    let fence = value(FENCE).and_then(|fence| fence.parse().ok()).map(Fence::from_u64);
+    value(JOB).is_some_and(|job| job == writer.job.as_str())
+        && fence.is_some_and(|fence| fence > writer.fence)
+}
+
+fn superseded(writer: &Writer) -> Error {
+    let Writer { job, fence } = writer;
+    let message = format!("a newer owner of job {job} than {fence} has written it");
+    Error::new(ErrorKind::Superseded, "write an output", message)
+}

@@ -1,0 +1,143 @@
+//! Does with a blob what a worker does, and looks whether conditions are kept: on them rests that of two owners of a job
+//! only one goes on.
+
+use std::time::Duration;
+
+use reprieve_core::{Error, ErrorKind, Result};
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::super::access::Access;
+use super::super::blob::{Container, When};
+use super::super::blobs::RESERVED;
+use super::super::container_name::ContainerName;
+use super::super::effort::Effort;
+use super::trial::{Deed, Deeds, Ground, Tried};
+use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
+
+/// Everything that is tried, in this order.
+const DEEDS: [Deed; 5] = [Deed::Write, Deed::Replace, Deed::Read, Deed::List, Deed::Delete];
+
+const FIRST: &[u8] = b"written by `reprieve doctor`; may be deleted";
+const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
+
+/// What became of a container's trial.
+#[derive(Debug)]
+pub struct BlobTrial {
+    /// Which container it was: a scratch one when the one that was named is not there.
+    pub ground: Ground,
+    /// Every deed once; with [`Deed::Create`] when the container is not there.
+    pub tried: Vec<Tried>,
+    /// Whether a write whose condition was not met was refused; `None` when that could not be tried.
+    pub conditions_kept: Option<bool>,
+    /// The blob that is still there because it could not be deleted.
+    pub left_behind: Option<String>,
+}
+
+/// A trial under way.
+struct Trial {
+    blob: String,
+    deeds: Deeds,
+    conditions_kept: Option<bool>,
+    /// It may be there.
+    written: bool,
+}
+
+pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTrial> {
+    let began = Instant::now();
+    let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
+    let mut trial = Trial { blob, deeds: Deeds::default(), conditions_kept: None, written: false };
+    let own = Container::new(access, name.clone(), Effort::CHECK)?;
+    // When it does not say in time whether the container is there, what is tried next will.
+    let looked = timeout(TRIAL_MAX / 2, own.look()).await.unwrap_or(Ok(()));
+    let missing = looked.err().filter(|error| error.kind() == ErrorKind::NotFound);
+    let limit = |began: Instant| TRIAL_MAX.saturating_sub(began.elapsed());
+    let Some(missing) = missing else {
+        // What there was no time for is said below.
+        let _late = timeout(limit(began), trial.go(&own)).await;
+        let left_behind = trial.tidy(&own, CHECK_MAX.saturating_sub(began.elapsed())).await;
+        return Ok(trial.ended(Ground::Own(name.as_str().to_owned()), "there was no time left", left_behind));
+    };
+    let scratch_name = scratch_name();
+    let scratch = Container::new(access, ContainerName::parse(scratch_name.as_str())?, Effort::CHECK)?;
+    let made = scratch.create().await.map_err(|error| match error.kind() {
+        // What the operator has to know is how to make the container, not who may.
+        ErrorKind::Denied => missing,
+        _ => error,
+    });
+    let made = trial.deeds.note(Deed::Create, made).is_some();
+    if made {
+        let _late = timeout(limit(began), trial.go(&scratch)).await;
+    }
+    let left = CHECK_MAX.saturating_sub(began.elapsed());
+    let removed = timeout(left, scratch.destroy()).await;
+    if made {
+        let late = || {
+            let message = format!("container {scratch_name:?} could not be removed in time; delete it");
+            Error::new(ErrorKind::TimedOut, "delete a container", message)
+        };
+        trial.deeds.note(Deed::Remove, removed.unwrap_or_else(|_| Err(late())));
+    }
+    let why = if made { "there was no time left" } else { "there is no container to try it in" };
+    Ok(trial.ended(Ground::Scratch(scratch_name), why, None))
+}
+
+impl Trial {
+    async fn go(&mut self, container: &Container) {
+        const OPERATION: &str = "write a blob";
+        let write = async |bytes: &'static [u8], when: &When| {
+            container.write(OPERATION, &self.blob, bytes, None, when).await
+        };
+        self.written = true;
+        let first = write(FIRST, &When::Absent).await;
+        let mut kept = Vec::new();
+        if first.is_ok() {
+            kept.push(refused(write(SECOND, &When::Absent).await));
+        }
+        let second = match &first {
+            Ok(etag) => Some(write(SECOND, &When::Is(etag.clone())).await),
+            Err(_) => None,
+        };
+        if let (Ok(etag), Some(Ok(_))) = (&first, &second) {
+            kept.push(refused(write(FIRST, &When::Is(etag.clone())).await));
+        }
+        // One write that went through in spite of its condition is enough.
+        self.conditions_kept = kept.into_iter().flatten().reduce(|all, one| all && one);
+        self.deeds.note(Deed::Write, first);
+        match second {
+            Some(second) => drop(self.deeds.note(Deed::Replace, second)),
+            None => self.deeds.not_tried(Deed::Replace, "there is no blob to replace"),
+        }
+        // A blob that is not there is `None`, for which one must be let in, too.
+        let read = container.read("read a blob", &self.blob).await;
+        self.deeds.note(Deed::Read, read);
+        let listed = container.list("list blobs", &self.blob).await;
+        self.deeds.note(Deed::List, listed);
+        let deleted = container.delete("delete a blob", &self.blob).await;
+        self.written = deleted.is_err() && !self.deeds.denied(Deed::Write);
+        self.deeds.note(Deed::Delete, deleted);
+    }
+
+    /// Removes the blob, if it may be there; returns its name when that fails.
+    async fn tidy(&self, container: &Container, limit: Duration) -> Option<String> {
+        if !self.written {
+            return None;
+        }
+        let deleted = timeout(limit, container.delete("delete a blob", &self.blob)).await;
+        (!matches!(deleted, Ok(Ok(())))).then(|| self.blob.clone())
+    }
+
+    fn ended(self, ground: Ground, why: &'static str, left_behind: Option<String>) -> BlobTrial {
+        let Self { deeds, conditions_kept, .. } = self;
+        BlobTrial { ground, tried: deeds.complete(&DEEDS, why), conditions_kept, left_behind }
+    }
+}
+
+/// Whether a write was refused because of its condition; `None` when it failed for another reason.
+fn refused(written: Result<String>) -> Option<bool> {
+    match written {
+        Ok(_) => Some(false),
+        Err(error) if error.kind() == ErrorKind::Conflict => Some(true),
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,71 @@
+//! What is in the queues: how many messages, and which of them will vanish by themselves.
+
+use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use reprieve_core::{QueueName, Result};
+
+use super::super::access::Access;
+use super::queue_calls::Calls;
+
+/// How many messages are looked at: the most that the service shows.
+/// <https://learn.microsoft.com/rest/api/storageservices/peek-messages>
+pub const PEEKED_MAX: u8 = 32;
+
+/// How many queues are looked at together.
+const AT_ONCE: usize = 8;
+
+/// The end of messages that have none is said to be the last day of the year 9999.
+const NEVER_FROM_YEAR: i16 = 9000;
+
+/// A queue and its poison queue.
+#[derive(Debug)]
+pub struct QueueLook {
+    /// The queue's name.
+    pub name: QueueName,
+    /// About how many messages it has.
+    pub messages: Result<u64>,
+    /// About how many its poison queue has.
+    pub poisoned: Result<u64>,
+    /// Those that come next.
+    pub next: Result<Next>,
+}
+
+/// The messages that come next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Next {
+    /// How many were looked at, at most [`PEEKED_MAX`].
+    pub peeked: usize,
+    /// How many of them the service will delete at a time that their sender set.
+    pub expiring: usize,
+    /// The first of those times.
+    pub first_end: Option<Timestamp>,
+}
+
+pub(super) async fn look(access: &Access, queues: &[QueueName]) -> Vec<QueueLook> {
+    let looks: Vec<_> = queues.iter().map(|name| one(access, name)).collect();
+    stream::iter(looks).buffered(AT_ONCE).collect().await
+}
+
+async fn one(access: &Access, name: &QueueName) -> QueueLook {
+    let main = async {
+        let calls = Calls::new(access, name.as_str())?;
+        Ok(tokio::join!(calls.count(), next(&calls)))
+    };
+    let poison = async { Calls::new(access, name.poison().as_str())?.count().await };
+    let (main, poisoned) = tokio::join!(main, poison);
+    let name = name.clone();
+    match main {
+        Ok((messages, next)) => QueueLook { name, messages, poisoned, next },
+        Err(error) => QueueLook { name, messages: Err(error), poisoned, next: Ok(Next::default()) },
+    }
+}
+
+async fn next(calls: &Calls) -> Result<Next> {
+    let peeked = calls.peek(PEEKED_MAX.into()).await?;
+    let end =
+        |at: Option<azure_core::time::OffsetDateTime>| Timestamp::from_second(at?.unix_timestamp()).ok();
+    let ends = peeked.iter().filter_map(|message| end(message.expiration_time));
+    let ends: Vec<_> =
+        ends.filter(|end| end.to_zoned(jiff::tz::TimeZone::UTC).year() < NEVER_FROM_YEAR).collect();
+    Ok(Next { peeked: peeked.len(), expiring: ends.len(), first_end: ends.into_iter().min() })
+}

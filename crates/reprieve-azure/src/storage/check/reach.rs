@@ -1,0 +1,95 @@
+//! Whether the services answer, in what time, and what their clocks say.
+
+use std::time::{Duration, SystemTime};
+
+use azure_core::error::ErrorKind as SdkKind;
+use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::time::parse_rfc7231;
+use jiff::{SignedDuration, Timestamp};
+use reprieve_core::{Error, ErrorKind, QueueName, Result, clock};
+use tokio::time::{Instant, timeout};
+
+use super::super::access::Access;
+use super::super::container_name::ContainerName;
+use super::super::effort::temporary;
+use super::super::failure::{Target, failure};
+use super::{Effort, TRY_MAX};
+
+const OPERATION: &str = "reach the service";
+
+/// A service that answered, whatever it said.
+#[derive(Debug)]
+pub struct Reached {
+    /// How long the answer took, with a new connection.
+    pub took: Duration,
+    /// By how much the service's clock is ahead of this machine's, to a second; `None` when it did not say.
+    pub ahead: Option<SignedDuration>,
+    /// The service does not believe that this is who it says it is, or lets nobody in: nothing else will work.
+    pub turned_away: Option<Error>,
+}
+
+pub(super) async fn reach(
+    access: &Access,
+    queue: Option<&QueueName>,
+    container: &ContainerName,
+) -> [Result<Reached>; 2] {
+    let queue = queue.map_or("any", QueueName::as_str);
+    let queues = Effort::CHECK.repeat(OPERATION, TRY_MAX, temporary, || async move {
+        let (client, target) = (access.queue(queue)?, Target::Queue(queue));
+        let asked = async { Ok(client.get_properties(None).await?.headers().clone()) };
+        read(target, asked).await
+    });
+    let blobs = Effort::CHECK.repeat(OPERATION, TRY_MAX, temporary, || async move {
+        let (client, target) = (access.container(container.as_str())?, Target::Container(container.as_str()));
+        let asked = async { Ok(client.get_properties(None).await?.headers().clone()) };
+        read(target, asked).await
+    });
+    let (queues, blobs) = tokio::join!(queues, blobs);
+    [queues, blobs]
+}
+
+/// An answer of the service, be it a refusal.
+async fn read(
+    target: Target<'_>,
+    asked: impl Future<Output = azure_core::Result<Headers>>,
+) -> Result<Reached> {
+    let (began, wall) = (Instant::now(), clock::wall_now());
+    let Ok(answer) = timeout(Effort::CHECK.each, asked).await else {
+        let message = format!("it gave no answer within {:?}", Effort::CHECK.each);
+        return Err(Error::new(ErrorKind::TimedOut, OPERATION, message));
+    };
+    let took = began.elapsed();
+    let error = match answer {
+        Ok(headers) => {
+            return Ok(Reached { took, ahead: ahead(&headers, wall + took / 2), turned_away: None });
+        }
+        Err(error) => error,
+    };
+    let SdkKind::HttpResponse { status, error_code, raw_response: Some(raw) } = error.kind() else {
+        return Err(failure(OPERATION, target, error));
+    };
+    let ahead = ahead(raw.headers(), wall + took / 2);
+    let turned_away = is_turned_away(u16::from(*status), error_code.as_deref().unwrap_or_default());
+    let turned_away = turned_away.then(|| failure(OPERATION, target, error));
+    Ok(Reached { took, ahead, turned_away })
+}
+
+/// By the Date header, of which every time within its second is as likely.
+fn ahead(headers: &Headers, here: SystemTime) -> Option<SignedDuration> {
+    let date = headers.get_optional_str(&HeaderName::from_static("date"))?;
+    let there = SystemTime::from(parse_rfc7231(date).ok()?) + Duration::from_millis(500);
+    Some(Timestamp::try_from(there).ok()?.duration_since(Timestamp::try_from(here).ok()?))
+}
+
+/// Whether it is about who asks, and not about what is asked for.
+/// <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes>
+fn is_turned_away(status: u16, code: &str) -> bool {
+    const WHO: [&str; 5] = [
+        "AccountIsDisabled",
+        "AuthenticationFailed",
+        "InvalidAuthenticationInfo",
+        "KeyBasedAuthenticationNotPermitted",
+        "NoAuthenticationInformation",
+    ];
+    status == 401 || WHO.contains(&code)
+}

@@ -1,0 +1,127 @@
+//! The SDK's errors in our terms: what went wrong, for what, and what to do about it.
+//!
+//! Nothing of the SDK's error is kept as a source: below it are URLs, headers and raw answers. The service's own words on
+//! authentication are not repeated either, since they quote the signature.
+//! <https://learn.microsoft.com/rest/api/storageservices/queue-service-error-codes>
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>
+
+mod refusal;
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use azure_core::error::ErrorKind as SdkKind;
+use reprieve_core::{Error, ErrorKind, Result};
+
+use self::refusal::{Answer, Refusal};
+use super::identity::NoIdentity;
+use super::transport::{Malformed, Obstacle, Unanswered};
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target<'a> {
+    /// A queue, or a message in it.
+    Queue(&'a str),
+    /// A container.
+    Container(&'a str),
+    /// A blob.
+    Blob(&'a str),
+    /// The account, or the way into it.
+    Account,
+}
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(name) => write!(f, "queue {name:?}"),
+            Self::Container(name) => write!(f, "container {name:?}"),
+            Self::Blob(name) => write!(f, "blob {name:?}"),
+            Self::Account => f.write_str("the storage account"),
+        }
+    }
+}
+
+/// Makes one call of the SDK, for at most `limit`, whatever it waits for: a token, a connection, an answer.
+///
+/// # Errors
+/// [`TimedOut`](ErrorKind::TimedOut) after `limit`, whereupon the call may or may not have been applied; else what
+/// [`failure`] makes of the SDK's error.
+pub(crate) async fn bounded<T>(
+    operation: &'static str,
+    target: Target<'_>,
+    limit: Duration,
+    call: impl Future<Output = azure_core::Result<T>>,
+) -> Result<T> {
+    // Boxed: an SDK call is twenty kilobytes of state, which everything that awaits it would have to carry.
+    match tokio::time::timeout(limit, Box::pin(call)).await {
+        Ok(answer) => answer.map_err(|error| failure(operation, target, error)),
+        Err(_) => Err(Error::new(
+            ErrorKind::TimedOut,
+            operation,
+            format!("{target} gave no answer within {limit:?}"),
+        )),
+    }
+}
+
+/// The SDK's error in our terms: one sentence, never a URL, signature, key, token or header in it or behind it.
+#[expect(clippy::needless_pass_by_value, reason = "the SDK's error ends here, so that nobody can show it")]
+pub(crate) fn failure(operation: &'static str, target: Target<'_>, error: azure_core::Error) -> Error {
+    if let SdkKind::HttpResponse { status, error_code, raw_response } = error.kind() {
+        let code = error_code.as_deref().unwrap_or_default();
+        let refusal = Refusal::read(u16::from(*status), code, raw_response.as_deref());
+        let (kind, message) = refusal.explain(target);
+        return Error::new(kind, operation, message).with_source(refusal.answer);
+    }
+    let (kind, message) = unanswered(target, &error);
+    Error::new(kind, operation, message)
+}
+
+/// What it means that there is no answer, or none to be understood.
+fn unanswered(target: Target<'_>, error: &azure_core::Error) -> (ErrorKind, String) {
+    if let Some(unanswered) = error.downcast_ref::<Unanswered>() {
+        return match unanswered.obstacle {
+            // It may be a hiccup of the name service, which passes.
+            Obstacle::Name => {
+                (ErrorKind::Unavailable, format!("{unanswered}; is the storage account's name right?"))
+            }
+            Obstacle::Connection => (ErrorKind::Unavailable, unanswered.to_string()),
+            Obstacle::BrokenOff | Obstacle::Stranger => (ErrorKind::TimedOut, unanswered.to_string()),
+        };
+    }
+    if let Some(identity) = error.downcast_ref::<NoIdentity>() {
+        let kind = if identity.may_pass() { ErrorKind::Unavailable } else { ErrorKind::Denied };
+        return (kind, identity.to_string());
+    }
+    if let Some(malformed) = error.downcast_ref::<Malformed>() {
+        return (ErrorKind::Invalid, format!("{target}: {malformed}"));
+    }
+    match error.kind() {
+        SdkKind::Connection => (ErrorKind::Unavailable, format!("{target} can't be reached")),
+        SdkKind::Io => (ErrorKind::TimedOut, format!("{target}: the connection broke off")),
+        SdkKind::Credential => (ErrorKind::Denied, format!("{target}: no token could be had")),
+        SdkKind::DataConversion => {
+            let message = "the answer is none that this version understands";
+            (ErrorKind::Internal, format!("{target}: {message}"))
+        }
+        _ => (ErrorKind::Internal, format!("{target}: the request could not be made")),
+    }
+}
+
+/// Whether what is missing is the queue or the container itself, not what was looked for in it.
+pub(crate) fn is_parent(error: &Error) -> bool {
+    let code = answer(error).map(|answer| answer.code.as_str());
+    matches!(code, Some("QueueNotFound" | "ContainerNotFound"))
+}
+
+/// Whether the service failed without a word. So it answers a receive when a message has a character that XML forbids.
+pub(crate) fn is_speechless(error: &Error) -> bool {
+    answer(error).is_some_and(|answer| answer.status == 500 && answer.code.is_empty())
+}
+
+fn answer(error: &Error) -> Option<&Answer> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! A token that is always at hand: a task fetches the next one at half the life of the last.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use azure_core::credentials::AccessToken;
+use rand::Rng as _;
+use reprieve_core::clock;
+use reqwest::header::HeaderValue;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::NoIdentity;
+use super::chain::Chain;
+
+/// The shortest wait before a token is fetched again: some sources give out the same one until shortly before its end.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+
+/// The longest wait between two failed tries while the token at hand is good.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The longest wait between two failed tries while requests stand waiting.
+const RETRY_MAX_WITHOUT: Duration = Duration::from_secs(5);
+
+/// A token that the service refused is fetched anew only when it is at least this old: what it refused at once it will
+/// refuse again.
+const SUSPECT_AGE_MIN: Duration = Duration::from_secs(30);
+
+/// Gives the `authorization` header of requests, out of memory while the token in it is good.
+pub(in super::super) struct FreshToken {
+    shared: Arc<Shared>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    chain: Chain,
+    state: watch::Sender<State>,
+    /// Asks for a new token now.
+    hurry: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    held: Option<Held>,
+    /// How often a token was fetched in vain, and why the last time.
+    failures: u64,
+    failure: Option<NoIdentity>,
+}
+
+/// A token at hand.
+struct Held {
+    header: HeaderValue,
+    since: Instant,
+    /// Its end on both clocks: the monotonic one stands still while a VM is frozen, the other one can be set.
+    until: Instant,
+    until_wall: SystemTime,
+}
+
+impl FreshToken {
+    pub(in super::super) fn new(chain: Chain) -> Self {
+        let shared = Shared { chain, state: watch::Sender::default(), hurry: Notify::new() };
+        Self { shared: Arc::new(shared), task: Mutex::default() }
+    }
+
+    /// The header: at once while the token at hand is good, else when the next one is here.
+    ///
+    /// Fetching goes on when this is cancelled, so a caller in a hurry may give up and ask again.
+    ///
+    /// # Errors
+    /// [`NoIdentity`], when there is no good token and the next try to fetch one failed. Each try is bounded.
+    pub(in super::super) async fn header(&self) -> azure_core::Result<HeaderValue> {
+        self.keep_fetching();
+        let mut state = self.shared.state.subscribe();
+        let failures = state.borrow().failures;
+        let now = |state: &State| state.good().is_some() || state.failures > failures;
+        match state.wait_for(now).await {
+            Ok(state) => match (state.good(), &state.failure) {
+                (Some(held), _) => Ok(held.header.clone()),
+                (None, Some(failure)) => Err(failure.clone().into_sdk()),
+                (None, None) => Err(NoIdentity::new("no token was fetched", true).into_sdk()),
+            },
+            Err(_) => Err(NoIdentity::new("tokens are no longer fetched", true).into_sdk()),
+        }
+    }
+
+    /// Whose token is at hand, and when it ends; `None` when there is none that is good.
+    pub(in super::super) fn at_hand(&self) -> Option<(&'static str, SystemTime)> {
+        let state = self.shared.state.borrow();
+        state.good().map(|held| (self.shared.chain.kept(), held.until_wall))
+    }
+
+    /// The service refused the token, so another is fetched, and meanwhile this one used: it may be the service's mistake.
+    pub(in super::super) fn suspect(&self) {
+        let state = self.shared.state.borrow();
+        if state.held.as_ref().is_some_and(|held| held.since.elapsed() >= SUSPECT_AGE_MIN) {
+            self.shared.hurry.notify_one();
+        }
+    }
+
+    /// Starts the task that fetches, unless it runs. The runtime that it ran on may have ended.
+    fn keep_fetching(&self) {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            *task = Some(tokio::spawn(Arc::clone(&self.shared).fetch()));
+        }
+    }
+}
+
+impl Drop for FreshToken {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for FreshToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FreshToken").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Fetches a token, again at half its life, and so on for ever.
+    async fn fetch(self: Arc<Self>) {
+        let mut failures_in_a_row = 0;
+        loop {
+            let fetched = self.chain.token().await.and_then(|token| Held::new(&token));
+            let pause = match fetched {
+                Ok(held) => {
+                    failures_in_a_row = 0;
+                    let pause = held.until.saturating_duration_since(Instant::now()) / 2;
+                    self.state.send_modify(|state| state.held = Some(held));
+                    jittered(pause).max(PAUSE_MIN)
+                }
+                Err(failure) => {
+                    failures_in_a_row += 1;
+                    self.failed(failure, failures_in_a_row)
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.hurry.notified() => {}
+            }
+        }
+    }
+
+    /// Notes a failure and says how long to wait.
+    fn failed(&self, failure: NoIdentity, in_a_row: u32) -> Duration {
+        let left =
+            self.state.borrow().good().map(|held| held.until.saturating_duration_since(Instant::now()));
+        let longest = if let Some(left) = left {
+            tracing::warn!(error = %failure, good_for = ?left, "the next token is not to be had yet");
+            RETRY_MAX.min(left / 2)
+        } else {
+            tracing::debug!(error = %failure, "no token is to be had");
+            RETRY_MAX_WITHOUT
+        };
+        self.state.send_modify(|state| {
+            state.failures += 1;
+            state.failure = Some(failure);
+        });
+        let pause = Duration::from_secs(1) * 2_u32.saturating_pow(in_a_row - 1);
+        jittered(pause.min(longest)).max(Duration::from_millis(100))
+    }
+}
+
+impl State {
+    fn good(&self) -> Option<&Held> {
+        self.held.as_ref().filter(|held| Instant::now() < held.until && clock::wall_now() < held.until_wall)
+    }
+}
+
+impl Held {
+    fn new(token: &AccessToken) -> Result<Self, NoIdentity> {
+        let until_wall = SystemTime::from(token.expires_on);
+        if until_wall <= clock::wall_now() {
+            let message =
+                "a token was given whose end has passed already; set this machine's clock (chrony/NTP)";
+            return Err(NoIdentity::new(message, false));
+        }
+        let mut header = HeaderValue::try_from(format!("Bearer {}", token.token.secret()))
+            .map_err(|_| NoIdentity::new("a token was given that no header can carry", false))?;
+        header.set_sensitive(true);
+        Ok(Self { header, since: Instant::now(), until: clock::instant_at(until_wall), until_wall })
+    }
+}
+
+/// Up to a tenth more or less, so that workers that started together do not ask together.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.9..1.1))
+}
+
+#[cfg(test)]
+mod tests;

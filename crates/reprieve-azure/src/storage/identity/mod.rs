@@ -1,0 +1,48 @@
+//! Tokens for whoever this program runs as: found once, fetched anew ahead of their end.
+
+mod chain;
+mod fresh_token;
+mod metadata;
+
+use std::fmt;
+
+use azure_core::error::ErrorKind;
+
+pub(super) use chain::Chain;
+pub(super) use fresh_token::FreshToken;
+pub(super) use metadata::is_azure_vm;
+
+/// What tokens are asked for: both services of every account, in every cloud.
+/// <https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active-directory>
+const SCOPE: &str = "https://storage.azure.com/.default";
+
+/// Why there is no token.
+#[derive(Debug, Clone)]
+pub(super) struct NoIdentity {
+    message: String,
+    may_pass: bool,
+}
+
+impl NoIdentity {
+    fn new(message: impl Into<String>, may_pass: bool) -> Self {
+        Self { message: message.into(), may_pass }
+    }
+
+    /// Whether it may be otherwise in a while without anybody doing anything.
+    pub(super) const fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+
+    /// As the SDK passes it on to the caller.
+    fn into_sdk(self) -> azure_core::Error {
+        azure_core::Error::new(ErrorKind::Credential, self)
+    }
+}
+
+impl fmt::Display for NoIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NoIdentity {}

@@ -1,0 +1,47 @@
+//! Storage Queues and Blob Storage as a store: the ports of [`reprieve_core`] on the official SDK.
+//!
+//! | thing | where |
+//! |---|---|
+//! | messages | the queue `NAME`, as base64 of their bodies; other text is taken as it is |
+//! | dead letters | the queue `NAME-poison`, each with its reason |
+//! | inputs, outputs, results | the container, under their own names |
+//! | checkpoints, workers' reports, long bodies | the container, under [`RESERVED`] |
+//!
+//! # Example: the store of an account, as a managed identity
+//! ```no_run
+//! use reprieve_azure::storage::{Address, AzureStore, Options};
+//! use reprieve_core::QueueName;
+//!
+//! # async fn open() -> reprieve_core::Result<()> {
+//! let address = Address::parse("azure:thumbnails")?;
+//! let opened = AzureStore::open(&address, Options::new(vec![QueueName::parse("photos")?])).await?;
+//! println!("{} jobs", opened.store().queue.depth().await?.total);
+//! # Ok(())
+//! # }
+//! ```
+
+mod access;
+mod address;
+mod blob;
+mod blobs;
+pub mod check;
+mod checkpoints;
+mod connection_string;
+mod container_name;
+mod effort;
+mod failure;
+mod identity;
+mod overflow;
+mod poison;
+mod queue;
+mod receipt;
+mod roster;
+mod shared_key;
+mod store;
+mod text;
+mod transport;
+
+pub use address::Address;
+pub use blobs::RESERVED;
+pub use container_name::ContainerName;
+pub use store::{AzureStore, Options};

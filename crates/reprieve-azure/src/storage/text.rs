@@ -1,0 +1,106 @@
+//! Bodies as the text of messages: base64, or the name of a blob for what is too long.
+//!
+//! Text that others sent and that is not base64 is the body as it is. Text that is both base64 and JSON, such as `1234`, is
+//! taken for JSON: no program means the other.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The longest text of a message, in bytes.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-message>
+pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
+
+/// What a message's text says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// The body.
+    Body(Vec<u8>),
+    /// The name of the blob that has the body.
+    In(String),
+}
+
+/// The body of a message whose real body is in a blob.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reference {
+    reprievebody: String,
+}
+
+/// The text that says `body`; `None` when it must travel by a blob: it is too long, or would be read as something else.
+pub(crate) fn of_body(body: &[u8]) -> Option<String> {
+    let text = STANDARD.encode(body);
+    let fits = text.len() <= TEXT_BYTES_MAX;
+    (fits && matches!(read(&text), Said::Body(read) if read == body)).then_some(text)
+}
+
+/// The text that says that the body is in `blob`.
+pub(crate) fn of_reference(blob: &str) -> String {
+    // A string always has a JSON form.
+    let json = serde_json::to_vec(&Reference { reprievebody: blob.to_owned() }).unwrap_or_default();
+    STANDARD.encode(json)
+}
+
+/// Reads a message's text.
+pub(crate) fn read(text: &str) -> Said {
+    let body = match STANDARD.decode(text) {
+        Ok(decoded) if is_json(text.as_bytes()) && !is_json(&decoded) => text.as_bytes().to_vec(),
+        Ok(decoded) => decoded,
+        Err(_) => text.as_bytes().to_vec(),
+    };
+    match serde_json::from_slice::<Reference>(&body) {
+        Ok(Reference { reprievebody }) => Said::In(reprievebody),
+        Err(_) => Said::Body(body),
+    }
+}
+
+fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<&RawValue>(text).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_body_is_read_as_it_was_said_or_goes_to_a_blob(body: Vec<u8>) {
+            if let Some(text) = of_body(&body) {
+                prop_assert_eq!(read(&text), Said::Body(body));
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_travel_as_base64() {
+        let body = br#"{"specversion":"1.0","type":"k","id":"a"}"#;
+        let text = of_body(body).unwrap();
+        assert!(text.starts_with("eyJ"), "{text}");
+        assert_eq!(read(&text), Said::Body(body.to_vec()));
+    }
+
+    #[test]
+    fn plain_text_of_others_is_taken_as_it_is() {
+        for text in [r#"{"a":1}"#, "1234", "null", "hello there", "", "äöü", "<QueueMessage>"] {
+            assert_eq!(read(text), Said::Body(text.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_or_would_be_misread_goes_to_a_blob() {
+        assert!(of_body(&vec![b'x'; 48 * 1024]).is_some());
+        assert!(of_body(&vec![b'x'; 48 * 1024 + 1]).is_none());
+        // Its base64 is the number 1234.
+        assert!(of_body(&STANDARD.decode("1234").unwrap()).is_none());
+        // It looks like a reference.
+        assert!(of_body(br#"{"reprievebody":"x"}"#).is_none());
+    }
+
+    #[test]
+    fn a_reference_is_read_as_one() {
+        assert_eq!(read(&of_reference(".reprieve/messages/1")), Said::In(".reprieve/messages/1".to_owned()));
+    }
+}

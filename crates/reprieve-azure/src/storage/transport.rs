@@ -1,0 +1,264 @@
+//! Carries the SDK's requests to the service: one connection pool for each runtime, and the only place where a request
+//! gets its signature, token or SAS. The SDK above sees none of them, so neither its errors nor its logs can show one.
+
+#[cfg(test)]
+pub(super) mod test_server;
+mod unanswered;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::error::ErrorKind;
+use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
+use azure_core::http::{AsyncRawResponse, Body, HttpClient, Request, StatusCode};
+use futures_util::TryStreamExt as _;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
+use reqwest::redirect;
+use tokio::runtime::{Handle, Id};
+
+pub(super) use self::unanswered::{Obstacle, Unanswered};
+use super::address::Address;
+use super::identity::FreshToken;
+use super::shared_key::SharedKey;
+
+/// How long a connection may take. The services are a few milliseconds away; what takes longer is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long nothing at all may arrive. Every call has a limit of its own, far below; this one frees the connection of a
+/// large blob that nobody reads any more.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// Azurite closes a connection that was idle for 5 s.
+const IDLE_LOOPBACK: Duration = Duration::from_secs(4);
+
+/// The service keeps idle connections for minutes.
+const IDLE_SERVICE: Duration = Duration::from_secs(60);
+
+/// Enough that a drain, which releases everything in parallel, finds a connection for each.
+const IDLE_PER_HOST_MAX: usize = 128;
+
+/// Runtimes that still have a pool each. A worker has two; a program that makes ever new ones must not collect pools.
+const POOLS_MAX: usize = 8;
+
+/// Says, in the answers that are errors, by which way in they were asked for: the error's text depends on it.
+pub(super) const WAY_HEADER: HeaderName = HeaderName::from_static("x-reprieve-way-in");
+
+/// Says, in the answers that are errors, which account was asked.
+pub(super) const ACCOUNT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-account");
+
+/// The service sends these with every answer. A success without either is somebody else's, and a message that such a one
+/// "deleted" would be lost to nobody's notice.
+const OWN_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static("x-ms-request-id"), HeaderName::from_static("x-ms-version")];
+
+/// What lets a request in.
+#[derive(Debug)]
+pub(super) enum Pass {
+    Key(SharedKey),
+    Sas(azure_core::credentials::Secret),
+    Token(FreshToken),
+}
+
+/// The SDK's HTTP client.
+pub(super) struct Client {
+    account: String,
+    pass: Pass,
+    pools: Pools,
+}
+
+impl Client {
+    pub(super) fn new(address: &Address, pass: Pass) -> reprieve_core::Result<Self> {
+        Ok(Self { account: address.account.clone(), pass, pools: Pools::new(address)? })
+    }
+
+    pub(super) const fn pass(&self) -> &Pass {
+        &self.pass
+    }
+
+    /// Makes the request let in.
+    async fn admit(&self, request: &mut reqwest::Request) -> azure_core::Result<()> {
+        match &self.pass {
+            Pass::Key(key) => key.sign(request),
+            Pass::Sas(sas) => {
+                let query = match request.url().query().filter(|query| !query.is_empty()) {
+                    Some(query) => format!("{query}&{}", sas.secret()),
+                    None => sas.secret().to_owned(),
+                };
+                request.url_mut().set_query(Some(&query));
+                Ok(())
+            }
+            Pass::Token(token) => {
+                request.headers_mut().insert(AUTHORIZATION, token.header().await?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Notes in an answer what the text of its error needs to know.
+    fn note_refusal(&self, status: StatusCode, headers: &mut Headers) {
+        if status == StatusCode::Unauthorized
+            && let Pass::Token(token) = &self.pass
+        {
+            token.suspect();
+        }
+        let way = match &self.pass {
+            Pass::Key(_) => "key",
+            Pass::Sas(_) => "sas",
+            Pass::Token(_) => "identity",
+        };
+        headers.insert(WAY_HEADER, HeaderValue::from(way));
+        headers.insert(ACCOUNT_HEADER, HeaderValue::from(self.account.clone()));
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let http = self.pools.here()?;
+        let mut request = translate(request)?;
+        self.admit(&mut request).await?;
+        let host = host_of(request.url());
+        let answer = http
+            .execute(request)
+            .await
+            .map_err(|error| Unanswered::to_the_request(&host, &error).into_sdk())?;
+        let status = StatusCode::from(answer.status().as_u16());
+        let mut headers = headers_of(answer.headers());
+        if !status.is_success() {
+            self.note_refusal(status, &mut headers);
+        } else if OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none()) {
+            return Err(Unanswered::by_the_service(&host).into_sdk());
+        }
+        let body =
+            answer.bytes_stream().map_err(move |error| Unanswered::to_the_end(&host, &error).into_sdk());
+        Ok(AsyncRawResponse::new(status, headers, Box::pin(body)))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+/// One pool of connections for each runtime that calls.
+///
+/// A connection is driven by a task of the runtime that opened it. Were it lent to another runtime, the drain's calls would
+/// stand still whenever jobs keep every thread of theirs busy, and fail once that runtime is gone.
+struct Pools {
+    loopback: bool,
+    ca: Option<Arc<[u8]>>,
+    by_runtime: Mutex<Vec<(Id, reqwest::Client)>>,
+}
+
+impl Pools {
+    fn new(address: &Address) -> reprieve_core::Result<Self> {
+        let pools =
+            Self { loopback: address.is_loopback(), ca: address.ca.clone(), by_runtime: Mutex::default() };
+        // What can be wrong with the settings shows now, not at the first request.
+        pools.build().map_err(|error| {
+            let message = format!("its certificates or TLS settings are refused: {}", root_cause(&error));
+            reprieve_core::Error::new(reprieve_core::ErrorKind::Invalid, "set up the storage client", message)
+        })?;
+        Ok(pools)
+    }
+
+    /// The client of the current runtime.
+    fn here(&self) -> azure_core::Result<reqwest::Client> {
+        let runtime = Handle::current().id();
+        let mut pools = self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = pools.iter().find(|(id, _)| *id == runtime) {
+            return Ok(client.clone());
+        }
+        let client = self.build().map_err(|error| {
+            azure_core::Error::with_message(
+                ErrorKind::Other,
+                format!("no HTTP client: {}", root_cause(&error)),
+            )
+        })?;
+        if pools.len() == POOLS_MAX {
+            pools.remove(0);
+        }
+        pools.push((runtime, client.clone()));
+        Ok(client)
+    }
+
+    fn build(&self) -> reqwest::Result<reqwest::Client> {
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_MAX)
+            .pool_idle_timeout(if self.loopback { IDLE_LOOPBACK } else { IDLE_SERVICE })
+            .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
+            .tcp_nodelay(true)
+            .redirect(redirect::Policy::none());
+        if self.loopback {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = &self.ca {
+            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(pem)?);
+        }
+        builder.build()
+    }
+}
+
+/// The SDK's request as the HTTP client has them, its length said.
+fn translate(request: &Request) -> azure_core::Result<reqwest::Request> {
+    let method = request.method().as_str().parse().map_err(malformed)?;
+    let mut out = reqwest::Request::new(method, request.url().clone());
+    for (name, value) in request.headers().iter() {
+        let name = reqwest::header::HeaderName::try_from(name.as_str()).map_err(malformed)?;
+        out.headers_mut().insert(name, value.as_str().try_into().map_err(malformed)?);
+    }
+    let length = request.body().len();
+    if let Some(length) = length.filter(|length| *length > 0) {
+        out.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    *out.body_mut() = match request.body().clone() {
+        _ if length == Some(0) => None,
+        Body::Bytes(bytes) => Some(bytes.into()),
+        Body::SeekableStream(stream) => Some(reqwest::Body::wrap_stream(stream)),
+    };
+    Ok(out)
+}
+
+/// A request with something in its headers that HTTP has no place for, such as a line break in a blob's metadata.
+#[derive(Debug)]
+pub(super) struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name or value has characters that an HTTP header can't carry")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+fn malformed<E>(_: E) -> azure_core::Error {
+    azure_core::Error::new(ErrorKind::DataConversion, Malformed)
+}
+
+/// The answer's headers. One that is not text is left out: the service has none.
+fn headers_of(headers: &reqwest::header::HeaderMap) -> Headers {
+    let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+        let value = value.to_str().ok()?.to_owned();
+        Some((HeaderName::from(name.as_str().to_owned()), HeaderValue::from(value)))
+    };
+    headers.iter().filter_map(text).collect::<HashMap<_, _>>().into()
+}
+
+fn host_of(url: &reqwest::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The innermost cause, which says what happened; the outer ones only say where, with the whole URL.
+pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,91 @@
+//! Why a request got no answer, said without its URL: that has the SAS in it.
+
+use std::error::Error as _;
+use std::fmt;
+
+use azure_core::error::ErrorKind;
+
+use super::root_cause;
+
+/// What stood in the way of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Obstacle {
+    /// The host's name leads nowhere.
+    Name,
+    /// There was no connection: nothing was sent.
+    Connection,
+    /// The connection ended, or stood still, after something was sent.
+    BrokenOff,
+    /// Somebody else answered, such as the login page of a network.
+    Stranger,
+}
+
+/// A request that got no, or only a part of an, answer.
+#[derive(Debug)]
+pub(in super::super) struct Unanswered {
+    host: String,
+    pub(in super::super) obstacle: Obstacle,
+    cause: String,
+}
+
+impl Unanswered {
+    /// There was no answer.
+    pub(super) fn to_the_request(host: &str, error: &reqwest::Error) -> Self {
+        let obstacle = match error.is_connect() {
+            true if is_about_a_name(error) => Obstacle::Name,
+            true => Obstacle::Connection,
+            false => Obstacle::BrokenOff,
+        };
+        Self { host: host.to_owned(), obstacle, cause: root_cause(error) }
+    }
+
+    /// The answer had begun, and did not end.
+    pub(super) fn to_the_end(host: &str, error: &reqwest::Error) -> Self {
+        Self { host: host.to_owned(), obstacle: Obstacle::BrokenOff, cause: root_cause(error) }
+    }
+
+    /// The answer was none of the service's.
+    pub(super) fn by_the_service(host: &str) -> Self {
+        Self { host: host.to_owned(), obstacle: Obstacle::Stranger, cause: String::new() }
+    }
+
+    /// As the SDK passes it on to the caller.
+    pub(in super::super) fn into_sdk(self) -> azure_core::Error {
+        let kind = match self.obstacle {
+            Obstacle::Name | Obstacle::Connection => ErrorKind::Connection,
+            Obstacle::BrokenOff | Obstacle::Stranger => ErrorKind::Io,
+        };
+        azure_core::Error::new(kind, self)
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.obstacle {
+            Obstacle::Name => write!(f, "no address is known for {}: {}", self.host, self.cause),
+            Obstacle::Connection => write!(f, "{} can't be reached: {}", self.host, self.cause),
+            Obstacle::BrokenOff => write!(f, "{} broke off: {}", self.host, self.cause),
+            Obstacle::Stranger => {
+                write!(
+                    f,
+                    "{} answered, but not as the storage service does; does a proxy answer in its place?",
+                    self.host
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Unanswered {}
+
+/// Whether a failed connection failed at the host's name. The HTTP client has no type for that, only these words.
+fn is_about_a_name(error: &reqwest::Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.to_string() == "dns error" {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}

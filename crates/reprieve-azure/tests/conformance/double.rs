@@ -1,0 +1,55 @@
+//! On the storage double, which answers as the service does where Azurite does not.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use reprieve_azure::storage::Address;
+use reprieve_core::conformance::Fixture;
+use reprieve_sim::storage::{Config, StorageServer};
+use tokio::sync::oneshot;
+
+pub(super) async fn fixture() -> Fixture {
+    let double = Double::start();
+    let address = Address::parse(&double.connection_string).expect("a connection string");
+    super::fixture(address, double).await
+}
+
+/// A double on a thread of its own, so that it answers whatever the test's thread waits for.
+struct Double {
+    connection_string: String,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Double {
+    fn start() -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(async {
+                let server = StorageServer::start(Config::default()).await.expect("free ports");
+                tell.send(server.connection_string()).expect("a test that waits for it");
+                // The test is over, or its thread has panicked.
+                let _over = stopped.await;
+                server.stop().await;
+            });
+        });
+        let connection_string = told.recv().expect("a double that runs");
+        Self { connection_string, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Drop for Double {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            eprintln!("the storage double panicked");
+        }
+    }
+}
+
+reprieve_core::queue_conformance!(fixture);
+reprieve_core::checkpoints_conformance!(fixture);
+reprieve_core::blobs_conformance!(fixture);
+reprieve_core::roster_conformance!(fixture);

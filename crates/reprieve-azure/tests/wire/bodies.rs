@@ -1,0 +1,200 @@
+//! Long bodies, and messages of others: none is lost, and nothing is left lying about.
+
+use std::time::Duration;
+
+use reprieve_core::ErrorKind;
+use reprieve_core::ports::{DeadLetter, NewMessage, Release};
+use reprieve_sim::storage::{Action, Operation};
+
+use crate::support::{LEASE, QUEUE, Shop};
+
+const LONG_BODIES: &str = ".reprieve/messages/";
+
+/// A JSON object that is too long for a message.
+fn long(filler: char) -> Vec<u8> {
+    format!(r#"{{"filler":"{}"}}"#, filler.to_string().repeat(100_000)).into_bytes()
+}
+
+fn release(body: Option<Vec<u8>>) -> Release {
+    Release { body, delay: Duration::ZERO }
+}
+
+#[tokio::test]
+async fn a_long_body_goes_all_ways_and_leaves_no_blob_behind() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1);
+
+    let delivery = shop.receive().await;
+    assert!(delivery.body == long('a'));
+    let renewed = shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap();
+    shop.store.queue.release(&renewed, &release(None)).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1);
+
+    let delivery = shop.receive().await;
+    shop.store.queue.release(&delivery.receipt, &release(Some(long('b')))).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the body before is gone");
+
+    let delivery = shop.receive().await;
+    assert!(delivery.body == long('b'));
+    shop.store.queue.release(&delivery.receipt, &release(Some(b"{}".to_vec()))).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0, "a short body needs none");
+
+    let delivery = shop.receive().await;
+    shop.store.queue.release(&delivery.receipt, &release(Some(long('c')))).await.unwrap();
+    let delivery = shop.receive().await;
+    shop.store.queue.complete(&delivery.receipt).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0);
+}
+
+#[tokio::test]
+async fn a_long_body_is_kept_with_its_dead_letter_and_once() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let delivery = shop.receive().await;
+    let letter = DeadLetter::because("it is of no use");
+    shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the letter's");
+    let letters = shop.store.queue.dead_letters(32).await.unwrap();
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].body == long('a'));
+    assert_eq!(letters[0].reason.as_deref(), Some("it is of no use"));
+}
+
+#[tokio::test]
+async fn a_long_body_whose_message_was_surely_not_sent_is_taken_back() {
+    let shop = Shop::open().await;
+    shop.next(Operation::Send, 1, Action::PermissionMismatch);
+    let message = NewMessage { body: long('a'), delay: Duration::ZERO };
+    let error = shop.store.queue.send(vec![message]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0);
+
+    shop.send(&long('b')).await;
+    let delivery = shop.receive().await;
+    shop.next(Operation::Update, 1, Action::ServerBusy { retry_after_seconds: None });
+    let error = shop.store.queue.release(&delivery.receipt, &release(Some(long('c')))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the message still refers to the one it had");
+    shop.store.queue.release(&delivery.receipt, &release(None)).await.unwrap();
+    assert!(shop.receive().await.body == long('b'));
+}
+
+/// Nobody knows to which of the two the message refers, so both stay: one too many is litter, one too few is a loss.
+#[tokio::test]
+async fn no_long_body_is_removed_that_a_message_may_need() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let delivery = shop.receive().await;
+    shop.next(Operation::Update, 1, Action::LoseAnswer);
+    let error = shop.store.queue.release(&delivery.receipt, &release(Some(long('b')))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(shop.receive().await.body == long('b'));
+
+    let shop = Shop::open().await;
+    shop.next(Operation::Send, 1, Action::LoseAnswer);
+    shop.send(&long('a')).await;
+    let received = shop.store.queue.receive(32, LEASE).await.unwrap();
+    assert!(received.len() == 2 && received.iter().all(|delivery| delivery.body == long('a')));
+}
+
+/// If they shared a blob, the second would find it gone when the first is done.
+#[tokio::test]
+async fn each_of_two_messages_that_a_lost_answer_has_made_has_its_long_body() {
+    let shop = Shop::open().await;
+    shop.next(Operation::Send, 1, Action::LoseAnswer);
+    shop.send(&long('a')).await;
+    let mut received = shop.store.queue.receive(1, LEASE).await.unwrap();
+    shop.store.queue.complete(&received.remove(0).receipt).await.unwrap();
+    let second = shop.receive().await;
+    assert!(second.body == long('a'), "{}", String::from_utf8_lossy(&second.body));
+}
+
+#[tokio::test]
+async fn a_reference_to_a_body_that_is_gone_is_delivered_as_it_is_to_be_kept_with_a_reason() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    shop.lose(LONG_BODIES).await;
+    let delivery = shop.receive().await;
+    assert!(delivery.body.len() < 1_000, "{} bytes", delivery.body.len());
+    let letter = DeadLetter::because("its body is gone");
+    shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
+    let letters = shop.store.queue.dead_letters(32).await.unwrap();
+    assert_eq!(letters[0].body, delivery.body);
+    assert_eq!(shop.store.queue.depth().await.unwrap().total, 0);
+}
+
+#[tokio::test]
+async fn a_long_body_that_cannot_be_read_now_comes_back() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
+    assert_eq!(shop.store.queue.receive(32, LEASE).await.unwrap().len(), 0);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(shop.receive().await.body == long('a'));
+}
+
+/// A batch with one message that XML can't carry is refused whole; the others are received all the same, one by one.
+#[tokio::test]
+async fn a_message_that_spoils_its_batch_does_not_keep_the_others_back() {
+    let shop = Shop::open().await;
+    for number in 0..4 {
+        shop.send(format!("{{\"n\":{number}}}").as_bytes()).await;
+        if number == 1 {
+            shop.put("a\u{1}b", -1).await;
+        }
+    }
+    let (second, mut bodies) = (Duration::from_secs(1), Vec::new());
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while bodies.len() < 4 {
+        assert!(tokio::time::Instant::now() < deadline, "only {} of 4 were received", bodies.len());
+        match shop.store.queue.receive(32, second).await {
+            Ok(received) if received.is_empty() => tokio::time::sleep(Duration::from_millis(100)).await,
+            Ok(received) => {
+                for delivery in received {
+                    shop.store.queue.complete(&delivery.receipt).await.unwrap();
+                    bodies.push(delivery.body);
+                }
+            }
+            // The spoilt batch, and every time that the message comes up.
+            Err(error) => assert!(error.is_temporary(), "{error}"),
+        }
+    }
+    bodies.sort();
+    assert_eq!(bodies, [b"{\"n\":0}", b"{\"n\":1}", b"{\"n\":2}", b"{\"n\":3}"]);
+}
+
+#[tokio::test]
+async fn our_messages_never_expire_and_one_of_others_that_did_is_a_lease_lost() {
+    let shop = Shop::open().await;
+    shop.send(b"{}").await;
+    let peeked = shop.peek(QUEUE).await;
+    assert!(peeked.contains("<ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime>"), "{peeked}");
+    let ours = shop.receive().await;
+    shop.store.queue.complete(&ours.receipt).await.unwrap();
+
+    shop.put("{}", 1).await;
+    let theirs = shop.receive().await;
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    let error = shop.store.queue.renew(&theirs.receipt, LEASE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
+    let error = shop.store.queue.complete(&theirs.receipt).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
+}
+
+#[tokio::test]
+async fn every_message_of_a_batch_is_held_by_a_receipt_of_its_own() {
+    let shop = Shop::open().await;
+    for _ in 0..8 {
+        shop.send(b"{}").await;
+    }
+    let mut received = shop.store.queue.receive(32, LEASE).await.unwrap();
+    let pops: std::collections::BTreeSet<_> =
+        received.iter().map(|delivery| delivery.receipt.as_str().to_owned()).collect();
+    assert_eq!(pops.len(), 8);
+    let first = received.remove(0);
+    shop.store.queue.complete(&first.receipt).await.unwrap();
+    for delivery in &received {
+        shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap();
+    }
+}

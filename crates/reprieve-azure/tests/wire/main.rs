@@ -1,0 +1,14 @@
+//! What the ports make of answers that Azurite does not give: refusals, lost answers, messages of others. On the storage
+//! double, which gives them on demand.
+
+// Said of each, so that the lints know that all of it is tests.
+#[cfg(test)]
+mod ambiguous;
+#[cfg(test)]
+mod answers;
+#[cfg(test)]
+mod bodies;
+#[cfg(test)]
+mod owners;
+#[cfg(test)]
+mod support;

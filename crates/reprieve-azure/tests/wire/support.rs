@@ -1,0 +1,117 @@
+//! A store on a storage double, and a plain client beside it.
+
+use std::time::Duration;
+
+use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
+use reprieve_core::ports::{Delivery, NewMessage, Store};
+use reprieve_core::{Fence, JobId, QueueName, Result, Writer};
+use reprieve_sim::storage::{Action, Config, Operation, Rule, StorageServer};
+use reqwest::Method;
+
+pub(crate) const QUEUE: &str = "work";
+pub(crate) const CONTAINER: &str = "reprieve";
+
+/// A lease that no test outlasts.
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// What a request shows so that it is let in.
+const SAS: &str = "sv=2026-04-06&sig=any";
+
+/// A double with a queue and a container.
+#[derive(Debug)]
+pub(crate) struct Shop {
+    pub(crate) double: StorageServer,
+    pub(crate) store: Store,
+    /// The same as a drain uses it.
+    pub(crate) drain: Store,
+    http: reqwest::Client,
+}
+
+impl Shop {
+    pub(crate) async fn open() -> Self {
+        let double = StorageServer::start(Config::default()).await.expect("two free ports");
+        let opened = open(&double).await.expect("a store");
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        Self { store: opened.store(), drain: opened.drain_store(), double, http }
+    }
+
+    /// What happens to the next `times` requests for `operation`; requests are counted from now on.
+    pub(crate) fn next(&self, operation: Operation, times: u64, action: Action) {
+        self.double.add_fault(Rule::new(action).on(operation).times(times)).expect("a fault");
+        self.double.reset_counts();
+    }
+
+    /// How many requests for `operation` there were since a fault was last added.
+    pub(crate) fn requests(&self, operation: Operation) -> u64 {
+        self.double.counts().requests(operation)
+    }
+
+    pub(crate) async fn send(&self, body: &[u8]) {
+        let message = NewMessage { body: body.to_vec(), delay: Duration::ZERO };
+        self.store.queue.send(vec![message]).await.expect("a message that is sent");
+    }
+
+    /// The one message that is there.
+    pub(crate) async fn receive(&self) -> Delivery {
+        let mut received = self.store.queue.receive(32, LEASE).await.expect("a receive");
+        assert_eq!(received.len(), 1, "{received:?}");
+        received.remove(0)
+    }
+
+    /// Puts a message with this text, as another program would, that is kept for so many seconds.
+    pub(crate) async fn put(&self, text: &str, seconds: i64) {
+        let url = format!("{}/{QUEUE}/messages?messagettl={seconds}&{SAS}", self.double.queue_url());
+        let body = format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>");
+        let put = self.http.post(url).body(body).send().await.expect("an answer");
+        assert!(put.status().is_success(), "{}", put.text().await.expect("its text"));
+    }
+
+    /// What a peek at a queue says, in XML.
+    pub(crate) async fn peek(&self, queue: &str) -> String {
+        let url =
+            format!("{}/{queue}/messages?peekonly=true&numofmessages=32&{SAS}", self.double.queue_url());
+        self.get(url).await
+    }
+
+    /// How many blobs there are whose names begin so, Reprieve's own too.
+    pub(crate) async fn blobs(&self, prefix: &str) -> usize {
+        let url = format!(
+            "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
+            self.double.blob_url()
+        );
+        self.get(url).await.matches("<Name>").count()
+    }
+
+    /// Removes all blobs whose names begin so, as a careless person would.
+    pub(crate) async fn lose(&self, prefix: &str) {
+        let url = format!(
+            "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
+            self.double.blob_url()
+        );
+        let listed = self.get(url).await;
+        for name in listed.split("<Name>").skip(1).filter_map(|rest| rest.split("</Name>").next()) {
+            let url = format!("{}/{CONTAINER}/{name}?{SAS}", self.double.blob_url());
+            let deleted = self.http.request(Method::DELETE, url).send().await.expect("an answer");
+            assert!(deleted.status().is_success());
+        }
+    }
+
+    async fn get(&self, url: String) -> String {
+        let answer = self.http.get(url).send().await.expect("an answer");
+        let (status, text) = (answer.status(), answer.text().await.expect("its text"));
+        assert!(status.is_success(), "{text}");
+        text
+    }
+}
+
+/// Opens the store on a double.
+pub(crate) async fn open(double: &StorageServer) -> Result<AzureStore> {
+    let address = Address::parse(&double.connection_string())?;
+    let options = Options::new(vec![QueueName::parse(QUEUE)?]).container(ContainerName::parse(CONTAINER)?);
+    AzureStore::open(&address, options).await
+}
+
+/// The owner of a job at its `delivery`.
+pub(crate) fn owner(job: &JobId, delivery: u32) -> Writer {
+    Writer { job: job.clone(), fence: Fence::new(0, delivery) }
+}

@@ -1,0 +1,226 @@
+//! `reprieve storage`: a double of Azure's queue and blob storage on this machine, which goes wrong on demand.
+
+use clap::Subcommand;
+use reprieve::{Error, ErrorKind, Result};
+use reprieve_sim::storage::{Config, Counts, Latency, Rule, StorageServer, client};
+use serde::Serialize;
+
+use crate::out::{Out, table};
+
+/// Where Azurite listens, too.
+const BLOB_PORT: u16 = 10_000;
+const QUEUE_PORT: u16 = 10_001;
+
+/// What a rule may say, for those who write one.
+const RULE_HELP: &str = r#"A RULE is JSON. Only "action" must be there; the rest chooses the requests it befalls:
+  {"operation": "receive", "prefix": "work", "skip": 0, "times": 3,
+   "probability": 0.1, "seed": 7, "action": {"kind": "lose-answer"}}
+
+  operation    any, send, receive, peek, update, delete, clear, queue-create, queue-delete,
+               queue-properties, queue-metadata, blob-put, block-put, block-list, blob-get,
+               blob-properties, blob-metadata, blob-delete, blob-list, container-create,
+               container-delete, container-properties; default: any
+  prefix       of the queue's or the container's name, or of CONTAINER/BLOB
+  skip, times  how many matching requests go well first, and how many do not then; default: all
+  probability  from 0 to 1, with its seed; default: 1
+
+Actions:
+  {"kind": "delay", "ms": 500}              applied at once, answered late
+  {"kind": "apply-late", "ms": 5000}        applied late, also if its sender has gone by then
+  {"kind": "server-busy"}                   503; may have "retry_after_seconds"
+  {"kind": "too-many-requests"}             429; may have "retry_after_seconds"
+  {"kind": "operation-timed-out"}           500
+  {"kind": "permission-mismatch"}           403, as without the role
+  {"kind": "refuse", "status": 409, "code": "QueueBeingDeleted"}
+  {"kind": "reset"}                         not applied, connection reset
+  {"kind": "lose-answer"}                   applied, connection reset
+  {"kind": "hang", "applied": true}         never answered
+  {"kind": "truncate"}                      applied, half an answer
+  {"kind": "skew-clock", "seconds": -3600}  in the Date header
+
+The same over HTTP, on either port:
+  GET, POST and DELETE /_control/faults; DELETE /_control/faults/ID
+  GET and DELETE /_control/counts
+  GET and PUT /_control/latency, {"fixed_ms", "jitter_ms", "seed"}
+
+"#;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serves until it is stopped (Ctrl-C), and forgets everything then
+    #[command(after_help = crate::EXIT_CODES)]
+    Serve(ServeArgs),
+    /// Lets requests go wrong; without a rule, shows which do
+    #[command(after_help = format!("{RULE_HELP}{}", crate::EXIT_CODES))]
+    Fault(FaultArgs),
+    /// Shows how many requests there were, which is how many storage transactions Azure would count
+    #[command(after_help = crate::EXIT_CODES)]
+    Counts(CountsArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The port for blobs on 127.0.0.1; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = BLOB_PORT)]
+    blob_port: u16,
+
+    /// The port for queues on 127.0.0.1; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = QUEUE_PORT)]
+    queue_port: u16,
+
+    /// The round trip of every request, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    latency_ms: u64,
+
+    /// Up to so many milliseconds are added to that, by seeded dice
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    jitter_ms: u64,
+
+    /// Prints a JSON object with the connection string and both URLs instead of the former
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where a double is.
+#[derive(Debug, clap::Args)]
+struct At {
+    /// Where the double is: the address of either of its ports
+    #[arg(long, value_name = "URL", default_value_t = format!("http://127.0.0.1:{QUEUE_PORT}"))]
+    url: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct FaultArgs {
+    /// What goes wrong, in JSON (see below)
+    rule: Option<String>,
+
+    /// Removes all rules first
+    #[arg(long)]
+    clear: bool,
+
+    #[command(flatten)]
+    at: At,
+
+    /// Prints the rules that stand then as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CountsArgs {
+    /// Begins to count anew, after it has shown
+    #[arg(long)]
+    reset: bool,
+
+    #[command(flatten)]
+    at: At,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Served {
+    connection_string: String,
+    blob_url: String,
+    queue_url: String,
+}
+
+pub(crate) async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Serve(args) => serve(args).await,
+        Command::Fault(args) => fault(args).await,
+        Command::Counts(args) => counts(args).await,
+    }
+}
+
+async fn serve(args: ServeArgs) -> Result<()> {
+    // Listened for before anybody is told that there is something to stop.
+    let stopped = reprieve::stop_signal()?;
+    let latency = Latency { fixed_ms: args.latency_ms, jitter_ms: args.jitter_ms, ..Latency::default() };
+    let ServeArgs { blob_port, queue_port, .. } = args;
+    let server = StorageServer::start(Config { blob_port, queue_port, latency, ..Config::default() }).await?;
+    let told = Served {
+        connection_string: server.connection_string(),
+        blob_url: server.blob_url(),
+        queue_url: server.queue_url(),
+    };
+    let mut out = Out::new();
+    if args.json {
+        out.json(&told)?;
+    } else {
+        out.text(&told.connection_string)?;
+    }
+    out.text("\n")?;
+    out.flush()?;
+    crate::out::say(&format!(
+        "set REPRIEVE_STORE to the connection string; let it fail with `reprieve storage fault --url {}`",
+        server.control_url()
+    ));
+    stopped.await;
+    server.stop().await;
+    Ok(())
+}
+
+async fn fault(args: FaultArgs) -> Result<()> {
+    let FaultArgs { rule, clear, at: At { url }, json } = args;
+    // Read first: a rule that is wrong changes nothing.
+    let rule: Option<Rule> = rule.map(|rule| serde_json::from_str(&rule)).transpose().map_err(|error| {
+        let message = format!("that is no rule: {error}; see `reprieve storage fault --help`");
+        Error::new(ErrorKind::Invalid, "add a fault", message).with_source(error)
+    })?;
+    if clear {
+        client::clear_faults(&url).await?;
+    }
+    if let Some(rule) = rule {
+        client::add_fault(&url, &rule).await?;
+    }
+    let standing = client::faults(&url).await?;
+    let mut out = Out::new();
+    if json {
+        out.json(&standing)?;
+        out.text("\n")?;
+        return out.flush();
+    }
+    let rows: Vec<_> = standing
+        .iter()
+        .map(|standing| {
+            let rule = serde_json::to_string(&standing.rule).unwrap_or_default();
+            [standing.id.to_string(), standing.matched.to_string(), standing.befell.to_string(), rule]
+        })
+        .collect();
+    out.text(&table(["ID", "MATCHED", "BEFELL", "RULE"], &rows))?;
+    out.flush()
+}
+
+async fn counts(args: CountsArgs) -> Result<()> {
+    let CountsArgs { reset, at: At { url }, json } = args;
+    let counts = client::counts(&url).await?;
+    if reset {
+        client::reset_counts(&url).await?;
+    }
+    let mut out = Out::new();
+    if json {
+        out.json(&counts)?;
+        out.text("\n")?;
+    } else {
+        out.text(&shown(&counts))?;
+    }
+    out.flush()
+}
+
+/// The counts as a table, with their sum at its end.
+fn shown(counts: &Counts) -> String {
+    let mut rows: Vec<_> = counts
+        .operations
+        .iter()
+        .map(|(operation, counts)| {
+            let statuses = counts.statuses.iter().map(|(status, times)| format!("{status}: {times}"));
+            let statuses = statuses.collect::<Vec<_>>().join(", ");
+            [operation.to_string(), counts.requests.to_string(), statuses]
+        })
+        .collect();
+    rows.push(["total".to_owned(), counts.total().to_string(), String::new()]);
+    table(["OPERATION", "REQUESTS", "ANSWERED"], &rows)
+}

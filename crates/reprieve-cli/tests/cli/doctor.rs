@@ -1,0 +1,452 @@
+//! `reprieve doctor`, on the storage double, on Azurite, on embedded stores, and where nothing answers.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use reprieve_sim::metadata::{Config as MetadataConfig, MetadataServer};
+use reprieve_sim::storage::{Action, Config, Latency, Operation, Rule, StorageServer};
+use serde_json::Value;
+
+use crate::support::{Place, Ran};
+
+/// The longest that all checks together may take.
+const ALL_MAX: Duration = Duration::from_secs(60);
+
+async fn double() -> StorageServer {
+    StorageServer::start(Config::default()).await.expect("free ports")
+}
+
+/// Runs it against a store, without a metadata service unless `args` has one.
+async fn doctor(place: &Place, store: &str, args: &[&str]) -> Ran {
+    let mut command = place.command(&[&["doctor"], args].concat());
+    command.env("REPRIEVE_STORE", store);
+    if !args.contains(&"--metadata-url") {
+        command.args(["--metadata-url", "off"]);
+    }
+    let began = Instant::now();
+    let ran = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
+    assert!(began.elapsed() < ALL_MAX, "{:?}", began.elapsed());
+    ran.expect("it runs").into()
+}
+
+/// As [`doctor`], as JSON.
+async fn report(place: &Place, store: &str, args: &[&str]) -> (Option<i32>, Value) {
+    let ran = doctor(place, store, &[args, &["--json"]].concat()).await;
+    assert_eq!(ran.err, "");
+    (ran.code, serde_json::from_str(&ran.out).expect("JSON"))
+}
+
+#[track_caller]
+fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let findings = report["findings"].as_array().expect("findings");
+    findings.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
+}
+
+#[track_caller]
+fn assert_says(report: &Value, name: &str, state: &str, words: &[&str]) {
+    let finding = finding(report, name);
+    assert_eq!(finding["state"], state, "{finding:#}");
+    let text = finding.to_string();
+    for words in words {
+        assert!(text.contains(words), "{words:?} is not in {finding:#}");
+    }
+}
+
+/// Where numbers are, which differ from run to run, `#`.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '0'..='9' if out.ends_with('#') => {}
+            '0'..='9' => out.push('#'),
+            '.' if out.ends_with('#') => {}
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn figures_without_numbers(report: &mut Value) {
+    match report {
+        Value::Number(_) => *report = "#".into(),
+        Value::String(text) => *text = without_numbers(text),
+        Value::Array(values) => values.iter_mut().for_each(figures_without_numbers),
+        Value::Object(values) => values.values_mut().for_each(figures_without_numbers),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// Puts a message as somebody's own program would, with a time to live in seconds.
+fn put(double: &StorageServer, queue: &str, lives: i32) {
+    let url = double.queue_url();
+    let (host, path) = url.trim_start_matches("http://").split_once('/').expect("a path");
+    let body = "<QueueMessage><MessageText>MQ==</MessageText></QueueMessage>";
+    let mut stream = TcpStream::connect(host).expect("it listens");
+    write!(
+        stream,
+        "POST /{path}/{queue}/messages?messagettl={lives}&sig=any HTTP/1.1\r\nhost: {host}\r\nx-ms-version: 2026-04-06\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+/// Makes queues and container, as a first enqueue does.
+async fn made(place: &Place, store: &str) {
+    let mut command = place.command(&["enqueue", "resize", "--force"]);
+    command.env("REPRIEVE_STORE", store);
+    let output =
+        tokio::task::spawn_blocking(move || command.output()).await.expect("no panic").expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_good_account_is_well_and_stays_as_it_is() {
+    let (place, double) = (Place::new(), double().await);
+    let store = double.connection_string();
+    made(&place, &store).await;
+    double.reset_counts();
+    let args = ["--concurrency", "4"];
+    let ran = doctor(&place, &store, &args).await;
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    insta::assert_snapshot!("text", without_numbers(&ran.out));
+    let counts = double.counts();
+    assert_eq!(counts.answered(Operation::QueueCreate, 201), counts.answered(Operation::QueueDelete, 204));
+    assert_eq!((counts.requests(Operation::ContainerCreate), counts.requests(Operation::BlobDelete)), (0, 1));
+
+    let (code, mut json) = report(&place, &store, &args).await;
+    assert_eq!(code, Some(0));
+    assert_eq!(finding(&json, "queue default")["figures"]["messages"], 1);
+    assert_eq!(finding(&json, "round trip")["figures"]["samples"], 20);
+    figures_without_numbers(&mut json);
+    insta::assert_json_snapshot!("json", json);
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permission_that_is_missing_is_a_problem_with_its_cure() {
+    for (operation, name) in [
+        (Operation::Send, "queue roles: send"),
+        (Operation::Receive, "queue roles: receive"),
+        (Operation::Update, "queue roles: renew"),
+        (Operation::Update, "queue roles: release"),
+        (Operation::Delete, "queue roles: delete"),
+        (Operation::Peek, "queue roles: peek"),
+        (Operation::BlobPut, "blob roles: write"),
+        (Operation::BlobGet, "blob roles: read"),
+        (Operation::BlobDelete, "blob roles: delete"),
+    ] {
+        let (place, double) = (Place::new(), double().await);
+        let sas = format!(
+            "BlobEndpoint={};QueueEndpoint={};SharedAccessSignature=sv=2022-11-02&sig=hunter2",
+            double.blob_url(),
+            double.queue_url()
+        );
+        made(&place, &sas).await;
+        double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
+        let (code, report) = report(&place, &sas, &[]).await;
+        assert_eq!(code, Some(1), "{operation}");
+        assert_says(
+            &report,
+            name,
+            "problem",
+            &["the SAS does not permit this", "make one for the services b and q"],
+        );
+        assert!(!report.to_string().contains("hunter2"), "{report:#}");
+        double.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_role_that_can_not_renew_is_told_by_its_name() {
+    let (place, double) = (Place::new(), double().await);
+    let store = double.connection_string();
+    made(&place, &store).await;
+    for operation in [Operation::QueueCreate, Operation::QueueProperties, Operation::Send, Operation::Update]
+    {
+        double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
+    }
+    double.reset_counts();
+    let (code, report) = report(&place, &store, &[]).await;
+    assert_eq!(code, Some(1));
+    assert_says(
+        &report,
+        "queue roles: renew",
+        "problem",
+        &["Storage Queue Data Message Processor", "run twice"],
+    );
+    assert_says(
+        &report,
+        "queue roles",
+        "ok",
+        &["receive not tried: it would take a job from a worker", "release not tried"],
+    );
+    assert_says(&report, "queue roles: count", "warning", &[]);
+    assert_says(&report, "round trip", "skipped", &["no lease could be renewed"]);
+    assert_eq!(double.counts().requests(Operation::Receive), 0);
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queues_that_are_missing_are_a_problem_only_for_who_may_not_make_them() {
+    let (place, double) = (Place::new(), double().await);
+    let store = double.connection_string();
+    let (code, well) = report(&place, &store, &[]).await;
+    assert_eq!(code, Some(0), "{well:#}");
+    assert_says(&well, "queue default", "ok", &["is not there yet"]);
+    assert_says(&well, "container", "ok", &["is not there yet"]);
+    for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
+        double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
+    }
+    let (code, ill) = report(&place, &store, &[]).await;
+    assert_eq!(code, Some(1));
+    assert_says(&ill, "queue default", "problem", &["az storage queue create --name default"]);
+    assert_says(&ill, "container", "problem", &["az storage container create --name reprieve"]);
+    assert_says(&ill, "blob roles", "skipped", &["no container"]);
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_expire_and_messages_that_are_poisoned_are_warned_of() {
+    let (place, double) = (Place::new(), double().await);
+    let store = double.connection_string();
+    made(&place, &store).await;
+    put(&double, "default", 3_600);
+    put(&double, "default-poison", -1);
+    let (code, report) = report(&place, &store, &[]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_says(&report, "expiry in default", "warning", &["1 of the next 2 messages", "time to live of -1"]);
+    assert_says(&report, "queue default-poison", "warning", &["1 message that", "reprieve status"]);
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_off_is_warned_of_and_then_a_problem() {
+    for (seconds, code, state) in [(30, 0, "ok"), (-120, 0, "warning"), (400, 1, "problem")] {
+        let (place, double) = (Place::new(), double().await);
+        double.add_fault(Rule::new(Action::SkewClock { seconds })).expect("a rule");
+        let (exit, report) = report(&place, &double.connection_string(), &[]).await;
+        assert_eq!(exit, Some(code), "{report:#}");
+        let side = if seconds > 60 {
+            "behind"
+        } else if seconds < 0 {
+            "ahead of"
+        } else {
+            ""
+        };
+        assert_says(&report, "clock", state, &[side]);
+        double.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_distant_store_is_weighed_against_lease_budget_and_concurrency() {
+    let (place, double) = (Place::new(), double().await);
+    double.set_latency(Latency { fixed_ms: 60, ..Latency::default() });
+    let args = ["--lease", "1s", "--budget", "100ms", "--concurrency", "100"];
+    let (code, report) = report(&place, &double.connection_string(), &args).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_says(&report, "lease", "warning", &["use --lease"]);
+    assert_says(&report, "drain", "warning", &["no more than 1", "longer --budget"]);
+    let p50 = finding(&report, "round trip")["figures"]["p50_ms"].as_f64().expect("a number");
+    assert!(p50 >= 60.0, "{p50}");
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_never_answers_is_given_up() {
+    let (place, double) = (Place::new(), double().await);
+    double.add_fault(Rule::new(Action::Hang { applied: false })).expect("a rule");
+    let (code, report) = report(&place, &double.connection_string(), &[]).await;
+    assert_eq!(code, Some(1));
+    assert_says(&report, "queue service", "problem", &["no answer within"]);
+    assert_says(&report, "blob service", "problem", &["no answer within"]);
+    for name in ["clock", "queue roles", "queues", "round trip", "lease", "drain", "container", "conditions"]
+    {
+        assert_says(&report, name, "skipped", &[]);
+    }
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_is_nowhere_or_refuses_its_key_is_a_problem_told_once() {
+    let place = Place::new();
+    let store = "AccountName=nobody;AccountKey=aHVudGVyMg==;BlobEndpoint=https://nobody.blob.invalid;\
+                 QueueEndpoint=https://nobody.queue.invalid";
+    let ran = doctor(&place, store, &[]).await;
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("is the storage account's name right?"), "{}", ran.out);
+    assert!(!ran.out.contains("aHVudGVyMg") && ran.err.is_empty(), "{ran:?}");
+
+    let double = double().await;
+    let refuse = Action::Refuse { status: 403, code: "AuthenticationFailed".to_owned() };
+    double.add_fault(Rule::new(refuse)).expect("a rule");
+    let (code, report) = report(&place, &double.connection_string(), &[]).await;
+    assert_eq!((code, &report["problems"]), (Some(1), &2.into()), "{report:#}");
+    assert_says(&report, "queue service", "problem", &["az storage account keys list"]);
+    assert_says(&report, "queue roles", "skipped", &["lets nobody in"]);
+    double.stop().await;
+}
+
+#[test]
+fn without_an_identity_nothing_else_is_tried() {
+    let place = Place::new();
+    let mut command =
+        place.command(&["doctor", "--store", "azure:thumbs", "--metadata-url", "off", "--json"]);
+    // A pod that is set up for an identity whose token is not there.
+    command.env("AZURE_TENANT_ID", "11111111-1111-1111-1111-111111111111");
+    command.env("AZURE_CLIENT_ID", "22222222-2222-2222-2222-222222222222");
+    command.env("AZURE_FEDERATED_TOKEN_FILE", place.path("no-token"));
+    let ran: Ran = command.output().expect("it runs").into();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let report: Value = serde_json::from_str(&ran.out).expect("JSON");
+    assert_says(&report, "identity", "problem", &["workload identity"]);
+    for name in ["queue service", "blob service", "clock", "queue roles", "blob roles", "drain"] {
+        assert_says(&report, name, "skipped", &["no identity"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sas_that_ends_soon_is_warned_of_and_one_that_ended_is_a_problem() {
+    let (place, double) = (Place::new(), double().await);
+    let soon = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(30);
+    for (end, code, state, words) in [
+        ("2020-01-01".to_owned(), 1, "problem", "ended"),
+        (soon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), 0, "warning", "workers stop when it ends"),
+        ("9000-01-01".to_owned(), 0, "ok", "good for"),
+    ] {
+        let store = format!(
+            "BlobEndpoint={};QueueEndpoint={};SharedAccessSignature=sv=2022-11-02&se={end}&sig=any",
+            double.blob_url(),
+            double.queue_url()
+        );
+        let (exit, report) = report(&place, &store, &[]).await;
+        assert_eq!(exit, Some(code), "{report:#}");
+        assert_says(&report, "identity", state, &[words]);
+    }
+    double.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn azurite_is_well() {
+    let Some(azurite) = reprieve_test_azurite() else { return };
+    let place = Place::new();
+    let name = &format!("doctor-{}", reprieve::WorkerId::unique());
+    let (code, report) = report(&place, &azurite, &["--queue", name, "--container", name]).await;
+    assert_eq!((code, &report["problems"]), (Some(0), &0.into()), "{report:#}");
+    for one in ["queue service", "blob service", "clock", "queue roles", "blob roles", "conditions"] {
+        assert_says(&report, one, "ok", &[]);
+    }
+    assert_says(&report, "container", "ok", &["not there yet"]);
+    assert_eq!(finding(&report, "queue roles")["figures"]["remove"], "done");
+    assert_eq!(finding(&report, "blob roles")["figures"]["remove"], "done");
+    let wrong = azurite.replace("AccountKey=", "AccountKey=AAAA");
+    let (code, report) = self::report(&place, &wrong, &[]).await;
+    assert_eq!(code, Some(1));
+    assert_says(&report, "queue service", "problem", &["key is wrong"]);
+}
+
+/// The connection string of the Azurite that the tests of a run share.
+#[expect(clippy::disallowed_methods, reason = "a test run hands its tests what they need by variables")]
+fn reprieve_test_azurite() -> Option<String> {
+    let found = std::env::var("REPRIEVE_TEST_AZURITE").ok();
+    if found.is_none() {
+        assert!(std::env::var("REPRIEVE_TESTS_NEED_AZURITE").is_err(), "REPRIEVE_TEST_AZURITE is not set");
+        eprintln!("REPRIEVE_TEST_AZURITE is not set: this test saw nothing");
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_embedded_store_is_looked_at_and_not_made() {
+    let place = Place::new();
+    let (code, report) = report(&place, "sqlite:own.db", &[]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_says(&report, "store", "ok", &["own.db is not there yet"]);
+    assert_says(&report, "durability", "ok", &["survives a power loss"]);
+    assert_eq!(finding(&report, "round trip")["figures"]["samples"], 20);
+    let left: Vec<_> = std::fs::read_dir(place.path(".")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+
+    made(&place, "sqlite:own.db?durability=process").await;
+    let (code, report) = self::report(&place, "sqlite:own.db?durability=process", &[]).await;
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_eq!(finding(&report, "queue default")["figures"]["messages"], 1);
+    assert_says(&report, "durability", "ok", &["may take back the last ones"]);
+    let left = std::fs::read_dir(place.path(".")).unwrap().map(|one| one.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("doctor")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn an_embedded_store_whose_directory_is_missing_is_a_problem() {
+    let place = Place::new();
+    let ran = place.run(&["doctor", "--store", "sqlite:nowhere/own.db", "--metadata-url", "off"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("there is no directory nowhere"), "{}", ran.out);
+    assert!(ran.out.ends_with("1 problem, 0 warnings\n"), "{}", ran.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_metadata_service_says_who_this_vm_is_and_what_stands() {
+    let place = Place::new();
+    let server = MetadataServer::start(MetadataConfig::with_vms(["a_0", "a_1"])).await.expect("a free port");
+    let url = server.vm_url("a_0");
+    server.evict("a_1", Duration::from_secs(600)).expect("an eviction");
+    let (code, calm) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
+    assert_eq!(code, Some(0), "{calm:#}");
+    assert_says(&calm, "metadata service", "ok", &["api-versions to"]);
+    assert_says(&calm, "vm", "ok", &["a_0"]);
+    assert_says(
+        &calm,
+        "scheduled events",
+        "ok",
+        &["nothing is planned for this VM", "1 event for other VMs"],
+    );
+    server.evict("a_0", Duration::from_secs(600)).expect("an eviction");
+    let (code, noticed) =
+        report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "a_0"]).await;
+    assert_eq!(code, Some(0), "{noticed:#}");
+    assert_says(&noticed, "scheduled events", "warning", &["Preempt (scheduled, not before", "takes no job"]);
+    let (_, mistaken) = report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "b_7"]).await;
+    assert_says(&mistaken, "vm", "warning", &["--vm-name says b_7"]);
+    server.stop().await;
+
+    let (code, gone) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
+    assert_eq!(code, Some(1));
+    assert_says(&gone, "metadata service", "problem", &["takes no job before it has answered"]);
+    assert_says(&gone, "scheduled events", "skipped", &[]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_metadata_service_that_never_answers_is_given_up() {
+    let (place, silent) = (Place::new(), TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    let url = format!("http://{}", silent.local_addr().expect("an address"));
+    let (code, report) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
+    assert_eq!(code, Some(1));
+    assert_says(&report, "metadata service", "problem", &["did not answer"]);
+}
+
+#[test]
+fn wrong_settings_exit_with_2() {
+    let place = Place::new();
+    for (args, said) in [
+        (&["--store", "slqite:x"][..], "there is no store slqite"),
+        (&["--lease", "1s"], "1.5 times the budget"),
+        (&["--store", "AccountKey=hunter2"], "visible to everyone"),
+        (&["--jsno"], "--json"),
+    ] {
+        let ran = place.run(&[&["doctor"], args].concat());
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}");
+        assert!(ran.err.contains(said) && !ran.err.contains("hunter2"), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn help_explains_it() {
+    insta::assert_snapshot!("doctor", Place::new().succeeds(&["doctor", "--help"]));
+}

@@ -1,0 +1,157 @@
+//! Events as they stand in JSON: CloudEvents 1.0, and Event Grid's own schema.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{COUNTERS, Data, Envelope, SOURCE, job_id_of, text};
+use crate::ids::{BlobName, JobId, MessageId};
+
+/// The attributes that mean something here, as they stand in the JSON. Each message is read at least once, so nothing is
+/// copied that is not needed.
+#[derive(Deserialize)]
+struct Attributes<'a> {
+    #[serde(borrow)]
+    specversion: Option<&'a RawValue>,
+    id: Option<&'a RawValue>,
+    source: Option<&'a RawValue>,
+    r#type: Option<&'a RawValue>,
+    datacontenttype: Option<&'a RawValue>,
+    data: Option<&'a RawValue>,
+    dataref: Option<&'a RawValue>,
+    data_base64: Option<&'a RawValue>,
+    reprievefailed: Option<&'a RawValue>,
+    reprieveinterrupted: Option<&'a RawValue>,
+    reprievedeferred: Option<&'a RawValue>,
+    reprievegeneration: Option<&'a RawValue>,
+    // Event Grid's names, of which the last four are in each of its events.
+    topic: Option<&'a RawValue>,
+    subject: Option<&'a RawValue>,
+    #[serde(rename = "eventType")]
+    event_type: Option<&'a RawValue>,
+    #[serde(rename = "eventTime")]
+    event_time: Option<&'a RawValue>,
+}
+
+/// Reads an event; `None` when the JSON is something else, or none.
+pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
+    // An array would be taken for the attributes in their order.
+    if !json.trim_ascii_start().starts_with('{') {
+        return None;
+    }
+    match serde_json::from_str::<Attributes<'_>>(json) {
+        Ok(event) if event.specversion.is_some() => Some(cloud_event(json, &event, message)),
+        Ok(event) if event.is_of_event_grid() => Some(grid_event(json, &event)),
+        Ok(_) => None,
+        // Which of the two was meant can't be told.
+        Err(error) if error.is_data() && error.to_string().starts_with("duplicate field") => {
+            Some(Err("the envelope has an attribute twice".to_owned()))
+        }
+        Err(_) => None,
+    }
+}
+
+/// Reads an array that holds one event, as some senders wrap it; `None` when the JSON is no array of events.
+pub(super) fn read_only_one(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
+    let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+    let events: Option<Vec<_>> = elements.iter().map(|element| read(element.get(), message)).collect();
+    match events?.as_mut_slice() {
+        [] => None,
+        [_] => read(elements[0].get(), message),
+        several => Some(Err(format!(
+            "the body is an array of {} events; send each in a message of its own",
+            several.len()
+        ))),
+    }
+}
+
+fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Result<Envelope, String> {
+    if string("specversion", event.specversion)?.as_deref() != Some("1.0") {
+        return Err("only CloudEvents specversion 1.0 is understood".to_owned());
+    }
+    let kind =
+        string("type", event.r#type)?.ok_or("the envelope has no `type`, which names the job's kind")?;
+    // An id is only unique within its source. The envelope keeps the original.
+    let source = string("source", event.source)?.unwrap_or_default();
+    let job = match string("id", event.id)? {
+        Some(id) if source == SOURCE => JobId::parse(id).map_err(|error| error.to_string())?,
+        Some(id) => JobId::of_event(&source, &id),
+        None => job_id_of(message),
+    };
+    event.envelope(json, job, kind, event.cloud_data()?)
+}
+
+fn grid_event(json: &str, event: &Attributes<'_>) -> Result<Envelope, String> {
+    let kind = string("eventType", event.event_type)?.unwrap_or_default();
+    // An event that was published without a topic gets one on its way through Event Grid.
+    let topic = string("topic", event.topic)?.unwrap_or_default();
+    let job = JobId::of_event(&topic, &string("id", event.id)?.unwrap_or_default());
+    let data = event.data.unwrap_or(RawValue::NULL).to_owned();
+    event.envelope(json, job, kind, Data::Inline(data))
+}
+
+impl Attributes<'_> {
+    fn is_of_event_grid(&self) -> bool {
+        let required = [self.id, self.subject, self.event_type, self.event_time];
+        required.iter().all(|value| value.is_some_and(|value| value.get().starts_with('"')))
+    }
+
+    fn cloud_data(&self) -> Result<Data, String> {
+        if let Some(data) = self.data {
+            return Ok(Data::Inline(data.to_owned()));
+        }
+        if let Some(name) = string("dataref", self.dataref)? {
+            let name =
+                BlobName::parse(name).map_err(|_| "`dataref` must be the name of a blob".to_owned())?;
+            return Ok(Data::Blob(name));
+        }
+        match string("data_base64", self.data_base64)? {
+            Some(encoded) => self.decoded(&encoded).map(Data::Inline),
+            None => Ok(Data::Inline(RawValue::NULL.to_owned())),
+        }
+    }
+
+    /// What `data_base64` holds, which is JSON where no content type says otherwise.
+    fn decoded(&self, encoded: &str) -> Result<Box<RawValue>, String> {
+        if let Some(other) = string("datacontenttype", self.datacontenttype)?.filter(|said| !is_json(said)) {
+            return Err(format!(
+                "`data_base64` is {other:?} and not JSON: send the arguments as JSON in `data`"
+            ));
+        }
+        let bytes = STANDARD.decode(encoded).ok();
+        bytes.and_then(|bytes| serde_json::from_str(text::utf8(&bytes)?).ok()).ok_or_else(|| {
+            "`data_base64` is not base64 of JSON: send the arguments as JSON in `data`".to_owned()
+        })
+    }
+
+    fn envelope(&self, json: &str, job: JobId, kind: String, data: Data) -> Result<Envelope, String> {
+        let counters =
+            [self.reprievefailed, self.reprieveinterrupted, self.reprievedeferred, self.reprievegeneration];
+        let mut counted = [0; 4];
+        for (at, (name, value)) in COUNTERS.into_iter().zip(counters).enumerate() {
+            counted[at] = count(name, value)?;
+        }
+        let [failed, interrupted, deferred, generation] = counted;
+        let original = json.to_owned();
+        Ok(Envelope { original, counted, job, kind, data, failed, interrupted, deferred, generation })
+    }
+}
+
+fn string(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
+    value.map_or(Ok(None), |value| {
+        serde_json::from_str(value.get()).map(Some).map_err(|_| format!("`{name}` must be a string"))
+    })
+}
+
+fn count(name: &str, value: Option<&RawValue>) -> Result<u32, String> {
+    value.map_or(Ok(0), |value| {
+        serde_json::from_str(value.get()).map_err(|_| format!("`{name}` must be a whole number"))
+    })
+}
+
+/// Whether a media type is JSON, such as `application/json; charset=utf-8` or `application/geo+json`.
+fn is_json(media_type: &str) -> bool {
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence.ends_with("/json") || essence.ends_with("+json")
+}

@@ -1,0 +1,176 @@
+//! The port, over all shards.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::select_all;
+use futures_util::stream::{self, StreamExt};
+use tokio::time::{Instant, sleep_until};
+
+use super::{AT_ONCE, Shards};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::MessageId;
+use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
+
+/// No further shard is asked in a receive that took this long, so that the whole stays well under the half minute that
+/// a worker waits for one.
+const ASKS_MAX: Duration = Duration::from_secs(15);
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "what is not passed on would be lost for every shard")]
+impl Queue for Shards {
+    /// Sends runs of messages to several shards at once.
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
+        let total = messages.len();
+        let mut messages = messages.into_iter();
+        let runs = self.spread().runs(total);
+        let sends: Vec<_> = runs
+            .into_iter()
+            .map(|(at, run)| self.send_run(at, messages.by_ref().take(run).collect()))
+            .collect();
+        let answers: Vec<_> = stream::iter(sends).buffered(AT_ONCE).collect().await;
+        let (mut ids, mut failed) = (Vec::with_capacity(total), None);
+        for answer in answers {
+            match answer {
+                Ok(sent) => ids.extend(sent),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            None => Ok(ids),
+            Some(error) if ids.is_empty() => Err(error),
+            Some(error) => Err(sent_in_part(ids.len(), total, error)),
+        }
+    }
+
+    fn batch_max(&self) -> usize {
+        self.members.iter().map(|shard| shard.queue.batch_max()).min().unwrap_or(1)
+    }
+
+    async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let began = Instant::now();
+        let (mut failed, mut answered) = (None, false);
+        let turns = self.turns().next();
+        for at in turns {
+            match self.ask(at, max, lease).await {
+                Ok(deliveries) if deliveries.is_empty() => answered = true,
+                Ok(deliveries) => return Ok(deliveries),
+                Err(error) => failed = Some(error),
+            }
+            if began.elapsed() >= ASKS_MAX {
+                break;
+            }
+        }
+        match failed {
+            Some(error) if !answered => Err(error),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
+        let (shard, receipt) = self.holder("renew a lease", receipt)?;
+        let renewed = shard.queue.renew(&receipt, lease).await?;
+        Ok(shard.receipt(&renewed))
+    }
+
+    async fn complete(&self, receipt: &Receipt) -> Result<()> {
+        let (shard, receipt) = self.holder("complete a message", receipt)?;
+        shard.queue.complete(&receipt).await
+    }
+
+    async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
+        let (shard, receipt) = self.holder("release a message", receipt)?;
+        shard.queue.release(&receipt, release).await
+    }
+
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        let (shard, receipt) = self.holder("dead-letter a message", receipt)?;
+        shard.queue.dead_letter(&receipt, body, letter).await
+    }
+
+    /// Completes when any shard says so. The next receive asks that shard first. Those that fail are not listened to
+    /// until they are asked again.
+    async fn arrived(&self) {
+        let waits = self.members.iter().enumerate().map(|(at, shard)| {
+            let fails_until = self.turns().fails_until(at);
+            Box::pin(async move {
+                if let Some(until) = fails_until {
+                    sleep_until(until).await;
+                }
+                shard.queue.arrived().await;
+                at
+            })
+        });
+        let (at, ..) = select_all(waits).await;
+        self.turns().call(at);
+    }
+
+    /// Gives back what it can. A shard that fails does not keep a worker from the others: what is not given back there
+    /// comes back when its leases end.
+    async fn recover(&self) -> Result<u64> {
+        let answers = self.all(|shard| async move { (shard, shard.queue.recover().await) }).await;
+        let (mut given_back, mut answered, mut failed) = (0, false, None);
+        for (shard, answer) in answers {
+            match answer {
+                Ok(count) => (given_back, answered) = (given_back + count, true),
+                Err(error) => {
+                    tracing::warn!(queue = %shard.name, %error, "could not give back what dead workers held");
+                    failed = Some(shard.blame(error));
+                }
+            }
+        }
+        failed.filter(|_| !answered).map_or(Ok(given_back), Err)
+    }
+
+    async fn depth(&self) -> Result<Depth> {
+        let depths =
+            self.all(|shard| async { shard.queue.depth().await.map_err(|error| shard.blame(error)) }).await;
+        let mut sum =
+            Depth { total: 0, ready: Some(0), leased: Some(0), delayed: Some(0), poisoned: Some(0) };
+        for depth in depths {
+            let depth = depth?;
+            let both = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+            sum = Depth {
+                total: sum.total + depth.total,
+                ready: both(sum.ready, depth.ready),
+                leased: both(sum.leased, depth.leased),
+                delayed: both(sum.delayed, depth.delayed),
+                poisoned: both(sum.poisoned, depth.poisoned),
+            };
+        }
+        Ok(sum)
+    }
+
+    async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
+        let looks = self.all(|shard| async move {
+            let letters = shard.queue.dead_letters(max).await.map_err(|error| shard.blame(error))?;
+            let named = letters.into_iter().map(|letter| DeadLettered { id: shard.id(&letter.id), ..letter });
+            Ok::<_, Error>(named)
+        });
+        let mut shards = looks.await.into_iter().collect::<Result<Vec<_>>>()?;
+        let mut letters = Vec::new();
+        // They do not say how old they are, so each shard's oldest come first.
+        loop {
+            let before = letters.len();
+            for shard in &mut shards {
+                if letters.len() < max {
+                    letters.extend(shard.next());
+                }
+            }
+            if letters.len() == before {
+                return Ok(letters);
+            }
+        }
+    }
+}
+
+/// The error of a send of which a part went through: never one that says that nothing was applied.
+fn sent_in_part(sent: usize, total: usize, error: Error) -> Error {
+    let kind = if error.kind() == ErrorKind::Unavailable { ErrorKind::TimedOut } else { error.kind() };
+    let message =
+        format!("{sent} of {total} messages were sent, of the others perhaps some: {}", error.message());
+    Error::new(kind, "send messages", message).with_source(error)
+}

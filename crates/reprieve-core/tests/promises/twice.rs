@@ -1,0 +1,116 @@
+//! A message that was queued twice, because the answer to a send was lost and it was sent again, does no harm.
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::memory;
+use reprieve_core::ports::{NewMessage, Store};
+use reprieve_core::{BlobName, JobId};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+/// Sends the same event so many times.
+async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize) -> JobId {
+    let event = json!({"specversion": "1.0", "id": job, "source": "reprieve", "type": "steps", "data": plan});
+    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message; times]).await.unwrap();
+    JobId::parse(job).unwrap()
+}
+
+/// Waits until every message is settled, and checks that all is as if there had been one.
+async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
+    // Far apart, because it may be hours until the second has its turn.
+    let end = Instant::now() + secs(30 * 24 * 3600);
+    while total(store).await > 0 {
+        assert!(Instant::now() < end, "it does not end");
+        tokio::time::sleep(secs(1)).await;
+    }
+    assert_eq!(poisoned(store).await, Vec::<String>::new());
+    let result = BlobName::parse(format!("results/{job}.json")).unwrap();
+    let kept = store.blobs.get(&result).await.unwrap();
+    assert_eq!(kept, Some(plan.steps.to_string().into_bytes()));
+    let mut steps = trace.steps(job);
+    steps.sort_unstable();
+    steps.dedup();
+    assert_eq!(steps, (0..plan.steps).collect::<Vec<_>>());
+    // A worker clears the checkpoints just after it settled the message.
+    within(secs(5), "no checkpoint", async || {
+        let (one, other) = (format!("{job}/0"), format!("{job}/1"));
+        let slots =
+            [store.checkpoints.load(&one).await.unwrap(), store.checkpoints.load(&other).await.unwrap()];
+        slots.iter().all(Option::is_none)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_queued_twice_is_done_and_both_are_settled() {
+    for seed in 0..16 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(rng.random_range(1..40), rng.random_range(1..4_000));
+        let id = send_again_and_again(&store, "j", plan, 2).await;
+        let _one = start(&store, &job);
+        tokio::time::sleep(ms(rng.random_range(0..30_000))).await;
+        let _other = start(&store, &job);
+        ends_well(&store, &job.trace, &id, plan).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_queued_twice_is_done_however_long_its_steps_are() {
+    for step_ms in [50_000, 70_000, 180_000, 3_600_000] {
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(4, step_ms);
+        let id = send_again_and_again(&store, "j", plan, 2).await;
+        let _one = start(&store, &job);
+        let _other = start(&store, &job);
+        ends_well(&store, &job.trace, &id, plan).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_queued_twice_is_done_while_workers_are_evicted_and_killed() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(rng.random_range(20..80), rng.random_range(100..2_000));
+        let id = send_again_and_again(&store, "j", plan, 2 + usize::from(seed % 4 == 0)).await;
+        for round in 0..8 {
+            let (one, other) = (start(&store, &job), start(&store, &job));
+            tokio::time::sleep(ms(rng.random_range(0..60_000))).await;
+            one.evict(ms(rng.random_range(0..12_000))).await;
+            one.kill().await;
+            // Three kills in a row at one place would be the job's doing.
+            if round % 3 != 0 {
+                other.evict(secs(30)).await;
+            }
+            other.kill().await;
+        }
+        let _one = start(&store, &job);
+        let _other = start(&store, &job);
+        ends_well(&store, &job.trace, &id, plan).await;
+    }
+}
+
+/// The first message has been through many evictions, which made its fence great, when the second is received.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_again_long_after_the_first_was_done_is_settled_too() {
+    let (store, job) = (memory::store(), Steps::default());
+    let plan = Plan::new(100, 500);
+    let id = send_again_and_again(&store, "j", plan, 1).await;
+    for _ in 0..30 {
+        let worker = start(&store, &job);
+        tokio::time::sleep(secs(1)).await;
+        worker.evict(secs(30)).await;
+        worker.kill().await;
+    }
+    let worker = start(&store, &job);
+    ends_well(&store, &job.trace, &id, plan).await;
+    send_again_and_again(&store, "j", plan, 1).await;
+    ends_well(&store, &job.trace, &id, plan).await;
+    assert_eq!(worker.stop().await.completed, 2);
+}

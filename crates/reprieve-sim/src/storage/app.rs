@@ -1,0 +1,89 @@
+//! What all requests share, and how they wait.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::blob::Containers;
+use super::call::Reset;
+use super::counts::Counts;
+use super::faults::Faults;
+use super::latency::{Distance, Latency};
+use super::queue::Queues;
+
+/// What all requests share.
+#[derive(Debug)]
+pub(super) struct App {
+    queues: Mutex<Queues>,
+    containers: Mutex<Containers>,
+    faults: Mutex<Faults>,
+    counts: Mutex<Counts>,
+    distance: Mutex<Distance>,
+    /// Cancelled when the double stops.
+    pub(super) stop: CancellationToken,
+}
+
+impl App {
+    pub(super) fn new(latency: Latency) -> Self {
+        Self {
+            queues: Mutex::default(),
+            containers: Mutex::default(),
+            faults: Mutex::default(),
+            counts: Mutex::default(),
+            distance: Mutex::new(Distance::new(latency)),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn queues(&self) -> MutexGuard<'_, Queues> {
+        lock(&self.queues)
+    }
+
+    pub(super) fn containers(&self) -> MutexGuard<'_, Containers> {
+        lock(&self.containers)
+    }
+
+    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
+        lock(&self.faults)
+    }
+
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
+        lock(&self.counts)
+    }
+
+    pub(super) fn reset_counts(&self) {
+        *self.counts() = Counts::default();
+    }
+
+    pub(super) fn distance(&self) -> MutexGuard<'_, Distance> {
+        lock(&self.distance)
+    }
+
+    pub(super) fn set_latency(&self, latency: Latency) {
+        *self.distance() = Distance::new(latency);
+    }
+
+    /// Waits, but not longer than the double runs.
+    pub(super) async fn pause(&self, long: Duration) -> Result<(), Reset> {
+        if long.is_zero() {
+            return Ok(());
+        }
+        tokio::select! {
+            () = sleep(long) => Ok(()),
+            () = self.stop.cancelled() => Err(Reset),
+        }
+    }
+
+    /// Waits as long as the double runs.
+    pub(super) async fn hang(&self) -> Reset {
+        self.stop.cancelled().await;
+        Reset
+    }
+}
+
+/// A panic while one of these locks is held is a bug, and what it guards is still whole for the next request.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,191 @@
+//! One request from its first byte to its answer: all that lies between a client and the services.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::{DATE, RETRY_AFTER};
+use axum::http::request::Parts;
+use axum::http::{Request as HttpRequest, Response};
+use reprieve_core::clock::wall_now;
+use uuid::Uuid;
+
+use super::action::Action;
+use super::answer::Answer;
+use super::app::App;
+use super::faults::Fate;
+use super::moment::Moment;
+use super::operation::Operation;
+use super::refusal::{
+    BODY_TOO_LARGE, PERMISSION_MISMATCH, Refusal, SERVER_BUSY, TIMED_OUT, TOO_MANY_REQUESTS,
+};
+use super::request::Request;
+use super::route::{Route, Service, route};
+use super::told::Told;
+use super::{auth, blob, control, queue};
+
+/// The most that a request to the queue service may send: room for a message of 64 KiB of which every byte is escaped.
+const QUEUE_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// The most that one request may put into a blob. <https://learn.microsoft.com/rest/api/storageservices/put-blob>
+const BLOB_BODY_BYTES_MAX: usize = 5000 * 1024 * 1024;
+
+/// Instead of an answer the connection is reset.
+#[derive(Debug)]
+pub(super) struct Reset;
+
+impl fmt::Display for Reset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the connection is reset on demand")
+    }
+}
+
+impl std::error::Error for Reset {}
+
+/// Answers a request to one of the services, or to the control API.
+pub(super) async fn answer<B>(
+    app: Arc<App>,
+    service: Service,
+    request: HttpRequest<B>,
+) -> Result<Response<Body>, Reset>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let (head, body) = request.into_parts();
+    let body = Body::new(body);
+    if let Some(path) = head.uri.path().strip_prefix(control::PREFIX) {
+        return Ok(control::answer(&app, &head.method, path, body).await.into_response());
+    }
+    let query: Vec<_> =
+        form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
+    let told = Told::of(&head.headers);
+    let routed = route(service, &head.method, head.uri.path(), &query);
+    let operation = routed.as_ref().map_or(Operation::Other, |route| route.operation);
+    app.counts().count_request(operation);
+    let call = Call { app: Arc::clone(&app), service, request_id: told.request_id };
+    let mut answer = match routed {
+        Ok(route) => call.carry_out(route, query, head, body).await?,
+        Err(refusal) => call.refused(&refusal),
+    };
+    told.add_to(&mut answer);
+    app.counts().count_answer(operation, answer.status);
+    Ok(answer.into_response())
+}
+
+/// A request that is on its way.
+#[derive(Debug)]
+struct Call {
+    app: Arc<App>,
+    service: Service,
+    request_id: Uuid,
+}
+
+impl Call {
+    /// Has done what is asked, as far as distance and faults let it.
+    async fn carry_out(
+        self,
+        route: Route,
+        query: Vec<(String, String)>,
+        head: Parts,
+        body: Body,
+    ) -> Result<Answer, Reset> {
+        let fate = self.app.faults().befall(route.operation, &route.resource());
+        let one_way = self.app.distance().one_way();
+        let bytes_max = match self.service {
+            Service::Queue => QUEUE_BODY_BYTES_MAX,
+            Service::Blob => BLOB_BODY_BYTES_MAX,
+        };
+        let Ok(body) = axum::body::to_bytes(body, bytes_max).await else {
+            // Or its sender has gone, and then it does not matter what is answered.
+            return Ok(self.refused(&BODY_TOO_LARGE));
+        };
+        if let Err(refusal) = auth::check(&head.headers, &query, &route.key.account) {
+            return Ok(self.refused(&refusal));
+        }
+        let Route { operation, key, item } = route;
+        let request = Request { operation, key, item, query, headers: head.headers, body };
+        let app = Arc::clone(&self.app);
+        let answer = match &fate.end {
+            Some(Action::Reset) => {
+                app.pause(one_way).await?;
+                return Err(Reset);
+            }
+            Some(Action::Hang { applied: false }) => return Err(app.hang().await),
+            Some(end) if let Some(answer) = self.injected(end) => {
+                app.pause(one_way).await?;
+                answer
+            }
+            _ => self.apply(request, one_way.saturating_add(fate.apply_after)).await?,
+        };
+        bring_back(&app, answer, &fate, one_way).await
+    }
+
+    /// Does what is asked after this, also if its sender goes away meanwhile: what was sent arrives.
+    async fn apply(self, request: Request, after: Duration) -> Result<Answer, Reset> {
+        if after.is_zero() {
+            return Ok(self.apply_now(&request));
+        }
+        let arrives = tokio::spawn(async move {
+            self.app.pause(after).await?;
+            Ok(self.apply_now(&request))
+        });
+        arrives.await.unwrap_or(Err(Reset))
+    }
+
+    fn apply_now(&self, request: &Request) -> Answer {
+        let done = match self.service {
+            _ if request.operation == Operation::Other => Err(Refusal::not_implemented("this request")),
+            Service::Queue => queue::answer(&mut self.app.queues(), request, Moment::now()),
+            Service::Blob => blob::answer(&mut self.app.containers(), request, Moment::now()),
+        };
+        done.unwrap_or_else(|refusal| self.refused(&refusal))
+    }
+
+    /// The answer to a request that must not be done, if this action is one.
+    fn injected(&self, action: &Action) -> Option<Answer> {
+        let (refusal, retry_after_seconds) = match action {
+            Action::ServerBusy { retry_after_seconds } => (SERVER_BUSY, *retry_after_seconds),
+            Action::TooManyRequests { retry_after_seconds } => (TOO_MANY_REQUESTS, *retry_after_seconds),
+            Action::OperationTimedOut => (TIMED_OUT, None),
+            Action::PermissionMismatch => (PERMISSION_MISMATCH, None),
+            Action::Refuse { status, code } => {
+                let message = "Refused on demand.".into();
+                (Refusal { status: *status, code: code.clone().into(), message }, None)
+            }
+            _ => return None,
+        };
+        let answer = self.refused(&refusal);
+        Some(match retry_after_seconds {
+            Some(seconds) => answer.header(RETRY_AFTER.as_str(), &seconds.to_string()),
+            None => answer,
+        })
+    }
+
+    fn refused(&self, refusal: &Refusal) -> Answer {
+        Answer::refused(refusal, self.request_id)
+    }
+}
+
+/// The way of an answer back to who asked.
+async fn bring_back(app: &App, answer: Answer, fate: &Fate, one_way: Duration) -> Result<Answer, Reset> {
+    match fate.end {
+        Some(Action::LoseAnswer) => return Err(Reset),
+        Some(Action::Hang { .. }) => return Err(app.hang().await),
+        _ => app.pause(one_way.saturating_add(fate.answer_after)).await?,
+    }
+    let mut answer = if fate.skew_seconds == 0 { answer } else { skewed(answer, fate.skew_seconds) };
+    if fate.end == Some(Action::Truncate) {
+        if answer.body.is_empty() {
+            return Err(Reset);
+        }
+        answer.truncated = true;
+    }
+    Ok(answer)
+}
+
+fn skewed(answer: Answer, seconds: i64) -> Answer {
+    let (now, skew) = (wall_now(), Duration::from_secs(seconds.unsigned_abs()));
+    let date = if seconds > 0 { now + skew } else { now - skew };
+    answer.header(DATE.as_str(), &httpdate::fmt_http_date(date))
+}

@@ -1,0 +1,94 @@
+//! Answers `/_control/…`: how another process sets faults and reads counts. The client's side is [`super::client`].
+
+use axum::body::Body;
+use axum::http::Method;
+use reprieve_core::{Error, ErrorKind};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::answer::Answer;
+use super::app::App;
+
+/// No account can be called so.
+pub(super) const PREFIX: &str = "/_control/";
+
+/// The most that a request may send.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Which fault was added.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Added {
+    pub(super) id: u64,
+}
+
+/// Why not, in one sentence.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Problem {
+    pub(super) error: String,
+}
+
+pub(super) async fn answer(app: &App, method: &Method, path: &str, body: Body) -> Answer {
+    let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
+        return problem(413, "a request may send 64 KiB at most".to_owned());
+    };
+    done(app, method, path, &body).unwrap_or_else(|error| {
+        let status = match error.kind() {
+            ErrorKind::NotFound => 404,
+            ErrorKind::Internal => 500,
+            _ => 400,
+        };
+        problem(status, error.message().to_owned())
+    })
+}
+
+fn done(app: &App, method: &Method, path: &str, body: &[u8]) -> Result<Answer, Error> {
+    match (method.as_str(), path) {
+        ("GET", "counts") => json(&*app.counts()),
+        ("DELETE", "counts") => {
+            app.reset_counts();
+            Ok(Answer::empty(204))
+        }
+        ("GET", "faults") => json(&app.faults().list()),
+        ("POST", "faults") => json(&Added { id: app.faults().add(read(body)?)? }),
+        ("DELETE", "faults") => {
+            app.faults().clear();
+            Ok(Answer::empty(204))
+        }
+        ("DELETE", path) if let Some(id) = path.strip_prefix("faults/") => {
+            let id = id.parse().map_err(|_| {
+                Error::new(ErrorKind::Invalid, "remove a fault", format!("{id:?} is not a fault's number"))
+            })?;
+            app.faults().remove(id)?;
+            Ok(Answer::empty(204))
+        }
+        ("GET", "latency") => json(&app.distance().latency()),
+        ("PUT", "latency") => {
+            app.set_latency(read(body)?);
+            Ok(Answer::empty(204))
+        }
+        (method, path) => {
+            let message = format!(
+                "there is no {method} {PREFIX}{path}; there are GET and DELETE counts, GET, POST and DELETE faults, DELETE faults/ID, GET and PUT latency"
+            );
+            Err(Error::new(ErrorKind::NotFound, "control the storage double", message))
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "read a request", error.to_string()).with_source(error)
+    })
+}
+
+fn json(document: &impl Serialize) -> Result<Answer, Error> {
+    let document = serde_json::to_vec(document).map_err(|error| {
+        Error::new(ErrorKind::Internal, "write an answer", error.to_string()).with_source(error)
+    })?;
+    Ok(Answer::json(200, document))
+}
+
+fn problem(status: u16, error: String) -> Answer {
+    // A string can always be written.
+    json(&Problem { error }).map_or_else(|_| Answer::empty(status), |answer| Answer { status, ..answer })
+}

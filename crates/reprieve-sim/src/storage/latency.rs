@@ -1,0 +1,66 @@
+//! A simulated distance: how long requests and answers are under way.
+
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+/// The round trip that every request takes; half of it on the way there. The default is none.
+///
+/// Connections are not slower to open, and there is no limit to bandwidth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Latency {
+    /// What every request takes at least, in milliseconds.
+    pub fixed_ms: u64,
+    /// Up to so many milliseconds are added, evenly spread.
+    pub jitter_ms: u64,
+    /// What the dice for the jitter begin with.
+    pub seed: u64,
+}
+
+/// A latency and its dice.
+#[derive(Debug)]
+pub(super) struct Distance {
+    latency: Latency,
+    dice: ChaCha8Rng,
+}
+
+impl Distance {
+    pub(super) fn new(latency: Latency) -> Self {
+        Self { latency, dice: ChaCha8Rng::seed_from_u64(latency.seed) }
+    }
+
+    pub(super) const fn latency(&self) -> Latency {
+        self.latency
+    }
+
+    /// One way of the next request's round trip.
+    pub(super) fn one_way(&mut self) -> Duration {
+        let Latency { fixed_ms, jitter_ms, .. } = self.latency;
+        if fixed_ms == 0 && jitter_ms == 0 {
+            return Duration::ZERO;
+        }
+        let jitter = self.dice.random_range(0..=jitter_ms.saturating_mul(1000));
+        (Duration::from_millis(fixed_ms) + Duration::from_micros(jitter)) / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_are_within_their_bounds_and_come_from_the_seed() {
+        let latency = Latency { fixed_ms: 40, jitter_ms: 20, seed: 3 };
+        let ways = || {
+            let mut distance = Distance::new(latency);
+            (0..100).map(|_| distance.one_way()).collect::<Vec<_>>()
+        };
+        let bounds = Duration::from_millis(20)..=Duration::from_millis(30);
+        assert!(ways().iter().all(|way| bounds.contains(way)), "{:?}", ways());
+        assert_eq!(ways(), ways());
+        assert_eq!(Distance::new(Latency::default()).one_way(), Duration::ZERO);
+    }
+}

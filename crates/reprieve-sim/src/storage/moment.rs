@@ -1,0 +1,51 @@
+//! One point in time on both clocks: what is ordered and waited for goes by the one, what is told by the other.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use reprieve_core::clock::wall_now;
+use tokio::time::Instant;
+
+/// The last second of the year 9999, which the services tell for "never".
+const NEVER: Duration = Duration::from_secs(253_402_300_799);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) at: Instant,
+    wall: SystemTime,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        Self { at: Instant::now(), wall: wall_now() }
+    }
+
+    pub(super) fn after(self, duration: Duration) -> Self {
+        Self { at: self.at + duration, wall: self.wall + duration }
+    }
+
+    /// As it is told in headers and documents. It has whole seconds only.
+    pub(super) fn http_date(self) -> String {
+        httpdate::fmt_http_date(self.wall)
+    }
+
+    /// Ticks of 100 ns since the year 1, which the blob service makes its `ETag`s of.
+    pub(super) fn ticks(self) -> u64 {
+        const UNIX_EPOCH_TICKS: u64 = 621_355_968_000_000_000;
+        let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        UNIX_EPOCH_TICKS + u64::try_from(since.as_nanos() / 100).unwrap_or_default()
+    }
+}
+
+pub(super) fn never() -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_is_what_the_service_says() {
+        assert_eq!(never(), "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+}

@@ -1,0 +1,224 @@
+//! The running double: listens on its two ports, owns what is stored, and stops.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Response;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use reprieve_core::{Error, ErrorKind, Result};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::DropGuard;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::app::App;
+use super::call::{self, Reset};
+use super::counts::Counts;
+use super::faults::Standing;
+use super::latency::Latency;
+use super::route::Service;
+use super::rule::Rule;
+
+/// How long a stop waits for connections to close.
+const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long accepting pauses after it failed, which is when there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The account in the URLs and the connection string of the double: Azurite's. Others are there as well; what they store
+/// is their own.
+pub const ACCOUNT: &str = "devstoreaccount1";
+/// No signature is checked, so any key does; this one is base64 and says so.
+const KEY: &str = "bm8rc2lnbmF0dXJlK2lzK2NoZWNrZWQ=";
+
+/// What a double starts with.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Where it listens. Default: this machine only. It lets everybody in, so it should not be reachable from elsewhere.
+    pub ip: IpAddr,
+    /// The port of the blob service; 0, the default, takes a free one.
+    pub blob_port: u16,
+    /// The port of the queue service; 0, the default, takes a free one.
+    pub queue_port: u16,
+    /// How far away it seems. Default: not at all.
+    pub latency: Latency,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { ip: Ipv4Addr::LOCALHOST.into(), blob_port: 0, queue_port: 0, latency: Latency::default() }
+    }
+}
+
+/// A running double. It stops, and forgets what it stored, when it is dropped; [`stop`](Self::stop) waits until it has.
+#[derive(Debug)]
+pub struct StorageServer {
+    app: Arc<App>,
+    blob_addr: SocketAddr,
+    queue_addr: SocketAddr,
+    tasks: TaskTracker,
+    _stop: DropGuard,
+}
+
+impl StorageServer {
+    /// Starts a double on the current runtime.
+    ///
+    /// # Errors
+    /// [`Unavailable`](ErrorKind::Unavailable) when a port is taken.
+    pub async fn start(config: Config) -> Result<Self> {
+        let (blobs, blob_addr) = listen(config.ip, config.blob_port).await?;
+        let (queues, queue_addr) = listen(config.ip, config.queue_port).await?;
+        let app = Arc::new(App::new(config.latency));
+        let stop = app.stop.clone().drop_guard();
+        let tasks = TaskTracker::new();
+        for (listener, service) in [(blobs, Service::Blob), (queues, Service::Queue)] {
+            tasks.spawn(accept(listener, service, Arc::clone(&app), tasks.clone()));
+        }
+        tasks.close();
+        info!(%blob_addr, %queue_addr, "storage double listens");
+        Ok(Self { app, blob_addr, queue_addr, tasks, _stop: stop })
+    }
+
+    /// The base URL of the blob service, with the account.
+    #[must_use]
+    pub fn blob_url(&self) -> String {
+        format!("http://{}/{ACCOUNT}", self.blob_addr)
+    }
+
+    /// The base URL of the queue service, with the account.
+    #[must_use]
+    pub fn queue_url(&self) -> String {
+        format!("http://{}/{ACCOUNT}", self.queue_addr)
+    }
+
+    /// Where [`crate::storage::client`] finds it, and anything else that speaks to its control API.
+    #[must_use]
+    pub fn control_url(&self) -> String {
+        format!("http://{}", self.queue_addr)
+    }
+
+    /// A connection string, as for Azurite on other ports. It holds no secret.
+    #[must_use]
+    pub fn connection_string(&self) -> String {
+        format!(
+            "DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={};QueueEndpoint={};",
+            self.blob_url(),
+            self.queue_url()
+        )
+    }
+
+    /// Adds a fault and returns what removes it.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for one that can't be.
+    pub fn add_fault(&self, rule: Rule) -> Result<u64> {
+        self.app.faults().add(rule)
+    }
+
+    /// Removes a fault.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when it is not there.
+    pub fn remove_fault(&self, id: u64) -> Result<()> {
+        self.app.faults().remove(id)
+    }
+
+    /// Removes all faults.
+    pub fn clear_faults(&self) {
+        self.app.faults().clear();
+    }
+
+    /// The faults there are, and whom they befell.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Standing> {
+        self.app.faults().list()
+    }
+
+    /// The requests since the start, or since the counts were reset.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.app.counts().clone()
+    }
+
+    /// Begins to count anew.
+    pub fn reset_counts(&self) {
+        self.app.reset_counts();
+    }
+
+    /// Moves it nearer or farther.
+    pub fn set_latency(&self, latency: Latency) {
+        self.app.set_latency(latency);
+    }
+
+    /// Stops it as a crash would: connections are closed at once, and its ports are free when this returns.
+    pub async fn stop(self) {
+        self.app.stop.cancel();
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            warn!("the storage double's connections did not close in time");
+        }
+    }
+}
+
+async fn listen(ip: IpAddr, port: u16) -> Result<(TcpListener, SocketAddr)> {
+    let addr = SocketAddr::new(ip, port);
+    let bound = async {
+        let listener = TcpListener::bind(addr).await?;
+        let addr = listener.local_addr()?;
+        Ok::<_, io::Error>((listener, addr))
+    };
+    bound.await.map_err(|error| {
+        let message = format!("can't listen on {addr}: {error}; choose another port");
+        Error::new(ErrorKind::Unavailable, "start the storage double", message).with_source(error)
+    })
+}
+
+async fn accept(listener: TcpListener, service: Service, app: Arc<App>, tasks: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = app.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                tasks.spawn(serve(stream, service, Arc::clone(&app)));
+            }
+            Err(error) => {
+                warn!(%error, "the storage double could not accept a connection");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection until either side ends it.
+async fn serve(stream: TcpStream, service: Service, app: Arc<App>) {
+    type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, Reset>> + Send>>;
+    // Answers are small and waited for. A socket that can't do without Nagle's delay is only slower.
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(%error, "a connection stays slow");
+    }
+    let shared = Arc::clone(&app);
+    let handler = service_fn(move |request| -> Answered {
+        Box::pin(call::answer(Arc::clone(&shared), service, request))
+    });
+    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), handler);
+    let ended = tokio::select! {
+        ended = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
+        () = app.stop.cancelled() => return,
+    };
+    let Err(error) = ended else { return };
+    debug!(%error, "a connection ended early");
+    if std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<Reset>) {
+        // Without this the client would see the connection closed in good order. It is closed when it is dropped.
+        let stream = connection.into_parts().io.into_inner();
+        if let Err(error) = stream.set_zero_linger() {
+            debug!(%error, "a connection is closed instead of reset");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What a worker with these arguments would use, for a check of it before it runs: for the `reprieve` command.
+
+use reprieve_azure::scheduled_events::Client as Metadata;
+use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
+use reprieve_core::worker::Settings;
+use reprieve_core::{QueueName, Result};
+
+use crate::args::WorkerArgs;
+use crate::settings::{Origin, StoreSettings, WorkerSettings};
+use crate::store::Address;
+
+/// Everything a worker would use, read as a worker reads it. Nothing is opened or asked.
+#[derive(Debug)]
+pub struct Checkup {
+    /// Every setting, and where it came from.
+    pub origins: Vec<Setting>,
+    /// Where jobs and their progress are.
+    pub store: StoreAddress,
+    /// The queues that are used as one.
+    pub queues: Vec<QueueName>,
+    /// The container, for a store in Azure.
+    pub container: ContainerName,
+    /// The metadata service; `None` when it is off.
+    pub metadata: Option<Metadata>,
+    /// Whether somebody said where the metadata service is.
+    pub metadata_given: bool,
+    /// What this VM is said to be called.
+    pub vm_name: Option<String>,
+    /// The lease, the budget and the other settings of the worker itself.
+    pub worker: Settings,
+}
+
+/// A store that could be opened.
+#[derive(Debug)]
+pub enum StoreAddress {
+    /// An embedded store.
+    Local(reprieve_local::Address),
+    /// A storage account, or its emulator.
+    Azure(Box<AzureAddress>),
+}
+
+/// A setting, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name: the long flag without its hyphens.
+    pub name: &'static str,
+    /// Its value as it was given, without secrets; empty when there is none.
+    pub value: String,
+    /// The flag, the variable or the file; `None` for a default.
+    pub from: Option<String>,
+}
+
+impl Checkup {
+    /// Reads the arguments, the environment and `reprieve.toml`.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) names everything that is wrong with them.
+    pub fn read(args: &WorkerArgs) -> Result<Self> {
+        let (settings, _, origins) = WorkerSettings::read_with_origins(args)?;
+        let WorkerSettings { store, metadata, vm_name, worker, .. } = settings;
+        let StoreSettings { address, queues, container } = store;
+        let metadata_given =
+            origins.iter().any(|origin| origin.key == "metadata-url" && origin.place.is_some());
+        let shown = match &address {
+            Address::Local(local) => format!("sqlite:{}", local.path.display()),
+            Address::Azure(azure) => azure.to_string(),
+        };
+        let setting = |Origin { key, given, place }: Origin| {
+            // A store's address may be a secret as it was given.
+            let value = if key == "store" { shown.clone() } else { given.text };
+            Setting { name: key, value, from: place }
+        };
+        Ok(Self {
+            origins: origins.into_iter().map(setting).collect(),
+            store: match address {
+                Address::Local(local) => StoreAddress::Local(local),
+                Address::Azure(azure) => StoreAddress::Azure(azure),
+            },
+            queues: queues.names,
+            container,
+            metadata,
+            metadata_given,
+            vm_name,
+            worker,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Own {
+        #[command(flatten)]
+        worker: WorkerArgs,
+    }
+
+    #[test]
+    fn settings_are_told_with_their_origins_and_without_secrets() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("own.toml");
+        let store =
+            "AccountName=thumbs;AccountKey=aHVudGVyMg==;BlobEndpoint=https://a;QueueEndpoint=https://b";
+        std::fs::write(&file, format!("store = \"{store}\"\nlease = \"2m\"\n")).unwrap();
+        let file = file.display().to_string();
+        let own = Own::parse_from(["own", "--config", &file, "--queue", "photos"]);
+        let checkup = Checkup::read(&own.worker).unwrap();
+        let find = |name| checkup.origins.iter().find(|setting| setting.name == name).unwrap();
+        let told = |name| (find(name).value.as_str(), find(name).from.clone());
+        assert_eq!(told("store"), ("azure:thumbs", Some(format!("store in {file}"))));
+        assert_eq!(told("lease"), ("2m", Some(format!("lease in {file}"))));
+        assert_eq!(told("queue"), ("photos", Some("--queue".to_owned())));
+        assert_eq!(told("container"), ("reprieve", None));
+        assert_eq!(checkup.origins.len(), crate::file::KEYS.len());
+        assert!(!format!("{checkup:?}").contains("aHVudGVyMg"));
+    }
+}

@@ -1,0 +1,176 @@
+//! Azurite, the storage emulator: the one that a test run shares, or one of a test's own.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use tempfile::TempDir;
+use uuid::Uuid;
+use xtask::azurite::{Options, Ports, is_installed};
+
+/// The Azurite that `cargo xtask test` started, for all tests of the run.
+///
+/// Each test uses names of its own, and leaves its queues nearly empty: what a call costs grows with the messages in all
+/// queues.
+///
+/// `None` where there is none, and then a test sees nothing; this says so.
+///
+/// # Panics
+/// When there is none and `REPRIEVE_TESTS_NEED_AZURITE` is set.
+#[must_use]
+pub fn azurite() -> Option<Azurite> {
+    let connection_string = variable("REPRIEVE_TEST_AZURITE");
+    if connection_string.is_none() {
+        missing("REPRIEVE_TESTS_NEED_AZURITE", "REPRIEVE_TEST_AZURITE is not set: run `cargo xtask test`");
+    }
+    Some(Azurite { connection_string: connection_string?.into_string().expect("a connection string") })
+}
+
+/// The interpreter of Python with Azure's packages that `cargo xtask test` prepared; `None` where there is none, and
+/// this says so.
+///
+/// # Panics
+/// When there is none and `REPRIEVE_TESTS_NEED_PYTHON` is set.
+#[must_use]
+pub fn python() -> Option<PathBuf> {
+    let python = variable("REPRIEVE_TEST_PYTHON");
+    if python.is_none() {
+        missing("REPRIEVE_TESTS_NEED_PYTHON", "REPRIEVE_TEST_PYTHON is not set: run `cargo xtask test`");
+    }
+    python.map(PathBuf::from)
+}
+
+/// `purpose`, which has at most 20 characters, and something that nobody else has: the name of a queue or a container,
+/// short enough for a poison queue.
+///
+/// # Panics
+/// When the purpose is longer.
+#[must_use]
+pub fn unique(purpose: &str) -> String {
+    assert!(purpose.len() <= 20, "{purpose:?} is too long for a queue's name");
+    format!("{purpose}-{}", Uuid::now_v7().simple())
+}
+
+/// An Azurite that others use at the same time.
+#[derive(Debug, Clone)]
+pub struct Azurite {
+    connection_string: String,
+}
+
+impl Azurite {
+    /// What a client needs to reach it: a value of `REPRIEVE_STORE`.
+    #[must_use]
+    pub fn connection_string(&self) -> &str {
+        &self.connection_string
+    }
+
+    /// One of the test's own, which the test may stop and start again; it ends with the test. `None` where Azurite is not
+    /// installed.
+    ///
+    /// # Panics
+    /// When it does not start, or is not installed and `REPRIEVE_TESTS_NEED_AZURITE` is set.
+    #[must_use]
+    pub fn own() -> Option<OwnAzurite> {
+        if !is_installed() {
+            missing("REPRIEVE_TESTS_NEED_AZURITE", "Azurite is not installed: run `cargo xtask test`");
+            return None;
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let running = start(&directory, Ports::default());
+        Some(OwnAzurite { ports: running.ports(), running: Some(running), directory })
+    }
+}
+
+/// An Azurite that only this test uses.
+#[derive(Debug)]
+pub struct OwnAzurite {
+    // Before the directory, so that it is gone when that is removed.
+    running: Option<xtask::azurite::Azurite>,
+    ports: Ports,
+    directory: TempDir,
+}
+
+impl OwnAzurite {
+    /// What a client needs to reach it: a value of `REPRIEVE_STORE`. It stays the same when it is started again.
+    ///
+    /// # Panics
+    /// When it is stopped.
+    #[must_use]
+    pub fn connection_string(&self) -> String {
+        self.running.as_ref().expect("a running Azurite").connection_string()
+    }
+
+    /// Stops it by SIGTERM, and returns when it is gone. It keeps what it has: only a kill would lose the last seconds.
+    ///
+    /// # Panics
+    /// When it is stopped already, or does not end by itself.
+    pub fn stop(&mut self) {
+        self.running.take().expect("a running Azurite").stop().expect("an Azurite that ends when asked");
+    }
+
+    /// Starts it again, with what it had and at the same ports.
+    ///
+    /// # Panics
+    /// When it is running, or does not start.
+    pub fn start(&mut self) {
+        assert!(self.running.is_none(), "Azurite is running already");
+        self.running = Some(start(&self.directory, self.ports));
+    }
+}
+
+fn start(directory: &TempDir, ports: Ports) -> xtask::azurite::Azurite {
+    let options = Options { directory: directory.path().to_owned(), discard: false, ports, tls: None };
+    xtask::azurite::Azurite::start(&options).expect("a running Azurite")
+}
+
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// Says that a test sees nothing.
+///
+/// # Panics
+/// When `needed` is set.
+#[expect(
+    clippy::print_stderr,
+    reason = "a test that passed although it saw nothing is not to pass in silence"
+)]
+fn missing(needed: &str, why: &str) {
+    let is_needed = variable(needed).is_some_and(|needed| needed != "0");
+    assert!(!is_needed, "{needed} is set, but {why}");
+    eprintln!("THIS TEST SAW NOTHING: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn answers(ports: Ports) -> bool {
+        [ports.blob, ports.queue].into_iter().all(|port| TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    #[test]
+    fn an_azurite_of_a_test_s_own_comes_back_where_it_was_and_goes_with_the_test() {
+        let Some(mut azurite) = Azurite::own() else { return };
+        let (ports, address) = (azurite.ports, azurite.connection_string());
+        assert!(answers(ports));
+        azurite.stop();
+        assert!(!answers(ports));
+        azurite.start();
+        assert!(answers(ports));
+        assert_eq!(azurite.connection_string(), address);
+        drop(azurite);
+        assert!(!answers(ports));
+    }
+
+    #[test]
+    fn a_unique_name_is_one_for_a_queue_that_has_a_poison_queue() {
+        let names = [unique("at-most-20-characters"[..20].trim_end_matches('-')), unique("a"), unique("a")];
+        assert_ne!(names[1], names[2]);
+        for name in names {
+            assert!(name.len() + "-poison".len() <= 63, "{name}");
+            assert!(reprieve_core::QueueName::parse(&name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! `reprieve demo --store azurite`: the same promises on the storage emulator, and nothing left behind there.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
+use reprieve_core::{ErrorKind, QueueName};
+use reprieve_tests::azurite::{Azurite, azurite, unique};
+use reprieve_tests::{binary, until};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A small one: some fifteen seconds, and the lease of what is killed.
+const SMALL: &str =
+    "demo --store azurite --jobs 4 --vms 2 --evictions 1 --kills 1 --notice 2s --seed 1 --json";
+
+/// A demo that runs on an Azurite.
+struct Demo {
+    directory: TempDir,
+    connection_string: String,
+    child: Child,
+}
+
+impl Demo {
+    fn start(connection_string: &str) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let child = Command::new(binary("reprieve-cli", "reprieve"))
+            .args(SMALL.split(' '))
+            .current_dir(&directory)
+            .env_clear()
+            .env("REPRIEVE_STORE", connection_string)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it runs");
+        Self { directory, connection_string: connection_string.to_owned(), child }
+    }
+
+    /// Waits until its workers are in the middle of something.
+    async fn works(&self) {
+        let journal = self.directory.path().join("reprieve-demo/journal");
+        let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        until("the workers work", PATIENCE, async || (lines() > 4).then_some(())).await;
+    }
+
+    fn interrupt(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::INT).expect("a process to signal");
+    }
+
+    /// Waits for its end. Its directory is still there then.
+    fn end(self) -> (Ended, TempDir) {
+        let Output { status, stdout, stderr } = self.child.wait_with_output().expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        let ended = Ended { code: status.code(), out: text(stdout), err: text(stderr) };
+        let secret = key(&self.connection_string);
+        assert!(!ended.out.contains(secret) && !ended.err.contains(secret), "it told the key: {ended:?}");
+        (ended, self.directory)
+    }
+}
+
+/// What a demo said.
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ended {
+    /// The name that its queue and its container had.
+    fn name(&self) -> &str {
+        let from = self.err.find(" demo-").expect("a name") + 1;
+        let name = &self.err[from..];
+        name.split_once(',').expect("the end of a name").0
+    }
+}
+
+/// The account's key.
+fn key(connection_string: &str) -> &str {
+    let mut parts = connection_string.split(';');
+    parts.find_map(|part| part.strip_prefix("AccountKey=")).expect("a key")
+}
+
+/// Checks that there is neither a queue nor a container `name` any more.
+async fn check_gone(connection_string: &str, name: &str) {
+    let address = Address::parse(connection_string).expect("an address");
+    let options = |queue: &str, container: &str| {
+        let queue = QueueName::parse(queue).expect("a queue's name");
+        Options::new(vec![queue]).container(ContainerName::parse(container).expect("a container's name"))
+    };
+    // To look for one of the two, the other one must be there.
+    let own = unique("demo-test");
+    AzureStore::open(&address, options(&own, &own)).await.expect("a store");
+    for (queue, container, there) in
+        [(own.as_str(), own.as_str(), true), (name, &own, false), (&own, name, false)]
+    {
+        let opened = AzureStore::open(&address, options(queue, container).existing()).await;
+        let missing = opened.as_ref().err().map(reprieve_core::Error::kind);
+        assert_eq!(missing, (!there).then_some(ErrorKind::Invalid), "{queue} and {container}: {opened:?}");
+    }
+    AzureStore::destroy(&address, &options(&own, &own)).await.expect("an end of it");
+}
+
+/// Checks that no file of the demo has the key in it.
+fn check_silent(directory: &Path, key: &str) {
+    for entry in fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            check_silent(&path, key);
+        } else {
+            let bytes = fs::read(&path).expect("a file");
+            assert!(!String::from_utf8_lossy(&bytes).contains(key), "{} has the key in it", path.display());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_small_demo_on_azurite_loses_nothing_and_leaves_nothing_there() {
+    let Some(azurite) = azurite() else { return };
+    let (ended, directory) = Demo::start(azurite.connection_string()).end();
+    println!("{}", ended.err);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let summary: Value = serde_json::from_str(ended.out.lines().last().expect("a line")).expect("JSON");
+    for (what, count) in [
+        ("jobs", 4),
+        ("completed", 4),
+        ("lost", 0),
+        ("duplicated", 0),
+        ("different", 0),
+        ("evictions", 1),
+        ("kills", 1),
+        ("missed", 0),
+        ("left_over", 0),
+        ("steps_total", 160),
+        ("lease_ms", 6_000),
+    ] {
+        assert_eq!(summary[what], count, "{what}: {summary}");
+    }
+    assert_eq!(summary["store"], "azurite");
+    assert_eq!(summary["output_digest"], summary["reference_digest"], "{summary}");
+    assert!(ended.err.contains("leases of 6 s had to end"), "{ended:?}");
+    let report = fs::read_to_string(directory.path().join("reprieve-demo/report.html")).expect("a report");
+    assert!(report.contains("the emulator Azurite"));
+    check_gone(azurite.connection_string(), ended.name()).await;
+    check_silent(directory.path(), key(azurite.connection_string()));
+}
+
+#[tokio::test]
+async fn ctrl_c_deletes_what_the_demo_had_on_azurite() {
+    let Some(azurite) = azurite() else { return };
+    let demo = Demo::start(azurite.connection_string());
+    demo.works().await;
+    demo.interrupt();
+    let (ended, _directory) = demo.end();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(ended.err.ends_with("SIGINT ended it; its files are in reprieve-demo\n"), "{ended:?}");
+    check_gone(azurite.connection_string(), ended.name()).await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_deleted_is_named() {
+    let Some(mut azurite) = Azurite::own() else { return };
+    let demo = Demo::start(&azurite.connection_string());
+    demo.works().await;
+    azurite.stop();
+    demo.interrupt();
+    let (ended, _directory) = demo.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let name = ended.name();
+    let said = format!(
+        "could not delete the queues {name} and {name}-poison and the container {name} on azurite at 127.0.0.1:"
+    );
+    assert!(ended.err.contains(&said), "{ended:?}");
+}
