@@ -37,6 +37,7 @@ async fn an_eviction_and_a_kill_half_way_change_no_thumbnail() {
     check_results(&reference.results, &all);
 
     let (survived, cost) = Run::over(photos.path(), SIZE, BATCH).await.disturbed(readable).await;
+    println!("{cost:?}");
     check_survival(&survived, &reference, &cost, &all);
     assert!(cost.recovered_ms < 5000, "the killed worker's job lay idle: {cost:?}");
 }
@@ -54,6 +55,7 @@ async fn what_others_uploaded_to_a_storage_account_survives_the_same() {
     // Nothing but the end of its lease tells a Storage queue that a worker was killed.
     let run = Run::over_uploads(sandbox, SIZE, BATCH, &["--budget", "4s", "--lease", "6s"]).await;
     let (survived, cost) = run.disturbed(readable).await;
+    println!("{cost:?}");
     check_survival(&survived, &reference, &cost, &all);
     // The lease, the longest time after which an idle worker asks again, and one batch of somebody who is busy.
     assert!(cost.recovered_ms < 30_000, "the killed worker's job lay idle: {cost:?}");
@@ -62,7 +64,6 @@ async fn what_others_uploaded_to_a_storage_account_survives_the_same() {
 /// Checks that every thumbnail is there once and as it should be, and that the eviction and the kill cost no more than
 /// promised.
 fn check_survival(survived: &Finished, reference: &Finished, cost: &Cost, all: &[Picture]) {
-    println!("{cost:?}");
     assert!(
         survived.thumbnails == reference.thumbnails,
         "a thumbnail is missing, or not as it would have been"

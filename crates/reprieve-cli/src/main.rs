@@ -13,6 +13,7 @@ mod storage;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How every `--help` ends.
 const EXIT_CODES: &str = "\
@@ -52,8 +53,21 @@ enum Command {
     Storage(storage::Command),
 }
 
+/// Says on stderr what goes wrong while a command still tries, so that nobody waits in silence.
+fn say_warnings() {
+    const OURS: &str = "off,reprieve=warn,reprieve_core=warn,reprieve_azure=warn,reprieve_local=warn";
+    let log = tracing_subscriber::fmt().with_env_filter(OURS).with_writer(std::io::stderr);
+    let log = log.without_time().with_target(false).with_ansi(false).finish();
+    // Nothing else in this program sets one.
+    let _first = log.try_init();
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Enqueue(_) | Command::Status(_)) {
+        say_warnings();
+    }
+    let done = match command {
         // A worker has runtimes of its own.
         Command::DemoWorker(args) => return demo::work(args),
         // Its exit code says what it found.

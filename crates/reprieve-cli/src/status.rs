@@ -19,6 +19,9 @@ const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
 /// How many drains and how many dead letters are shown.
 const SHOWN_MAX: usize = 5;
 
+/// How many drains of all of a store's queues are read to find them.
+const READ_MAX: usize = 50;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     /// Shows it again and again, every so many seconds [default: 1]
@@ -84,7 +87,15 @@ pub(crate) async fn run(args: StatusArgs) -> Result<()> {
     let mut before = if redraws { "\x1b[2J\x1b[H" } else { "" };
     while !out.unread() {
         ticks.tick().await;
-        show(&mut out, &args, &Status::read(&client).await?, before)?;
+        let status = match Status::read(&client).await {
+            // Whoever watches wants to see it come back.
+            Err(error) if error.is_temporary() => {
+                crate::out::say(&format!("can't look: {error}"));
+                continue;
+            }
+            status => status?,
+        };
+        show(&mut out, &args, &status, before)?;
         before = match (redraws, args.json) {
             // Home and overwrite: clearing the screen each time would flicker.
             (true, _) => "\x1b[H",
@@ -122,8 +133,12 @@ impl Status {
         let dead_letters = store.queue.dead_letters(SHOWN_MAX).await?.iter().map(Dead::read).collect();
         let mut drains = Vec::new();
         // Their names begin with their time.
-        for name in store.blobs.list(DRAINS).await?.iter().rev().take(SHOWN_MAX) {
-            drains.extend(Drained::read(store, name).await?);
+        for name in store.blobs.list(DRAINS).await?.iter().rev().take(READ_MAX) {
+            let drained = Drained::read(store, name).await?;
+            drains.extend(drained.filter(|drained| ours(&drained.report.queue)));
+            if drains.len() == SHOWN_MAX {
+                break;
+            }
         }
         let report_every = report_every(&*store.roster);
         Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters, report_every })

@@ -1,6 +1,7 @@
 //! What a job can ask and do while it runs.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence, JobId, Writer};
 use crate::notice::Deadline;
 use crate::ports::{BlobStore, Progress};
+use crate::retry::{FOR_EVER, Patience, persist};
 use crate::telemetry::Telemetry;
+
+/// The longest that one call for a blob may take. A store bounds its calls itself, by their size.
+const TRY: Duration = Duration::from_hours(1);
 
 /// A job's view of its delivery: who it is, whether it should yield, and its input and output blobs.
 pub struct JobContext {
@@ -128,31 +133,50 @@ impl JobContext {
         self.tenure.total.store(total, Relaxed);
     }
 
-    /// Reads an input blob.
+    /// Reads an input blob. While the store does not answer this waits, however long that lasts: it is no fault of the job.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is none of that name, and the store's own.
+    /// [`NotFound`](ErrorKind::NotFound) when there is none of that name; a temporary one only when the job is to yield,
+    /// where returning it costs no attempt; and the store's own.
     pub async fn input(&self, name: &str) -> Result<Vec<u8>> {
+        const OPERATION: &str = "read an input";
         let name = BlobName::parse(name)?;
-        self.tenure.blobs.get(&name).await?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "read an input", format!("there is no blob named {name}"))
+        self.outlast(OPERATION, || self.tenure.blobs.get(&name)).await?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, OPERATION, format!("there is no blob named {name}"))
         })
     }
 
-    /// Publishes an output blob under this owner's fence, whole or not at all. Writing the same name again replaces it.
+    /// Publishes an output blob under this owner's fence, whole or not at all. Writing the same name again replaces it. Waits
+    /// as [`input`](Self::input) does while the store does not answer.
     ///
     /// # Errors
     /// [`Superseded`](ErrorKind::Superseded) when the job has a newer owner: return the error, the job is cancelled
     /// anyway; and the store's own.
     pub async fn put_output(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        const OPERATION: &str = "write an output";
         let name = BlobName::parse(name)?;
-        self.tenure.check("write an output")?;
-        let store = if self.is_interrupted() { &self.tenure.drain_blobs } else { &self.tenure.blobs };
-        let put = store.put(&name, bytes, Some(&self.tenure.writer)).await;
+        let put = self.outlast(OPERATION, || async {
+            self.tenure.check(OPERATION)?;
+            let store = if self.is_interrupted() { &self.tenure.drain_blobs } else { &self.tenure.blobs };
+            store.put(&name, bytes.clone(), Some(&self.tenure.writer)).await
+        });
+        let put = put.await;
         if let Err(error) = &put {
             self.tenure.note_refusal(error);
         }
         put
+    }
+}
+
+impl JobContext {
+    /// Makes a call that does no harm when it is made twice, until it gets an answer or the job is to yield.
+    async fn outlast<T, F: Future<Output = Result<T>>>(
+        &self,
+        operation: &'static str,
+        call: impl FnMut() -> F,
+    ) -> Result<T> {
+        let again = |error: &Error| error.is_temporary() && !self.is_interrupted();
+        persist(operation, Patience::calm(TRY, Instant::now() + FOR_EVER), again, call).await
     }
 }
 

@@ -36,6 +36,9 @@ impl Patience {
     }
 }
 
+/// Longer than anything runs: for tries that only an interruption or the loss of the lease ends.
+pub(crate) const FOR_EVER: Duration = Duration::from_hours(10 * 365 * 24);
+
 /// How long something may fail before that is worth a line in the log.
 const HICCUP: Duration = Duration::from_secs(1);
 

@@ -23,6 +23,11 @@ use crate::store::Address;
 /// The switch-off word of settings that can be switched off.
 const OFF: &str = "off";
 
+/// The parts of Azure's SDK. At `info` they log every request with its URL; what matters of it is said in our own words, so
+/// they speak only when a filter names them.
+const SDK: [&str; 5] =
+    ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
+
 /// Which store and queue.
 #[derive(Debug)]
 pub(crate) struct StoreSettings {
@@ -261,9 +266,13 @@ fn filter(given: &Given) -> Result<EnvFilter, String> {
             "{word:?} is none of off, error, warn, info, debug and trace; for a part of the program write {word}=debug"
         ));
     }
-    EnvFilter::builder().parse(&given.text).map_err(|error| {
+    let filter = EnvFilter::builder().parse(&given.text).map_err(|error| {
         format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
-    })
+    })?;
+    let unnamed = SDK.into_iter().filter(|part| !given.text.contains(part));
+    // What is put together of fixed names is always a directive.
+    let off = unnamed.filter_map(|part| format!("{part}=off").parse().ok());
+    Ok(off.fold(filter, EnvFilter::add_directive))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Which store an address means, and opening it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
@@ -18,6 +19,16 @@ pub(crate) enum Address {
     Local(reprieve_local::Address),
     /// A storage account, or its emulator.
     Azure(Box<AzureAddress>),
+}
+
+impl fmt::Display for Address {
+    /// For people and logs: never a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(address) => write!(f, "sqlite:{}", address.path.display()),
+            Self::Azure(address) => address.fmt(f),
+        }
+    }
 }
 
 /// An open store.
@@ -100,29 +111,30 @@ impl StoreSettings {
     }
 
     async fn open_with(&self, owner: Option<WorkerId>, existing: bool) -> Result<Opened> {
-        let opened = match &self.address {
+        match &self.address {
             Address::Local(address) => {
                 if existing {
                     must_exist(address)?;
                 }
                 let opened = self.open_local(address, owner, existing).await;
+                // A path that is not there or may not be written is a wrong setting: trying again won't help.
+                let opened = opened.map_err(|error| match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::Denied => {
+                        Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
+                            .with_source(error)
+                    }
+                    _ => error,
+                });
                 opened.map(|store| Opened { drain: store.clone(), store })
             }
             Address::Azure(address) => {
                 let options = AzureOptions::new(self.queues.names.clone()).container(self.container.clone());
                 let options = if existing { options.existing() } else { options };
                 let opened = AzureStore::open(address, options).await;
+                // A role that was assigned a moment ago may still be on its way, so a refusal is no wrong setting.
                 opened.map(|opened| Opened { store: opened.store(), drain: opened.drain_store() })
             }
-        };
-        opened.map_err(|error| match error.kind() {
-            // What is not there or may not be used is a wrong setting: trying again won't help.
-            ErrorKind::NotFound | ErrorKind::Denied => {
-                Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
-                    .with_source(error)
-            }
-            _ => error,
-        })
+        }
     }
 
     /// One handle of the file for each queue; all but the queue is common to them.

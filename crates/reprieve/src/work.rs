@@ -158,7 +158,7 @@ async fn start(
     }
     let worker = configure(worker).build()?;
     let monitor = worker.monitor();
-    tracing::info!(worker = %monitor.worker(), %vm, queue, version = env!("CARGO_PKG_VERSION"), "began");
+    tracing::info!(worker = %monitor.worker(), %vm, store = %settings.store.address, queue, version = env!("CARGO_PKG_VERSION"), "began");
     if let Some(listener) = listener {
         tasks.spawn(Health { monitor, watcher }.serve(listener));
     }

@@ -1,72 +1,88 @@
 //! Preempt with every slot taken and a batch read ahead: all of it is given back, fast.
+//!
+//! The double is fast on any machine, so there the figures are asserted. Azurite shares the machine's cores with the worker
+//! and answers some hundred calls a second: there it is asserted that everything is given back in time.
 
 use std::time::Duration;
 
 use reprieve_sim::control::evict;
 use reprieve_sim::metadata::{Config, MetadataServer};
-use reprieve_tests::azurite::azurite;
+use reprieve_tests::azurite::Azurite;
 use reprieve_tests::{Sandbox, until};
+use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Walk, begun, double, drained, emptied, failures, gauge, worker};
+use crate::support::{Drained, PATIENCE, Walk, begun, begun_by, double, drained, failures, gauge, worker};
 
 const SLOTS: usize = 64;
 const AHEAD: usize = 32;
+const FULL: usize = SLOTS + AHEAD;
+
+/// How long a worker may take to read ahead. It does not where jobs seem to take long.
+const READS_AHEAD: Duration = Duration::from_secs(3);
 
 /// Teaches the worker that jobs are short, so that it reads ahead.
-const SHORT: Walk = Walk { steps: 1, each_ms: 100 };
+const SHORT: Walk = Walk { steps: 1, each_ms: 50 };
 
-/// What is under way at the notice. A step is what a job needs to yield.
-const LONG: Walk = Walk { steps: 8, each_ms: 400 };
+/// What is under way at the notice, and longer than this test. A step is what a job needs to yield.
+const LONG: Walk = Walk { steps: 1_000, each_ms: 400 };
 
-/// Evicts a worker that holds all that it can, and returns how long that took.
-async fn evicted_when_full(connection_string: &str) -> Duration {
+/// Evicts a worker that holds all that it can, lets another one have all of that, and tells it to stop; returns the
+/// reports of both drains.
+async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
     let sandbox = Sandbox::in_account(connection_string, 1).await;
     let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.expect("a mock");
-    let slots = SLOTS.to_string();
-    let started = |vm: &str| {
-        let url = mock.vm_url(vm);
+    let started = |vm: &str, slots: usize| {
+        let (url, slots) = (mock.vm_url(vm), slots.to_string());
         worker(&sandbox, &["--metadata-url", &url, "--concurrency", &slots, "--listen", "127.0.0.1:0"])
     };
-    SHORT.enqueue(&sandbox, SLOTS).await;
-    let first = started("spot_0");
-    emptied(&sandbox, PATIENCE).await;
-
-    let long = LONG.enqueue(&sandbox, SLOTS + AHEAD).await;
-    begun(&sandbox, 2 * SLOTS).await;
-    let full = (SLOTS + AHEAD) as u64;
-    until("it has read ahead", PATIENCE, async || {
-        (gauge(&first, "reprieve_in_flight") == Some(full)).then_some(())
+    // All before it starts, so that what it reads ahead is there when it looks.
+    SHORT.enqueue(&sandbox, 2 * SLOTS).await;
+    LONG.enqueue(&sandbox, FULL).await;
+    let first = started("spot_0", SLOTS);
+    begun(&sandbox, 3 * SLOTS).await;
+    let looked_from = Instant::now();
+    until("it has read ahead, or will not", PATIENCE, async || {
+        let held = gauge(&first, "reprieve_in_flight")?;
+        (held == FULL as u64 || looked_from.elapsed() > READS_AHEAD).then_some(())
     })
     .await;
     evict(&mock.url(), "spot_0", Duration::from_secs(30)).await.expect("an eviction");
-    let drain = drained(&first).await;
-    println!("{drain}");
-    assert_eq!((drain.held, drain.abandoned, drain.leases_lost), (full, 0, 0), "{drain}");
-    assert_eq!((drain.saved, drain.unstarted, drain.cut), (SLOTS as u64, AHEAD as u64, 0), "{drain}");
-    assert_eq!(drain.finished, 0, "{drain}");
+    let evicted = drained(&first).await;
+    println!("evicted, {evicted}");
+    assert_eq!((evicted.abandoned, evicted.leases_lost), (0, 0), "{evicted}");
+    let depth = sandbox.depth().await;
+    assert_eq!((depth.total, depth.poisoned), (FULL as u64, Some(0)), "all of it is there");
 
-    let second = started("spot_1");
-    emptied(&sandbox, PATIENCE).await;
-    assert_eq!(LONG.check(&sandbox, &long).await, 0, "checkpoints left over");
+    // Another one, with room for all of it, has it at once, and goes on where the first was.
+    let second = started("spot_1", FULL);
+    begun_by(&sandbox, &second, FULL).await;
+    assert!(evicted.cut > 0 || sandbox.journal().redone() == 0, "nothing was cut, so nothing is done twice");
     assert_eq!((failures(&first), failures(&second)), (0, 0));
-    // Nothing was cut, so nothing is done twice.
-    assert_eq!(sandbox.journal().redone(), 0);
     first.stop().await;
+    let log = second.log().clone();
     second.stop().await;
-    drain.released_after
+    let stopped = Drained::from(log.lines("drained").remove(0));
+    println!("told to stop, {stopped}");
+    assert_eq!((stopped.held, stopped.abandoned, stopped.leases_lost), (FULL as u64, 0, 0), "{stopped}");
+    assert_eq!(sandbox.depth().await.total, FULL as u64);
+    [evicted, stopped]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_worker_gives_everything_back_within_a_second_on_the_double() {
     let double = double().await;
-    let took = evicted_when_full(&double.connection_string()).await;
-    assert!(took < Duration::from_secs(1), "it took {took:?}");
+    let [evicted, stopped] = drained_when_full(&double.connection_string()).await;
+    // All of the batch, unless the machine was so busy that the jobs seemed long.
+    assert!(evicted.unstarted > 0, "nothing was read ahead: {evicted}");
+    assert_eq!((evicted.saved, stopped.saved), (SLOTS as u64, FULL as u64), "{evicted}; {stopped}");
+    // A step takes 400 ms of it.
+    assert!(evicted.released_after < Duration::from_secs(1), "{evicted}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_worker_gives_everything_back_within_its_budget_on_azurite() {
-    let Some(azurite) = azurite() else { return };
-    // How fast Azurite answers is up to the machine's other work; the benchmark holds the second.
-    let took = evicted_when_full(azurite.connection_string()).await;
-    assert!(took < Duration::from_secs(10), "it took {took:?}");
+    // One of its own, so that it has nothing else to do.
+    let Some(azurite) = Azurite::own() else { return };
+    let drains = drained_when_full(&azurite.connection_string()).await;
+    assert!(drains.iter().all(|drain| drain.released_after < Duration::from_secs(10)), "{drains:?}");
 }

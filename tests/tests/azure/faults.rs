@@ -17,18 +17,28 @@ const BUDGET: Duration = Duration::from_secs(4);
 struct Trouble {
     action: Action,
     probability: f64,
+    /// How many times at the most for each operation.
+    times: Option<u64>,
     walk: Walk,
     jobs: usize,
 }
 
+const BRISK: Walk = Walk { steps: 12, each_ms: 60 };
+const SLOW: Walk = Walk { steps: 4, each_ms: 250 };
+
 /// Trouble that costs a call little time.
 const fn brief(action: Action, probability: f64) -> Trouble {
-    Trouble { action, probability, walk: Walk { steps: 12, each_ms: 60 }, jobs: 24 }
+    Trouble { action, probability, times: None, walk: BRISK, jobs: 24 }
 }
 
-/// Trouble that costs a call up to the ten seconds that it is waited for.
+/// Trouble that costs a call a second or so.
 const fn long(action: Action, probability: f64) -> Trouble {
-    Trouble { action, probability, walk: Walk { steps: 5, each_ms: 200 }, jobs: 16 }
+    Trouble { action, probability, times: None, walk: SLOW, jobs: 16 }
+}
+
+/// Trouble that costs a call all of the time that it is waited for, once for each operation, some time.
+const fn endless(action: Action) -> Trouble {
+    Trouble { action, probability: 0.1, times: Some(1), walk: SLOW, jobs: 16 }
 }
 
 /// Lets every call of the workers go wrong as often as is said.
@@ -37,7 +47,8 @@ fn befall(double: &StorageServer, trouble: &Trouble, seed: u64) {
     let all = Operation::ALL.into_iter().filter(|operation| *operation != Operation::QueueProperties);
     for (number, operation) in (0..).zip(all) {
         let rule = Rule::new(trouble.action.clone()).on(operation);
-        let rule = Rule { probability: trouble.probability, seed: seed.wrapping_add(number), ..rule };
+        let Trouble { probability, times, .. } = *trouble;
+        let rule = Rule { probability, times, seed: seed.wrapping_add(number), ..rule };
         double.add_fault(rule).expect("a fault");
     }
 }
@@ -56,9 +67,10 @@ async fn survived(trouble: Trouble) {
         worker(&sandbox, &[&arguments[..], &["--checkpoint-every", "0s", "--lease", "6s"]].concat())
     };
     let jobs = trouble.walk.enqueue(&sandbox, trouble.jobs).await;
-    befall(&double, &trouble, seed);
-    let (first, second) = (start("spot_0"), start("spot_1"));
+    let first = start("spot_0");
     begun_by(&sandbox, &first, 1).await;
+    befall(&double, &trouble, seed);
+    let second = start("spot_1");
     evict(&mock.url(), "spot_0", Duration::from_secs(30)).await.expect("an eviction");
     let drain = drained(&first).await;
     println!("{name}: {drain}");
@@ -71,43 +83,45 @@ async fn survived(trouble: Trouble) {
     let left_over = trouble.walk.check(&sandbox, &jobs).await;
     let redone = sandbox.journal().redone();
     println!("{name}: {befell} faults; {redone} steps redone, {left_over} checkpoints left over");
-    assert!(befell >= 3, "{name}: only {befell} faults");
+    assert!(befell > 0, "{name}: nothing went wrong");
     for mut worker in [first, second, third] {
         assert_eq!(failures(&worker), 0, "{name}: a fault of the storage was counted against a job");
-        // One that had to leave a message to its lease in between does not end with success.
+        // A call that hangs still may hold it for all of its budget. And one that had to leave a message to its lease, now
+        // or before, does not end with success.
         worker.signal(Signal::TERM);
-        worker.ended(BUDGET).await;
+        worker.ended(BUDGET + Duration::from_secs(3)).await;
     }
+}
+
+/// All at once, each on a double of its own.
+async fn all_survived(troubles: impl IntoIterator<Item = Trouble>) {
+    join_all(troubles.into_iter().map(survived)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_on_storage_that_refuses_now_and_then() {
-    join_all([
-        survived(brief(Action::ServerBusy { retry_after_seconds: None }, 0.3)),
-        survived(brief(Action::ServerBusy { retry_after_seconds: Some(1) }, 0.2)),
-        survived(brief(Action::TooManyRequests { retry_after_seconds: None }, 0.3)),
-        survived(brief(Action::OperationTimedOut, 0.2)),
+    all_survived([
+        brief(Action::ServerBusy { retry_after_seconds: None }, 0.3),
+        brief(Action::ServerBusy { retry_after_seconds: Some(1) }, 0.2),
+        brief(Action::TooManyRequests { retry_after_seconds: None }, 0.3),
+        brief(Action::OperationTimedOut, 0.2),
     ])
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_on_storage_whose_connections_break() {
-    join_all([
-        survived(brief(Action::Reset, 0.2)),
-        survived(brief(Action::LoseAnswer, 0.1)),
-        survived(brief(Action::Truncate, 0.1)),
-    ])
-    .await;
+    all_survived([brief(Action::Reset, 0.2), brief(Action::LoseAnswer, 0.1), brief(Action::Truncate, 0.1)])
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_on_storage_that_is_slow_or_does_not_answer() {
-    join_all([
-        survived(long(Action::Delay { by: Duration::from_millis(700) }, 0.3)),
-        survived(long(Action::ApplyLate { by: Duration::from_millis(1_500) }, 0.1)),
-        survived(long(Action::Hang { applied: false }, 0.03)),
-        survived(long(Action::Hang { applied: true }, 0.03)),
+    all_survived([
+        long(Action::Delay { by: Duration::from_millis(700) }, 0.3),
+        long(Action::ApplyLate { by: Duration::from_millis(1_500) }, 0.1),
+        endless(Action::Hang { applied: false }),
+        endless(Action::Hang { applied: true }),
     ])
     .await;
 }

@@ -57,7 +57,7 @@ async fn a_worker_waits_for_an_azurite_that_is_restarted_and_another_ends_withou
 }
 
 /// What storage does that does nothing.
-fn dead(action: Action, double: &StorageServer) {
+fn dead(action: &Action, double: &StorageServer) {
     // The test itself still counts what is in the queue.
     for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::QueueProperties) {
         double.add_fault(Rule::new(action.clone()).on(operation)).expect("a fault");
@@ -75,7 +75,7 @@ async fn drained_on(action: Action) {
     begun(&sandbox, 4).await;
 
     let what = format!("{action:?}");
-    dead(action, &double);
+    dead(&action, &double);
     ends_without_storage(&what, first, 4).await;
     double.clear_faults();
     let second = worker(&sandbox, &arguments);

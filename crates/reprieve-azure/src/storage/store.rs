@@ -132,6 +132,14 @@ impl Clients {
         let (queues, container) = tokio::join!(try_join_all(queues), container);
         queues.and(container).map_err(|error| match error.kind() {
             // What is not there does not come by waiting.
+            ErrorKind::NotFound if existing => Error::new(
+                ErrorKind::Invalid,
+                "open the store",
+                format!(
+                    "{} is not there yet; check the names, or make it by enqueueing a job",
+                    error.message().split(':').next().unwrap_or("the queue or the container")
+                ),
+            ),
             ErrorKind::NotFound => {
                 Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
                     .with_source(error)

@@ -28,6 +28,9 @@ struct Reference {
     reprievebody: String,
 }
 
+/// How a [`Reference`] begins, as [`of_reference`] writes it.
+const REFERENCE_BEGINS: &[u8] = b"{\"reprievebody\":";
+
 /// The text that says `body`; `None` when it must travel by a blob: it is too long, or would be read as something else.
 pub(crate) fn of_body(body: &[u8]) -> Option<String> {
     let text = STANDARD.encode(body);
@@ -49,10 +52,16 @@ pub(crate) fn read(text: &str) -> Said {
         Ok(decoded) => decoded,
         Err(_) => text.as_bytes().to_vec(),
     };
-    match serde_json::from_slice::<Reference>(&body) {
-        Ok(Reference { reprievebody }) => Said::In(reprievebody),
-        Err(_) => Said::Body(body),
+    match reference(&body) {
+        Some(blob) => Said::In(blob),
+        None => Said::Body(body),
     }
+}
+
+/// The blob that a body refers to. Every message is read here, and hardly one is a reference, so that is looked for first.
+fn reference(body: &[u8]) -> Option<String> {
+    let begins = body.starts_with(REFERENCE_BEGINS);
+    begins.then(|| serde_json::from_slice::<Reference>(body).ok()).flatten().map(|it| it.reprievebody)
 }
 
 fn is_json(text: &[u8]) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reprieve::Result;
-use reprieve::checkup::Checkup;
+use reprieve::checkup::{Checkup, StoreAddress};
 use reprieve_azure::scheduled_events::document::{Document, Event};
 use reprieve_azure::scheduled_events::{Client, Compute, INSTANCE_API_VERSION, SCHEDULED_EVENTS_API_VERSION};
 use reprieve_azure::storage::check::is_azure_vm;
@@ -30,7 +30,15 @@ const SAMPLING_MAX: Duration = Duration::from_secs(6);
 pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let Some(client) = &checkup.metadata else {
         let off = "the metadata service is off: an eviction is noticed only by a signal";
-        return vec![Finding::skipped("metadata service", off)];
+        // Who uses an account mostly is in Azure, where this switch gives away what all is for.
+        return vec![match checkup.store {
+            StoreAddress::Azure(ref address) if address.on_this_machine().is_none() => Finding::warning(
+                "metadata service",
+                off,
+                "on an Azure VM, leave --metadata-url and REPRIEVE_METADATA_URL out",
+            ),
+            _ => Finding::skipped("metadata service", off),
+        }];
     };
     let (compute, times) = match sampled(client).await {
         Ok(sampled) => sampled,

@@ -86,6 +86,14 @@ pub fn seal(header: &Header, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Takes header and payload apart, if they are whole; the payload keeps the memory, which may be a lot.
+pub(super) fn unseal(mut bytes: Vec<u8>) -> Result<(Header, Vec<u8>), Unreadable> {
+    let (header, payload) = open(&bytes)?;
+    let before = bytes.len() - payload.len();
+    bytes.drain(..before);
+    Ok((header, bytes))
+}
+
 /// Takes header and payload apart, if they are whole.
 pub fn open(bytes: &[u8]) -> Result<(Header, &[u8]), Unreadable> {
     use Unreadable::Damaged;

@@ -9,6 +9,7 @@ mod interval;
 
 use std::sync::{Arc, OnceLock};
 
+use frame::unseal;
 pub use frame::{Header, Unreadable, open, seal};
 pub use interval::{ASSUMED_COST, CheckpointEvery, LONGEST, MEAN_TIME_BETWEEN_EVICTIONS, SHORTEST, young};
 
@@ -97,7 +98,7 @@ impl Checkpoints {
         for slot in 0..2 {
             let stored = self.store.load(&key(&self.writer.job, slot)).await?;
             self.slots[slot] = stored.as_ref().map(|stored| stored.version.clone());
-            match stored.as_ref().map(|stored| open(&stored.bytes)) {
+            match stored.map(|stored| unseal(stored.bytes)) {
                 None => {}
                 Some(Err(unreadable)) => found.unreadable.push(unreadable),
                 Some(Ok((header, payload))) => {
@@ -107,7 +108,7 @@ impl Checkpoints {
                     if found.newest.as_ref().is_none_or(newer) {
                         self.next = 1 - slot;
                         self.sequence = self.sequence.max(header.sequence);
-                        found.newest = Some(Loaded { header, payload: payload.to_vec() });
+                        found.newest = Some(Loaded { header, payload });
                     }
                 }
             }

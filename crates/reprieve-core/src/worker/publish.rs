@@ -109,17 +109,19 @@ impl Publisher {
 
     /// Takes the worker off the roster: it ended well.
     pub(super) async fn withdraw(&mut self) {
-        let kept = async { while self.keeping.join_next().await.is_some() {} };
-        if timeout(LAST_TRY, kept).await.is_err() {
-            tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");
-        }
         if let Some(saying) = self.saying.take() {
             saying.abort();
             // Only so that the report does not come after the withdrawal; aborting it is no failure.
             let _aborted = saying.await;
         }
-        let worker = &self.said.worker;
-        match timeout(LAST_TRY, self.roster.withdraw(worker)).await {
+        let kept = async { while self.keeping.join_next().await.is_some() {} };
+        let withdrawn = self.roster.withdraw(&self.said.worker);
+        // At once: a store that does not answer costs the end of the process one such wait, not two.
+        let (kept, withdrawn) = tokio::join!(timeout(LAST_TRY, kept), timeout(LAST_TRY, withdrawn));
+        if kept.is_err() {
+            tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");
+        }
+        match withdrawn {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
             Err(_) => tracing::debug!("no answer in time when leaving the roster"),

@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobError, Step};
 use crate::ports::{BlobStore, CheckpointStore};
 use crate::producer::result_blob;
-use crate::retry::{Patience, bounded, may_pass, persist};
+use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
 
 /// One try of a read or write that the job waits for, before it counts as unanswered: generous, because a large
@@ -31,9 +31,6 @@ const TRY: Duration = Duration::from_secs(30);
 
 /// The same during a drain, where two tries must fit before the soft mark.
 const DRAIN_TRY: Duration = Duration::from_secs(1);
-
-/// Longer than anything runs: tries go on until the job is interrupted or loses its lease.
-const FOR_EVER: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// All that running one delivery takes.
 #[derive(Debug)]

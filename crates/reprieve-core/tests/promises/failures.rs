@@ -1,6 +1,7 @@
 //! Failures of the job itself: tried again, later and later, then kept with the reason.
 
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::{BlobName, ErrorKind};
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -57,4 +58,25 @@ async fn failures_and_interruptions_are_counted_apart() {
     let _worker = start(&store, &job);
     within(secs(900), "the poison queue", async || poisoned(&store).await.len() == 1).await;
     assert!(poisoned(&store).await[0].contains("failed too often"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blob_store_that_is_down_for_an_hour_fails_no_job() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(1, 10).habit(Habit::Publishes)]).await;
+    for kind in [ErrorKind::Unavailable, ErrorKind::TimedOut] {
+        faults.every_call(Op::Put, Fault::Fail(kind));
+        let worker = start(&store, &job);
+        tokio::time::sleep(secs(1_800)).await;
+        assert_eq!((leased(&inner).await, poisoned(&inner).await.len()), (1, 0), "it waits in its step");
+        worker.evict(secs(30)).await;
+        worker.kill().await;
+    }
+    faults.clear_all();
+    let _worker = start(&store, &job);
+    emptied(&inner, secs(15)).await;
+    assert_eq!(poisoned(&inner).await, Vec::<String>::new());
+    let output = BlobName::parse(format!("out/{}/0", ids[0])).unwrap();
+    assert!(inner.blobs.get(&output).await.unwrap().is_some());
 }

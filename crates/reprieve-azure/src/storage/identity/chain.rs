@@ -263,7 +263,7 @@ fn no_identity(tried: &[(&'static str, Why)]) -> NoIdentity {
     for (at, (name, why)) in tried.iter().enumerate() {
         let (Why::Absent(words) | Why::Refused(words) | Why::NotNow(words)) = why;
         may_pass |= matches!(why, Why::NotNow(_));
-        let separator = if at == 0 { "" } else { ";" };
+        let separator = if at == 0 { "" } else { "," };
         let _ = write!(text, "{separator} {name}: {}", words.trim_end_matches('.'));
     }
     // Whoever waits has nothing to do, and whoever brought a credential along knows what to do with it.

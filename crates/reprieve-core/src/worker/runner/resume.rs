@@ -7,14 +7,14 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::cursor::Cursor;
-use super::{FOR_EVER, Ran, Run, TRY, encode};
+use super::{Ran, Run, TRY, encode};
 use crate::attempts::Baseline;
 use crate::checkpoint::{Found, Loaded, Unreadable};
 use crate::envelope::Data;
 use crate::error::{Error, Result};
 use crate::ids::Fence;
 use crate::job::{Job, JobError};
-use crate::retry::{Patience, bounded, may_pass, persist};
+use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
 
 impl Run {
     /// Reads the arguments, from the message or from their blob.
@@ -24,7 +24,10 @@ impl Run {
             Data::Blob(name) => {
                 let tenure = Arc::clone(&self.tenure);
                 let read = self.wait_for("read arguments", || tenure.blobs.get(name)).await?;
-                read.ok_or_else(|| Ran::Refused(format!("the blob {name} with its arguments is gone")))?
+                read.ok_or_else(|| Ran::Refused(format!(
+                        "there is no blob {name} with its arguments: the job was done before, or it was enqueued into another \
+                         store"
+                    )))?
             }
         };
         serde_json::from_slice(&json).map_err(|error| {
@@ -41,6 +44,8 @@ impl Run {
         let at = self.choose(&found)?;
         let since = self.attempts.begun(self.last(&found));
         self.attempts.judge(since).map_err(Ran::Refused)?;
+        // A checkpoint may be large, and what was read of it is not needed beside what is made of it.
+        drop(found);
         let at = at.unwrap_or_else(|| job.begin(args));
         let payload = encode(&at)?;
         self.cursor = Cursor::at(&payload, since);
