@@ -31,6 +31,8 @@ mod container_name;
 mod effort;
 mod failure;
 mod identity;
+mod letters;
+mod messages;
 mod overflow;
 mod poison;
 mod queue;

@@ -49,10 +49,16 @@ pub(super) const WAY_HEADER: HeaderName = HeaderName::from_static("x-reprieve-wa
 /// Says, in the answers that are errors, which account was asked.
 pub(super) const ACCOUNT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-account");
 
-/// The service sends these with every answer. A success without either is somebody else's, and a message that such a one
-/// "deleted" would be lost to nobody's notice.
-const OWN_HEADERS: [HeaderName; 2] =
-    [HeaderName::from_static("x-ms-request-id"), HeaderName::from_static("x-ms-version")];
+/// The service sends these with every answer. One without any of them is somebody else's: a message that a login page
+/// "deleted" would be lost to nobody's notice, and a checkpoint that a proxy can't find is not gone.
+const OWN_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-ms-request-id"),
+    HeaderName::from_static("x-ms-version"),
+    HeaderName::from_static("x-ms-error-code"),
+];
+
+/// What whoever stands before the service says in its place when it is overloaded or away: it means what it says.
+const BUSY: [u16; 5] = [429, 500, 502, 503, 504];
 
 /// What lets a request in.
 #[derive(Debug)]
@@ -127,10 +133,12 @@ impl HttpClient for Client {
             .map_err(|error| Unanswered::to_the_request(&host, &error).into_sdk())?;
         let status = StatusCode::from(answer.status().as_u16());
         let mut headers = headers_of(answer.headers());
+        let strange = OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none());
+        if strange && !BUSY.contains(&u16::from(status)) {
+            return Err(Unanswered::by_the_service(&host).into_sdk());
+        }
         if !status.is_success() {
             self.note_refusal(status, &mut headers);
-        } else if OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none()) {
-            return Err(Unanswered::by_the_service(&host).into_sdk());
         }
         let body =
             answer.bytes_stream().map_err(move |error| Unanswered::to_the_end(&host, &error).into_sdk());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use reprieve_core::ErrorKind;
 use reprieve_core::ports::{DeadLetter, NewMessage, Release};
 use reprieve_sim::storage::{Action, Operation};
+use tokio::time::Instant;
 
 use crate::support::{LEASE, QUEUE, Shop};
 
@@ -197,4 +198,54 @@ async fn every_message_of_a_batch_is_held_by_a_receipt_of_its_own() {
     for delivery in &received {
         shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_long_body_that_cannot_be_read_does_not_hold_up_its_batch() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    shop.send(b"{}").await;
+    shop.next(Operation::BlobGet, 1, Action::Hang { applied: false });
+    let began = Instant::now();
+    let received = shop.store.queue.receive(32, LEASE).await.unwrap();
+    assert_eq!(received.iter().map(|one| &one.body[..]).collect::<Vec<_>>(), [b"{}"]);
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    // The other was put back for a moment.
+    let again = loop {
+        let again = shop.store.queue.receive(32, LEASE).await.unwrap();
+        if !again.is_empty() {
+            break again;
+        }
+        assert!(began.elapsed() < Duration::from_secs(30), "it does not come back");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert!(again[0].body == long('a'));
+}
+
+#[tokio::test]
+async fn a_message_goes_back_also_where_its_new_long_body_cannot() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let delivery = shop.receive().await;
+    shop.next(Operation::BlobPut, 1_000, Action::ServerBusy { retry_after_seconds: None });
+    let began = Instant::now();
+    shop.drain.queue.release(&delivery.receipt, &release(Some(long('b')))).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "a drain gives a release a second");
+    let again = shop.receive().await;
+    assert!(again.body == long('a') && again.dequeue_count == 2);
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_cannot_be_put_leaves_no_blob_behind() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let delivery = shop.receive().await;
+    shop.next(Operation::Send, 3, Action::PermissionMismatch);
+    for _ in 0..3 {
+        let letter = DeadLetter::because("it is of no use");
+        let error =
+            shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the message's");
 }

@@ -25,6 +25,9 @@ use crate::retry::bounded;
 /// The longest that one shard may take to answer a receive. What it leased unheard comes back when the leases end.
 const ASK_MAX: Duration = Duration::from_secs(10);
 
+/// The same for one that failed when it was asked before: the others wait meanwhile.
+const PROBE_MAX: Duration = Duration::from_secs(2);
+
 /// How many shards are asked at once where all are asked: for counting, for recovery, in a large send.
 const AT_ONCE: usize = 16;
 
@@ -134,7 +137,8 @@ impl Shards {
     /// Asks one shard, and remembers how it answered.
     async fn ask(&self, at: usize, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let shard = &self.members[at];
-        let given = bounded("receive messages", ASK_MAX, shard.queue.receive(max, lease)).await;
+        let limit = if self.turns().is_failing(at) { PROBE_MAX } else { ASK_MAX };
+        let given = bounded("receive messages", limit, shard.queue.receive(max, lease)).await;
         let answer = match &given {
             Ok(deliveries) => Answer::Gave { asked: max, given: deliveries.len() },
             Err(_) => Answer::Failed,

@@ -128,6 +128,11 @@ impl Turns {
         turns.into_iter().map(|(_, _, at)| at).collect()
     }
 
+    /// Whether the shard failed when it was asked last.
+    pub(super) fn is_failing(&self, at: usize) -> bool {
+        self.shards[at].failing
+    }
+
     fn looks(&self, now: Instant) -> usize {
         let round = self.shards.len().div_ceil(ROUND_IN_RECEIVES);
         let idle = now.duration_since(self.found_at) >= IDLE_AFTER;

@@ -54,6 +54,8 @@ pub(crate) struct Run {
 pub(crate) enum Ran {
     /// Finished, and its output is committed. The checkpoints are to be cleared after the message is settled.
     Done(Box<Checkpoints>),
+    /// Finished before, by way of another message of the same job.
+    DoneBefore,
     /// Asked to yield, and its progress is saved.
     Yielded,
     /// Asked to yield, and its progress since the last checkpoint is lost: why.

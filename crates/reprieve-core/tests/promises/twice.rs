@@ -59,6 +59,23 @@ async fn a_message_queued_twice_is_done_and_both_are_settled() {
     }
 }
 
+/// The first to be done tidies the arguments away that both refer to.
+#[tokio::test(start_paused = true)]
+async fn a_message_queued_twice_whose_arguments_are_in_a_blob_is_done() {
+    for workers in [1, 2] {
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(4, 500);
+        let args = BlobName::parse("args/j.json").unwrap();
+        store.blobs.put(&args, json!(plan).to_string().into_bytes(), None).await.unwrap();
+        let event =
+            json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": "steps", "dataref": args});
+        let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+        store.queue.send(vec![message; 2]).await.unwrap();
+        let _workers: Vec<_> = (0..workers).map(|_| start(&store, &job)).collect();
+        ends_well(&store, &job.trace, &JobId::parse("j").unwrap(), plan).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_message_queued_twice_is_done_however_long_its_steps_are() {
     for step_ms in [50_000, 70_000, 180_000, 3_600_000] {

@@ -97,7 +97,8 @@ impl Refusal {
             (409, code) if code.ends_with("Disabled") || code == "AccountBeingCreated" => {
                 (ErrorKind::Unavailable, "it is disabled for the time being".to_owned())
             }
-            (304 | 409 | 412, _) => {
+            // Another write has taken the blocks away that this one had staged.
+            (304 | 409 | 412, _) | (400, "InvalidBlockList") => {
                 (ErrorKind::Conflict, "what is stored is not what was expected".to_owned())
             }
             (404, code) => (ErrorKind::NotFound, self.missing(code, target)),

@@ -263,8 +263,8 @@ async fn an_answer_without_words_is_told_by_its_status() {
         (500, ErrorKind::TimedOut),
         (503, ErrorKind::Unavailable),
     ] {
-        for body in ["", "<html>from some proxy</html>"] {
-            let server = TestServer::start(move |_| Reply::answer(status, "", body)).await;
+        for body in ["", "<html>without a code</html>"] {
+            let server = TestServer::start(move |_| Reply::answer(status, "x-ms-version: 1\r\n", body)).await;
             let error = call(&access(Way::Key, &server.address.to_string()), QUEUE).await;
             assert_eq!(error.kind(), kind, "{error}");
             assert!(error.to_string().ends_with(&format!("({status})")), "{error}");
@@ -281,6 +281,28 @@ async fn only_a_missing_queue_or_container_is_a_parent() {
         let server = TestServer::start(move |_| Reply::Bytes(answer.clone())).await;
         let error = call(&access(Way::Key, &server.address.to_string()), target).await;
         assert_eq!(is_parent(&error), parent, "{error}");
+    }
+}
+
+/// A proxy that finds nothing does not know what the service has; and one that is overloaded has done nothing.
+#[tokio::test]
+async fn only_the_services_own_refusals_are_believed() {
+    for (status, kind) in [
+        (302, ErrorKind::TimedOut),
+        (400, ErrorKind::TimedOut),
+        (403, ErrorKind::TimedOut),
+        (404, ErrorKind::TimedOut),
+        (409, ErrorKind::TimedOut),
+        (412, ErrorKind::TimedOut),
+        (429, ErrorKind::Unavailable),
+        (502, ErrorKind::TimedOut),
+        (503, ErrorKind::Unavailable),
+    ] {
+        let server = TestServer::start(move |_| Reply::answer(status, "", "<html>some proxy</html>")).await;
+        for target in [QUEUE, BLOB] {
+            let error = call(&access(Way::Key, &server.address.to_string()), target).await;
+            assert_eq!(error.kind(), kind, "{status}: {error}");
+        }
     }
 }
 

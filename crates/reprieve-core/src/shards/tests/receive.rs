@@ -163,6 +163,33 @@ async fn a_shard_that_fails_hides_nothing_and_is_asked_ever_more_rarely() {
     }
 }
 
+/// Three of four do not answer at all. The first looks at them cost their ten seconds; from then on the fourth gives nearly
+/// all of the time.
+#[tokio::test(start_paused = true)]
+async fn shards_that_hang_leave_most_of_the_time_to_the_others() {
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(|_| faulty()).unzip();
+    let joined = join(queues.clone(), 1);
+    for faults in &faults[1..] {
+        faults.every_call(Op::Receive, Fault::Hang);
+    }
+    let began = Instant::now();
+    let mut waited = Duration::ZERO;
+    while began.elapsed() < Duration::from_mins(10) {
+        queues[0].send(messages(1)).await.unwrap();
+        let asked = Instant::now();
+        // At first it may be that all that were asked were silent.
+        let got = joined.receive(32, LEASE).await.unwrap_or_default();
+        if began.elapsed() > Duration::from_mins(1) {
+            waited += asked.elapsed();
+        }
+        if let Some(got) = got.first() {
+            joined.complete(&got.receipt).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(waited < Duration::from_mins(9) / 5, "{waited:?} of nine minutes were waited for silent shards");
+}
+
 #[tokio::test(start_paused = true)]
 async fn when_every_shard_fails_so_does_the_receive_and_all_are_back_when_one_is() {
     let (queues, faults): (Vec<_>, Vec<_>) = (0..6).map(|_| faulty()).unzip();

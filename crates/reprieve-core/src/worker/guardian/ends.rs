@@ -39,6 +39,11 @@ impl Guardian {
     pub(super) async fn finish(self, mut order: Order, ran: Ran) -> Ended {
         match ran {
             Ran::Done(checkpoints) => self.complete(&order, &checkpoints).await,
+            Ran::DoneBefore => {
+                tracing::info!(job = %order.job(), "this was another message of a job that is done");
+                let settled = self.settle(Settlement::Complete).await;
+                Ended::new(order.kind.name, Outcome::Completed, &settled)
+            }
             Ran::Yielded if order.steps() == 0 => self.give_back(order, Outcome::Unstarted).await,
             Ran::Yielded => self.give_back(order, Outcome::Saved).await,
             Ran::CutShort(reason) => {

@@ -14,6 +14,7 @@ use crate::envelope::Data;
 use crate::error::{Error, Result};
 use crate::ids::Fence;
 use crate::job::{Job, JobError};
+use crate::producer::result_blob;
 use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
 
 impl Run {
@@ -23,11 +24,16 @@ impl Run {
             Data::Inline(json) => json.get().as_bytes().to_vec(),
             Data::Blob(name) => {
                 let tenure = Arc::clone(&self.tenure);
-                let read = self.wait_for("read arguments", || tenure.blobs.get(name)).await?;
-                read.ok_or_else(|| Ran::Refused(format!(
-                        "there is no blob {name} with its arguments: the job was done before, or it was enqueued into another \
-                         store"
-                    )))?
+                match self.wait_for("read arguments", || tenure.blobs.get(name)).await? {
+                    Some(json) => json,
+                    None if self.has_result().await? => return Err(Ran::DoneBefore),
+                    None => {
+                        return Err(Ran::Refused(format!(
+                            "there is no blob {name} with its arguments: the job was done before, or it was enqueued into \
+                             another store"
+                        )));
+                    }
+                }
             }
         };
         serde_json::from_slice(&json).map_err(|error| {
@@ -51,6 +57,13 @@ impl Run {
         self.cursor = Cursor::at(&payload, since);
         self.claim(&payload, since).await?;
         Ok(at)
+    }
+
+    /// Whether the job is done: another message of it was first, and its arguments were tidied away.
+    async fn has_result(&self) -> Result<bool, Ran> {
+        let tenure = Arc::clone(&self.tenure);
+        let name = result_blob(&tenure.writer.job).map_err(|error| Ran::Refused(error.to_string()))?;
+        Ok(self.wait_for("look for a result", || tenure.blobs.get(&name)).await?.is_some())
     }
 
     async fn load(&mut self) -> Result<Found, Ran> {
