@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod ask;
 pub mod control;
 pub mod metadata;
 pub mod storage;
