@@ -88,7 +88,6 @@ fn what_is_no_job_is_refused_before_there_is_a_store() {
         (&["enqueue", "count", "--delay", "5"], "\"5\" is not a number and a unit"),
         (&["enqueue", "count", "--args", "1", "--jsonl", "x"], "cannot be used with"),
         (&["enqueue"], "required arguments were not provided"),
-        (&["enqueue", "count", "--store", "azurite"], "Azure storage is not built into this version"),
         (&["enqueue", "count", "--queue", "No"], "--queue: \"No\" may hold only"),
     ] {
         let place = Place::new();
