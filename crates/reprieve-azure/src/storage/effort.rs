@@ -32,6 +32,11 @@ impl Effort {
     pub(crate) const DRAIN: Self =
         Self { each: Duration::from_secs(1), total: Duration::from_secs(2), hurried: true };
 
+    /// How long a whole try of one small call may take: longer than the call's own limit, whose words are the better ones.
+    pub(crate) fn whole_try(self) -> Duration {
+        self.each + Duration::from_millis(500)
+    }
+
     /// The longest one transfer of `bytes` may take.
     pub(crate) fn transfer(self, bytes: usize) -> Duration {
         self.each + Duration::from_secs(u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_A_SECOND)

@@ -64,7 +64,7 @@ impl Messages {
     pub(crate) async fn create(&self) -> Result<()> {
         const OPERATION: &str = "create the queue";
         let make = || self.call(OPERATION, self.client.create(None));
-        match self.effort.repeat(OPERATION, self.effort.each, temporary, make).await {
+        match self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, make).await {
             Ok(_) => Ok(()),
             // It is there, with metadata of somebody else.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
@@ -76,7 +76,14 @@ impl Messages {
     pub(crate) async fn destroy(&self) -> Result<()> {
         const OPERATION: &str = "delete the queue";
         let delete = || self.call(OPERATION, self.client.delete(None));
-        let gone = self.effort.repeat(OPERATION, self.effort.each, temporary, delete).await;
+        let gone = self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, delete).await;
+        absent_is_gone(gone.map(drop))
+    }
+
+    /// The same once, in the time that is left.
+    pub(crate) async fn destroy_within(&self, limit: Duration) -> Result<()> {
+        const OPERATION: &str = "delete the queue";
+        let gone = bounded(OPERATION, self.target(), limit, self.client.delete(None)).await;
         absent_is_gone(gone.map(drop))
     }
 
@@ -95,10 +102,21 @@ impl Messages {
         }
     }
 
-    /// Puts one message.
+    /// Puts one message, which never expires.
     pub(crate) async fn put(&self, operation: &'static str, text: &str, delay: Duration) -> Result<Sent> {
+        self.put_for(operation, text, delay, FOR_EVER).await
+    }
+
+    /// Puts one message, which the service deletes after `lives` seconds.
+    pub(crate) async fn put_for(
+        &self,
+        operation: &'static str,
+        text: &str,
+        delay: Duration,
+        lives: i32,
+    ) -> Result<Sent> {
         let options = QueueClientSendMessageOptions {
-            message_time_to_live: Some(FOR_EVER),
+            message_time_to_live: Some(lives),
             visibility_timeout: Some(whole_seconds(delay)),
             ..Default::default()
         };
@@ -157,7 +175,7 @@ impl Messages {
     /// Looks at up to `max` messages without receiving them.
     pub(crate) async fn peek(&self, operation: &'static str, max: usize) -> Result<Vec<PeekedMessage>> {
         let peek = || self.peek_once(operation, max);
-        self.effort.repeat(operation, self.effort.each, temporary, peek).await
+        self.effort.repeat(operation, self.effort.whole_try(), temporary, peek).await
     }
 
     async fn peek_once(&self, operation: &'static str, max: usize) -> Result<Vec<PeekedMessage>> {
@@ -179,7 +197,7 @@ impl Messages {
             let count = count.map_err(|error| self.failure(OPERATION, error))?;
             Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
         };
-        self.effort.repeat(OPERATION, self.effort.each, temporary, count).await
+        self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, count).await
     }
 }
 

@@ -37,9 +37,6 @@ pub const CHECK_MAX: Duration = Duration::from_secs(10);
 /// How long is tried, so that there is time left to tidy up.
 const TRIAL_MAX: Duration = Duration::from_secs(8);
 
-/// How long a try of one call may take: longer than the call's own limit, whose words are the better ones.
-const TRY_MAX: Duration = Effort::CHECK.each.saturating_add(Duration::from_millis(500));
-
 /// The part of an account that a store would use.
 #[derive(Debug)]
 pub struct Checkup {

@@ -48,10 +48,10 @@ pub(super) async fn look(access: &Access, queues: &[QueueName]) -> Vec<QueueLook
 
 async fn one(access: &Access, name: &QueueName) -> QueueLook {
     let main = async {
-        let calls = Calls::new(access, name.as_str())?;
+        let calls = Calls::new(access, name)?;
         Ok(tokio::join!(calls.count(), next(&calls)))
     };
-    let poison = async { Calls::new(access, name.poison().as_str())?.count().await };
+    let poison = async { Calls::new(access, &name.poison())?.count().await };
     let (main, poisoned) = tokio::join!(main, poison);
     let name = name.clone();
     match main {

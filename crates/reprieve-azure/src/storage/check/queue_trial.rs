@@ -31,6 +31,9 @@ const MEASURE_MAX: Duration = Duration::from_secs(4);
 /// last, so that nobody receives it, and gone after that even when this process dies in the middle.
 const LIVES: i32 = 60;
 
+/// How long a message is held.
+const LEASE: Duration = Duration::from_secs(30);
+
 /// What became of a queue's trial.
 #[derive(Debug)]
 pub struct QueueTrial {
@@ -53,12 +56,12 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
     let began = Instant::now();
     let mut trial = Trial::default();
     let name = scratch_name();
-    let scratch = Calls::new(access, &name)?;
+    let scratch = Calls::new(access, &QueueName::parse(name.as_str())?)?;
     // A queue whose making got no answer may have been made.
     let made = trial.deeds.note(Deed::Create, scratch.create().await);
     let ground = match own {
         Some(own) if trial.deeds.denied(Deed::Create) => {
-            let calls = Calls::new(access, own.as_str())?;
+            let calls = Calls::new(access, own)?;
             let left = TRIAL_MAX.saturating_sub(began.elapsed());
             // What there was no time for is said below.
             let _late = timeout(left, trial.own(&calls)).await;
@@ -88,13 +91,13 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
 impl Trial {
     /// All of it, on a queue that nobody else knows.
     async fn scratch(&mut self, queue: &Calls) {
-        let sent = self.deeds.note(Deed::Send, queue.send(0, LIVES).await);
+        let sent = self.deeds.note(Deed::Send, queue.send(Duration::ZERO, LIVES).await);
         // Receiving may be tried also where there is nothing to receive.
-        let received = self.deeds.note(Deed::Receive, queue.receive(LIVES / 2).await).flatten();
-        let held = self.renew(queue, received.or(sent), |_| LIVES / 2).await;
+        let received = self.deeds.note(Deed::Receive, queue.receive(LEASE).await).flatten();
+        let held = self.renew(queue, received.or(sent), |_| LEASE).await;
         let released = match &held {
-            Some(held) => queue.update(held, 0).await.map(Some),
-            None => allowed(queue.update(&Held::of_nothing(), 0).await).map(|()| None),
+            Some(held) => queue.update(held, Duration::ZERO).await.map(Some),
+            None => allowed(queue.update(&Held::of_nothing(), Duration::ZERO).await).map(|()| None),
         };
         let released = self.deeds.note(Deed::Release, released).flatten();
         self.deeds.note(Deed::Peek, queue.peek(1).await);
@@ -108,10 +111,10 @@ impl Trial {
         self.deeds.note(Deed::Peek, queue.peek(1).await);
         self.deeds.note(Deed::Count, queue.count().await);
         let began = Instant::now();
-        let sent = self.deeds.note(Deed::Send, queue.send(LIVES - 1, LIVES).await);
+        let sent = self.deeds.note(Deed::Send, queue.send(seconds(LIVES - 1), LIVES).await);
         let hidden = |now: Instant| {
             let gone = i32::try_from((now - began).as_secs()).unwrap_or(LIVES);
-            (LIVES - 2 - gone).max(1)
+            seconds((LIVES - 2 - gone).max(1))
         };
         let held = self.renew(queue, sent, hidden).await;
         self.delete(queue, held).await;
@@ -120,15 +123,15 @@ impl Trial {
         self.deeds.not_tried(Deed::Remove, "jobs use the queue");
     }
 
-    /// Renews as often as is measured, for `hidden` seconds each; returns what holds the message then.
+    /// Renews as often as is measured, for `hidden` each; returns what holds the message then.
     async fn renew(
         &mut self,
         queue: &Calls,
         held: Option<Held>,
-        hidden: impl Fn(Instant) -> i32,
+        hidden: impl Fn(Instant) -> Duration,
     ) -> Option<Held> {
         let Some(mut held) = held else {
-            let nothing = queue.update(&Held::of_nothing(), 1).await;
+            let nothing = queue.update(&Held::of_nothing(), Duration::from_secs(1)).await;
             self.deeds.note(Deed::Renew, allowed(nothing));
             return None;
         };
@@ -161,4 +164,8 @@ impl Trial {
         };
         self.deeds.note(Deed::Delete, deleted);
     }
+}
+
+fn seconds(count: i32) -> Duration {
+    Duration::from_secs(u64::try_from(count).unwrap_or_default())
 }

@@ -13,7 +13,7 @@ use super::super::access::Access;
 use super::super::container_name::ContainerName;
 use super::super::effort::temporary;
 use super::super::failure::{Target, failure};
-use super::{Effort, TRY_MAX};
+use super::Effort;
 
 const OPERATION: &str = "reach the service";
 
@@ -34,12 +34,12 @@ pub(super) async fn reach(
     container: &ContainerName,
 ) -> [Result<Reached>; 2] {
     let queue = queue.map_or("any", QueueName::as_str);
-    let queues = Effort::CHECK.repeat(OPERATION, TRY_MAX, temporary, || async move {
+    let queues = Effort::CHECK.repeat(OPERATION, Effort::CHECK.whole_try(), temporary, || async move {
         let (client, target) = (access.queue(queue)?, Target::Queue(queue));
         let asked = async { Ok(client.get_properties(None).await?.headers().clone()) };
         read(target, asked).await
     });
-    let blobs = Effort::CHECK.repeat(OPERATION, TRY_MAX, temporary, || async move {
+    let blobs = Effort::CHECK.repeat(OPERATION, Effort::CHECK.whole_try(), temporary, || async move {
         let (client, target) = (access.container(container.as_str())?, Target::Container(container.as_str()));
         let asked = async { Ok(client.get_properties(None).await?.headers().clone()) };
         read(target, asked).await
