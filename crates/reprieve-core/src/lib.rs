@@ -89,7 +89,7 @@ pub use context::JobContext;
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, WorkerId, Writer};
 pub use job::{Job, JobError, Step};
-pub use notice::{Deadline, Notice, NoticeId, NoticeKind, Phase, SOFT_MARK};
+pub use notice::{Deadline, Initiator, Notice, NoticeId, NoticeKind, Phase, SOFT_MARK};
 pub use producer::{NewJob, Producer};
 pub use queue_name::QueueName;
 pub use retry::Patience;

@@ -45,6 +45,9 @@ pub enum NoticeKind {
     Redeploy,
     /// The VM pauses for a few seconds.
     Freeze,
+    /// The VM is a Spot VM and likelier than others to be taken back soon. Only an advice: nothing follows from it by
+    /// itself, and it can't be approved.
+    Rebalance,
     /// The process was asked to stop by a signal.
     Signal,
     /// Somebody asked for a drain.
@@ -63,6 +66,7 @@ impl NoticeKind {
             Self::Reboot => "Reboot",
             Self::Redeploy => "Redeploy",
             Self::Freeze => "Freeze",
+            Self::Rebalance => "SpotRebalanceRecommendation",
             Self::Signal => "Signal",
             Self::Manual => "Manual",
             Self::Other(name) => name,
@@ -79,6 +83,18 @@ pub enum Phase {
     Started,
 }
 
+/// Who began an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Initiator {
+    /// The platform.
+    Platform,
+    /// Somebody with rights to the VM, who waits for it to happen.
+    User,
+    /// Nobody said, as before api-version 2019-08-01.
+    #[default]
+    Unknown,
+}
+
 /// A parsed interruption that concerns this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
@@ -92,6 +108,15 @@ pub struct Notice {
     pub received: Instant,
     /// The earliest moment at which it may begin; `None` when the platform gave none (a blank `NotBefore`).
     pub not_before: Option<Instant>,
+    /// How long the machine will be interrupted: zero when it will not be, `None` when that is unknown.
+    pub duration: Option<Duration>,
+    /// Who began it.
+    pub initiator: Initiator,
+    /// Every machine it will happen to, as the platform names them. Empty when nobody said, or when it concerns this
+    /// process alone.
+    pub resources: Vec<String>,
+    /// Which of `resources` this machine is; blank when it is none of them.
+    pub machine: String,
 }
 
 impl Notice {
@@ -104,6 +129,10 @@ impl Notice {
             phase: Phase::Started,
             received: Instant::now(),
             not_before: None,
+            duration: None,
+            initiator: Initiator::default(),
+            resources: Vec::new(),
+            machine: String::new(),
         }
     }
 
@@ -112,6 +141,14 @@ impl Notice {
     pub fn at(mut self, not_before: Instant) -> Self {
         self.phase = Phase::Scheduled;
         self.not_before = Some(not_before);
+        self
+    }
+
+    /// The same notice, for these machines, of which this one is `machine`.
+    #[must_use]
+    pub fn of<'a>(mut self, resources: impl IntoIterator<Item = &'a str>, machine: &str) -> Self {
+        self.resources = resources.into_iter().map(str::to_owned).collect();
+        machine.clone_into(&mut self.machine);
         self
     }
 }

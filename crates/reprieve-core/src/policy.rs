@@ -31,6 +31,9 @@ pub const fn respond(notice: &Notice) -> Response {
             Response::Drain
         }
         (NoticeKind::Terminate | NoticeKind::Reboot | NoticeKind::Redeploy, Phase::Scheduled)
-        | (NoticeKind::Freeze | NoticeKind::Other(_), Phase::Scheduled | Phase::Started) => Response::Watch,
+        | (
+            NoticeKind::Freeze | NoticeKind::Rebalance | NoticeKind::Other(_),
+            Phase::Scheduled | Phase::Started,
+        ) => Response::Watch,
     }
 }

@@ -176,12 +176,21 @@ pub enum EventType {
     Preempt,
     /// It is deleted.
     Terminate,
+    /// It is a Spot VM and likelier than others to be taken back soon: only an advice, since 2024-07-09, in preview.
+    SpotRebalanceRecommendation,
     /// A type this version does not know, or none.
     Other(String),
 }
 
 impl EventType {
-    const KNOWN: [Self; 5] = [Self::Freeze, Self::Reboot, Self::Redeploy, Self::Preempt, Self::Terminate];
+    const KNOWN: [Self; 6] = [
+        Self::Freeze,
+        Self::Reboot,
+        Self::Redeploy,
+        Self::Preempt,
+        Self::Terminate,
+        Self::SpotRebalanceRecommendation,
+    ];
 
     /// The type as it is written in the document.
     #[must_use]
@@ -192,6 +201,7 @@ impl EventType {
             Self::Redeploy => "Redeploy",
             Self::Preempt => "Preempt",
             Self::Terminate => "Terminate",
+            Self::SpotRebalanceRecommendation => "SpotRebalanceRecommendation",
             Self::Other(text) => text,
         }
     }
@@ -205,6 +215,7 @@ impl EventType {
             Self::Redeploy => NoticeKind::Redeploy,
             Self::Preempt => NoticeKind::Preempt,
             Self::Terminate => NoticeKind::Terminate,
+            Self::SpotRebalanceRecommendation => NoticeKind::Rebalance,
             Self::Other(text) => NoticeKind::Other(text.clone()),
         }
     }

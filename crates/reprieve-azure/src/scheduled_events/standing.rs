@@ -1,10 +1,11 @@
 //! Compares each document with those before it: what is new for this VM, what has changed, what is over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use reprieve_core::clock::instant_at;
 use reprieve_core::ports::{Change, Ending};
-use reprieve_core::{Error, ErrorKind, Notice, NoticeId, Phase, Result};
+use reprieve_core::{Error, ErrorKind, Initiator, Notice, NoticeId, Phase, Result};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -62,7 +63,7 @@ impl Standing {
         for (id, event) in &ours {
             let seen = Seen::from(*event);
             if self.ours.get(id) != Some(&seen) {
-                changes.push(Change::Noticed(notice(id.clone(), event, now)));
+                changes.push(Change::Noticed(notice(id.clone(), event, name, now)));
                 self.ours.insert(id.clone(), seen);
             }
         }
@@ -123,7 +124,7 @@ impl From<&Event> for Seen {
 }
 
 /// The notice that tells of `event`.
-fn notice(id: NoticeId, event: &Event, now: Instant) -> Notice {
+fn notice(id: NoticeId, event: &Event, name: &str, now: Instant) -> Notice {
     let phase = event.event_status.phase();
     let not_before = match (phase, NotBefore::read(&event.not_before)) {
         (Phase::Started, _) | (Phase::Scheduled, NotBefore::Blank) => None,
@@ -142,7 +143,25 @@ fn notice(id: NoticeId, event: &Event, now: Instant) -> Notice {
         description = event.description,
         "event for this VM"
     );
-    Notice { id, kind: event.event_type.kind(), phase, received: now, not_before }
+    let initiator = match event.event_source.as_str() {
+        "Platform" => Initiator::Platform,
+        "User" => Initiator::User,
+        _ => Initiator::Unknown,
+    };
+    Notice {
+        id,
+        kind: event.event_type.kind(),
+        phase,
+        received: now,
+        not_before,
+        duration: event
+            .duration_in_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map(Duration::from_secs),
+        initiator,
+        resources: event.resources.clone(),
+        machine: event.resources.iter().find(|it| it.eq_ignore_ascii_case(name)).cloned().unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]

@@ -97,11 +97,13 @@ impl InterruptionSource for Watcher {
     /// # Errors
     /// [`Invalid`](reprieve_core::ErrorKind::Invalid) for an event that names other VMs too, which would begin on them
     /// as well; otherwise as [`Client`] says.
-    async fn acknowledge(&self, notice: &NoticeId) -> Result<()> {
-        let event_id = lock(&self.shared).standing.approval(notice)?.map(str::to_owned);
-        match event_id {
-            Some(event_id) => self.client.approve(&[&event_id], APPROVE_TIMEOUT).await,
-            None => Ok(()),
+    async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
+        for notice in notices {
+            let event_id = lock(&self.shared).standing.approval(notice)?.map(str::to_owned);
+            if let Some(event_id) = event_id {
+                self.client.approve(&[&event_id], within.min(APPROVE_TIMEOUT)).await?;
+            }
         }
+        Ok(())
     }
 }

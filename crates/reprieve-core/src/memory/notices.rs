@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
@@ -111,8 +112,8 @@ impl InterruptionSource for ManualNotices {
         }
     }
 
-    async fn acknowledge(&self, notice: &NoticeId) -> Result<()> {
-        lock(&self.shared.state).acknowledged.push(notice.clone());
+    async fn acknowledge(&self, notices: &[NoticeId], _within: Duration) -> Result<()> {
+        lock(&self.shared.state).acknowledged.extend_from_slice(notices);
         Ok(())
     }
 }
@@ -137,7 +138,7 @@ impl InterruptionSource for NoInterruptions {
         if self.answered.swap(true, Ordering::Relaxed) { pending().await } else { Change::Answered }
     }
 
-    async fn acknowledge(&self, _notice: &NoticeId) -> Result<()> {
+    async fn acknowledge(&self, _notices: &[NoticeId], _within: Duration) -> Result<()> {
         Ok(())
     }
 }
@@ -181,7 +182,7 @@ mod tests {
         let notices = ManualNotices::answered();
         let worker = notices.clone();
         for id in ["b", "a", "b"] {
-            worker.acknowledge(&NoticeId::new(id)).await.unwrap();
+            worker.acknowledge(&[NoticeId::new(id)], Duration::ZERO).await.unwrap();
         }
         let ids = notices.acknowledged();
         assert_eq!(ids.iter().map(NoticeId::as_str).collect::<Vec<_>>(), ["b", "a", "b"]);

@@ -1,6 +1,7 @@
 //! The interruption port: who tells the worker that its machine will go.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -39,7 +40,12 @@ pub trait InterruptionSource: fmt::Debug + Send + Sync + 'static {
     /// A change is never lost by dropping the future: the next call returns it.
     async fn next(&self) -> Change;
 
-    /// Tells the platform that this machine is ready for the event, so that it need not wait. Covers every machine
-    /// the event names. Idempotent.
-    async fn acknowledge(&self, notice: &NoticeId) -> Result<()>;
+    /// Tells the platform that these events may begin, so that it need not wait, in one request where it can. Covers
+    /// every machine the events name. Idempotent; an event that is over needs no approval. Tried again for no longer
+    /// than `within`.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an event that can't be approved, such as an advice or another
+    /// machine's, and then none is; otherwise that it could not be said in time.
+    async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()>;
 }

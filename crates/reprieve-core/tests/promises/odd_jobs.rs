@@ -165,7 +165,7 @@ impl InterruptionSource for Fragile {
             _ => self.1.next().await,
         }
     }
-    async fn acknowledge(&self, _: &NoticeId) -> Result<()> {
+    async fn acknowledge(&self, _: &[NoticeId], _: Duration) -> Result<()> {
         Ok(())
     }
 }

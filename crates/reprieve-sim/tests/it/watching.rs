@@ -91,11 +91,14 @@ async fn an_acknowledged_event_begins_at_once() {
     let (server, watcher) = calm().await;
     server.announce(Announcement::new(EventType::Redeploy, [ME], Some(seconds(600)))).expect("an event");
     let notice = noticed(&watcher, seconds(2)).await;
-    watcher.acknowledge(&notice.id).await.expect("an approval");
-    watcher.acknowledge(&notice.id).await.expect("an approval again");
+    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
+    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval again");
     assert_eq!(noticed(&watcher, seconds(2)).await.phase, Phase::Started);
     assert_eq!(over(&watcher, seconds(12)).await, Ending::Completed);
-    watcher.acknowledge(&notice.id).await.expect("nothing is left to approve");
+    watcher
+        .acknowledge(std::slice::from_ref(&notice.id), seconds(2))
+        .await
+        .expect("nothing is left to approve");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +108,10 @@ async fn an_event_of_other_vms_too_is_not_acknowledged() {
         .announce(Announcement::new(EventType::Freeze, [ME, NEIGHBOUR], Some(seconds(600))))
         .expect("an event");
     let notice = noticed(&watcher, seconds(2)).await;
-    assert_eq!(watcher.acknowledge(&notice.id).await.expect_err("refused").kind(), ErrorKind::Invalid);
+    assert_eq!(
+        watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect_err("refused").kind(),
+        ErrorKind::Invalid
+    );
     calm_for(&watcher, seconds(5)).await;
 }
 

@@ -46,10 +46,10 @@ fn keys_may_be_in_any_order_and_a_started_event_has_a_blank_not_before() {
 #[test]
 fn unknown_fields_types_and_statuses_are_kept_or_passed_over() {
     let event = only_event(
-        r#"{"DocumentIncarnation":"7","Extra":{},"Events":[{"EventId":"x","EventStatus":"Advisory","EventType":"SpotRebalanceRecommendation","Resources":["a"],"New":[1]}]}"#,
+        r#"{"DocumentIncarnation":"7","Extra":{},"Events":[{"EventId":"x","EventStatus":"Advisory","EventType":"Surprise","Resources":["a"],"New":[1]}]}"#,
     );
     assert_eq!(event.event_status, EventStatus::Other("Advisory".to_owned()));
-    assert_eq!(event.event_type.kind(), NoticeKind::Other("SpotRebalanceRecommendation".to_owned()));
+    assert_eq!(event.event_type.kind(), NoticeKind::Other("Surprise".to_owned()));
 }
 
 #[test]
