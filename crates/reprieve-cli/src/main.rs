@@ -1,9 +1,10 @@
-//! The `reprieve` command: a demo, jobs into a queue, a look at a queue and its workers, and a mock of Azure's metadata
-//! service.
+//! The `reprieve` command: a demo, jobs into a queue, a look at a queue and its workers, a watch of what Azure has in store
+//! for this VM, and mocks of Azure's services.
 
 mod demo;
 mod doctor;
 mod enqueue;
+mod events;
 mod lines;
 mod metadata;
 mod out;
@@ -45,6 +46,9 @@ enum Command {
     /// Checks, without changing anything, whether a worker could do its work here, and says what to mend
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(Box<doctor::DoctorArgs>),
+    /// Watches what Azure has in store for this VM, runs commands for it, and approves it
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Events(events::Command),
     /// Mocks Azure's metadata service on this machine, to try out evictions
     #[command(subcommand, after_help = EXIT_CODES)]
     Metadata(metadata::Command),
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => reprieve::block_on(demo::run(args)),
         Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
         Command::Status(args) => reprieve::block_on(status::run(args)),
+        Command::Events(command) => reprieve::block_on(events::run(command)),
         Command::Metadata(command) => reprieve::block_on(metadata::run(command)),
         Command::Storage(command) => reprieve::block_on(storage::run(command)),
     };

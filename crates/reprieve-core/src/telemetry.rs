@@ -15,7 +15,11 @@
 //! | `reprieve_checkpoint_seconds` | histogram | `kind` | how long saves took |
 //! | `reprieve_checkpoint_bytes` | histogram | `kind` | how large they were |
 //! | `reprieve_checkpoint_errors_total` | counter | `kind` | saves that failed |
+//! | `reprieve_notices_total` | counter | `kind` | events of this machine that were noticed; of a type that is not known, `other` |
+//! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last good answer |
+//! | `reprieve_metadata_errors_total` | counter | `reason` | polls of it that were not answered well |
+//! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version it is asked in, 0 for the others |
 
 use std::sync::atomic::AtomicU64;
 
@@ -27,10 +31,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// The label of metrics that differ by job kind.
+/// The label of metrics that differ by job kind, or by a notice's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByKind {
-    /// The job's kind.
+    /// The kind.
     pub kind: String,
 }
 
@@ -50,11 +54,25 @@ pub struct ByStage {
     pub stage: &'static str,
 }
 
-/// The label of `reprieve_lease_renewals_total`.
+/// The label of metrics that count what came of something.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByResult {
-    /// `ok` or `error`.
+    /// `ok` or `error`, or `refused`.
     pub result: &'static str,
+}
+
+/// The label of `reprieve_metadata_errors_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByReason {
+    /// What went wrong.
+    pub reason: &'static str,
+}
+
+/// The label of `reprieve_metadata_version`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByVersion {
+    /// The api-version.
+    pub version: &'static str,
 }
 
 type HistogramFamily = Family<ByKind, Histogram, fn() -> Histogram>;
@@ -77,7 +95,11 @@ pub struct Telemetry {
     pub checkpoint_seconds: HistogramFamily,
     pub checkpoint_bytes: HistogramFamily,
     pub checkpoint_errors: Family<ByKind, Counter>,
+    pub notices: Family<ByKind, Counter>,
+    pub approvals: Family<ByResult, Counter>,
     pub metadata_staleness: Gauge<f64, AtomicU64>,
+    pub metadata_errors: Family<ByReason, Counter>,
+    pub metadata_version: Family<ByVersion, Gauge>,
 }
 
 /// 5 ms to 20 s: a release takes milliseconds, a budget is ten seconds.
@@ -120,7 +142,11 @@ impl Telemetry {
             checkpoint_seconds: Family::new_with_constructor(seconds),
             checkpoint_bytes: Family::new_with_constructor(bytes),
             checkpoint_errors: Family::default(),
+            notices: Family::default(),
+            approvals: Family::default(),
             metadata_staleness: Gauge::default(),
+            metadata_errors: Family::default(),
+            metadata_version: Family::default(),
         };
         telemetry.register();
         telemetry
@@ -158,10 +184,22 @@ impl Telemetry {
         r.register("checkpoint_seconds", "How long saves took", self.checkpoint_seconds.clone());
         r.register("checkpoint_bytes", "How large checkpoints were", self.checkpoint_bytes.clone());
         r.register("checkpoint_errors", "Saves that failed", self.checkpoint_errors.clone());
+        r.register("notices", "Events of this machine that were noticed", self.notices.clone());
+        r.register("approvals", "Approvals of events", self.approvals.clone());
         r.register(
             "metadata_staleness_seconds",
             "Age of the metadata service's last good answer",
             self.metadata_staleness.clone(),
+        );
+        r.register(
+            "metadata_errors",
+            "Polls of the metadata service that were not answered well",
+            self.metadata_errors.clone(),
+        );
+        r.register(
+            "metadata_version",
+            "1 for the api-version that the metadata service is asked in",
+            self.metadata_version.clone(),
         );
     }
 
@@ -190,6 +228,10 @@ mod tests {
         telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);
         telemetry.checkpoint_bytes.get_or_create(&kind).observe(10.0);
         telemetry.checkpoint_errors.get_or_create(&kind).inc();
+        telemetry.notices.get_or_create(&kind).inc();
+        telemetry.approvals.get_or_create(&ByResult { result: "ok" }).inc();
+        telemetry.metadata_errors.get_or_create(&ByReason { reason: "throttled" }).inc();
+        telemetry.metadata_version.get_or_create(&ByVersion { version: "2020-07-01" }).set(1);
         let text = telemetry.encode();
         let documented: Vec<_> = include_str!("telemetry.rs")
             .lines()

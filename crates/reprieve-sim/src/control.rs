@@ -1,43 +1,67 @@
 //! Drives a running mock from another process: what `reprieve metadata` uses.
 //!
-//! `url` is the mock's address; a path, such as that of one of its VMs, does not matter.
+//! `url` is the mock's address; a path, such as that of one of its VMs, does not matter. Every function fails with
+//! `Unavailable` when no mock answers there.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use reprieve_azure::scheduled_events::document::Event;
 use reprieve_core::Result;
 use reqwest::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ask::Mock;
-use crate::metadata::control::{Evict, NewVm, Withdrawn};
-pub use crate::metadata::{Evicted, State, VmState, Which};
+use crate::metadata::control::{Added, Changed, Evict, NewVm, RunFor, ScenarioFile, Speed};
+use crate::metadata::{EventPlan, FaultRule};
+pub use crate::metadata::{Evicted, FaultState, ScenarioState, State, VmState, Which};
 
 /// Announces that the VM will be taken back after `notice`.
 ///
 /// # Errors
-/// `Unavailable` when no mock answers there, `NotFound` when it has no
-/// such VM, `Conflict` when that is being evicted already.
+/// `NotFound` when the mock has no such VM, `Conflict` when that is being evicted already.
 pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
-    let notice_ms = u64::try_from(notice.as_millis()).unwrap_or(u64::MAX);
-    send("evict a VM", Method::POST, url, "/control/evict", &Evict { vm: vm.to_owned(), notice_ms }).await
+    let body = Evict { vm: vm.to_owned(), notice: notice.into() };
+    send("evict a VM", Method::POST, url, "/control/evict", &body).await
+}
+
+/// Announces any event and returns it.
+///
+/// # Errors
+/// `Invalid` for a plan that contradicts itself, `Conflict` when its id stands already.
+pub async fn announce(url: &str, plan: &EventPlan) -> Result<Event> {
+    send("announce an event", Method::POST, url, "/control/announce", plan).await
+}
+
+/// Lets events begin before their time; returns their ids.
+///
+/// # Errors
+/// `NotFound` when there is no such event, `Conflict` when it has begun.
+pub async fn start(url: &str, which: &Which) -> Result<Vec<String>> {
+    change("start an event", url, "/control/start", which).await
+}
+
+/// Lets events that have begun be over before their time; returns their ids.
+///
+/// # Errors
+/// `NotFound` when there is no such event, `Conflict` when it has not begun.
+pub async fn complete(url: &str, which: &Which) -> Result<Vec<String>> {
+    change("complete an event", url, "/control/complete", which).await
 }
 
 /// Withdraws events that have not started; returns their ids.
 ///
 /// # Errors
-/// `Unavailable` when no mock answers there, `NotFound` when there is
-/// no such event, `Conflict` when it has started.
+/// `NotFound` when there is no such event, `Conflict` when it has started.
 pub async fn withdraw(url: &str, which: &Which) -> Result<Vec<String>> {
-    let withdrawn: Withdrawn =
-        send("withdraw an event", Method::POST, url, "/control/withdraw", which).await?;
-    Ok(withdrawn.event_ids)
+    change("withdraw an event", url, "/control/withdraw", which).await
 }
 
 /// All there is to know of the mock now.
 ///
 /// # Errors
-/// `Unavailable` when no mock answers there.
+/// Only as all do.
 pub async fn state(url: &str) -> Result<State> {
     send("read the mock's state", Method::GET, url, "/control/state", &()).await
 }
@@ -45,8 +69,7 @@ pub async fn state(url: &str) -> Result<State> {
 /// Adds a VM to the set.
 ///
 /// # Errors
-/// `Unavailable` when no mock answers there, `Invalid` for a name that
-/// can't be a VM's, `Conflict` for one that is taken.
+/// `Invalid` for a name that can't be a VM's, `Conflict` for one that is taken.
 pub async fn add_vm(url: &str, name: &str) -> Result<()> {
     send("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
 }
@@ -54,10 +77,97 @@ pub async fn add_vm(url: &str, name: &str) -> Result<()> {
 /// Removes a VM from the set.
 ///
 /// # Errors
-/// `Unavailable` when no mock answers there, `NotFound` when it has no
-/// such VM.
+/// `NotFound` when the mock has no such VM.
 pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
     send("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
+}
+
+/// The scenarios there are.
+///
+/// # Errors
+/// Only as all do.
+pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
+    send("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
+}
+
+/// The file of the scenario called `name`.
+///
+/// # Errors
+/// `NotFound` when there is no such scenario.
+pub async fn scenario(url: &str, name: &str) -> Result<String> {
+    let path = format!("/control/scenarios/{name}");
+    let ScenarioFile { text } = send("read a scenario", Method::GET, url, &path, &()).await?;
+    Ok(text)
+}
+
+/// Adds a scenario from the text of its file; one of the same name is replaced.
+///
+/// # Errors
+/// `Invalid` for what is no scenario.
+pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
+    let body = ScenarioFile { text: text.to_owned() };
+    send("add a scenario", Method::POST, url, "/control/scenarios", &body).await
+}
+
+/// Runs the scenario called `name` for the VM `target`, or for the first; returns which.
+///
+/// # Errors
+/// `NotFound` when there is no such scenario or VM.
+pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result<String> {
+    let path = format!("/control/scenarios/{name}/run");
+    let body = RunFor { target: target.map(str::to_owned) };
+    let RunFor { target } = send("run a scenario", Method::POST, url, &path, &body).await?;
+    Ok(target.unwrap_or_default())
+}
+
+/// The faults that stand.
+///
+/// # Errors
+/// Only as all do.
+pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
+    send("list the faults", Method::GET, url, "/control/faults", &()).await
+}
+
+/// Lets requests go wrong; returns the fault's number.
+///
+/// # Errors
+/// `Invalid` for a rule that is none, `NotFound` when the mock has no such VM.
+pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
+    let Added { id } = send("add a fault", Method::POST, url, "/control/faults", rule).await?;
+    Ok(id)
+}
+
+/// Removes a fault.
+///
+/// # Errors
+/// `NotFound` when there is no such fault.
+pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
+    send("remove a fault", Method::DELETE, url, &format!("/control/faults/{id}"), &()).await
+}
+
+/// Removes all faults.
+///
+/// # Errors
+/// Only as all do.
+pub async fn clear_faults(url: &str) -> Result<()> {
+    send("remove the faults", Method::DELETE, url, "/control/faults", &()).await
+}
+
+/// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
+///
+/// # Errors
+/// Only as all do.
+pub async fn restart(url: &str) -> Result<()> {
+    send("restart the incarnations", Method::POST, url, "/control/restart", &()).await
+}
+
+/// Lets everything that is announced from now on go so many times faster than in life.
+///
+/// # Errors
+/// Only as all do.
+pub async fn set_speed(url: &str, speed: NonZeroU32) -> Result<()> {
+    let Speed { .. } = send("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;
+    Ok(())
 }
 
 /// The mock of the metadata service.
@@ -66,6 +176,11 @@ const MOCK: Mock = Mock {
     example: "http://127.0.0.1:8169",
     command: "reprieve metadata serve",
 };
+
+async fn change(operation: &'static str, url: &str, path: &str, which: &Which) -> Result<Vec<String>> {
+    let Changed { event_ids } = send(operation, Method::POST, url, path, which).await?;
+    Ok(event_ids)
+}
 
 async fn send<T: DeserializeOwned>(
     operation: &'static str,

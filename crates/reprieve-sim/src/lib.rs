@@ -2,12 +2,14 @@
 //!
 //! [`MetadataServer`] answers as the real one does, and evicts on demand.
 //!
-//! It is faithful for what a worker uses: Scheduled Events and the instance document, with their rules, refusals and
-//! timing. Each of its VMs has its own base URL, `http://127.0.0.1:8169/vm/NAME`, because the real service knows the
-//! asking VM by its network card and this one can't. Events are told to all of them, as in a real scale set. Without a
-//! prefix it answers as it would to the first VM.
+//! It is faithful for what a worker uses: Scheduled Events in every version, the instance document, and tokens of managed
+//! identities, with their rules, refusals and timing. Each of its VMs has its own base URL,
+//! `http://127.0.0.1:8169/vm/NAME`, because the real service knows the asking VM by its network card and this one can't;
+//! or [a port of its own](metadata::Config::one_port_each). Events are told to all of them, as in a real scale set.
+//! Without a prefix it answers as it would to the first VM.
 //!
-//! [`control`] drives a running one over HTTP, from a command line or another process.
+//! What happens is told by calls, by [scenarios](metadata::Scenario), and by [faults](metadata::FaultRule) for the
+//! service's own bad days. [`control`] drives a running one over HTTP, from a command line or another process.
 //!
 //! # Example: an eviction, seen by the client
 //!

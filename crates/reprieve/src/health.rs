@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,8 +10,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use reprieve_azure::scheduled_events::Watcher;
+use reprieve_azure::scheduled_events::{ApiVersion, Stats, Watcher};
 use reprieve_core::lifecycle::Stage;
+use reprieve_core::telemetry::{ByReason, ByVersion, Telemetry};
 use reprieve_core::worker::Monitor;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
@@ -80,9 +82,22 @@ async fn readyz(State(health): State<Health>) -> impl IntoResponse {
 async fn metrics(State(health): State<Health>) -> impl IntoResponse {
     let telemetry = health.monitor.telemetry();
     if let Some(watcher) = &health.watcher {
-        let stats = watcher.stats();
-        // Before the first answer nothing is known, which is as bad as an answer that is infinitely old.
-        telemetry.metadata_staleness.set(stats.answer_age.map_or(f64::INFINITY, |age| age.as_secs_f64()));
+        tell_of_metadata(telemetry, &watcher.stats());
     }
     ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode())
+}
+
+/// Writes what the watch counts to the metrics.
+fn tell_of_metadata(telemetry: &Telemetry, stats: &Stats) {
+    // Before the first answer nothing is known, which is as bad as an answer that is infinitely old.
+    telemetry.metadata_staleness.set(stats.answer_age.map_or(f64::INFINITY, |age| age.as_secs_f64()));
+    for (kind, times) in stats.failures.iter() {
+        let reason = ByReason { reason: kind.as_str() };
+        telemetry.metadata_errors.get_or_create(&reason).inner().store(times, Ordering::Relaxed);
+    }
+    for version in ApiVersion::ALL {
+        let is_in_use = stats.answer_age.is_some() && version == stats.version;
+        let version = ByVersion { version: version.as_str() };
+        telemetry.metadata_version.get_or_create(&version).set(is_in_use.into());
+    }
 }

@@ -4,9 +4,18 @@
 //! statuses may be unknown. Only what is no document at all is refused: an error page must never be taken for "no
 //! events", because that would withdraw every notice that stands.
 
-use reprieve_core::{Error, ErrorKind, NoticeId, NoticeKind, Phase, Result};
-use serde::{Deserialize, Deserializer, Serialize};
+mod lenient;
+mod words;
+
+use std::time::Duration;
+
+use reprieve_core::{Error, ErrorKind, NoticeId, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use self::words::{EventStatus, EventType};
+use super::ApiVersion;
+use lenient::{integer, text, text_into, texts};
 
 /// One answer of the service: every event that is scheduled or under way for this VM and the others of its set.
 ///
@@ -37,6 +46,23 @@ impl Document {
             Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
         })
     }
+
+    /// Reads the body of an answer in this api-version, and takes from the names in `Resources` the `_` that the first
+    /// version puts before them.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_as(version: ApiVersion, body: &[u8]) -> Result<Self> {
+        let mut document = Self::read(body)?;
+        if version.underscores() {
+            for resource in document.events.iter_mut().flat_map(|event| &mut event.resources) {
+                if let Some(name) = resource.strip_prefix('_') {
+                    *resource = name.to_owned();
+                }
+            }
+        }
+        Ok(document)
+    }
 }
 
 /// Tells one state of the events from another, by equality only.
@@ -46,6 +72,14 @@ impl Document {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(Value);
+
+impl Incarnation {
+    /// Whether this is a lower number than `earlier`, which it becomes when the service starts again.
+    #[must_use]
+    pub fn is_reset_from(&self, earlier: &Self) -> bool {
+        matches!((self.0.as_u64(), earlier.0.as_u64()), (Some(now), Some(before)) if now < before)
+    }
+}
 
 impl From<u64> for Incarnation {
     fn from(number: u64) -> Self {
@@ -104,6 +138,12 @@ impl Event {
         }
     }
 
+    /// How long the VM will be interrupted: zero for not at all, `None` when that is unknown.
+    #[must_use]
+    pub fn duration(&self) -> Option<Duration> {
+        self.duration_in_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs)
+    }
+
     /// Whether it will happen to the VM called `name`, which is an Azure name and so has no case.
     ///
     /// An event that names nobody concerns everybody: draining needlessly costs seconds, being evicted unawares work.
@@ -111,165 +151,6 @@ impl Event {
     pub fn concerns(&self, name: &str) -> bool {
         self.resources.is_empty() || self.resources.iter().any(|resource| resource.eq_ignore_ascii_case(name))
     }
-}
-
-/// How far an event has got.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
-pub enum EventStatus {
-    /// It will begin after its `NotBefore`, or when it is approved.
-    Scheduled,
-    /// It has begun.
-    Started,
-    /// A status this version does not know, or none.
-    Other(String),
-}
-
-impl EventStatus {
-    /// The phase of a notice with this status. Only `Started` says that it has begun.
-    #[must_use]
-    pub const fn phase(&self) -> Phase {
-        match self {
-            Self::Started => Phase::Started,
-            Self::Scheduled | Self::Other(_) => Phase::Scheduled,
-        }
-    }
-}
-
-impl Default for EventStatus {
-    fn default() -> Self {
-        Self::Other(String::new())
-    }
-}
-
-impl From<String> for EventStatus {
-    fn from(text: String) -> Self {
-        match text.as_str() {
-            "Scheduled" => Self::Scheduled,
-            "Started" => Self::Started,
-            _ => Self::Other(text),
-        }
-    }
-}
-
-impl From<EventStatus> for String {
-    fn from(status: EventStatus) -> Self {
-        match status {
-            EventStatus::Scheduled => "Scheduled".to_owned(),
-            EventStatus::Started => "Started".to_owned(),
-            EventStatus::Other(text) => text,
-        }
-    }
-}
-
-/// What will happen to the VM.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
-pub enum EventType {
-    /// It pauses for a few seconds.
-    Freeze,
-    /// It restarts; its memory is lost.
-    Reboot,
-    /// It moves to another host; ephemeral disks are lost.
-    Redeploy,
-    /// It is a Spot VM, and taken back.
-    Preempt,
-    /// It is deleted.
-    Terminate,
-    /// It is a Spot VM and likelier than others to be taken back soon: only an advice, since 2024-07-09, in preview.
-    SpotRebalanceRecommendation,
-    /// A type this version does not know, or none.
-    Other(String),
-}
-
-impl EventType {
-    const KNOWN: [Self; 6] = [
-        Self::Freeze,
-        Self::Reboot,
-        Self::Redeploy,
-        Self::Preempt,
-        Self::Terminate,
-        Self::SpotRebalanceRecommendation,
-    ];
-
-    /// The type as it is written in the document.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Freeze => "Freeze",
-            Self::Reboot => "Reboot",
-            Self::Redeploy => "Redeploy",
-            Self::Preempt => "Preempt",
-            Self::Terminate => "Terminate",
-            Self::SpotRebalanceRecommendation => "SpotRebalanceRecommendation",
-            Self::Other(text) => text,
-        }
-    }
-
-    /// The type in the worker's words.
-    #[must_use]
-    pub fn kind(&self) -> NoticeKind {
-        match self {
-            Self::Freeze => NoticeKind::Freeze,
-            Self::Reboot => NoticeKind::Reboot,
-            Self::Redeploy => NoticeKind::Redeploy,
-            Self::Preempt => NoticeKind::Preempt,
-            Self::Terminate => NoticeKind::Terminate,
-            Self::SpotRebalanceRecommendation => NoticeKind::Rebalance,
-            Self::Other(text) => NoticeKind::Other(text.clone()),
-        }
-    }
-}
-
-impl Default for EventType {
-    fn default() -> Self {
-        Self::Other(String::new())
-    }
-}
-
-impl From<String> for EventType {
-    fn from(text: String) -> Self {
-        Self::KNOWN.into_iter().find(|known| known.as_str() == text).unwrap_or(Self::Other(text))
-    }
-}
-
-impl From<EventType> for String {
-    fn from(event_type: EventType) -> Self {
-        event_type.as_str().to_owned()
-    }
-}
-
-/// A string as it is; nothing for null; anything else as its JSON, so that it is shown in a log and not lost.
-fn as_text(value: Value) -> String {
-    match value {
-        Value::String(text) => text,
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
-}
-
-fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Value::deserialize(deserializer).map(as_text)
-}
-
-fn text_into<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> Result<T, D::Error> {
-    text(deserializer).map(T::from)
-}
-
-fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Array(values) => values.into_iter().map(as_text).collect(),
-        Value::Null => Vec::new(),
-        one => vec![as_text(one)],
-    })
-}
-
-fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Number(number) => number.as_i64(),
-        Value::String(text) => text.parse().ok(),
-        _ => None,
-    })
 }
 
 #[cfg(test)]

@@ -2,23 +2,56 @@
 //! that it will be evicted, restarted, moved or frozen.
 //!
 //! - [`document`] is what the service answers, [`NotBefore`] the one field of it that needs reading twice;
-//! - [`Client`] asks once;
+//! - [`Client`] asks once, in the newest [`ApiVersion`] that the service has;
 //! - [`Standing`] compares one answer with those before it and says what has changed, without a clock or a network;
 //! - [`Watcher`] asks every second, for ever, and is the worker's
-//!   [`InterruptionSource`](reprieve_core::ports::InterruptionSource).
+//!   [`InterruptionSource`](reprieve_core::ports::InterruptionSource); [`Changes`] are for everybody else.
+//!
+//! # Example: every change, for this VM and for the rest of its set
+//!
+//! ```no_run
+//! use reprieve_azure::scheduled_events::{Client, METADATA_URL, Watcher};
+//!
+//! # async fn example() -> reprieve_core::Result<()> {
+//! let watcher = Watcher::spawn(Client::new(METADATA_URL)?, None);
+//! let mut changes = watcher.changes();
+//! while let Some(change) = changes.next().await {
+//!     let kind = change.event.event_type.as_str();
+//!     println!("{} {kind} for {:?}: {:?}", change.what.as_str(), change.whose, change.event.resources);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod answer;
+mod approvals;
+mod change;
+mod changes;
 mod client;
 pub mod document;
+mod exchange;
+mod failure;
 mod instance;
+mod mention;
+mod negotiation;
 mod not_before;
+mod pace;
 mod polls;
+mod shared;
 mod standing;
+mod teller;
 mod trouble;
+mod version;
 mod watch;
 mod watcher;
 
-pub use client::{Client, INSTANCE_API_VERSION, METADATA_URL, SCHEDULED_EVENTS_API_VERSION};
+pub use answer::Answer;
+pub use change::{EventChange, What, Whose};
+pub use changes::Changes;
+pub use client::{Client, INSTANCE_API_VERSION, METADATA_URL};
+pub use failure::{FailureKind, Failures};
 pub use instance::Compute;
 pub use not_before::NotBefore;
 pub use standing::Standing;
+pub use version::ApiVersion;
 pub use watcher::{Stats, Watcher};

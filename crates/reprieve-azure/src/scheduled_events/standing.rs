@@ -1,166 +1,171 @@
-//! Compares each document with those before it: what is new for this VM, what has changed, what is over.
+//! Compares each document with those before it: what is new, what has changed, what is over, and for whom.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
-use reprieve_core::clock::instant_at;
-use reprieve_core::ports::{Change, Ending};
-use reprieve_core::{Error, ErrorKind, Initiator, Notice, NoticeId, Phase, Result};
+use reprieve_core::{Error, ErrorKind, NoticeId, Phase, Result};
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
 
-use super::NotBefore;
-use super::document::{Document, Event, EventType};
+use super::document::{Event, EventType};
+use super::{Answer, ApiVersion, EventChange, NotBefore, What, Whose};
 
-/// The events that stand for this VM, as of the last document.
+/// For how long an event stands that an older api-version than the one which told of it keeps silent about. Newer ones
+/// are tried every hour, so after that nobody will say what has become of it.
+const HIDDEN_MAX: Duration = Duration::from_hours(2);
+
+/// The events that stand, as of the last document.
 ///
 /// ```text
-///                    ┌─┐ another NotBefore
+///                    ┌─┐ Changed
 ///                    ▼ │
-///   absent ───► Scheduled ───► absent: Over(Withdrawn)
-///      │            │
-///      │            ▼
-///      └───────► Started ────► absent: Over(Completed)
-///
-///   each arrow into Scheduled or Started is a Noticed
+///   absent ───► Scheduled ───► absent: Withdrawn
+///      │ Noticed    │
+///      │            ▼ Started
+///      └───────► Started ────► absent: Completed
 /// ```
 ///
 /// There is no status for "completed": an event just vanishes, and what it had come to says which ending that was.
 /// Events are compared field by field and never skipped by the document's incarnation, which may start again.
+///
+/// An event that ceases to name this VM is over for it, and new for the rest of its set; and the reverse.
 #[derive(Debug, Default)]
 pub struct Standing {
-    ours: BTreeMap<NoticeId, Seen>,
-    /// Events of the rest of the set, so that each is mentioned in the log once and not at every poll.
-    elsewhere: BTreeSet<NoticeId>,
+    events: BTreeMap<Key, Stood>,
 }
 
-/// What was last said of an event, as far as it makes a difference.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    event_id: String,
-    event_type: EventType,
-    phase: Phase,
-    not_before: String,
-    /// Whether it names this VM and no other.
-    sole: bool,
+type Key = (Whose, NoticeId);
+
+/// What was last said of an event.
+#[derive(Debug, Clone)]
+struct Stood {
+    event: Event,
+    version: ApiVersion,
+    told: Instant,
+    since: SystemTime,
 }
 
 impl Standing {
-    /// Takes in the document that was received at `now` by the VM called `name`, and returns what has changed since
-    /// the one before.
+    /// Takes in an answer to the VM called `name`, and returns what has changed since the one before.
     ///
-    /// Notices come before endings, so that a caller who acts on one change after the other is at no moment without
-    /// a notice while one stands.
+    /// Events that stand come before those that are over, so that whoever acts on one change after the other is at no
+    /// moment without a notice while one stands; and this VM's before the rest's.
     #[must_use = "a change that is not passed on is a notice lost"]
-    pub fn update(&mut self, document: &Document, name: &str, now: Instant) -> Vec<Change> {
-        let (ours, others): (Vec<_>, Vec<_>) = document.events.iter().partition(|event| event.concerns(name));
-        self.mention(&others);
-
+    pub fn update(&mut self, answer: &Answer, name: &str) -> Vec<EventChange> {
         // By id, because an id that a document gives twice must not be told as changing at every poll.
-        let ours: BTreeMap<NoticeId, &Event> =
-            ours.into_iter().map(|event| (event.notice_id(), event)).collect();
+        let told: BTreeMap<Key, &Event> =
+            answer.document.events.iter().map(|event| (key(event, name), event)).collect();
         let mut changes = Vec::new();
-        for (id, event) in &ours {
-            let seen = Seen::from(*event);
-            if self.ours.get(id) != Some(&seen) {
-                changes.push(Change::Noticed(notice(id.clone(), event, name, now)));
-                self.ours.insert(id.clone(), seen);
+        for (key, event) in &told {
+            let before = self.events.get(key);
+            let event = settled(event, before.map(|stood| &stood.event), answer.version);
+            let what = what(before.map(|stood| &stood.event), &event);
+            let since = before.filter(|_| what.is_none()).map_or(answer.wall, |stood| stood.since);
+            let stood = Stood { event, version: answer.version, told: answer.at, since };
+            if let Some(what) = what {
+                changes.push(stood.change(what, key.0));
             }
+            self.events.insert(key.clone(), stood);
         }
-        for (id, seen) in self.ours.extract_if(.., |id, _| !ours.contains_key(id)) {
-            let ending = match seen.phase {
-                Phase::Scheduled => Ending::Withdrawn,
-                Phase::Started => Ending::Completed,
-            };
-            info!(event.id = %id, kind = seen.event_type.as_str(), ?ending, "event is over");
-            changes.push(Change::Over(id, ending));
+        let over =
+            |key: &Key, stood: &mut Stood| !told.contains_key(key) && !stood.may_be_hidden_from(answer);
+        for ((whose, _), mut stood) in self.events.extract_if(.., over) {
+            let what = What::ending(stood.event.event_status.phase());
+            (stood.version, stood.since) = (answer.version, answer.wall);
+            changes.push(EventChange { not_before: None, ..stood.change(what, whose) });
         }
         changes
+    }
+
+    /// What stands, as if it had just been noticed; this VM's events first.
+    pub fn changes(&self) -> impl Iterator<Item = EventChange> {
+        self.events.iter().map(|((whose, _), stood)| {
+            let what = match stood.event.event_status.phase() {
+                Phase::Scheduled => What::Noticed,
+                Phase::Started => What::Started,
+            };
+            stood.change(what, *whose)
+        })
     }
 
     /// The id to approve for the notice `id`, spelled as the platform spells it; `None` when the event is over and so
     /// needs no approval.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an event that does not name this VM alone: an approval lets it begin on
-    /// every VM it names, and their work is not this one's to give up.
+    /// [`Invalid`](ErrorKind::Invalid) for what can't be approved: an advice, an event without an id, and one that does
+    /// not name this VM, whose beginning is not its to decide.
     pub fn approval(&self, id: &NoticeId) -> Result<Option<&str>> {
         let refuse = |why: &str| {
-            Err(Error::new(
-                ErrorKind::Invalid,
-                "approve an event",
-                format!("event {id} {why}; it is left to begin by itself"),
-            ))
+            let message = format!("event {id} {why}; it is left to begin by itself");
+            Err(Error::new(ErrorKind::Invalid, "approve an event", message))
         };
-        match self.ours.get(id) {
-            None => Ok(None),
-            Some(seen) if seen.event_id.is_empty() => refuse("was given no id"),
-            Some(seen) if !seen.sole => refuse("does not name this VM alone"),
-            Some(seen) => Ok(Some(&seen.event_id)),
+        match (self.of(Whose::This, id), self.of(Whose::Rest, id)) {
+            (None, None) => Ok(None),
+            (None, Some(_)) => refuse("is for other VMs"),
+            (Some(event), _) if event.event_type == EventType::SpotRebalanceRecommendation => {
+                refuse("is only an advice")
+            }
+            (Some(event), _) if event.event_id.is_empty() => refuse("was given no id"),
+            (Some(event), _) => Ok(Some(&event.event_id)),
         }
     }
 
-    fn mention(&mut self, others: &[&Event]) {
-        let ids: BTreeSet<NoticeId> = others.iter().map(|event| event.notice_id()).collect();
-        for event in others.iter().filter(|event| !self.elsewhere.contains(&event.notice_id())) {
-            debug!(event.id = %event.event_id, kind = event.event_type.as_str(), resources = ?event.resources, "event is for other VMs");
-        }
-        self.elsewhere = ids;
-    }
-}
-
-impl From<&Event> for Seen {
-    fn from(event: &Event) -> Self {
-        let phase = event.event_status.phase();
-        Self {
-            event_id: event.event_id.clone(),
-            event_type: event.event_type.clone(),
-            phase,
-            // Once it has begun, the time before which it would not have says nothing.
-            not_before: if phase == Phase::Started { String::new() } else { event.not_before.clone() },
-            sole: event.resources.len() == 1,
-        }
+    fn of(&self, whose: Whose, id: &NoticeId) -> Option<&Event> {
+        self.events.get(&(whose, id.clone())).map(|stood| &stood.event)
     }
 }
 
-/// The notice that tells of `event`.
-fn notice(id: NoticeId, event: &Event, name: &str, now: Instant) -> Notice {
-    let phase = event.event_status.phase();
-    let not_before = match (phase, NotBefore::read(&event.not_before)) {
-        (Phase::Started, _) | (Phase::Scheduled, NotBefore::Blank) => None,
-        (Phase::Scheduled, NotBefore::At(at)) => Some(instant_at(at)),
-        (Phase::Scheduled, NotBefore::Unreadable) => {
-            warn!(event.id = %id, not_before = ?event.not_before, "NotBefore can't be read, so the event is taken to begin at once");
-            None
-        }
-    };
-    info!(
-        event.id = %id,
-        kind = event.event_type.as_str(),
-        ?phase,
-        not_before = event.not_before,
-        source = event.event_source,
-        description = event.description,
-        "event for this VM"
-    );
-    let initiator = match event.event_source.as_str() {
-        "Platform" => Initiator::Platform,
-        "User" => Initiator::User,
-        _ => Initiator::Unknown,
-    };
-    Notice {
-        id,
-        kind: event.event_type.kind(),
-        phase,
-        received: now,
-        not_before,
-        duration: event
-            .duration_in_seconds
-            .and_then(|seconds| u64::try_from(seconds).ok())
-            .map(Duration::from_secs),
-        initiator,
-        resources: event.resources.clone(),
-        machine: event.resources.iter().find(|it| it.eq_ignore_ascii_case(name)).cloned().unwrap_or_default(),
+impl Stood {
+    fn change(&self, what: What, whose: Whose) -> EventChange {
+        let not_before = match NotBefore::read(&self.event.not_before) {
+            NotBefore::At(at) => Some(at),
+            NotBefore::Blank | NotBefore::Unreadable => None,
+        };
+        let (event, version, at) = (self.event.clone(), self.version, self.since);
+        EventChange { what, whose, event, not_before, version, at }
+    }
+
+    /// Whether it may still stand although `answer` lacks it: an older api-version keeps silent about later types.
+    fn may_be_hidden_from(&self, answer: &Answer) -> bool {
+        answer.version < self.version
+            && !answer.version.knows(&self.event.event_type)
+            && answer.at.saturating_duration_since(self.told) < HIDDEN_MAX
+    }
+}
+
+fn key(event: &Event, name: &str) -> Key {
+    let whose = if event.concerns(name) { Whose::This } else { Whose::Rest };
+    (whose, event.notice_id())
+}
+
+/// The event without what makes no difference, and with what only the api-version in use keeps silent about.
+fn settled(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event {
+    let mut event = event.clone();
+    if event.event_status.phase() == Phase::Started {
+        // Once it has begun, the time before which it would not have says nothing.
+        event.not_before.clear();
+    }
+    let Some(before) = before else { return event };
+    // An id may come in another case.
+    before.event_id.clone_into(&mut event.event_id);
+    if !version.has_description() && event.description.is_empty() {
+        before.description.clone_into(&mut event.description);
+    }
+    if !version.has_source() && event.event_source.is_empty() {
+        before.event_source.clone_into(&mut event.event_source);
+    }
+    if !version.has_duration() && event.duration_in_seconds.is_none() {
+        event.duration_in_seconds = before.duration_in_seconds;
+    }
+    event
+}
+
+/// What to say of an event that stands; `None` when all is as before.
+fn what(before: Option<&Event>, now: &Event) -> Option<What> {
+    match (before.map(|event| event.event_status.phase()), now.event_status.phase()) {
+        (None | Some(Phase::Scheduled), Phase::Started) => Some(What::Started),
+        (None, Phase::Scheduled) => Some(What::Noticed),
+        (Some(_), _) if before != Some(now) => Some(What::Changed),
+        (Some(_), _) => None,
     }
 }
 

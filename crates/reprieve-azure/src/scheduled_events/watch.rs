@@ -1,19 +1,22 @@
-//! The task behind a [`Watcher`](super::Watcher): sends the polls, takes their answers, tells the changes.
+//! The task behind a [`Watcher`](super::Watcher): sends the polls and what is asked besides, and sorts their answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use reprieve_core::Result;
 use reprieve_core::ports::Change;
-use reprieve_core::{Error, Result};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info};
 
-use super::document::{Document, Incarnation};
-use super::polls::Polls;
+use super::failure::Failure;
+use super::negotiation::{Negotiation, Refusal};
+use super::polls::{POLL_TIMEOUT as PROBE_TIMEOUT, Polls};
+use super::shared::{Shared, lock};
+use super::teller::Teller;
 use super::trouble::Trouble;
-use super::{Client, Compute, Standing};
+use super::{Answer, ApiVersion, Client, Compute, mention};
 
 /// How often the service is asked: as
 /// [Azure recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
@@ -31,34 +34,33 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Watch {
     client: Client,
     shared: Arc<Mutex<Shared>>,
-    /// Unbounded, so that an owner who is busy never delays a poll. An event changes a handful of times in its life.
-    changes: mpsc::UnboundedSender<Change>,
-    requests: JoinSet<Answer>,
+    teller: Teller,
+    requests: JoinSet<Ended>,
     polls: Polls,
     poll_trouble: Trouble,
-    name: Name,
+    negotiation: Negotiation,
+    is_probing: bool,
+    is_asking_name: bool,
     name_trouble: Trouble,
+    /// What was asked last besides the polls, so that a name that does not come keeps no version from being tried.
+    last_besides: Besides,
     began: Instant,
-    answered: bool,
     silence_mentioned: bool,
-    incarnation: Option<Incarnation>,
-    /// The last document, while the name that says what of it is ours is not known.
-    unread: Option<(Document, Instant)>,
 }
 
-/// What this VM is called in `Resources`.
-#[derive(Debug)]
-enum Name {
-    Unknown,
-    Asked,
-    Known(String),
+/// What is asked besides the polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Besides {
+    Name,
+    Probe,
 }
 
 /// How a request ended.
 #[derive(Debug)]
-enum Answer {
-    Document { poll: u64, at: Instant, result: Result<Document> },
-    Compute { at: Instant, result: Result<Compute> },
+enum Ended {
+    Poll { number: u64, version: ApiVersion, result: Result<Answer, Failure> },
+    Probe { version: ApiVersion, result: Result<Answer, Failure> },
+    Name { at: Instant, result: Result<Compute> },
 }
 
 impl Watch {
@@ -66,22 +68,23 @@ impl Watch {
         client: Client,
         name: Option<String>,
         shared: Arc<Mutex<Shared>>,
-        changes: mpsc::UnboundedSender<Change>,
+        worker: mpsc::UnboundedSender<Change>,
     ) -> Self {
+        let began = Instant::now();
         Self {
+            negotiation: Negotiation::new(client.pinned(), began),
             client,
+            teller: Teller::new(Arc::clone(&shared), worker, name),
             shared,
-            changes,
             requests: JoinSet::new(),
             polls: Polls::default(),
             poll_trouble: Trouble::default(),
-            name: name.map_or(Name::Unknown, Name::Known),
+            is_probing: false,
+            is_asking_name: false,
             name_trouble: Trouble::default(),
-            began: Instant::now(),
-            answered: false,
+            last_besides: Besides::Probe,
+            began,
             silence_mentioned: false,
-            incarnation: None,
-            unread: None,
         }
     }
 
@@ -97,8 +100,12 @@ impl Watch {
             };
             match ended {
                 None => self.tick(),
-                Some(Ok(Answer::Document { poll, at, result })) => self.document_or_not(poll, at, result),
-                Some(Ok(Answer::Compute { at, result })) => self.name_or_not(at, result),
+                Some(Ok(Ended::Poll { number, version, result: Ok(answer) })) => {
+                    self.answered(number, version, answer);
+                }
+                Some(Ok(Ended::Poll { version, result: Err(failure), .. })) => self.failed(version, &failure),
+                Some(Ok(Ended::Probe { version, result })) => self.probed(version, &result),
+                Some(Ok(Ended::Name { at, result })) => self.name_or_not(at, result),
                 // It was given up because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
                 Some(Err(error)) => self.panicked(&error),
@@ -108,62 +115,117 @@ impl Watch {
 
     fn tick(&mut self) {
         self.poll();
-        if matches!(self.name, Name::Unknown) {
-            self.ask_name();
-        }
-        if !self.answered && !self.silence_mentioned && self.began.elapsed() >= SILENCE_MAX {
+        self.ask_besides();
+        if !self.teller.has_answered() && !self.silence_mentioned && self.began.elapsed() >= SILENCE_MAX {
             self.silence_mentioned = true;
-            self.mention_silence();
+            mention::silence(self.client.base(), self.teller.waits_for_the_name());
         }
     }
 
     fn poll(&mut self) {
-        let Some((poll, within)) = self.polls.next() else { return };
-        let client = self.client.clone();
+        let Some((number, within)) = self.polls.next() else { return };
+        let (client, version) = (self.client.clone(), self.negotiation.version());
         let request = self.requests.spawn(async move {
-            let result = client.document(within).await;
-            Answer::Document { poll, at: Instant::now(), result }
+            Ended::Poll { number, version, result: client.answer_in(version, within).await }
         });
-        self.polls.is_under_way(poll, request);
+        self.polls.is_under_way(number, request);
         lock(&self.shared).polls = self.polls.sent();
     }
 
-    fn ask_name(&mut self) {
+    /// Asks for this VM's name or in another version, as far as the pace allows.
+    fn ask_besides(&mut self) {
+        let now = Instant::now();
+        if !lock(&self.shared).pace.is_free(now) {
+            return;
+        }
+        let name_is_wanted = self.teller.is_nameless() && !self.is_asking_name;
+        let is_turn_of_name = name_is_wanted && self.last_besides == Besides::Probe;
+        let probe = if self.is_probing || is_turn_of_name { None } else { self.negotiation.next_probe(now) };
+        self.last_besides = match probe {
+            Some(version) => self.probe(version),
+            None if name_is_wanted => self.ask_name(),
+            None => return,
+        };
+        lock(&self.shared).pace.take(now);
+    }
+
+    fn probe(&mut self, version: ApiVersion) -> Besides {
+        let client = self.client.clone();
+        self.requests.spawn(async move {
+            Ended::Probe { version, result: client.answer_in(version, PROBE_TIMEOUT).await }
+        });
+        self.is_probing = true;
+        Besides::Probe
+    }
+
+    fn ask_name(&mut self) -> Besides {
         let client = self.client.clone();
         self.requests.spawn(async move {
             let result = client.compute(NAME_TIMEOUT).await;
-            Answer::Compute { at: Instant::now(), result }
+            Ended::Name { at: Instant::now(), result }
         });
-        self.name = Name::Asked;
+        self.is_asking_name = true;
+        Besides::Name
     }
 
-    fn document_or_not(&mut self, poll: u64, at: Instant, result: Result<Document>) {
-        match result {
-            Ok(document) if self.polls.is_news(poll) => {
-                lock(&self.shared).answered_at = Some(at);
-                if let Some(lasted) = self.poll_trouble.worked(at) {
-                    info!(
-                        failures = lasted.failures,
-                        seconds = lasted.since.as_secs(),
-                        "scheduled events are answered again"
-                    );
-                }
-                self.take_in(document, at);
+    fn answered(&mut self, number: u64, version: ApiVersion, answer: Answer) {
+        self.accept(version, answer.at);
+        if !self.polls.is_news(number) {
+            debug!(number, "a later poll was answered before this one");
+            return;
+        }
+        lock(&self.shared).answered_at = Some(answer.at);
+        mention::recovery(&mut self.poll_trouble, answer.at);
+        self.teller.take_in(answer);
+    }
+
+    fn failed(&mut self, version: ApiVersion, failure: &Failure) {
+        let at = Instant::now();
+        if failure.may_mean_the_version() && self.negotiation.refused(version, at) == Refusal::Searched {
+            debug!(%version, error = %failure.error, "this api-version is refused; an older one is tried");
+            self.version_in_use();
+            let pace_is_free = lock(&self.shared).pace.is_free(at);
+            if pace_is_free && version > self.negotiation.version() {
+                lock(&self.shared).pace.take(at);
+                self.poll();
             }
-            Ok(_) => debug!(poll, "a later poll was answered before this one"),
-            Err(error) => {
-                lock(&self.shared).errors += 1;
-                mention_failure(
-                    &mut self.poll_trouble,
-                    at,
-                    &error,
-                    "scheduled events were not answered; polling goes on",
-                );
+            return;
+        }
+        self.version_in_use();
+        let mut shared = lock(&self.shared);
+        shared.errors += 1;
+        shared.failures.count(failure.kind);
+        drop(shared);
+        let what = "scheduled events were not answered; polling goes on";
+        mention::failure(&mut self.poll_trouble, at, &failure.error, what);
+    }
+
+    fn probed(&mut self, version: ApiVersion, result: &Result<Answer, Failure>) {
+        self.is_probing = false;
+        match result {
+            Ok(answer) => self.accept(version, answer.at),
+            Err(failure) => {
+                debug!(%version, error = %failure.error, "this api-version is not answered");
+                if !failure.may_mean_the_version() {
+                    self.negotiation.probed_in_vain(Instant::now());
+                }
             }
         }
     }
 
+    fn accept(&mut self, version: ApiVersion, at: Instant) {
+        if self.negotiation.accepted(version, at) {
+            info!(%version, "scheduled events are answered in this api-version");
+        }
+        self.version_in_use();
+    }
+
+    fn version_in_use(&self) {
+        lock(&self.shared).version = self.negotiation.version();
+    }
+
     fn name_or_not(&mut self, at: Instant, result: Result<Compute>) {
+        self.is_asking_name = false;
         match result {
             Ok(compute) => {
                 info!(
@@ -172,19 +234,11 @@ impl Watch {
                     set = compute.vm_scale_set_name,
                     "this VM's name"
                 );
-                self.name = Name::Known(compute.name);
-                if let Some((document, at)) = self.unread.take() {
-                    self.take_in(document, at);
-                }
+                self.teller.is_called(compute.name);
             }
             Err(error) => {
-                self.name = Name::Unknown;
-                mention_failure(
-                    &mut self.name_trouble,
-                    at,
-                    &error,
-                    "this VM's name was not answered; it is asked again",
-                );
+                let what = "this VM's name was not answered; it is asked again";
+                mention::failure(&mut self.name_trouble, at, &error, what);
             }
         }
     }
@@ -193,66 +247,7 @@ impl Watch {
     fn panicked(&mut self, error: &JoinError) {
         error!(%error, "a request to the metadata service panicked; polling goes on");
         lock(&self.shared).errors += 1;
-        if matches!(self.name, Name::Asked) {
-            self.name = Name::Unknown;
-        }
+        self.is_probing = false;
+        self.is_asking_name = false;
     }
-
-    /// Tells what `document`, received at `at`, changes.
-    fn take_in(&mut self, document: Document, at: Instant) {
-        if self.incarnation.as_ref() != Some(&document.document_incarnation) {
-            debug!(incarnation = %document.document_incarnation, events = document.events.len(), "another document");
-            self.incarnation = Some(document.document_incarnation.clone());
-        }
-        let Name::Known(name) = &self.name else {
-            self.unread = Some((document, at));
-            return;
-        };
-        let mut changes = lock(&self.shared).standing.update(&document, name, at);
-        if !self.answered {
-            self.answered = true;
-            changes.push(Change::Answered);
-        }
-        for change in changes {
-            // The receiver is gone only while the watcher is being dropped, which ends this task too.
-            drop(self.changes.send(change));
-        }
-    }
-
-    fn mention_silence(&self) {
-        if self.unread.is_some() {
-            warn!(
-                url = self.client.base(),
-                "the metadata service does not say what this VM is called, so no work is taken; set --vm-name"
-            );
-        } else {
-            warn!(
-                url = self.client.base(),
-                "no answer from the metadata service for 5 s, so no work is taken; a new Azure VM may need two minutes, \
-                 outside Azure set --metadata-url off"
-            );
-        }
-    }
-}
-
-fn mention_failure(trouble: &mut Trouble, at: Instant, error: &Error, what: &'static str) {
-    if let Some(lasted) = trouble.failed(at) {
-        warn!(%error, failures = lasted.failures, seconds = lasted.since.as_secs(), "{what}");
-    } else {
-        debug!(%error, "{what}");
-    }
-}
-
-/// What the watch and its owner both look at.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) standing: Standing,
-    pub(super) polls: u64,
-    pub(super) errors: u64,
-    pub(super) answered_at: Option<Instant>,
-}
-
-/// Nothing panics while it holds the lock, and every field is whole between two statements.
-pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

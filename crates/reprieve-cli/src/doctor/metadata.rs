@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use reprieve::Result;
 use reprieve::checkup::{Checkup, StoreAddress};
-use reprieve_azure::scheduled_events::document::{Document, Event};
-use reprieve_azure::scheduled_events::{Client, Compute, INSTANCE_API_VERSION, SCHEDULED_EVENTS_API_VERSION};
+use reprieve_azure::scheduled_events::document::Event;
+use reprieve_azure::scheduled_events::{Answer, Client, Compute, INSTANCE_API_VERSION};
 use reprieve_azure::storage::check::is_azure_vm;
 use tokio::time::{Instant, sleep};
 
@@ -49,7 +49,7 @@ pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
         }
     };
     let versions = client.versions(ANSWER_MAX).await;
-    let events = client.document(EVENTS_MAX).await;
+    let events = client.answer(EVENTS_MAX).await;
     let name = checkup.vm_name.as_deref().unwrap_or(&compute.name);
     vec![reached(&times, versions), vm(&compute, checkup.vm_name.as_deref()), scheduled_events(events, name)]
 }
@@ -119,10 +119,10 @@ fn vm(compute: &Compute, given: Option<&str>) -> Finding {
         .with_known("location", compute.location.as_deref())
 }
 
-fn scheduled_events(events: Result<Document>, name: &str) -> Finding {
+fn scheduled_events(events: Result<Answer>, name: &str) -> Finding {
     const NAME: &str = "scheduled events";
-    let document = match events {
-        Ok(document) => document,
+    let Answer { document, version, .. } = match events {
+        Ok(answer) => answer,
         Err(error) => {
             return Finding::problem(
                 NAME,
@@ -145,13 +145,13 @@ fn scheduled_events(events: Result<Document>, name: &str) -> Finding {
         Finding::warning(
             NAME,
             seen,
-            "a worker takes no job here until it is over; others go on with the work",
+            "`reprieve status` says what a worker does about it; workers on other VMs go on with the work",
         )
     };
     finding
         .with("for_this_vm", document.events.len() - others.len())
         .with("for_others", others.len())
-        .with("used_api_version", SCHEDULED_EVENTS_API_VERSION)
+        .with("used_api_version", version.as_str())
 }
 
 fn told(event: &Event) -> String {

@@ -13,7 +13,4 @@ fn help_explains_every_command() {
     insta::assert_snapshot!("demo", help(&["demo"]));
     insta::assert_snapshot!("enqueue", help(&["enqueue"]));
     insta::assert_snapshot!("status", help(&["status"]));
-    insta::assert_snapshot!("metadata", help(&["metadata"]));
-    insta::assert_snapshot!("metadata_serve", help(&["metadata", "serve"]));
-    insta::assert_snapshot!("metadata_evict", help(&["metadata", "evict"]));
 }

@@ -3,6 +3,7 @@
 mod demo;
 mod doctor;
 mod enqueue;
+mod events;
 mod help;
 mod metadata;
 mod status;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::document::EventType;
 
 /// An event to come. Fields that are not given here have the values that Azure gives them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
     /// What will happen.
     pub event_type: EventType,
@@ -17,8 +17,30 @@ pub struct Announcement {
     pub source: String,
     /// Words for people.
     pub description: String,
-    /// How long it will interrupt the VM; `None` for unknown, which is written -1.
+    /// How long it will interrupt the VM, which is only told; `None` for unknown, which is written -1.
     pub duration: Option<Duration>,
+    /// How long it is still told after it started; `None` for what the mock does.
+    pub started_for: Option<Duration>,
+    /// Whether others on the host have a say in when it begins.
+    pub other_tenants: OtherTenants,
+    /// Whether the VMs it names are gone when it begins.
+    pub gone: bool,
+    /// Its id; `None` for a new one.
+    pub event_id: Option<String>,
+    /// What its `NotBefore` says; `None` for when it begins.
+    pub not_before: Option<String>,
+}
+
+/// What the other tenants of the host do about an event. An approval is one of all that Azure waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OtherTenants {
+    /// There are none: with one approval of its set the event begins.
+    #[default]
+    None,
+    /// They never approve: it begins at its `NotBefore`, approved or not.
+    Silent,
+    /// They have approved so long after it was announced.
+    ApproveAfter(Duration),
 }
 
 impl Announcement {
@@ -42,6 +64,11 @@ impl Announcement {
             source: "Platform".to_owned(),
             description: String::new(),
             duration: None,
+            started_for: None,
+            other_tenants: OtherTenants::None,
+            gone: false,
+            event_id: None,
+            not_before: None,
         }
     }
 }

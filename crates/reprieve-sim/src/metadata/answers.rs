@@ -1,7 +1,6 @@
 //! Answers `/metadata/…` by the rules of the real service. Facts that are documented have a link; what is not is said.
 //!
-//! Rules for all endpoints: <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>;
-//! events: <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events>.
+//! Rules for all endpoints: <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,19 +10,17 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::{Json, Router, routing};
+use axum::{Extension, Json, Router, routing};
 use futures_util::{StreamExt, stream};
-use reprieve_azure::scheduled_events::SCHEDULED_EVENTS_API_VERSION;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use reprieve_azure::scheduled_events::ApiVersion;
+use serde_json::json;
+use uuid::Uuid;
 
+use super::app::App;
+use super::connection::Reset;
 use super::faults::{Endpoint, Fault};
-use super::instance;
-use super::server::App;
 use super::world::Vm;
-
-/// The api-versions of Scheduled Events that are answered. They are not those of the instance document.
-const EVENT_VERSIONS: [&str; 1] = [SCHEDULED_EVENTS_API_VERSION];
+use super::{events, identity, instance};
 
 pub(super) fn router() -> Router<Arc<App>> {
     Router::new()
@@ -31,49 +28,75 @@ pub(super) fn router() -> Router<Arc<App>> {
         .route("/vm/{vm}/metadata/{*path}", routing::any(answer))
 }
 
+/// The VM that a listener is for, if it is one's own.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Own(pub(super) Option<Uuid>);
+
 /// One request, as far as the answer depends on it.
-struct Ask<'a> {
-    method: &'a Method,
-    query: BTreeMap<String, String>,
-    body: &'a [u8],
-    vm: Vm,
+pub(super) struct Ask<'a> {
+    pub(super) method: &'a Method,
+    pub(super) query: BTreeMap<String, String>,
+    pub(super) body: &'a [u8],
+    pub(super) vm: Vm,
 }
 
 async fn answer(
     State(app): State<Arc<App>>,
+    Extension(own): Extension<Own>,
     Path(params): Path<HashMap<String, String>>,
     Query(query): Query<Vec<(String, String)>>,
     method: Method,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let query = match rules(&headers, query) {
+    let path: Vec<&str> = params.get("path").map_or("", String::as_str).split('/').collect();
+    let query = match rules(&headers, query, &path) {
         Ok(query) => query,
+        Err(broken) if path.first() == Some(&"identity") => return identity::broken_rule(broken),
         Err(broken) => return (StatusCode::BAD_REQUEST, broken).into_response(),
     };
-    let Some(vm) = app.world().vm(params.get("vm").map(String::as_str)).cloned() else {
+    let Some(vm) = asking(&app, own, params.get("vm").map(String::as_str)) else {
         return (StatusCode::NOT_FOUND, "Not Found: the mock has no such VM").into_response();
     };
     let ask = Ask { method: &method, query, body: &body, vm };
-    let path: Vec<&str> = params.get("path").map_or("", String::as_str).split('/').collect();
     match path[..] {
-        ["versions"] => versions(&ask),
+        ["versions"] => instance::versions(&ask),
         ["scheduledevents"] => {
-            let answer = scheduled_events(&app, &ask);
+            let answer = events::answer(&app, &ask);
             app.until_enabled().await;
-            with_fault(&app, Endpoint::ScheduledEvents, answer).await
+            with_fault(&app, Endpoint::ScheduledEvents, &ask.vm, answer).await
         }
-        ["instance", ref rest @ ..] => with_fault(&app, Endpoint::Instance, instance(&ask, rest)).await,
+        ["instance", ref rest @ ..] => {
+            with_fault(&app, Endpoint::Instance, &ask.vm, instance::answer(&ask, rest)).await
+        }
+        ["identity", "oauth2", "token"] => {
+            with_fault(&app, Endpoint::Identity, &ask.vm, identity::answer(&app, &ask)).await
+        }
         _ => StatusCode::NOT_FOUND.into_response(),
     }
+}
+
+/// The VM that asks: the one named, else the listener's, else the first.
+fn asking(app: &App, own: Own, name: Option<&str>) -> Option<Vm> {
+    let (world, _) = app.world();
+    match (name, own) {
+        (None, Own(Some(id))) => world.vm_with_id(id),
+        (name, _) => world.vm(name),
+    }
+    .cloned()
 }
 
 /// Checks what every request must and must not have.
 fn rules(
     headers: &HeaderMap,
     query: Vec<(String, String)>,
+    path: &[&str],
 ) -> Result<BTreeMap<String, String>, &'static str> {
-    if headers.get("metadata").is_none_or(|value| value != "true") {
+    let is_preview =
+        |(name, value): &(String, String)| name == "api-version" && value == ApiVersion::V2017_03_01.as_str();
+    // The first version of events did without.
+    let header_matters = !(path == ["scheduledevents"] && query.iter().any(is_preview));
+    if header_matters && headers.get("metadata").is_none_or(|value| value != "true") {
         return Err("Bad Request, Required metadata header not specified");
     }
     // That it is refused is documented; in which words is not.
@@ -88,102 +111,18 @@ fn rules(
     Ok(query)
 }
 
-/// `GET /metadata/versions`, the only endpoint without a version of its own.
-fn versions(ask: &Ask<'_>) -> Response {
-    if ask.method != Method::GET {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
-    }
-    let oldest_first: Vec<_> = instance::VERSIONS.into_iter().rev().collect();
-    Json(json!({ "apiVersions": oldest_first })).into_response()
-}
-
-/// The refusal of a request that names none of `versions`, newest first. Its status is not documented; clients have seen
-/// 404 for a version that Scheduled Events does not have yet.
-fn wrong_version(ask: &Ask<'_>, versions: &[&str]) -> Option<Response> {
-    let asked = ask.query.get("api-version").map(String::as_str);
-    if asked.is_some_and(|asked| versions.contains(&asked)) {
-        return None;
-    }
+/// The refusal of a request that names none of `versions`, newest first. Its status is not documented.
+pub(super) fn wrong_version<'a>(versions: impl Iterator<Item = &'a str>) -> Response {
     let body = json!({
         "error": "Bad request. api-version is invalid or was not specified in the request. For more information refer to aka.ms/azureimds",
-        "newest-versions": versions.iter().take(3).collect::<Vec<_>>(),
+        "newest-versions": versions.take(3).collect::<Vec<_>>(),
     });
-    Some((StatusCode::BAD_REQUEST, Json(body)).into_response())
-}
-
-fn scheduled_events(app: &App, ask: &Ask<'_>) -> Response {
-    if let Some(refusal) = wrong_version(ask, &EVENT_VERSIONS) {
-        return refusal;
-    }
-    match *ask.method {
-        Method::GET => {
-            let mut world = app.world();
-            world.count_poll(ask.vm.id);
-            Json(world.document()).into_response()
-        }
-        Method::POST => approve(app, ask.body),
-        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
-    }
-}
-
-/// An approval. Other members are ignored: older clients also send `DocumentIncarnation`. Its content type does not
-/// matter; Microsoft's own samples send a form's, or none.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct StartRequests {
-    start_requests: Vec<StartRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct StartRequest {
-    event_id: String,
-}
-
-/// 200 for events that stand, approved before or not; 400 for what is malformed. Documented is no more; that the answer
-/// has no body, and that an unknown event counts as malformed, is assumed.
-fn approve(app: &App, body: &[u8]) -> Response {
-    let requests: StartRequests = match serde_json::from_slice(body) {
-        Ok(requests) => requests,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("Bad Request, {error}")).into_response(),
-    };
-    let ids: Vec<_> = requests.start_requests.into_iter().map(|request| request.event_id).collect();
-    match app.world().approve(&ids, tokio::time::Instant::now()) {
-        Ok(()) => StatusCode::OK.into_response(),
-        Err(refusal) => {
-            (StatusCode::BAD_REQUEST, format!("Bad Request, {}", refusal.message)).into_response()
-        }
-    }
-}
-
-/// `GET /metadata/instance/…`: JSON for objects and lists, and text for single values only, each on demand.
-fn instance(ask: &Ask<'_>, path: &[&str]) -> Response {
-    if ask.method != Method::GET {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
-    }
-    if let Some(refusal) = wrong_version(ask, &instance::VERSIONS) {
-        return refusal;
-    }
-    let document = instance::document(&ask.vm);
-    let Some(part) = instance::walk(&document, path) else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    match (part, ask.query.get("format").map_or("json", String::as_str)) {
-        (Value::String(text), "text") => text.clone().into_response(),
-        (Value::Object(_) | Value::Array(_), "json") => Json(part).into_response(),
-        (Value::String(_), _) => bad_format("a single value needs format=text"),
-        _ => bad_format("this mock answers with format=json only, except for single values"),
-    }
-}
-
-fn bad_format(why: &str) -> Response {
-    (StatusCode::BAD_REQUEST, Json(json!({ "error": format!("Bad request. {why}") }))).into_response()
+    (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
 /// Lets the next fault for `endpoint`, if there is one, befall `answer`.
-async fn with_fault(app: &App, endpoint: Endpoint, answer: Response) -> Response {
-    let fault = app.faults().take(endpoint);
-    match fault {
+async fn with_fault(app: &App, endpoint: Endpoint, vm: &Vm, answer: Response) -> Response {
+    match app.fault(endpoint, &vm.name) {
         Fault::None => answer,
         Fault::Status(status) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -191,16 +130,14 @@ async fn with_fault(app: &App, endpoint: Endpoint, answer: Response) -> Response
             (status, Json(json!({ "error": reason }))).into_response()
         }
         Fault::Late(after) => {
-            app.unless_stopped(tokio::time::sleep(after)).await;
+            tokio::time::sleep(after).await;
             answer
         }
-        Fault::Hang => {
-            app.unless_stopped(std::future::pending()).await;
-            break_off()
-        }
+        Fault::Hang => std::future::pending().await,
         Fault::Empty => ([(header::CONTENT_TYPE, "application/json")], "").into_response(),
         Fault::Garbage(words) => words.into_response(),
         Fault::BreakOff => break_off(),
+        Fault::Reset => Extension(Reset).into_response(),
     }
 }
 

@@ -1,7 +1,16 @@
-//! Bad days: what the mock does instead of answering well, for as many requests as it is told.
+//! Bad days: what the mock does instead of answering well, for so many requests or for so long.
 
-use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
+
+use reprieve_core::ErrorKind;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::moment::{FOR_EVER, Moment};
+use super::refusal::{Refusal, refuse};
+use super::span::Span;
+use super::state::FaultState;
 
 /// One way in which a request goes wrong. Requests that break the rules are refused first, fault or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,43 +27,203 @@ pub enum Fault {
     Garbage(String),
     /// Its answer breaks off in the middle.
     BreakOff,
+    /// Its connection is reset before there is an answer.
+    Reset,
     /// It is answered as if there were no fault: leaves room between others.
     None,
 }
 
 /// Which requests a fault is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Endpoint {
     /// Those for events, and approvals.
+    #[serde(rename = "events")]
     ScheduledEvents,
     /// Those for the instance document.
+    #[serde(rename = "instance")]
     Instance,
+    /// Those for tokens of the VM's identity.
+    #[serde(rename = "identity")]
+    Identity,
 }
 
-/// The faults to come, in order, for each endpoint.
+/// A fault as it is written in scenarios and sent to the control API. With neither `requests` nor `for` it stands until it
+/// is cleared; with both, until either is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultRule {
+    /// What requests it befalls. Default: those for events.
+    #[serde(default = "events")]
+    pub endpoint: Endpoint,
+    /// `400` to `599`, `hang`, `reset`, `break-off`, `empty`, `garbage`, `slow` or `none`.
+    pub kind: String,
+    /// Whose; those of all VMs when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<String>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<u64>,
+    /// For how long from now.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Span>,
+    /// After how long a `slow` answer comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Span>,
+    /// What is answered as `garbage`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub words: Option<String>,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ScheduledEvents => "events",
+            Self::Instance => "instance",
+            Self::Identity => "identity",
+        })
+    }
+}
+
+const fn events() -> Endpoint {
+    Endpoint::ScheduledEvents
+}
+
+/// How long a `slow` answer takes unless told.
+const SLOW: Duration = Duration::from_secs(5);
+
+impl FaultRule {
+    /// The fault that is meant.
+    pub(super) fn fault(&self) -> Result<Fault, Refusal> {
+        if self.after.is_some() && self.kind != "slow" {
+            return refuse(ErrorKind::Invalid, "only a slow answer has an \"after\"");
+        }
+        if self.words.is_some() && self.kind != "garbage" {
+            return refuse(ErrorKind::Invalid, "only garbage has \"words\"");
+        }
+        Ok(match self.kind.as_str() {
+            "hang" => Fault::Hang,
+            "reset" => Fault::Reset,
+            "break-off" => Fault::BreakOff,
+            "empty" => Fault::Empty,
+            "garbage" => Fault::Garbage(
+                self.words.clone().unwrap_or_else(|| "<html>502 Bad Gateway</html>".to_owned()),
+            ),
+            "slow" => Fault::Late(self.after.map_or(SLOW, |after| after.0.min(FOR_EVER))),
+            "none" => Fault::None,
+            status => {
+                let Ok(status @ 400..=599) = status.parse() else {
+                    let message = format!(
+                        "{status:?} is no kind of fault; there are 400 to 599, hang, reset, break-off, empty, garbage, slow and none"
+                    );
+                    return refuse(ErrorKind::Invalid, message);
+                };
+                Fault::Status(status)
+            }
+        })
+    }
+}
+
+/// The faults to come, in order.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    scheduled_events: VecDeque<Fault>,
-    instance: VecDeque<Fault>,
+    last_id: u64,
+    standing: Vec<Standing>,
+}
+
+#[derive(Debug)]
+struct Standing {
+    id: u64,
+    what: NewFault,
+    befell: u64,
+}
+
+/// A fault to be added.
+#[derive(Debug)]
+pub(super) struct NewFault {
+    pub(super) endpoint: Endpoint,
+    pub(super) fault: Fault,
+    pub(super) vm: Option<String>,
+    pub(super) requests: Option<u64>,
+    pub(super) until: Option<Moment>,
 }
 
 impl Faults {
-    pub(super) fn add(&mut self, endpoint: Endpoint, fault: &Fault, requests: usize) {
-        self.of(endpoint).extend(std::iter::repeat_n(fault, requests).cloned());
+    /// Adds a fault after those that stand already, and returns its number.
+    pub(super) fn add(&mut self, what: NewFault) -> u64 {
+        self.last_id += 1;
+        self.standing.push(Standing { id: self.last_id, what, befell: 0 });
+        self.last_id
     }
 
-    pub(super) fn take(&mut self, endpoint: Endpoint) -> Fault {
-        self.of(endpoint).pop_front().unwrap_or(Fault::None)
+    /// What befalls a request now.
+    pub(super) fn take(&mut self, endpoint: Endpoint, vm: &str, now: Instant) -> Fault {
+        self.forget_what_is_over(now);
+        let meant = |what: &NewFault| {
+            what.endpoint == endpoint && what.vm.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(vm))
+        };
+        match self.standing.iter_mut().find(|standing| meant(&standing.what)) {
+            None => Fault::None,
+            Some(standing) => {
+                standing.befell += 1;
+                standing.what.fault.clone()
+            }
+        }
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.standing.clear();
     }
 
-    const fn of(&mut self, endpoint: Endpoint) -> &mut VecDeque<Fault> {
-        match endpoint {
-            Endpoint::ScheduledEvents => &mut self.scheduled_events,
-            Endpoint::Instance => &mut self.instance,
+    pub(super) fn remove(&mut self, id: u64) -> Result<(), Refusal> {
+        match self.standing.iter().position(|standing| standing.id == id) {
+            Some(index) => {
+                self.standing.remove(index);
+                Ok(())
+            }
+            None => refuse(ErrorKind::NotFound, format!("there is no fault number {id}")),
         }
+    }
+
+    pub(super) fn list(&self, now: Moment) -> Vec<FaultState> {
+        let standing = self.standing.iter().filter(|standing| !standing.is_over(now.at));
+        standing
+            .map(|Standing { id, what, befell }| FaultState {
+                id: *id,
+                endpoint: what.endpoint,
+                kind: what.fault.kind(),
+                vm: what.vm.clone(),
+                requests_left: what.requests.map(|requests| requests - befell),
+                until_unix_ms: what.until.map(Moment::unix_ms),
+                befell: *befell,
+            })
+            .collect()
+    }
+
+    fn forget_what_is_over(&mut self, now: Instant) {
+        self.standing.retain(|standing| !standing.is_over(now));
+    }
+}
+
+impl Standing {
+    fn is_over(&self, now: Instant) -> bool {
+        self.what.until.is_some_and(|until| until.at <= now)
+            || self.what.requests.is_some_and(|requests| requests <= self.befell)
+    }
+}
+
+impl Fault {
+    /// What it is called in a rule.
+    fn kind(&self) -> String {
+        match self {
+            Self::Status(status) => return status.to_string(),
+            Self::Late(after) => return format!("slow ({})", Span(*after)),
+            Self::Hang => "hang",
+            Self::Empty => "empty",
+            Self::Garbage(_) => "garbage",
+            Self::BreakOff => "break-off",
+            Self::Reset => "reset",
+            Self::None => "none",
+        }
+        .to_owned()
     }
 }

@@ -1,12 +1,18 @@
-//! The instance document of a VM of the mock, and the way requests walk down it.
+//! `/metadata/instance`: the document of a VM of the mock, as each version tells it, and the way requests walk down it.
+//!
+//! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 
-use serde_json::{Value, json};
+use axum::Json;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
 
+use super::answers::{Ask, wrong_version};
 use super::world::Vm;
 
 /// The api-versions of the instance document, newest first.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#supported-api-versions>
-pub(super) const VERSIONS: [&str; 35] = [
+const VERSIONS: [&str; 35] = [
     "2025-04-07",
     "2024-07-17",
     "2024-03-15",
@@ -44,41 +50,123 @@ pub(super) const VERSIONS: [&str; 35] = [
     "2017-03-01",
 ];
 
-/// What the service says of `vm`, whatever the api-version: a Spot VM of a uniform scale set.
+/// `GET /metadata/versions`, the only endpoint without a version of its own.
+pub(super) fn versions(ask: &Ask<'_>) -> Response {
+    if ask.method != Method::GET {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let oldest_first: Vec<_> = VERSIONS.into_iter().rev().collect();
+    Json(json!({ "apiVersions": oldest_first })).into_response()
+}
+
+/// `GET /metadata/instance/…`: JSON for objects and lists, and text for single values only, each on demand.
+pub(super) fn answer(ask: &Ask<'_>, path: &[&str]) -> Response {
+    if ask.method != Method::GET {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    }
+    let asked = ask.query.get("api-version").map(String::as_str);
+    let Some(version) = VERSIONS.into_iter().find(|version| asked == Some(version)) else {
+        return wrong_version(VERSIONS.into_iter());
+    };
+    // A slash at the end changes nothing.
+    let path = path.strip_suffix(&[""]).unwrap_or(path);
+    let document = document(&ask.vm, version);
+    let Some(part) = walk(&document, path) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match (part, ask.query.get("format").map_or("json", String::as_str)) {
+        (Value::String(text), "text") => text.clone().into_response(),
+        (Value::Object(_) | Value::Array(_), "json") => Json(part).into_response(),
+        (Value::String(_), _) => bad_format("a single value needs format=text"),
+        _ => bad_format("this mock answers with format=json only, except for single values"),
+    }
+}
+
+fn bad_format(why: &str) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": format!("Bad request. {why}") }))).into_response()
+}
+
+/// Since which version there is each field of `compute`; the others there are since the first.
+const SINCE: [(&str, &str); 18] = [
+    ("placementGroupId", "2017-08-01"),
+    ("resourceGroupName", "2017-08-01"),
+    ("subscriptionId", "2017-08-01"),
+    ("tags", "2017-08-01"),
+    ("vmScaleSetName", "2017-12-01"),
+    ("zone", "2017-12-01"),
+    ("azEnvironment", "2018-10-01"),
+    ("provider", "2018-10-01"),
+    ("resourceId", "2019-03-11"),
+    ("tagsList", "2019-06-04"),
+    ("osProfile", "2020-07-15"),
+    ("evictionPolicy", "2020-12-01"),
+    ("priority", "2020-12-01"),
+    ("userData", "2021-01-01"),
+    ("virtualMachineScaleSet", "2021-03-01"),
+    ("platformSubFaultDomain", "2021-10-01"),
+    ("additionalCapabilities", "2021-11-01"),
+    ("physicalZone", "2023-11-15"),
+];
+
+/// What the service says of `vm`: a Spot VM of a scale set, or of none if its name is not of the form `SET_ID`.
 ///
 /// As in Azure, all values are strings, and `""` stands for what does not apply. The host name is not the VM's name.
-pub(super) fn document(vm: &Vm) -> Value {
+fn document(vm: &Vm, version: &str) -> Value {
     const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/mock";
-    let (set, number) = vm.name.rsplit_once('_').unwrap_or(("", &vm.name));
-    let resource_id = if set.is_empty() {
-        format!("{GROUP}/providers/Microsoft.Compute/virtualMachines/{number}")
+    const COMPUTE: &str = "providers/Microsoft.Compute";
+    let (set, id) = vm.name.rsplit_once('_').unwrap_or(("", &vm.name));
+    // The VMs of a flexible set have names of their own, those of a uniform one only numbers.
+    let uniform = !set.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
+    let flexible = !set.is_empty() && !uniform;
+    let resource_id = if uniform {
+        format!("{GROUP}/{COMPUTE}/virtualMachineScaleSets/{set}/virtualMachines/{id}")
     } else {
-        format!("{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/{set}/virtualMachines/{number}")
+        format!("{GROUP}/{COMPUTE}/virtualMachines/{}", vm.name)
+    };
+    let set_id =
+        if flexible { format!("{GROUP}/{COMPUTE}/virtualMachineScaleSets/{set}") } else { String::new() };
+    let all = json!({
+        "additionalCapabilities": { "hibernationEnabled": "false" },
+        "azEnvironment": "AzurePublicCloud",
+        "evictionPolicy": "Delete",
+        "location": "mock",
+        "name": vm.name,
+        "offer": "",
+        "osProfile": { "adminUsername": "", "computerName": format!("host-of-{}", vm.name), "disablePasswordAuthentication": "true" },
+        "osType": "Linux",
+        "physicalZone": "",
+        "placementGroupId": "",
+        "platformFaultDomain": "0",
+        "platformSubFaultDomain": "",
+        "platformUpdateDomain": "0",
+        "priority": "Spot",
+        "provider": "Microsoft.Compute",
+        "publisher": "",
+        "resourceGroupName": "mock",
+        "resourceId": resource_id,
+        "sku": "",
+        "subscriptionId": "00000000-0000-0000-0000-000000000000",
+        "tags": "mock:true",
+        "tagsList": [{ "name": "mock", "value": "true" }],
+        "userData": "",
+        "version": "",
+        "virtualMachineScaleSet": { "id": set_id },
+        "vmId": vm.id.to_string(),
+        "vmScaleSetName": set,
+        "vmSize": "Standard_D2s_v5",
+        "zone": "",
+    });
+    let is_told = |field: &str| {
+        let since = SINCE.iter().find(|(name, _)| *name == field).map(|(_, since)| *since);
+        // Versions are dates, in the order of their letters.
+        since.is_none_or(|since| since <= version)
+    };
+    let compute: Map<String, Value> = match all {
+        Value::Object(fields) => fields.into_iter().filter(|(field, _)| is_told(field)).collect(),
+        _ => Map::new(),
     };
     json!({
-        "compute": {
-            "azEnvironment": "AzurePublicCloud",
-            "evictionPolicy": "Delete",
-            "location": "mock",
-            "name": vm.name,
-            "osProfile": { "adminUsername": "", "computerName": format!("host-of-{}", vm.name), "disablePasswordAuthentication": "true" },
-            "osType": "Linux",
-            "placementGroupId": "",
-            "platformFaultDomain": "0",
-            "platformUpdateDomain": "0",
-            "priority": "Spot",
-            "provider": "Microsoft.Compute",
-            "resourceGroupName": "mock",
-            "resourceId": resource_id,
-            "subscriptionId": "00000000-0000-0000-0000-000000000000",
-            "tags": "",
-            "tagsList": [],
-            "userData": "",
-            "vmId": vm.id.to_string(),
-            "vmScaleSetName": set,
-            "vmSize": "Standard_D2s_v5",
-            "zone": "",
-        },
+        "compute": compute,
         "network": {
             "interface": [{
                 "ipv4": {
@@ -93,7 +181,7 @@ pub(super) fn document(vm: &Vm) -> Value {
 }
 
 /// The part of `document` that is found by walking down `path`: keys, and indices of lists.
-pub(super) fn walk<'a>(document: &'a Value, path: &[&str]) -> Option<&'a Value> {
+fn walk<'a>(document: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(document, |part, key| match part {
         Value::Object(fields) => fields.get(*key),
         Value::Array(items) => items.get(key.parse::<usize>().ok()?),

@@ -1,15 +1,34 @@
-//! The mock metadata service: [`MetadataServer`], its [`Config`], and the [`Fault`]s it can be given.
+//! The mock metadata service: [`MetadataServer`], its [`Config`], the [`Scenario`]s it runs, and the [`Fault`]s it can be
+//! given.
 
 mod announcement;
 mod answers;
+mod app;
+mod config;
+mod connection;
 pub(crate) mod control;
+mod events;
 mod faults;
+mod identity;
 mod instance;
+mod moment;
+mod page;
+mod plan;
+mod refusal;
+mod scenario;
 mod server;
+mod span;
 mod state;
 mod world;
 
-pub use announcement::Announcement;
-pub use faults::{Endpoint, Fault};
-pub use server::{Config, MetadataServer};
-pub use state::{Evicted, State, VmState, Which};
+pub use announcement::{Announcement, OtherTenants};
+pub use config::Config;
+pub use faults::{Endpoint, Fault, FaultRule};
+pub use plan::{EventPlan, Held, event_type};
+pub use scenario::Scenario;
+pub use server::MetadataServer;
+pub use span::Span;
+pub use state::{
+    Approval, Entry, EventState, Evicted, FaultState, Running, ScenarioState, State, Status, VmState, What,
+    Which,
+};

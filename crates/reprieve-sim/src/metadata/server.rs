@@ -1,67 +1,41 @@
-//! The running mock: listens, owns what is so, and stops.
+//! The running mock: listens, and stops.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::{Extension, middleware};
 use reprieve_azure::scheduled_events::document::Event;
-use reprieve_core::clock::wall_now;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{error, info};
+use tokio::time::timeout;
+use tokio_util::sync::DropGuard;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+use uuid::Uuid;
 
-use super::faults::{Endpoint, Fault, Faults};
+use super::answers::Own;
+use super::app::App;
+use super::config::Config;
+use super::faults::{Endpoint, Fault, FaultRule};
+use super::moment::Moment;
+use super::plan::EventPlan;
+use super::refusal::Refusal;
+use super::scenario::Scenario;
 use super::state::{Evicted, State, Which};
-use super::world::{Refusal, World};
-use super::{Announcement, answers, control};
+use super::world::World;
+use super::{Announcement, answers, connection, control, page};
 
 /// How long a stop waits for connections to close.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What a mock starts with.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Where it listens; a port of 0 takes a free one. Default: a free port of this machine only. It has no access
-    /// control, so it should not be reachable from elsewhere.
-    pub addr: SocketAddr,
-    /// The names of its VMs. Default: none.
-    pub vms: Vec<String>,
-    /// How long an event is still told after it started. Default: 10 s, so that whoever tries it out sees the end; in
-    /// Azure it is ten minutes.
-    pub started_for: Duration,
-    /// How long after the first request for events all of them are kept waiting, as in Azure, where it may be two
-    /// minutes. Default: none.
-    pub first_answer_after: Duration,
-}
-
-impl Config {
-    /// The defaults, with these VMs.
-    pub fn with_vms(vms: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { vms: vms.into_iter().map(Into::into).collect(), ..Self::default() }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            vms: Vec::new(),
-            started_for: Duration::from_secs(10),
-            first_answer_after: Duration::ZERO,
-        }
-    }
-}
 
 /// A running mock. It stops when it is dropped; [`stop`](Self::stop) waits until it has.
 #[derive(Debug)]
 pub struct MetadataServer {
     app: Arc<App>,
     addr: SocketAddr,
-    task: JoinHandle<()>,
+    tasks: TaskTracker,
     _stop: DropGuard,
 }
 
@@ -69,37 +43,41 @@ impl MetadataServer {
     /// Starts a mock on the current runtime.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when the address is taken, [`Invalid`](ErrorKind::Invalid) or
-    /// [`Conflict`](ErrorKind::Conflict) for a name that can't be a VM's or is there twice.
+    /// [`Unavailable`](ErrorKind::Unavailable) when an address is taken, [`Invalid`](ErrorKind::Invalid) for a name that
+    /// can't be a VM's or is there twice.
     pub async fn start(config: Config) -> Result<Self> {
-        const OPERATION: &str = "start the mock metadata service";
-        let mut world = World::new(config.started_for);
+        let mut world = World::new(config.started_for, config.speed, config.scenarios);
+        let now = Moment::now();
+        let mut ids = Vec::new();
         for name in &config.vms {
-            world.add_vm(name).map_err(|refusal| refusal.during(OPERATION))?;
+            // Whatever is wrong with it, the configuration is.
+            let added = world.add_vm(name, now);
+            ids.push(added.map_err(|refusal| Error::new(ErrorKind::Invalid, OPERATION, refusal.message))?);
         }
-        let bound = async {
-            let listener = TcpListener::bind(config.addr).await?;
-            let addr = listener.local_addr()?;
-            Ok::<_, io::Error>((listener, addr))
-        };
-        let (listener, addr) = bound.await.map_err(|error| {
-            let message = format!("can't listen on {}: {error}; choose another port", config.addr);
-            Error::new(ErrorKind::Unavailable, OPERATION, message).with_source(error)
-        })?;
-        let app = Arc::new(App {
-            world: Mutex::new(world),
-            faults: Mutex::default(),
-            enabled_at: Mutex::default(),
-            first_answer_after: config.first_answer_after,
-            stop: CancellationToken::new(),
-        });
+        let first = listen(config.addr).await?;
+        let addr = first.1;
+        let mut listeners = vec![(first, ids.first().copied().filter(|_| config.one_port_each))];
+        if config.one_port_each {
+            for (number, id) in (1..).zip(ids.into_iter().skip(1)) {
+                listeners.push((listen(next(config.addr, number)?).await?, Some(id)));
+            }
+        }
+        let Config { first_answer_after, preview, token_lifetime, .. } = config;
+        let app = Arc::new(App::new(world, addr, first_answer_after, preview, token_lifetime));
         let stop = app.stop.clone().drop_guard();
-        let task = tokio::spawn(serve(listener, Arc::clone(&app)));
+        let tasks = TaskTracker::new();
+        for ((listener, addr), vm) in listeners {
+            if let Some(vm) = vm {
+                app.listens_for(vm, addr);
+            }
+            tasks.spawn(serve(listener, vm, &app, &tasks));
+        }
+        tasks.close();
         info!(%addr, vms = ?config.vms, "mock metadata service listens");
-        Ok(Self { app, addr, task, _stop: stop })
+        Ok(Self { app, addr, tasks, _stop: stop })
     }
 
-    /// Where it listens.
+    /// Where it listens; where its first VM does if each has a port of its own.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
@@ -114,7 +92,11 @@ impl MetadataServer {
     /// The base URL of the VM called `name`.
     #[must_use]
     pub fn vm_url(&self, name: &str) -> String {
-        format!("http://{}/vm/{name}", self.addr)
+        let id = self.app.world().0.vm(Some(name)).map(|vm| vm.id);
+        match id.and_then(|id| self.app.addr_of(id)) {
+            Some(own) => format!("http://{own}"),
+            None => format!("http://{}/vm/{name}", self.addr),
+        }
     }
 
     /// Announces that the VM will be taken back after `notice`.
@@ -129,10 +111,34 @@ impl MetadataServer {
     /// Announces any event and returns it.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for one that starts after the year 9999.
+    /// [`Invalid`](ErrorKind::Invalid) for one that starts after the year 9999, [`Conflict`](ErrorKind::Conflict) when its
+    /// id stands already.
     pub fn announce(&self, what: Announcement) -> Result<Event> {
-        let announced = self.app.world().announce(what, Instant::now(), wall_now());
-        announced.map_err(|refusal| refusal.during("announce an event"))
+        self.told("announce an event", |world, now| world.announce(what, now))
+    }
+
+    /// As [`announce`](Self::announce), for an event as it is written down.
+    ///
+    /// # Errors
+    /// As [`announce`](Self::announce), and [`Invalid`](ErrorKind::Invalid) for a plan that contradicts itself.
+    pub fn announce_plan(&self, plan: &EventPlan) -> Result<Event> {
+        self.told("announce an event", |world, now| world.announce_plan(plan, None, now))
+    }
+
+    /// Lets events begin before their time; returns their ids.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have begun.
+    pub fn begin(&self, which: &Which) -> Result<Vec<String>> {
+        self.told("start an event", |world, now| world.start(which, now))
+    }
+
+    /// Lets events that have begun be over before their time; returns their ids.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when none has begun.
+    pub fn complete(&self, which: &Which) -> Result<Vec<String>> {
+        self.told("complete an event", |world, now| world.complete(which, now))
     }
 
     /// Withdraws events that have not started; returns their ids.
@@ -140,16 +146,35 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have started.
     pub fn withdraw(&self, which: &Which) -> Result<Vec<String>> {
-        self.app.world().withdraw(which).map_err(|refusal| refusal.during("withdraw an event"))
+        self.told("withdraw an event", |world, now| world.withdraw(which, now))
     }
 
-    /// Adds a VM to the set.
+    /// Runs the scenario called `name` for the VM `target`, or for the first; returns which.
+    ///
+    /// # Errors
+    /// [`NotFound`](ErrorKind::NotFound) without such a scenario or VM.
+    pub fn run(&self, name: &str, target: Option<&str>) -> Result<String> {
+        self.told("run a scenario", |world, now| world.run(name, target, now))
+    }
+
+    /// Adds a scenario; one of the same name is replaced.
+    pub fn add_scenario(&self, scenario: Scenario) {
+        self.app.world().0.add_scenario(scenario);
+    }
+
+    /// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
+    pub fn restart(&self) {
+        let (mut world, now) = self.app.world();
+        world.restart(now);
+    }
+
+    /// Adds a VM to the set; it is found below the first port, [`vm_url`](Self::vm_url).
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a name that can't be a VM's, [`Conflict`](ErrorKind::Conflict) for one that
     /// is taken.
     pub fn add_vm(&self, name: &str) -> Result<()> {
-        self.app.world().add_vm(name).map_err(|refusal| refusal.during("add a VM"))
+        self.told("add a VM", |world, now| world.add_vm(name, now).map(|_id| ()))
     }
 
     /// Removes a VM from the set: it is answered 404 from now on, as nothing answers a VM that is gone.
@@ -157,91 +182,84 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without such a VM.
     pub fn remove_vm(&self, name: &str) -> Result<()> {
-        self.app.world().remove_vm(name).map_err(|refusal| refusal.during("remove a VM"))
+        self.told("remove a VM", |world, now| world.remove_vm(name, now))
     }
 
     /// All there is to know of it now.
     #[must_use]
     pub fn state(&self) -> State {
-        self.app.world().state()
+        self.app.state()
     }
 
     /// Lets `fault` befall the next so many requests to `endpoint`, after those that others befall already.
     pub fn inject(&self, endpoint: Endpoint, fault: &Fault, requests: usize) {
-        self.app.faults().add(endpoint, fault, requests);
+        self.app.world().0.inject(endpoint, fault.clone(), requests as u64);
+    }
+
+    /// Lets requests go wrong by a rule, after those that others befall already; returns its number.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a rule that is none, [`NotFound`](ErrorKind::NotFound) without such a VM.
+    pub fn add_fault(&self, rule: &FaultRule) -> Result<u64> {
+        self.told("add a fault", |world, now| world.add_fault(rule, now))
     }
 
     /// Forgets the faults that have not befallen a request yet.
     pub fn clear_faults(&self) {
-        self.app.faults().clear();
+        self.app.world().0.faults().clear();
     }
 
-    /// Stops it: no request is answered any more, and the port is free when this returns.
+    /// Stops it: no request is answered any more, and its ports are free when this returns.
     pub async fn stop(self) {
         self.app.stop.cancel();
-        let mut task = self.task;
-        if timeout(STOP_TIMEOUT, &mut task).await.is_err() {
-            task.abort();
-        }
-    }
-}
-
-async fn serve(listener: TcpListener, app: Arc<App>) {
-    let stop = app.stop.clone();
-    let router = answers::router().merge(control::router()).with_state(app);
-    let served = axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await;
-    if let Err(error) = served {
-        error!(%error, "the mock metadata service failed");
-    }
-}
-
-/// What all requests share.
-#[derive(Debug)]
-pub(super) struct App {
-    world: Mutex<World>,
-    faults: Mutex<Faults>,
-    /// When requests for events begin to be answered; set by the first of them.
-    enabled_at: Mutex<Option<Instant>>,
-    first_answer_after: Duration,
-    stop: CancellationToken,
-}
-
-impl App {
-    /// The world as it is now.
-    pub(super) fn world(&self) -> MutexGuard<'_, World> {
-        let mut world = lock(&self.world);
-        world.settle(Instant::now());
-        world
-    }
-
-    pub(super) fn faults(&self) -> MutexGuard<'_, Faults> {
-        lock(&self.faults)
-    }
-
-    pub(super) fn evict(&self, vm: &str, notice: Duration) -> Result<Evicted, Refusal> {
-        let evicted = self.world().evict(vm, notice, Instant::now(), wall_now())?;
-        info!(vm = evicted.vm, event.id = evicted.event_id, ?notice, "eviction announced");
-        Ok(evicted)
-    }
-
-    /// Waits until the service is enabled for events, which the first request brings about.
-    pub(super) async fn until_enabled(&self) {
-        let at = *lock(&self.enabled_at).get_or_insert_with(|| Instant::now() + self.first_answer_after);
-        if at > Instant::now() {
-            self.unless_stopped(sleep_until(at)).await;
+        if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
+            warn!("the connections of the mock metadata service did not close in time");
         }
     }
 
-    /// Waits for `what`, but not longer than the mock runs.
-    pub(super) async fn unless_stopped(&self, what: impl Future<Output = ()>) {
-        tokio::select! {
-            () = what => {}
-            () = self.stop.cancelled() => {}
-        }
+    fn told<T>(
+        &self,
+        operation: &'static str,
+        tell: impl FnOnce(&mut World, Moment) -> Result<T, Refusal>,
+    ) -> Result<T> {
+        let (mut world, now) = self.app.world();
+        tell(&mut world, now).map_err(|refusal| refusal.during(operation))
     }
 }
 
-/// Nothing panics while it holds one of these locks.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+const OPERATION: &str = "start the mock metadata service";
+
+async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+    let bound = async {
+        let listener = TcpListener::bind(addr).await?;
+        let addr = listener.local_addr()?;
+        Ok::<_, io::Error>((listener, addr))
+    };
+    bound.await.map_err(|error| {
+        let message = format!("can't listen on {addr}: {error}; choose another port");
+        Error::new(ErrorKind::Unavailable, OPERATION, message).with_source(error)
+    })
+}
+
+/// The address of the VM of this number.
+fn next(first: SocketAddr, number: u16) -> Result<SocketAddr> {
+    let port = match first.port() {
+        0 => Some(0),
+        port => port.checked_add(number),
+    };
+    port.map(|port| SocketAddr::new(first.ip(), port)).ok_or_else(|| {
+        let message = format!("there are not enough ports after {first} for each VM; choose a lower one");
+        Error::new(ErrorKind::Invalid, OPERATION, message)
+    })
+}
+
+fn serve(
+    listener: TcpListener,
+    vm: Option<Uuid>,
+    app: &Arc<App>,
+    tasks: &TaskTracker,
+) -> impl Future<Output = ()> + use<> {
+    let control = control::router().route_layer(middleware::from_fn(page::refuse_other_sites));
+    let router = answers::router().merge(control).merge(page::router()).with_state(Arc::clone(app));
+    connection::accept(listener, router.layer(Extension(Own(vm))), app.stop.clone(), tasks.clone())
 }

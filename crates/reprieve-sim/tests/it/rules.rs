@@ -67,10 +67,13 @@ async fn a_request_needs_the_metadata_header_and_must_not_be_forwarded() {
 async fn a_request_needs_a_version_of_its_own_endpoint() {
     let asker = Asker::new().await;
     for (path, newest) in [
-        ("/metadata/scheduledevents", json!(["2020-07-01"])),
-        ("/metadata/scheduledevents?api-version=", json!(["2020-07-01"])),
-        ("/metadata/scheduledevents?api-version=latest", json!(["2020-07-01"])),
-        ("/metadata/scheduledevents?api-version=2021-02-01", json!(["2020-07-01"])),
+        ("/metadata/scheduledevents", json!(["2024-07-09", "2020-07-01", "2019-08-01"])),
+        ("/metadata/scheduledevents?api-version=", json!(["2024-07-09", "2020-07-01", "2019-08-01"])),
+        ("/metadata/scheduledevents?api-version=latest", json!(["2024-07-09", "2020-07-01", "2019-08-01"])),
+        (
+            "/metadata/scheduledevents?api-version=2021-02-01",
+            json!(["2024-07-09", "2020-07-01", "2019-08-01"]),
+        ),
         ("/metadata/instance", json!(["2025-04-07", "2024-07-17", "2024-03-15"])),
         (
             "/metadata/instance/compute?api-version=2020-07-01",

@@ -6,7 +6,7 @@ use crate::support::{
     ME, NEIGHBOUR, NOTICE, calm, calm_for, check, client, next, noticed, over, seconds, server, watch,
 };
 use reprieve_azure::scheduled_events::document::EventType;
-use reprieve_azure::scheduled_events::{Client, Watcher};
+use reprieve_azure::scheduled_events::{Client, Watcher, What, Whose};
 use reprieve_core::ports::{Change, Ending, InterruptionSource};
 use reprieve_core::{ErrorKind, NoticeId, NoticeKind, Phase};
 use reprieve_sim::metadata::{Announcement, Config, Endpoint, Fault, MetadataServer, Which};
@@ -102,17 +102,63 @@ async fn an_acknowledged_event_begins_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_of_other_vms_too_is_not_acknowledged() {
+async fn an_event_of_other_vms_too_may_be_acknowledged_by_one_that_decides_for_them() {
     let (server, watcher) = calm().await;
     server
         .announce(Announcement::new(EventType::Freeze, [ME, NEIGHBOUR], Some(seconds(600))))
         .expect("an event");
     let notice = noticed(&watcher, seconds(2)).await;
     assert_eq!(
-        watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect_err("refused").kind(),
-        ErrorKind::Invalid
+        (&notice.resources[..], notice.machine.as_str()),
+        (&[ME.to_owned(), NEIGHBOUR.to_owned()][..], ME)
     );
-    calm_for(&watcher, seconds(5)).await;
+    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
+    assert_eq!(watcher.stats().approvals, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_neighbours_event_and_an_advice_are_not_acknowledged() {
+    let (server, watcher) = calm().await;
+    let theirs = server.evict(NEIGHBOUR, NOTICE).expect("a known VM");
+    server
+        .announce(Announcement::new(EventType::SpotRebalanceRecommendation, [ME], Some(seconds(600))))
+        .expect("an event");
+    let advice = noticed(&watcher, seconds(3)).await;
+    check(&advice, &NoticeKind::Rebalance, Phase::Scheduled);
+    for id in [advice.id, NoticeId::new(&theirs.event_id)] {
+        let error = watcher.acknowledge(std::slice::from_ref(&id), seconds(2)).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(watcher.stats().approvals, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_tell_of_this_vm_and_apart_of_the_rest_of_its_set() {
+    let (server, watcher) = calm().await;
+    server.evict(NEIGHBOUR, NOTICE).expect("a known VM");
+    server.announce(Announcement::new(EventType::Reboot, [ME], None)).expect("an event");
+    noticed(&watcher, seconds(3)).await;
+    let mut changes = watcher.changes();
+    let mut told = Vec::new();
+    while told.len() < 5 {
+        let change = timeout(NOTICE + seconds(15), changes.next())
+            .await
+            .expect("a change")
+            .expect("the watcher is there");
+        told.push((change.whose, change.event.event_type, change.what));
+    }
+    let reboot = |what| (Whose::This, EventType::Reboot, what);
+    let preempt = |what| (Whose::Rest, EventType::Preempt, what);
+    let expected = [
+        reboot(What::Started),
+        preempt(What::Noticed),
+        reboot(What::Completed),
+        preempt(What::Started),
+        preempt(What::Completed),
+    ];
+    assert_eq!(told, expected);
+    drop(watcher);
+    assert_eq!(timeout(seconds(5), changes.next()).await.expect("the end"), None);
 }
 
 #[tokio::test(start_paused = true)]

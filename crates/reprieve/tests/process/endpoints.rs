@@ -55,6 +55,13 @@ async fn endpoints_tell_health_readiness_and_metrics() {
             metrics.body.lines().find_map(|line| line.strip_prefix("reprieve_metadata_staleness_seconds "));
         let staleness: f64 = staleness.and_then(|age| age.parse().ok()).unwrap();
         assert!(staleness > 0.0 && staleness < 5.0, "{staleness}");
+        for line in [
+            "reprieve_metadata_version{version=\"2024-07-09\"} 1\n",
+            "reprieve_metadata_version{version=\"2020-07-01\"} 0\n",
+            "reprieve_metadata_errors_total{reason=\"throttled\"} 0\n",
+        ] {
+            assert!(metrics.body.contains(line), "{line}: {}", metrics.body);
+        }
         assert_eq!(get(address, "/").status, 404);
         worker.signal(Signal::TERM);
         assert_eq!(worker.ends(), Some(0));

@@ -1,6 +1,11 @@
 //! Documents as they have been published or captured, verbatim.
 
+use std::time::UNIX_EPOCH;
+
+use reprieve_core::NoticeKind;
+
 use super::*;
+use crate::scheduled_events::NotBefore;
 
 const PREEMPT: &str = r#"{"DocumentIncarnation":1,"Events":[{"EventId":"C1BF8322-4CBF-4FC4-9C45-B40CF3106D0E","EventStatus":"Scheduled","EventType":"Preempt","ResourceType":"VirtualMachine","Resources":["vm-spot"],"NotBefore":"Tue, 09 Aug 2022 17:07:32 GMT","Description":"","EventSource":"Platform","DurationInSeconds":-1}]}"#;
 
@@ -87,4 +92,114 @@ fn what_is_no_document_is_refused_and_never_taken_for_no_events() {
         assert_eq!(Document::read(body.as_bytes()).expect_err(body).kind(), kind, "{body}");
     }
     assert_eq!(Document::read(br#"{"DocumentIncarnation":4,"Events":[]}"#).expect("a document").events, []);
+}
+
+/// A document of each version; those of 2019-08-01 and 2020-07-01 are published, the others have the fields of their
+/// time.
+const OF_EACH_VERSION: [(ApiVersion, &str); 8] = [
+    (ApiVersion::V2017_03_01, include_str!("fixtures/2017-03-01.json")),
+    (ApiVersion::V2017_08_01, include_str!("fixtures/2017-08-01.json")),
+    (ApiVersion::V2017_11_01, include_str!("fixtures/2017-11-01.json")),
+    (ApiVersion::V2019_01_01, include_str!("fixtures/2019-01-01.json")),
+    (ApiVersion::V2019_04_01, include_str!("fixtures/2019-04-01.json")),
+    (ApiVersion::V2019_08_01, include_str!("fixtures/2019-08-01.json")),
+    (ApiVersion::V2020_07_01, include_str!("fixtures/2020-07-01.json")),
+    (ApiVersion::V2024_07_09, include_str!("fixtures/2024-07-09.json")),
+];
+
+#[test]
+fn the_document_of_each_version_is_read_whole() {
+    let brief = |(version, body): (ApiVersion, &str)| {
+        let document = Document::read_as(version, body.as_bytes()).expect(body);
+        let event = &document.events[0];
+        let NotBefore::At(at) = NotBefore::read(&event.not_before) else { panic!("{body}") };
+        let at = at.duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        format!(
+            "{version} {} {} {} {at} {:?} {:?} {:?}",
+            &event.event_id[..8],
+            event.event_type.as_str(),
+            event.resources.join(" "),
+            event.description.get(..11).unwrap_or_default(),
+            event.event_source,
+            event.duration_in_seconds,
+        )
+    };
+    assert_eq!(
+        OF_EACH_VERSION.map(brief),
+        [
+            r#"2017-03-01 602d9444 Reboot FrontEnd_IN_0 BackEnd_IN_0 1474309787 "" "" None"#,
+            r#"2017-08-01 602d9444 Redeploy FrontEnd_IN_0 BackEnd_IN_0 1474309787 "" "" None"#,
+            r#"2017-11-01 A123BC45 Preempt myspotvm 1615856326 "" "" None"#,
+            r#"2019-01-01 F1BF8322 Terminate aks-tompool-39923754-vmss_13 1613553123 "" "" None"#,
+            r#"2019-04-01 c7061bac Freeze WestNO_0 WestNO_1 1649716018 "Host server" "" None"#,
+            r#"2019-08-01 A123BC45 Preempt myspotvm 1615856326 "" "Platform" None"#,
+            // Its weekday is wrong, as published.
+            r#"2020-07-01 C7061BAC Freeze WestNO_0 WestNO_1 1775946418 "Virtual mac" "Platform" Some(5)"#,
+            r#"2024-07-09 5DD55B64 SpotRebalanceRecommendation vm-spot 1785562862 "" "Platform" Some(-1)"#,
+        ]
+    );
+}
+
+#[test]
+fn each_version_has_the_fields_and_types_that_are_said_of_it() {
+    for (version, body) in OF_EACH_VERSION {
+        let event = only_event(body);
+        assert!(version.knows(&event.event_type), "{version}");
+        assert_eq!(body.contains("Description"), version.has_description(), "{version}");
+        assert_eq!(body.contains("EventSource"), version.has_source(), "{version}");
+        assert_eq!(body.contains("DurationInSeconds"), version.has_duration(), "{version}");
+        assert_eq!(event.resources[0].starts_with('_'), version.underscores(), "{version}");
+    }
+}
+
+#[test]
+fn only_the_first_version_loses_an_underscore_and_only_one() {
+    let body = br#"{"Events":[{"Resources":["__a","b_0",""]}]}"#;
+    let read = |version| Document::read_as(version, body).expect("a document").events.remove(0).resources;
+    assert_eq!(read(ApiVersion::V2017_03_01), ["_a", "b_0", ""]);
+    assert_eq!(read(ApiVersion::V2017_08_01), ["__a", "b_0", ""]);
+}
+
+#[test]
+fn durations_that_say_nothing_are_unknown_and_zero_is_none_at_all() {
+    let duration =
+        |text: &str| only_event(&format!(r#"{{"Events":[{{"DurationInSeconds":{text}}}]}}"#)).duration();
+    assert_eq!(duration("9"), Some(Duration::from_secs(9)));
+    assert_eq!(duration("0"), Some(Duration::ZERO));
+    for unknown in ["-1", "-9223372036854775808", "1e400", "9.5", "null", r#""soon""#, "99999999999999999999"]
+    {
+        let Ok(document) =
+            Document::read(format!(r#"{{"Events":[{{"DurationInSeconds":{unknown}}}]}}"#).as_bytes())
+        else {
+            continue;
+        };
+        assert_eq!(document.events[0].duration(), None, "{unknown}");
+    }
+}
+
+#[test]
+fn an_incarnation_that_is_a_lower_number_is_a_reset_and_no_other_is() {
+    let of = |text: &str| serde_json::from_str::<Incarnation>(text).expect(text);
+    assert!(of("1").is_reset_from(&of("2")));
+    for (now, before) in
+        [("2", "1"), ("2", "2"), (r#""1""#, "2"), ("1", r#""2""#), ("null", "2"), ("-1", "2")]
+    {
+        assert!(!of(now).is_reset_from(&of(before)), "{now} after {before}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_body_makes_reading_panic(body in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)) {
+        drop(Document::read_as(ApiVersion::V2017_03_01, &body));
+    }
+
+    #[test]
+    fn no_field_of_another_type_costs_the_others(
+        field in proptest::sample::select(vec!["EventId", "EventStatus", "ResourceType", "Resources", "NotBefore", "Description", "EventSource", "DurationInSeconds", "New"]),
+        value in proptest::sample::select(vec!["null", "1", "-1.5", "true", "[]", "{}", r#""""#, r#"["a",null,[1]]"#, r#"{"a":[{}]}"#, r#""é\u0000""#]),
+    ) {
+        let event = only_event(&format!(r#"{{"Events":[{{"{field}":{value},"EventType":"Preempt"}}]}}"#));
+        proptest::prop_assert_eq!(event.event_type, EventType::Preempt);
+    }
 }

@@ -1,34 +1,41 @@
 //! Sequences of documents, and what each says that the one before did not.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::UNIX_EPOCH;
 
-use proptest::prelude::*;
 use reprieve_core::clock::wall_now;
+use reprieve_core::ports::{Change, Ending};
+use reprieve_core::{Initiator, Notice};
 
 use super::*;
-use crate::scheduled_events::document::{EventStatus, Incarnation};
+use crate::scheduled_events::document::Document;
+
+mod sequences;
+
+fn answer(body: &str, version: ApiVersion) -> Answer {
+    Answer::now(Document::read_as(version, body.as_bytes()).expect(body), version)
+}
 
 /// Feeds the documents to a fresh `Standing` of the VM `me_0` and compares what is told, one line per document.
 #[track_caller]
 fn check(steps: &[(&str, &[&str])]) {
+    let steps: Vec<_> = steps.iter().map(|(body, told)| (ApiVersion::NEWEST, *body, *told)).collect();
+    check_in(&steps);
+}
+
+/// The same in several versions.
+#[track_caller]
+fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
     let mut standing = Standing::default();
-    for (number, (document, expected)) in steps.iter().enumerate() {
-        let document = Document::read(document.as_bytes()).expect(document);
-        let told: Vec<_> = standing.update(&document, "me_0", Instant::now()).iter().map(brief).collect();
-        assert_eq!(told, *expected, "document {number}: {document:?}");
+    for (number, (version, body, expected)) in steps.iter().enumerate() {
+        let told: Vec<_> = standing.update(&answer(body, *version), "me_0").iter().map(brief).collect();
+        assert_eq!(told, *expected, "document {number}: {body}");
     }
 }
 
-fn brief(change: &Change) -> String {
-    match change {
-        Change::Answered => "answered".to_owned(),
-        Change::Noticed(notice) => {
-            let at = if notice.not_before.is_some() { " at" } else { "" };
-            format!("{} {} {:?}{at}", notice.id, notice.kind.as_str(), notice.phase)
-        }
-        Change::Over(id, ending) => format!("{id} {ending:?}"),
-    }
+fn brief(change: &EventChange) -> String {
+    let at = if change.not_before.is_some() { " at" } else { "" };
+    let rest = if change.whose == Whose::Rest { "rest: " } else { "" };
+    format!("{rest}{} {} {}{at}", change.id(), change.event.event_type.as_str(), change.what.as_str())
 }
 
 const NOTHING: &str = r#"{"DocumentIncarnation":1,"Events":[]}"#;
@@ -40,87 +47,108 @@ const STARTED: &str = r#"{"DocumentIncarnation":4,"Events":[{"EventId":"A","Even
 fn an_event_is_told_when_it_comes_when_it_starts_and_when_it_is_over() {
     check(&[
         (NOTHING, &[]),
-        (SCHEDULED, &["a Preempt Scheduled at"]),
+        (SCHEDULED, &["a Preempt noticed at"]),
         (SCHEDULED, &[]),
-        (STARTED, &["a Preempt Started"]),
+        (STARTED, &["a Preempt started"]),
         (STARTED, &[]),
-        (NOTHING, &["a Completed"]),
+        (NOTHING, &["a Preempt completed"]),
         (NOTHING, &[]),
     ]);
 }
 
 #[test]
-fn the_published_live_migration_is_told_to_both_of_its_vms_and_to_no_other() {
+fn the_published_live_migration_is_told_to_both_of_its_vms_and_apart_to_the_rest() {
     // The published sequence of four documents: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#example-responses
-    let event = |status: &str, not_before: &str| {
+    let event = |incarnation: u8, status: &str, not_before: &str| {
         format!(
-            r#"{{"DocumentIncarnation":2,"Events":[{{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123","EventStatus":"{status}","EventType":"Freeze","ResourceType":"VirtualMachine","Resources":["WestNO_0","WestNO_1"],"NotBefore":"{not_before}","Description":"Virtual machine is being paused because of a memory-preserving Live Migration operation.","EventSource":"Platform","DurationInSeconds":5}}]}}"#
+            r#"{{"DocumentIncarnation":{incarnation},"Events":[{{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123","EventStatus":"{status}","EventType":"Freeze","ResourceType":"VirtualMachine","Resources":["WestNO_0","WestNO_1"],"NotBefore":"{not_before}","Description":"Virtual machine is being paused because of a memory-preserving Live Migration operation.","EventSource":"Platform","DurationInSeconds":5}}]}}"#
         )
     };
     let documents = [
         NOTHING.to_owned(),
-        event("Scheduled", "Mon, 11 Apr 2022 22:26:58 GMT"),
-        event("Started", ""),
-        NOTHING.to_owned(),
+        event(2, "Scheduled", "Mon, 11 Apr 2022 22:26:58 GMT"),
+        event(3, "Started", ""),
+        NOTHING.replace('1', "4"),
     ];
     let told = |name| {
         let mut standing = Standing::default();
-        let all = documents.iter().flat_map(|body| {
-            standing.update(&Document::read(body.as_bytes()).expect(body), name, Instant::now())
-        });
+        let all =
+            documents.iter().flat_map(|body| standing.update(&answer(body, ApiVersion::V2020_07_01), name));
         all.map(|change| brief(&change)).collect::<Vec<_>>()
     };
     let id = "c7061bac-afdc-4513-b24b-aa5f13a16123";
     let whole =
-        [format!("{id} Freeze Scheduled at"), format!("{id} Freeze Started"), format!("{id} Completed")];
+        [format!("{id} Freeze noticed at"), format!("{id} Freeze started"), format!("{id} Freeze completed")];
     assert_eq!(told("WestNO_0"), whole);
     assert_eq!(told("westno_1"), whole);
-    assert_eq!(told("WestNO_10"), [""; 0]);
+    assert_eq!(told("WestNO_10"), whole.map(|line| format!("rest: {line}")));
 }
 
 #[test]
 fn an_event_that_vanishes_before_it_starts_is_withdrawn() {
-    check(&[(SCHEDULED, &["a Preempt Scheduled at"]), (NOTHING, &["a Withdrawn"])]);
+    check(&[(SCHEDULED, &["a Preempt noticed at"]), (NOTHING, &["a Preempt withdrawn"])]);
 }
 
 #[test]
 fn an_event_may_start_without_having_been_scheduled() {
-    check(&[(STARTED, &["a Preempt Started"]), (NOTHING, &["a Completed"])]);
+    check(&[(STARTED, &["a Preempt started"]), (NOTHING, &["a Preempt completed"])]);
 }
 
 #[test]
-fn another_not_before_is_told() {
-    check(&[(SCHEDULED, &["a Preempt Scheduled at"]), (SOONER, &["a Preempt Scheduled at"]), (SOONER, &[])]);
+fn what_changes_of_an_event_is_told() {
+    let first = ("a Preempt noticed at", "a Preempt changed at");
+    for (from, to) in [
+        ("26:58", "26:50"),
+        (r#"["me_0"]"#, r#"["me_0","me_1"]"#),
+        (r#"Type":"Virtual"#, r#"Status2":1,"DurationInSeconds":9,"ResourceType":"Virtual"#),
+        (r#"Type":"Preempt"#, r#"Type":"Preempt","EventSource":"User"#),
+    ] {
+        let changed = SCHEDULED.replace(from, to);
+        assert_ne!(changed, SCHEDULED);
+        check(&[(SCHEDULED, &[first.0]), (&changed, &[first.1]), (&changed, &[])]);
+    }
+    check(&[(STARTED, &["a Preempt started"]), (SOONER, &["a Preempt changed at"])]);
 }
 
 #[test]
 fn an_event_that_comes_back_is_told_again() {
     check(&[
-        (SCHEDULED, &["a Preempt Scheduled at"]),
-        (NOTHING, &["a Withdrawn"]),
-        (SCHEDULED, &["a Preempt Scheduled at"]),
+        (SCHEDULED, &["a Preempt noticed at"]),
+        (NOTHING, &["a Preempt withdrawn"]),
+        (SCHEDULED, &["a Preempt noticed at"]),
     ]);
 }
 
 #[test]
 fn a_notice_is_told_before_the_ending_that_came_with_it() {
     let other = SCHEDULED.replace(r#""A""#, r#""0""#);
-    check(&[(SCHEDULED, &["a Preempt Scheduled at"]), (&other, &["0 Preempt Scheduled at", "a Withdrawn"])]);
+    check(&[
+        (SCHEDULED, &["a Preempt noticed at"]),
+        (&other, &["0 Preempt noticed at", "a Preempt withdrawn"]),
+    ]);
+}
+
+#[test]
+fn an_event_that_ceases_to_name_this_vm_is_over_for_it_and_new_for_the_rest() {
+    let elsewhere = SCHEDULED.replace("me_0", "me_1");
+    check(&[
+        (SCHEDULED, &["a Preempt noticed at"]),
+        (&elsewhere, &["rest: a Preempt noticed at", "a Preempt withdrawn"]),
+        (SCHEDULED, &["a Preempt noticed at", "rest: a Preempt withdrawn"]),
+    ]);
 }
 
 #[test]
 fn an_incarnation_that_starts_again_or_stays_hides_nothing() {
     let same = SCHEDULED.replace(r#"Incarnation":2"#, r#"Incarnation":1"#);
     let lower = STARTED.replace(r#"Incarnation":4"#, r#"Incarnation":0"#);
-    check(&[(NOTHING, &[]), (&same, &["a Preempt Scheduled at"]), (&lower, &["a Preempt Started"])]);
+    check(&[(NOTHING, &[]), (&same, &["a Preempt noticed at"]), (&lower, &["a Preempt started"])]);
 }
 
 #[test]
 fn an_id_in_another_case_is_the_same_event() {
-    check(&[
-        (SCHEDULED, &["a Preempt Scheduled at"]),
-        (&STARTED.replace(r#""A""#, r#""a""#), &["a Preempt Started"]),
-    ]);
+    let lower = SCHEDULED.replace(r#""A""#, r#""a""#);
+    check(&[(SCHEDULED, &["a Preempt noticed at"]), (&lower, &[]), (STARTED, &["a Preempt started"])]);
 }
 
 #[test]
@@ -128,97 +156,146 @@ fn an_id_that_is_given_twice_does_not_change_at_every_poll() {
     let (_, one) = SCHEDULED.split_once('[').expect("events");
     let (_, two) = STARTED.split_once('[').expect("events");
     let both = format!(r#"{{"Events":[{},{}"#, one.trim_end_matches("]}"), two);
-    check(&[(&both, &["a Preempt Started"]), (&both, &[])]);
+    check(&[(&both, &["a Preempt started"]), (&both, &[])]);
+}
+
+#[test]
+fn an_event_without_an_id_keeps_its_name() {
+    let nameless = |body: &str| body.replace(r#""EventId":"A","#, "");
+    check(&[
+        (&nameless(SCHEDULED), &["preempt-without-id Preempt noticed at"]),
+        (&nameless(SOONER), &["preempt-without-id Preempt changed at"]),
+        (&nameless(STARTED), &["preempt-without-id Preempt started"]),
+        (NOTHING, &["preempt-without-id Preempt completed"]),
+    ]);
 }
 
 #[test]
 fn a_not_before_that_is_blank_or_unreadable_leaves_the_event_to_begin_at_once() {
     let with = |text: &str| SCHEDULED.replace("Mon, 11 Apr 2022 22:26:58 GMT", text);
-    check(&[(&with(""), &["a Preempt Scheduled"])]);
-    check(&[(&with("in a while"), &["a Preempt Scheduled"])]);
+    check(&[(&with(""), &["a Preempt noticed"])]);
+    check(&[(&with("in a while"), &["a Preempt noticed"])]);
 }
 
 #[test]
 fn a_status_that_is_unknown_is_not_yet_started() {
     let advisory = SCHEDULED.replace(r#""Scheduled""#, r#""Advisory""#);
-    check(&[(&advisory, &["a Preempt Scheduled at"]), (NOTHING, &["a Withdrawn"])]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn not_before_becomes_the_moment_the_wall_clock_will_show_it() {
-    let in_30_s = NotBefore::write(wall_now() + Duration::from_secs(30)).expect("a date");
-    let document = SCHEDULED.replace("Mon, 11 Apr 2022 22:26:58 GMT", &in_30_s);
-    let now = Instant::now();
-    let changes =
-        Standing::default().update(&Document::read(document.as_bytes()).expect("a document"), "ME_0", now);
-    let [Change::Noticed(notice)] = &changes[..] else { panic!("{changes:?}") };
-    assert_eq!(notice.received, now);
-    let ahead = notice.not_before.expect("a time") - now;
-    // The written time has whole seconds.
-    assert!(ahead > Duration::from_secs(28) && ahead <= Duration::from_secs(30), "{ahead:?}");
+    check(&[(&advisory, &["a Preempt noticed at"]), (NOTHING, &["a Preempt withdrawn"])]);
 }
 
 #[test]
-fn only_an_event_of_this_vm_alone_is_approved() {
+fn an_older_version_that_keeps_silent_about_a_type_withdraws_no_event_of_it() {
+    use ApiVersion::{V2017_03_01, V2017_11_01, V2020_07_01};
+    check_in(&[
+        (V2020_07_01, SCHEDULED, &["a Preempt noticed at"]),
+        (V2017_03_01, NOTHING, &[]),
+        (V2017_11_01, SCHEDULED, &[]),
+        (V2017_11_01, NOTHING, &["a Preempt withdrawn"]),
+    ]);
+    // A service may tell of a type before the version that is said to add it; then its silence means something.
+    check_in(&[
+        (V2017_03_01, SCHEDULED, &["a Preempt noticed at"]),
+        (V2017_03_01, NOTHING, &["a Preempt withdrawn"]),
+    ]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_is_hidden_for_good_is_over_after_two_hours() {
+    let mut standing = Standing::default();
+    let told = standing.update(&answer(SCHEDULED, ApiVersion::NEWEST), "me_0");
+    assert_eq!(told.len(), 1);
+    tokio::time::advance(HIDDEN_MAX.saturating_sub(Duration::from_secs(1))).await;
+    assert_eq!(standing.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0"), []);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let told = standing.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0");
+    assert_eq!(told.iter().map(brief).collect::<Vec<_>>(), ["a Preempt withdrawn"]);
+}
+
+#[test]
+fn fields_that_an_older_version_leaves_out_are_kept() {
+    let whole = SCHEDULED.replace(
+        r#""NotBefore"#,
+        r#""DurationInSeconds":9,"EventSource":"User","Description":"words","NotBefore"#,
+    );
+    let mut standing = Standing::default();
+    assert_eq!(standing.update(&answer(&whole, ApiVersion::V2020_07_01), "me_0").len(), 1);
+    assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2019_01_01), "me_0"), []);
+    let event = standing.changes().next().expect("an event").event;
+    assert_eq!(
+        (event.duration(), event.event_source.as_str(), event.description.as_str()),
+        (Some(Duration::from_secs(9)), "User", "words")
+    );
+    // Where the version has them, that they are missing is a change.
+    assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2020_07_01), "me_0").len(), 1);
+}
+
+#[test]
+fn the_first_versions_names_are_compared_and_shown_without_their_underscore() {
+    let underscored = SCHEDULED.replace("Preempt", "Reboot").replace(r#"["me_0"]"#, r#"["_me_0","_me_1"]"#);
+    let mut standing = Standing::default();
+    let told = standing.update(&answer(&underscored, ApiVersion::V2017_03_01), "me_0");
+    assert_eq!(
+        (told[0].whose, &told[0].event.resources[..]),
+        (Whose::This, &["me_0".to_owned(), "me_1".to_owned()][..])
+    );
+    let later =
+        standing.update(&answer(&underscored.replace("\"_me", "\"me"), ApiVersion::V2017_08_01), "me_0");
+    assert_eq!(later, [], "the same event in the next version");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_told_of_this_vms_events_with_the_moment_the_wall_clock_will_show() {
+    let in_30_s = NotBefore::write(wall_now() + Duration::from_secs(30)).expect("a date");
+    let body = SCHEDULED
+        .replace("Mon, 11 Apr 2022 22:26:58 GMT", &in_30_s)
+        .replace(r#"["me_0"]"#, r#"["me_1","me_0"],"DurationInSeconds":-1,"EventSource":"User""#);
+    let mut standing = Standing::default();
+    let now = answer(&body, ApiVersion::NEWEST);
+    let told: Vec<_> =
+        standing.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", now.at)).collect();
+    let [Change::Noticed(notice)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(notice.received, now.at);
+    assert_eq!((notice.duration, notice.initiator), (None, Initiator::User));
+    assert_eq!((notice.machine.as_str(), notice.resources.len()), ("me_0", 2));
+    let ahead = notice.not_before.expect("a time") - now.at;
+    // The written time has whole seconds.
+    assert!(ahead > Duration::from_secs(28) && ahead <= Duration::from_secs(30), "{ahead:?}");
+
+    let over = standing.update(&answer(NOTHING, ApiVersion::NEWEST), "ME_0");
+    let over = over[0].for_worker("ME_0", now.at);
+    assert_eq!(over, Some(Change::Over(NoticeId::new("a"), Ending::Withdrawn)));
+    let elsewhere = standing.update(&answer(&SCHEDULED.replace("me_0", "me_1"), ApiVersion::NEWEST), "ME_0");
+    assert_eq!(elsewhere[0].for_worker("ME_0", now.at), None);
+}
+
+#[test]
+fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
     let mut standing = Standing::default();
     let id = NoticeId::new("a");
     assert_eq!(standing.approval(&id).expect("nothing to approve"), None);
 
     let mut update = |body: &str| {
-        let _: Vec<Change> =
-            standing.update(&Document::read(body.as_bytes()).expect(body), "me_0", Instant::now());
+        let _: Vec<EventChange> = standing.update(&answer(body, ApiVersion::NEWEST), "me_0");
         standing.approval(&id).map(|found| found.map(str::to_owned)).map_err(|error| error.kind())
     };
     assert_eq!(update(SCHEDULED), Ok(Some("A".to_owned())));
-    assert_eq!(update(&SCHEDULED.replace(r#"["me_0"]"#, r#"["me_0","me_1"]"#)), Err(ErrorKind::Invalid));
-    assert_eq!(update(&SCHEDULED.replace(r#"["me_0"]"#, "[]")), Err(ErrorKind::Invalid));
+    assert_eq!(update(&SCHEDULED.replace(r#"["me_0"]"#, r#"["me_0","me_1"]"#)), Ok(Some("A".to_owned())));
+    assert_eq!(update(&SCHEDULED.replace("Preempt", "SpotRebalanceRecommendation")), Err(ErrorKind::Invalid));
+    assert_eq!(update(&SCHEDULED.replace("me_0", "me_1")), Err(ErrorKind::Invalid));
     assert_eq!(update(NOTHING), Ok(None));
 }
 
-/// Events among a few ids, types, states and VMs, so that sequences meet every transition.
-fn some_event() -> impl Strategy<Value = Event> {
-    let status = prop_oneof![Just(EventStatus::Scheduled), Just(EventStatus::Started)];
-    let kind = prop_oneof![Just(EventType::Preempt), Just(EventType::Freeze)];
-    let vms = proptest::sample::subsequence(vec!["me_0".to_owned(), "me_1".to_owned()], 1..=2);
-    ("[A-C]", status, kind, vms, prop_oneof![Just(""), Just("Mon, 11 Apr 2022 22:26:58 GMT")]).prop_map(
-        |(event_id, event_status, event_type, resources, not_before)| Event {
-            event_id,
-            event_status,
-            event_type,
-            resources,
-            not_before: not_before.to_owned(),
-            ..Event::default()
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn whoever_follows_the_changes_knows_what_the_last_document_says(
-        documents in proptest::collection::vec(proptest::collection::vec(some_event(), 0..4), 1..12)
-    ) {
-        let mut standing = Standing::default();
-        let mut known: BTreeMap<NoticeId, Notice> = BTreeMap::new();
-        for events in documents {
-            let document = Document { document_incarnation: Incarnation::default(), events };
-            for change in standing.update(&document, "me_0", Instant::now()) {
-                match change {
-                    Change::Answered => prop_assert!(false, "only the watcher answers"),
-                    Change::Noticed(notice) => { known.insert(notice.id.clone(), notice); }
-                    Change::Over(id, ending) => {
-                        let over = known.remove(&id).expect("only what stood is over");
-                        prop_assert_eq!(ending == Ending::Completed, over.phase == Phase::Started);
-                    }
-                }
-            }
-            let said: BTreeMap<NoticeId, &Event> =
-                document.events.iter().filter(|event| event.concerns("me_0")).map(|event| (event.notice_id(), event)).collect();
-            prop_assert!(known.keys().eq(said.keys()));
-            for (id, event) in said {
-                prop_assert_eq!(&known[&id].kind, &event.event_type.kind());
-                prop_assert_eq!(known[&id].phase, event.event_status.phase());
-            }
-            prop_assert_eq!(standing.update(&document, "me_0", Instant::now()), vec![], "the same document again");
-        }
-    }
+#[test]
+fn a_change_is_serialized_in_the_services_words_with_times_that_other_programs_read() {
+    let mut standing = Standing::default();
+    let mut now = answer(SCHEDULED, ApiVersion::V2019_04_01);
+    now.wall = UNIX_EPOCH + Duration::from_secs(1_649_715_900);
+    let change = &standing.update(&now, "me_0")[0];
+    assert_eq!(
+        serde_json::to_string(change).expect("JSON"),
+        r#"{"what":"noticed","whose":"this","event":{"EventId":"A","EventStatus":"Scheduled","EventType":"Preempt","ResourceType":"VirtualMachine","Resources":["me_0"],"NotBefore":"Mon, 11 Apr 2022 22:26:58 GMT","Description":"","EventSource":""},"not_before":"2022-04-11T22:26:58Z","version":"2019-04-01","at":"2022-04-11T22:25:00Z"}"#
+    );
+    let started = &standing.update(&answer(STARTED, ApiVersion::V2019_04_01), "me_0")[0];
+    let json = serde_json::to_value(started).expect("JSON");
+    assert_eq!((&json["what"], json["not_before"].is_null()), (&"started".into(), true));
 }

@@ -1,0 +1,137 @@
+//! Readers that keep up, readers that do not, and what each comes to know.
+
+use proptest::prelude::*;
+use tokio::time::timeout;
+
+use super::*;
+use crate::scheduled_events::document::{Document, Event, EventStatus, EventType, Incarnation};
+use crate::scheduled_events::shared::BEHIND_MAX;
+use crate::scheduled_events::{Answer, ApiVersion};
+
+/// A watch without a service: documents are put in by hand.
+struct Hand(Arc<Mutex<Shared>>);
+
+impl Hand {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(Shared::new(ApiVersion::NEWEST))))
+    }
+
+    fn subscribe(&self) -> Changes {
+        Changes::subscribe(&self.0)
+    }
+
+    fn document(&self, events: &[Event]) {
+        let document = Document { document_incarnation: Incarnation::default(), events: events.to_vec() };
+        let mut shared = lock(&self.0);
+        for change in shared.standing.update(&Answer::now(document, ApiVersion::NEWEST), "me_0") {
+            drop(shared.feed.send(Arc::new(change)));
+        }
+    }
+}
+
+fn event(id: &str, event_status: EventStatus) -> Event {
+    Event {
+        event_id: id.to_owned(),
+        event_type: EventType::Freeze,
+        event_status,
+        resources: vec!["me_0".to_owned()],
+        ..Event::default()
+    }
+}
+
+/// All that is to be told by now.
+async fn told(changes: &mut Changes) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
+        told.push(format!("{} {}", change.id(), change.what.as_str()));
+    }
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_is_first_told_what_stands_and_then_every_change() {
+    let hand = Hand::new();
+    hand.document(&[event("a", EventStatus::Scheduled), event("b", EventStatus::Started)]);
+    let mut changes = hand.subscribe();
+    hand.document(&[event("a", EventStatus::Started)]);
+    assert_eq!(told(&mut changes).await, ["a noticed", "b started", "a started", "b completed"]);
+    assert_eq!(told(&mut changes).await, [""; 0]);
+    assert_eq!(changes.missed(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscribers_take_nothing_from_each_other() {
+    let hand = Hand::new();
+    let (mut one, mut two) = (hand.subscribe(), hand.subscribe());
+    hand.document(&[event("a", EventStatus::Scheduled)]);
+    assert_eq!(told(&mut one).await, ["a noticed"]);
+    assert_eq!(told(&mut two).await, ["a noticed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_far_behind_is_told_what_stands_and_how_what_it_knew_has_ended() {
+    let hand = Hand::new();
+    let known = [
+        event("gone", EventStatus::Scheduled),
+        event("begun", EventStatus::Scheduled),
+        event("same", EventStatus::Started),
+    ];
+    hand.document(&known);
+    let mut changes = hand.subscribe();
+    assert_eq!(told(&mut changes).await, ["begun noticed", "gone noticed", "same started"]);
+
+    let standing = [event("begun", EventStatus::Started), event("same", EventStatus::Started)];
+    for _ in 0..BEHIND_MAX {
+        hand.document(&[&standing[..], &[event("flash", EventStatus::Scheduled)]].concat());
+        hand.document(&standing);
+    }
+    hand.document(&[&standing[..], &[event("new", EventStatus::Scheduled)]].concat());
+    assert_eq!(told(&mut changes).await, ["begun started", "new noticed", "gone withdrawn"]);
+    assert_eq!(changes.missed(), 2 * BEHIND_MAX as u64 + 3);
+    hand.document(&[]);
+    assert_eq!(told(&mut changes).await, ["begun completed", "new withdrawn", "same completed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_is_told_after_the_watcher_is_gone_and_then_the_end() {
+    let hand = Hand::new();
+    let mut changes = hand.subscribe();
+    hand.document(&[event("a", EventStatus::Scheduled)]);
+    drop(hand);
+    assert_eq!(changes.next().await.map(|change| change.what), Some(What::Noticed));
+    assert_eq!(changes.next().await, None);
+    assert_eq!(changes.next().await, None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_reader_that_has_caught_up_knows_what_stands_however_slow_it_was(
+        steps in proptest::collection::vec((proptest::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4), any::<bool>(), 0_usize..200), 1..12)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let hand = Hand::new();
+            let mut changes = hand.subscribe();
+            let mut known = BTreeMap::new();
+            for (ids, started, flashes) in steps {
+                for _ in 0..flashes {
+                    hand.document(&[event("x", EventStatus::Started)]);
+                    hand.document(&[]);
+                }
+                let status = if started { EventStatus::Started } else { EventStatus::Scheduled };
+                let events: Vec<_> = ids.into_iter().map(|id| event(id, status.clone())).collect();
+                hand.document(&events);
+                while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
+                    if change.what.is_over() {
+                        known.remove(&change.id()).expect("only what was told is over");
+                    } else {
+                        known.insert(change.id(), change.event);
+                    }
+                }
+                let known: Vec<_> = known.values().cloned().collect();
+                assert_eq!(known, events);
+            }
+        });
+    }
+}

@@ -1,0 +1,243 @@
+//! Sends one request to the metadata service, and says what came of it.
+
+use std::time::Duration;
+
+use reprieve_core::{Error, ErrorKind, Result};
+use reqwest::{Method, Response, StatusCode, Url, redirect};
+use tracing::trace;
+
+use super::client::METADATA_URL;
+use super::failure::{Failure, FailureKind};
+
+/// How long a connection may take. The service is on the VM's own host; off Azure nothing may ever answer there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The largest answer that is read: a thousand events, or an instance document with the largest user data (64 KiB).
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// How much of a refusal's own words are repeated.
+const EXCERPT_CHARS_MAX: usize = 200;
+
+/// A connection to one metadata service, past all proxies and following no redirects.
+#[derive(Debug, Clone)]
+pub(super) struct Exchange {
+    http: reqwest::Client,
+    base: Url,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// What it is for, as it completes "failed to …".
+    pub(super) operation: &'static str,
+    pub(super) method: Method,
+    /// What follows `/metadata/`.
+    pub(super) endpoint: &'static str,
+    /// `None` for the one endpoint that has none.
+    pub(super) api_version: Option<&'static str>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Exchange {
+    pub(super) fn new(base: &str) -> Result<Self> {
+        let base = parse_base(base)?;
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .user_agent(concat!("reprieve/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| {
+                Error::new(ErrorKind::Internal, "set up the metadata client", root_cause(&error))
+                    .with_source(error)
+            })?;
+        Ok(Self { http, base })
+    }
+
+    pub(super) fn base(&self) -> &str {
+        self.base.as_str()
+    }
+
+    /// Sends the request and returns the body of its answer if that is a success.
+    pub(super) async fn send(&self, ask: Ask, within: Duration) -> Result<Vec<u8>, Failure> {
+        let url = self.url(ask.endpoint, ask.api_version);
+        trace!(method = %ask.method, %url, "metadata request");
+        // Without this header every request is refused: it is how the service tells them from misdirected ones.
+        let request = self.http.request(ask.method, url).header("Metadata", "true");
+        let mut answer = request
+            .timeout(within)
+            .body(ask.body)
+            .send()
+            .await
+            .map_err(|error| self.no_answer(ask.operation, within, error))?;
+        let body = self.body_of(ask.operation, within, &mut answer).await?;
+        let status = answer.status();
+        if status.is_success() { Ok(body) } else { Err(refused(ask.operation, status, &body)) }
+    }
+
+    fn url(&self, endpoint: &str, api_version: Option<&str>) -> Url {
+        let mut url = self.base.clone();
+        url.set_path(&format!("{}/metadata/{endpoint}", url.path().trim_end_matches('/')));
+        if let Some(api_version) = api_version {
+            url.query_pairs_mut().append_pair("api-version", api_version);
+        }
+        url
+    }
+
+    async fn body_of(
+        &self,
+        operation: &'static str,
+        within: Duration,
+        answer: &mut Response,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut body = Vec::new();
+        while let Some(piece) =
+            answer.chunk().await.map_err(|error| self.no_answer(operation, within, error))?
+        {
+            if body.len() + piece.len() > ANSWER_BYTES_MAX {
+                let message = format!("the answer is longer than {ANSWER_BYTES_MAX} bytes");
+                let error = Error::new(ErrorKind::TooLarge, operation, message);
+                return Err(Failure::new(FailureKind::Garbage, error));
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok(body)
+    }
+
+    fn no_answer(&self, operation: &'static str, within: Duration, error: reqwest::Error) -> Failure {
+        let (kind, error_kind, message) = if error.is_connect() {
+            let message = format!("{} can't be reached: {}", self.base, root_cause(&error));
+            (FailureKind::Unreachable, ErrorKind::Unavailable, message)
+        } else if error.is_timeout() {
+            let message = format!("{} did not answer within {within:?}", self.base);
+            (FailureKind::TimedOut, ErrorKind::TimedOut, message)
+        } else {
+            let message = format!("{} broke off: {}", self.base, root_cause(&error));
+            (FailureKind::Unreachable, ErrorKind::Unavailable, message)
+        };
+        Failure::new(kind, Error::new(error_kind, operation, message).with_source(error))
+    }
+}
+
+/// What an answer other than success means.
+/// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>
+fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure {
+    let (error_kind, hint) = match status {
+        StatusCode::TOO_MANY_REQUESTS => {
+            (ErrorKind::Unavailable, "; all processes of a VM share five requests per second")
+        }
+        StatusCode::GONE => (ErrorKind::Unavailable, "; the service is being updated, for up to 70 s"),
+        StatusCode::NOT_FOUND => (ErrorKind::Unavailable, ""),
+        status if status.is_server_error() => (ErrorKind::Unavailable, ""),
+        status if status.is_redirection() => {
+            (ErrorKind::Invalid, "; a metadata service never redirects, so check its address")
+        }
+        _ => (ErrorKind::Invalid, ""),
+    };
+    let words: String = String::from_utf8_lossy(body).trim().chars().take(EXCERPT_CHARS_MAX).collect();
+    let words = if words.is_empty() { words } else { format!(" and {words:?}") };
+    let message = format!("the metadata service answered {status}{words}{hint}");
+    Failure {
+        kind: FailureKind::of_status(status.as_u16()),
+        status: Some(status.as_u16()),
+        error: Error::new(error_kind, operation, message),
+    }
+}
+
+/// The innermost cause, which says what happened; the outer ones only say where.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+fn parse_base(base: &str) -> Result<Url> {
+    let refuse = |why: &str| {
+        let message = format!("{why}; give an address such as {METADATA_URL}");
+        Err(Error::new(ErrorKind::Invalid, "use the metadata URL", message))
+    };
+    // What is refused for its credentials is not repeated.
+    let Ok(url) = Url::parse(base.trim()) else { return refuse("it is not a whole URL") };
+    if !url.username().is_empty() || url.password().is_some() {
+        return refuse("it has a user name or password, which the service knows nothing of");
+    }
+    if url.scheme() != "http" {
+        return refuse(&format!("its scheme is {:?}, but the service speaks http only", url.scheme()));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return refuse("it has a query or fragment, which would be sent to the service");
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn events_url(base: &str) -> String {
+        Exchange::new(base).expect(base).url("scheduledevents", Some("2020-07-01")).to_string()
+    }
+
+    #[test]
+    fn a_base_may_have_a_path_and_end_in_a_slash() {
+        let expected = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01";
+        assert_eq!(events_url("http://169.254.169.254"), expected);
+        assert_eq!(events_url(" http://169.254.169.254/ "), expected);
+        let expected = "http://127.0.0.1:8169/vm/a_0/metadata/scheduledevents?api-version=2020-07-01";
+        assert_eq!(events_url("http://127.0.0.1:8169/vm/a_0"), expected);
+        assert_eq!(events_url("http://127.0.0.1:8169/vm/a_0/"), expected);
+    }
+
+    #[test]
+    fn a_base_that_is_no_plain_http_address_is_refused_in_one_sentence() {
+        for (base, why) in [
+            ("", "not a whole URL"),
+            ("169.254.169.254", "not a whole URL"),
+            ("localhost:80", "scheme is \"localhost\""),
+            ("https://169.254.169.254", "speaks http only"),
+            ("http://user@host", "user name"),
+            ("http://:hunter2@host", "password"),
+            ("http://host?a=b", "query"),
+            ("http://host#a", "fragment"),
+            ("http://", "not a whole URL"),
+        ] {
+            let error = Exchange::new(base).expect_err(base);
+            let text = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(text.contains(why) && text.contains("http://169.254.169.254"), "{base}: {text}");
+            assert!(!text.contains("hunter2") && !text.contains('\n'), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusals_that_pass_are_told_from_those_that_do_not() {
+        for (status, error_kind, kind, version) in [
+            (404, ErrorKind::Unavailable, FailureKind::Refused, true),
+            (410, ErrorKind::Unavailable, FailureKind::Updating, false),
+            (429, ErrorKind::Unavailable, FailureKind::Throttled, false),
+            (500, ErrorKind::Unavailable, FailureKind::Server, false),
+            (503, ErrorKind::Unavailable, FailureKind::Server, false),
+            (301, ErrorKind::Invalid, FailureKind::Refused, false),
+            (400, ErrorKind::Invalid, FailureKind::Refused, true),
+            (405, ErrorKind::Invalid, FailureKind::Refused, false),
+        ] {
+            let failure = refused("ask", StatusCode::from_u16(status).expect("a status"), b"");
+            assert_eq!((failure.error.kind(), failure.kind), (error_kind, kind), "{status}");
+            assert_eq!(failure.may_mean_the_version(), version, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_repeats_the_beginning_of_the_services_words() {
+        let words = format!("Bad Request,\n{}", "x".repeat(1000));
+        let text = refused("ask", StatusCode::BAD_REQUEST, words.as_bytes()).error.to_string();
+        assert!(
+            text.starts_with(r#"ask: the metadata service answered 400 Bad Request and "Bad Request,\nxxx"#),
+            "{text}"
+        );
+        assert!(text.len() < 300, "{}", text.len());
+    }
+}

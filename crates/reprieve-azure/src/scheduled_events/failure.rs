@@ -1,0 +1,135 @@
+//! How a request to the metadata service can fail, and how often each has happened.
+
+use reprieve_core::Error;
+use serde::Serialize;
+
+/// What went wrong with a request, in the words of metrics and reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// It was refused for what it is: 400, 404 and the others of their class, and redirects.
+    Refused,
+    /// 429: this VM's processes ask more than five times per second together.
+    Throttled,
+    /// 410: the service is being updated, for up to 70 s.
+    Updating,
+    /// 5xx.
+    Server,
+    /// No answer in time.
+    TimedOut,
+    /// No connection, or one that broke off.
+    Unreachable,
+    /// An answer that is no document: empty, too long, an error page.
+    Garbage,
+}
+
+impl FailureKind {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Refused,
+        Self::Throttled,
+        Self::Updating,
+        Self::Server,
+        Self::TimedOut,
+        Self::Unreachable,
+        Self::Garbage,
+    ];
+
+    /// The kind as a metric's label.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Throttled => "throttled",
+            Self::Updating => "updating",
+            Self::Server => "server",
+            Self::TimedOut => "timed_out",
+            Self::Unreachable => "unreachable",
+            Self::Garbage => "garbage",
+        }
+    }
+
+    /// What an answer with this status, which is no success, means.
+    pub(super) const fn of_status(status: u16) -> Self {
+        match status {
+            429 => Self::Throttled,
+            410 => Self::Updating,
+            500.. => Self::Server,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// How often each kind of failure has happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Failures([u64; FailureKind::ALL.len()]);
+
+impl Failures {
+    /// How often this kind has.
+    #[must_use]
+    pub const fn of(&self, kind: FailureKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// How often any has.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Each kind and how often it has happened.
+    pub fn iter(&self) -> impl Iterator<Item = (FailureKind, u64)> {
+        FailureKind::ALL.into_iter().zip(self.0)
+    }
+
+    pub(super) const fn count(&mut self, kind: FailureKind) {
+        self.0[kind as usize] += 1;
+    }
+}
+
+/// A request that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) kind: FailureKind,
+    /// What was answered, if anything was.
+    pub(super) status: Option<u16>,
+    pub(super) error: Error,
+}
+
+impl Failure {
+    /// A failure that is not an answer's status.
+    pub(super) const fn new(kind: FailureKind, error: Error) -> Self {
+        Self { kind, status: None, error }
+    }
+
+    /// Whether the service may have refused the api-version: it answers 400 or 404 to one it does not have. All other
+    /// failures say nothing about the version.
+    pub(super) const fn may_mean_the_version(&self) -> bool {
+        matches!(self.status, Some(400 | 404))
+    }
+
+    /// Whether the same request may succeed a little later. What is not found may be only while the service starts.
+    pub(super) const fn passes(&self) -> bool {
+        !matches!(self.kind, FailureKind::Refused) || matches!(self.status, Some(404))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_counted_apart_and_listed_in_the_order_of_their_values() {
+        let mut failures = Failures::default();
+        failures.count(FailureKind::Updating);
+        failures.count(FailureKind::Garbage);
+        failures.count(FailureKind::Garbage);
+        assert_eq!((failures.of(FailureKind::Garbage), failures.total()), (2, 3));
+        let seen: Vec<_> = failures.iter().filter(|(_, times)| *times > 0).collect();
+        assert_eq!(seen, [(FailureKind::Updating, 1), (FailureKind::Garbage, 2)]);
+        for (index, kind) in FailureKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index);
+        }
+    }
+}

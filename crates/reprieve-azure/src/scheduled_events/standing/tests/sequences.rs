@@ -1,0 +1,94 @@
+//! What holds for every sequence of documents, in whatever versions they come.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::scheduled_events::document::{EventStatus, Incarnation};
+
+/// Events among a few ids, types, states and VMs, so that sequences meet every transition.
+fn some_event() -> impl Strategy<Value = Event> {
+    let status = prop_oneof![Just(EventStatus::Scheduled), Just(EventStatus::Started)];
+    let kind = prop_oneof![Just(EventType::Preempt), Just(EventType::Freeze)];
+    let vms = proptest::sample::subsequence(vec!["me_0".to_owned(), "me_1".to_owned()], 0..=2);
+    let not_before = prop_oneof![Just(""), Just("soon"), Just("Mon, 11 Apr 2022 22:26:58 GMT")];
+    ("[A-C]?", status, kind, vms, not_before, proptest::option::of(-1_i64..3)).prop_map(
+        |(event_id, event_status, event_type, resources, not_before, duration_in_seconds)| Event {
+            event_id,
+            event_status,
+            event_type,
+            resources,
+            not_before: not_before.to_owned(),
+            duration_in_seconds,
+            ..Event::default()
+        },
+    )
+}
+
+fn some_answers() -> impl Strategy<Value = Vec<Answer>> {
+    let version = proptest::sample::select(ApiVersion::ALL.to_vec());
+    let events = proptest::collection::vec(some_event(), 0..4);
+    let answer = (version, events).prop_map(|(version, events)| {
+        Answer::now(Document { document_incarnation: Incarnation::default(), events }, version)
+    });
+    proptest::collection::vec(answer, 1..12)
+}
+
+proptest! {
+    #[test]
+    fn whoever_follows_the_changes_knows_what_stands(answers in some_answers()) {
+        let mut standing = Standing::default();
+        let mut known: BTreeMap<(Whose, NoticeId), EventChange> = BTreeMap::new();
+        for answer in answers {
+            for change in standing.update(&answer, "me_0") {
+                let key = (change.whose, change.id());
+                match (change.what, known.get(&key)) {
+                    (What::Noticed, None) => prop_assert_eq!(change.event.event_status.phase(), Phase::Scheduled),
+                    (What::Started, before) => {
+                        prop_assert_eq!(change.event.event_status.phase(), Phase::Started);
+                        prop_assert!(before.is_none_or(|it| it.event.event_status.phase() == Phase::Scheduled));
+                    }
+                    (What::Changed, Some(before)) => prop_assert_ne!(&before.event, &change.event),
+                    (ending @ (What::Withdrawn | What::Completed), Some(before)) => {
+                        prop_assert_eq!(ending, What::ending(before.event.event_status.phase()));
+                    }
+                    (what, before) => prop_assert!(false, "{:?} after {:?}", what, before),
+                }
+                if change.what.is_over() { known.remove(&key); } else { known.insert(key, change); }
+            }
+            let standing_now: Vec<_> = standing.changes().map(|change| (change.whose, change.event)).collect();
+            let known_now: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
+            prop_assert_eq!(known_now, standing_now);
+            for event in &answer.document.events {
+                prop_assert!(known.contains_key(&key(event, "me_0")), "{:?} is told", event);
+            }
+            prop_assert_eq!(standing.update(&answer, "me_0"), vec![], "the same answer again");
+        }
+    }
+
+    #[test]
+    fn a_worker_is_never_left_believing_in_an_event_and_never_misses_one(answers in some_answers()) {
+        let mut standing = Standing::default();
+        let mut believed: BTreeMap<NoticeId, Notice> = BTreeMap::new();
+        for answer in answers {
+            for change in standing.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
+                match change {
+                    Change::Answered => prop_assert!(false, "only the watcher answers"),
+                    Change::Noticed(notice) => { believed.insert(notice.id.clone(), notice); }
+                    Change::Over(id, ending) => {
+                        let over = believed.remove(&id).expect("only what stood is over");
+                        prop_assert_eq!(ending == Ending::Completed, over.phase == Phase::Started);
+                    }
+                }
+            }
+            for event in answer.document.events.iter().filter(|event| event.concerns("me_0")) {
+                prop_assert!(believed.contains_key(&event.notice_id()));
+            }
+        }
+        // The newest version hides nothing, so its silence ends all.
+        let last = answer(NOTHING, ApiVersion::NEWEST);
+        prop_assert_eq!(standing.update(&last, "me_0").iter().filter(|it| it.whose == Whose::This).count(), believed.len());
+        prop_assert_eq!(standing.changes().count(), 0);
+    }
+}

@@ -1,0 +1,159 @@
+//! A metadata service that answers as a test tells it, and remembers what it was asked.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use reprieve_azure::scheduled_events::{ApiVersion, Client, Watcher};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::task::AbortOnDropHandle;
+
+pub(crate) const ME: &str = "me_0";
+
+/// What happens to a request instead of an answer, or how it is answered.
+#[derive(Debug, Clone)]
+pub(crate) enum Reply {
+    Status(u16),
+    BreakOff,
+    Hang,
+}
+
+/// What the service is told, and what it was asked.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    /// The versions it has; others are answered 404.
+    pub(crate) versions: BTreeSet<ApiVersion>,
+    pub(crate) events: Vec<Value>,
+    /// What happens to the next approvals, before those that are taken or refused by their ids.
+    pub(crate) approvals: VecDeque<Reply>,
+    /// Requests that approve one of these are answered 400.
+    pub(crate) unapprovable: Vec<String>,
+    /// The versions in which events were asked for.
+    pub(crate) polled: Vec<String>,
+    /// The version and the ids of each approval that was sent.
+    pub(crate) approved: Vec<(String, Vec<String>)>,
+}
+
+/// A service that runs until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Service {
+    url: String,
+    state: Arc<Mutex<State>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Service {
+    pub(crate) async fn with(versions: impl IntoIterator<Item = ApiVersion>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let state =
+            Arc::new(Mutex::new(State { versions: versions.into_iter().collect(), ..State::default() }));
+        let task = tokio::spawn(serve(listener, Arc::clone(&state)));
+        Self { url, state, _task: AbortOnDropHandle::new(task) }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no test panics while it looks")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.url).expect("a base URL")
+    }
+
+    /// A watcher that has had its first answer.
+    pub(crate) async fn watch(&self) -> Watcher {
+        let watcher = Watcher::spawn(self.client(), None);
+        watcher.answered().await;
+        watcher
+    }
+
+    /// Announces an event for these VMs.
+    pub(crate) fn event(&self, id: &str, kind: &str, resources: &[&str]) {
+        self.state().events.push(json!({
+            "EventId": id, "EventStatus": "Scheduled", "EventType": kind, "ResourceType": "VirtualMachine",
+            "Resources": resources, "NotBefore": "Mon, 11 Apr 2050 22:26:58 GMT",
+        }));
+    }
+
+    pub(crate) fn over(&self, id: &str) {
+        self.state().events.retain(|event| event["EventId"] != id);
+    }
+}
+
+/// Waits until `met`, for two minutes at most.
+pub(crate) async fn until(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
+    while !met() {
+        assert!(tokio::time::Instant::now() < deadline, "waited two minutes until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(connection(stream, Arc::clone(&state)));
+    }
+}
+
+async fn connection(mut stream: TcpStream, state: Arc<Mutex<State>>) {
+    let Some((head, body)) = request(&mut stream).await else { return };
+    let (reply, answer) = answer(&state, &head, &body);
+    match reply {
+        Reply::Hang => std::future::pending().await,
+        // Dropped without an answer.
+        Reply::BreakOff => {}
+        Reply::Status(status) => {
+            let head = format!(
+                "HTTP/1.1 {status} It\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                answer.len()
+            );
+            // Whoever has given up on the answer does not want it.
+            let _gone = stream.write_all((head + &answer).as_bytes()).await;
+        }
+    }
+}
+
+async fn request(stream: &mut TcpStream) -> Option<(String, String)> {
+    let mut read = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .to_ascii_lowercase()
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            if body.len() >= length.unwrap_or(0) {
+                return Some((head.to_owned(), body.to_owned()));
+            }
+        }
+        if stream.read_buf(&mut read).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+fn answer(state: &Mutex<State>, head: &str, body: &str) -> (Reply, String) {
+    assert!(head.to_ascii_lowercase().contains("\r\nmetadata: true"), "{head}");
+    assert!(!head.to_ascii_lowercase().contains("x-forwarded-for"), "{head}");
+    let mut state = state.lock().expect("no test panics while it looks");
+    let first = head.lines().next().unwrap_or_default();
+    if first.contains("/instance/compute") {
+        return (Reply::Status(200), json!({ "name": ME }).to_string());
+    }
+    let version = first.split_once("api-version=").map_or("", |(_, rest)| &rest[..10]).to_owned();
+    let known = version.parse().is_ok_and(|version| state.versions.contains(&version));
+    if first.starts_with("GET") {
+        state.polled.push(version);
+        let document = json!({ "DocumentIncarnation": 1, "Events": state.events });
+        return (Reply::Status(if known { 200 } else { 404 }), document.to_string());
+    }
+    let sent: Value = serde_json::from_str(body).expect("JSON");
+    let ids = sent["StartRequests"].as_array().expect("a list").iter();
+    let ids: Vec<_> = ids.map(|request| request["EventId"].as_str().expect("an id").to_owned()).collect();
+    let refused = !known || ids.iter().any(|id| state.unapprovable.contains(id));
+    state.approved.push((version, ids));
+    let reply = state.approvals.pop_front();
+    (reply.unwrap_or(Reply::Status(if refused { 400 } else { 200 })), String::new())
+}

@@ -1,0 +1,35 @@
+//! `reprieve events`: what Azure has in store for this VM, told as it changes, and approved on request.
+
+mod approvable;
+mod approve;
+mod args;
+mod at;
+mod hook;
+mod once;
+mod patience;
+mod printer;
+mod shell;
+mod silence;
+mod told;
+mod watch;
+
+use clap::Subcommand;
+use reprieve::Result;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Prints this VM's events as they change, and can run a command for each change
+    #[command(after_help = args::AFTER_HELP)]
+    Watch(args::WatchArgs),
+    /// Lets events begin now instead of at their time
+    #[command(after_help = approve::AFTER_HELP)]
+    Approve(approve::ApproveArgs),
+}
+
+pub(crate) async fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Watch(args) if args.once => once::run(&args).await,
+        Command::Watch(args) => watch::run(&args).await,
+        Command::Approve(args) => approve::run(args).await,
+    }
+}

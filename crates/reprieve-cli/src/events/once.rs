@@ -1,0 +1,52 @@
+//! `reprieve events watch --once`: what stands now.
+
+use std::time::Duration;
+
+use reprieve::Result;
+use reprieve_azure::scheduled_events::Standing;
+
+use super::args::WatchArgs;
+use super::at::At;
+use super::patience::patiently;
+use super::printer::Printer;
+use super::silence::SILENCE_MAX;
+use super::told::Told;
+use crate::out::{plain, say};
+
+/// How long an answer is waited for: the first request of a VM enables the service, which takes up to two minutes.
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
+const WITHIN: Duration = Duration::from_secs(130);
+
+pub(super) async fn run(args: &WatchArgs) -> Result<()> {
+    let at = args.at.read()?;
+    let asked = async {
+        // Both at once: it is the request for events that enables the service.
+        tokio::try_join!(at.vm(WITHIN), patiently(WITHIN, async |left| at.client.answer(left).await))
+    };
+    let (vm, answer) = told_when_slow(&at, asked).await?;
+    // To somebody who has seen nothing before, what stands is what has changed.
+    let changes = Standing::default().update(&answer, &vm);
+    let wanted: Vec<_> = changes.iter().filter(|change| args.wants(change)).collect();
+    let mut printer = Printer::new(args.json, args.all);
+    for change in &wanted {
+        printer.print(&Told::new(change, &vm))?;
+    }
+    if wanted.is_empty() {
+        let whom = if args.all { "the set of " } else { "" };
+        say(&plain(&format!("nothing is planned for {whom}{vm}")));
+    }
+    Ok(())
+}
+
+async fn told_when_slow<T>(at: &At, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut asked = std::pin::pin!(asked);
+    tokio::select! {
+        result = &mut asked => return result,
+        () = tokio::time::sleep(SILENCE_MAX) => {}
+    }
+    let address = at.address();
+    say(&format!(
+        "no answer yet from {address}; it is waited for, because a new Azure VM may need two minutes"
+    ));
+    asked.await
+}

@@ -1,0 +1,161 @@
+//! A change of an event, as it is told: a line for people, a JSON object, the environment of a command.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use reprieve_azure::scheduled_events::{ApiVersion, EventChange, What, Whose};
+use serde::Serialize;
+
+use crate::out::plain;
+
+/// What is told of one change. As JSON it has one form, on stdout and in the environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Told {
+    /// When it was noticed.
+    at: Timestamp,
+    pub(super) what: What,
+    pub(super) whose: Whose,
+    /// What this VM is called.
+    vm: String,
+    pub(super) id: String,
+    #[serde(rename = "type")]
+    pub(super) event_type: String,
+    status: String,
+    source: String,
+    resources: Vec<String>,
+    /// `None` once it has begun, and where none was said that can be read.
+    not_before: Option<Timestamp>,
+    /// Until it may begin: 0 when that is now, `None` when it is over.
+    seconds_left: Option<u64>,
+    /// How long the VM will be interrupted; `None` when that is unknown.
+    duration_seconds: Option<u64>,
+    description: String,
+    /// In which the service told of it: older ones have fewer fields.
+    api_version: ApiVersion,
+}
+
+impl Told {
+    /// Tells the VM called `vm` of a change.
+    pub(super) fn new(change: &EventChange, vm: &str) -> Self {
+        let EventChange { what, whose, event, not_before, version, at } = change;
+        // A made-up name is better than none: the life of the event can be followed by it.
+        let id =
+            if event.event_id.is_empty() { event.notice_id().to_string() } else { event.event_id.clone() };
+        let told = Self {
+            at: timestamp(*at).unwrap_or_default(),
+            what: *what,
+            whose: *whose,
+            vm: vm.to_owned(),
+            id,
+            event_type: event.event_type.as_str().to_owned(),
+            status: event.event_status.clone().into(),
+            source: event.event_source.clone(),
+            resources: event.resources.clone(),
+            not_before: not_before.and_then(timestamp),
+            seconds_left: (!what.is_over()).then_some(0),
+            duration_seconds: event.duration().map(|duration| duration.as_secs()),
+            description: event.description.clone(),
+            api_version: *version,
+        };
+        told.with_time_left_at(*at)
+    }
+
+    /// The same, with the time that is left at `now`.
+    pub(super) fn with_time_left_at(mut self, now: SystemTime) -> Self {
+        if let (Some(_), Some(not_before)) = (self.seconds_left, self.not_before) {
+            let left = SystemTime::from(not_before).duration_since(now).unwrap_or_default();
+            self.seconds_left = Some(left.as_secs());
+        }
+        self
+    }
+
+    /// What it is called in a sentence.
+    pub(super) fn name(&self) -> String {
+        plain(&format!("{} {} {}", self.what.as_str(), self.event_type, self.id))
+    }
+
+    /// One line, with times of `zone` and the end of the line.
+    pub(super) fn line(&self, zone: &TimeZone, with_whose: bool) -> String {
+        let at = self.at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string();
+        let mut words = vec![at, format!("{:9}", self.what.as_str())];
+        if with_whose {
+            words.push(whose(self.whose).to_owned());
+        }
+        words.push(format!("{:9}", self.event_type));
+        let resources = self.resources.join(",");
+        let optional = [&self.source, &self.id, &resources];
+        words.extend(optional.into_iter().filter(|word| !word.is_empty()).cloned());
+        words.push(match self.seconds_left {
+            None => "over".to_owned(),
+            Some(0) => "now".to_owned(),
+            Some(seconds) => format!("in {}", span(Duration::from_secs(seconds))),
+        });
+        words.push(match self.duration_seconds {
+            None => "for an unknown time".to_owned(),
+            Some(0) => "without interruption".to_owned(),
+            Some(seconds) => format!("for {}", span(Duration::from_secs(seconds))),
+        });
+        if !self.description.is_empty() {
+            words.push(self.description.clone());
+        }
+        // The description is the platform's, and the rest is, too.
+        plain(&words.join("  ")) + "\n"
+    }
+
+    /// The environment of a command that is run for it.
+    pub(super) fn environment(&self) -> serde_json::Result<Vec<(&'static str, String)>> {
+        let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+        let not_before = self.not_before.map_or_else(String::new, |at| at.to_string());
+        let variables = [
+            ("REPRIEVE_EVENT", self.what.as_str().to_owned()),
+            ("REPRIEVE_EVENT_WHOSE", whose(self.whose).to_owned()),
+            ("REPRIEVE_EVENT_VM", self.vm.clone()),
+            ("REPRIEVE_EVENT_ID", self.id.clone()),
+            ("REPRIEVE_EVENT_TYPE", self.event_type.clone()),
+            ("REPRIEVE_EVENT_STATUS", self.status.clone()),
+            ("REPRIEVE_EVENT_SOURCE", self.source.clone()),
+            ("REPRIEVE_EVENT_RESOURCES", self.resources.join(",")),
+            ("REPRIEVE_EVENT_NOT_BEFORE", not_before),
+            ("REPRIEVE_EVENT_SECONDS_LEFT", number(self.seconds_left)),
+            ("REPRIEVE_EVENT_DURATION_SECONDS", number(self.duration_seconds)),
+            ("REPRIEVE_EVENT_DESCRIPTION", self.description.clone()),
+            ("REPRIEVE_EVENT_JSON", serde_json::to_string(self)?),
+        ];
+        // No variable can hold a NUL, and a command that can't be started for one would not be told at all.
+        Ok(variables.map(|(name, value)| (name, value.replace('\0', "\u{fffd}"))).into())
+    }
+}
+
+const fn whose(whose: Whose) -> &'static str {
+    match whose {
+        Whose::This => "this",
+        Whose::Rest => "rest",
+    }
+}
+
+/// To a millisecond: more is noise.
+fn timestamp(at: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(at).and_then(|at| Timestamp::from_millisecond(at.as_millisecond())).ok()
+}
+
+/// A length of time in its two largest units, as durations are written: `14m 58s`.
+pub(super) fn span(time: Duration) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let seconds = time.as_secs();
+    if seconds == 0 && !time.is_zero() {
+        return format!("{}ms", time.as_millis());
+    }
+    let largest = UNITS.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(UNITS.len() - 1);
+    let (mut rest, mut words) = (seconds, Vec::new());
+    for (unit, name) in &UNITS[largest..UNITS.len().min(largest + 2)] {
+        if rest >= *unit || words.is_empty() {
+            words.push(format!("{}{name}", rest / unit));
+        }
+        rest %= unit;
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! `reprieve metadata scenario`.
+
+use std::path::{Path, PathBuf};
+
+use reprieve::{Error, ErrorKind, Result};
+use reprieve_sim::control;
+use reprieve_sim::metadata::Scenario;
+use serde::Serialize;
+
+use super::{At, print};
+use crate::out::{Out, table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ScenarioArgs {
+    /// The scenario
+    name: Option<String>,
+
+    /// Runs the scenario in this file, TOML or JSON; the mock has it from then on
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    file: Option<PathBuf>,
+
+    /// The VM it happens to [default: the first]
+    #[arg(long, value_name = "NAME")]
+    vm: Option<String>,
+
+    /// Prints the scenario's file instead of running it
+    #[arg(long, requires = "name", conflicts_with = "vm")]
+    show: bool,
+
+    #[command(flatten)]
+    at: At,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Run {
+    scenario: String,
+    vm: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Shown {
+    text: String,
+}
+
+pub(super) async fn run(args: ScenarioArgs) -> Result<()> {
+    let ScenarioArgs { name, file, vm, show, at: At { url }, json } = args;
+    let name = match (name, file) {
+        (Some(name), _) => name,
+        (None, Some(file)) => control::add_scenario(&url, parse(&file, &read(&file)?)?.text()).await?.name,
+        (None, None) if vm.is_some() => {
+            return Err(Error::new(ErrorKind::Invalid, "run a scenario", "say which: its name, or --file"));
+        }
+        (None, None) => return list(&url, json).await,
+    };
+    if show {
+        let text = control::scenario(&url, &name).await?;
+        let line = text.trim_end().to_owned();
+        return print(json, &Shown { text }, &line);
+    }
+    let vm = control::run_scenario(&url, &name, vm.as_deref()).await?;
+    let line = format!("{name}  {vm}");
+    print(json, &Run { scenario: name, vm }, &line)
+}
+
+async fn list(url: &str, json: bool) -> Result<()> {
+    let scenarios = control::scenarios(url).await?;
+    let mut out = Out::new();
+    if json {
+        out.json(&scenarios)?;
+        out.text("\n")?;
+    } else {
+        let rows: Vec<_> = scenarios.into_iter().map(|each| [each.name, each.description]).collect();
+        out.text(&table(["SCENARIO", "WHAT HAPPENS"], &rows))?;
+    }
+    out.flush()
+}
+
+/// The text of a file.
+pub(super) fn read(file: &Path) -> Result<String> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let message = format!("{}: {error}", file.display());
+        Error::new(ErrorKind::Invalid, "read a scenario", message).with_source(error)
+    })
+}
+
+/// The scenario in it; what is wrong with it is said with the file's name.
+pub(super) fn parse(file: &Path, text: &str) -> Result<Scenario> {
+    Scenario::read(text).map_err(|error| {
+        let message = format!("{}: {}", file.display(), error.message());
+        Error::new(error.kind(), error.operation(), message)
+    })
+}

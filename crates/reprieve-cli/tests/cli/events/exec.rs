@@ -1,0 +1,167 @@
+//! Commands that are run for changes, and the approvals that follow them.
+
+#![cfg(unix)]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use reprieve_azure::scheduled_events::document::EventType;
+use reprieve_sim::metadata::Announcement;
+use serde_json::Value;
+
+use super::support::{HOUR, ME, NEIGHBOUR, Watch, announce, has_begun, scene};
+use crate::support::{Place, until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The text of a file, when there is one.
+async fn text(place: &Place, name: &str) -> String {
+    let path = place.path(name);
+    until(&format!("there is {name}"), async || std::fs::read_to_string(&path).ok()).await
+}
+
+#[tokio::test]
+async fn a_command_is_run_for_each_change_with_the_event_in_its_environment() {
+    let (place, server) = scene(3 * SECOND).await;
+    // Renamed when it is whole, so that nobody reads half of it.
+    let exec =
+        "env | grep ^REPRIEVE_EVENT > part && mv part $REPRIEVE_EVENT.env; echo done with $REPRIEVE_EVENT";
+    let watch = Watch::of(&place, &server.vm_url(ME), &["--json", "--exec", exec]).await;
+    let freeze = Announcement {
+        duration: Some(9 * SECOND),
+        description: "Host server is undergoing maintenance.".to_owned(),
+        ..Announcement::new(EventType::Freeze, [ME, NEIGHBOUR], Some(4 * SECOND))
+    };
+    let id = server.announce(freeze).expect("an event").event_id;
+    for (what, status) in [("noticed", "Scheduled"), ("started", "Started"), ("completed", "Started")] {
+        let text = text(&place, &format!("{what}.env")).await;
+        let found: HashMap<_, _> = text.lines().filter_map(|line| line.split_once('=')).collect();
+        for (name, expected) in [
+            ("REPRIEVE_EVENT", what),
+            ("REPRIEVE_EVENT_ID", &id),
+            ("REPRIEVE_EVENT_TYPE", "Freeze"),
+            ("REPRIEVE_EVENT_STATUS", status),
+            ("REPRIEVE_EVENT_SOURCE", "Platform"),
+            ("REPRIEVE_EVENT_RESOURCES", "a_0,a_1"),
+            ("REPRIEVE_EVENT_DURATION_SECONDS", "9"),
+            ("REPRIEVE_EVENT_DESCRIPTION", "Host server is undergoing maintenance."),
+            ("REPRIEVE_EVENT_VM", ME),
+            ("REPRIEVE_EVENT_WHOSE", "this"),
+        ] {
+            assert_eq!(found.get(name), Some(&expected), "{what}: {name}");
+        }
+        let (not_before, left) = (found["REPRIEVE_EVENT_NOT_BEFORE"], found["REPRIEVE_EVENT_SECONDS_LEFT"]);
+        match what {
+            "noticed" => {
+                assert!(not_before.starts_with("20") && not_before.ends_with('Z'), "{not_before}");
+                assert!(left.parse::<u64>().is_ok_and(|seconds| seconds <= 4), "{left}");
+            }
+            "started" => assert_eq!((not_before, left), ("", "0")),
+            _ => assert_eq!((not_before, left), ("", "")),
+        }
+        let json: Value = serde_json::from_str(found["REPRIEVE_EVENT_JSON"]).expect("JSON");
+        assert_eq!((&json["what"], &json["id"]), (&what.into(), &id.as_str().into()));
+        // What it prints is no data of the watch.
+        watch.says(&format!("done with {what}")).await;
+    }
+    assert_eq!(watch.json(3).await.len(), 3, "stdout has nothing but the changes");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_is_said_and_the_watch_goes_on() {
+    let (place, server) = scene(HOUR).await;
+    let exec = r#"test "$REPRIEVE_EVENT_TYPE" = Freeze && kill -9 $$; exit 3"#;
+    let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
+    let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    let said = watch.says("exit code 3").await;
+    assert_eq!(said, format!("the command for noticed Reboot {id} ended with exit code 3"));
+    announce(&server, EventType::Freeze, &[ME], Some(HOUR));
+    watch.says("was ended by signal 9").await;
+    assert_eq!(watch.lines(2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_slow_command_delays_the_next_one_and_nothing_else() {
+    let (place, server) = scene(HOUR).await;
+    let exec = "echo $REPRIEVE_EVENT_TYPE >> order; until test -e go; do sleep 0.05; done";
+    let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
+    announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    assert_eq!(text(&place, "order").await, "Reboot\n");
+    let id = announce(&server, EventType::Terminate, &[ME], Some(HOUR));
+    watch.lines(2).await;
+    let said = watch.says("waits until the one before it has ended").await;
+    assert!(said.contains(&id), "{said}");
+    assert_eq!(text(&place, "order").await, "Reboot\n", "one at a time");
+    place.write("go", "");
+    until("the second has run", async || {
+        (text(&place, "order").await == "Reboot\nTerminate\n").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_over_its_time_is_ended_with_all_it_started() {
+    let (place, server) = scene(HOUR).await;
+    // The shell and what it waits for end by different ways if only one of them is told.
+    let exec = "sh -c 'echo $$ > inner; exec sleep 1000' & wait";
+    let args = ["--exec", exec, "--exec-timeout", "500ms"];
+    let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
+    announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    watch.says("did not end within 500ms, so it was ended").await;
+    let pid = text(&place, "inner")
+        .await
+        .trim()
+        .parse()
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+        .expect("a pid");
+    until("what it started has ended", async || {
+        rustix::process::test_kill_process(pid).is_err().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_is_approved_when_its_command_has_succeeded() {
+    let (place, server) = scene(HOUR).await;
+    let args = ["--exec", "test $REPRIEVE_EVENT_TYPE != Reboot", "--approve-after-exec"];
+    let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
+    let failed = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    watch.says("exit code 1").await;
+    let shared = announce(&server, EventType::Freeze, &[ME, NEIGHBOUR], Some(HOUR));
+    let said = watch.says(&shared).await;
+    assert_eq!(
+        said,
+        format!(
+            "not approved: Freeze {shared} is not of this VM alone; --approve-shared approves it for all"
+        )
+    );
+    let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
+    watch.says(&format!("not approved: Preempt {preempt} ")).await;
+    let advice = announce(&server, EventType::SpotRebalanceRecommendation, &[ME], Some(HOUR));
+    watch.says(&format!("not approved: SpotRebalanceRecommendation {advice} is only an advice")).await;
+
+    let redeploy = announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
+    watch.says(&format!("approved Redeploy {redeploy}")).await;
+    assert_eq!(has_begun(&server, &redeploy), Some(true));
+    for id in [failed, shared, preempt] {
+        assert_eq!(has_begun(&server, &id), Some(false), "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_shared_event_is_approved_when_that_is_allowed_and_a_preempt_never() {
+    let (place, server) = scene(HOUR).await;
+    let args = ["--all", "--exec", "true", "--approve-after-exec", "--approve-shared"];
+    let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
+    let theirs = announce(&server, EventType::Reboot, &[NEIGHBOUR], Some(HOUR));
+    watch.lines(1).await;
+    let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
+    watch.says(&format!("not approved: Preempt {preempt} ")).await;
+    let shared = announce(&server, EventType::Freeze, &[NEIGHBOUR, ME], Some(HOUR));
+    watch.says(&format!("approved Freeze {shared}")).await;
+    // Commands are run in order, so that of the neighbour's event has ended long since.
+    for (id, begun) in [(theirs, false), (preempt, false), (shared, true)] {
+        assert_eq!(has_begun(&server, &id), Some(begun), "{id}");
+    }
+}

@@ -1,0 +1,73 @@
+//! How a watch ends.
+
+#![cfg(unix)]
+
+use reprieve_azure::scheduled_events::document::EventType;
+use rustix::process::{Pid, Signal, test_kill_process};
+
+use super::support::{HOUR, ME, Watch, announce, has_begun, scene};
+use crate::support::{Place, until};
+
+#[tokio::test]
+async fn a_signal_ends_a_watch_with_0() {
+    let (place, server) = scene(HOUR).await;
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut watch = Watch::of(&place, &server.vm_url(ME), &["--exec", "true"]).await;
+        watch.signal(signal);
+        assert_eq!(watch.code().await, Some(0), "{}", watch.said());
+    }
+    // Also before there is anything to watch.
+    let mut watch = Watch::started(&Place::new(), &["--metadata-url", "http://127.0.0.1:1"]);
+    watch.says("can't be reached").await;
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.code().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_the_running_command_and_for_its_approval() {
+    let (place, server) = scene(HOUR).await;
+    let exec = "echo > $REPRIEVE_EVENT_TYPE; until test -e go; do sleep 0.05; done; echo > ended";
+    let args = ["--exec", exec, "--approve-after-exec"];
+    let mut watch = Watch::of(&place, &server.vm_url(ME), &args).await;
+    let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    until("the command runs", async || place.path("Reboot").exists().then_some(())).await;
+    announce(&server, EventType::Freeze, &[ME], Some(HOUR));
+    watch.says("waits until the one before it has ended").await;
+    // Ctrl-C on a terminal would reach the command, too, if it were in this process's group.
+    watch.signal(Signal::INT);
+    watch.says("told to stop; 1 change has not had the command run").await;
+    watch.says("told to stop; waiting for what is under way").await;
+    assert!(watch.child.try_wait().expect("a child").is_none(), "it waits");
+    place.write("go", "");
+    assert_eq!(watch.code().await, Some(0), "{}", watch.said());
+    assert!(place.path("ended").exists() && !place.path("Freeze").exists());
+    assert_eq!(has_begun(&server, &id), Some(true), "{}", watch.said());
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_watch_and_the_command_at_once() {
+    let (place, server) = scene(HOUR).await;
+    let mut watch =
+        Watch::of(&place, &server.vm_url(ME), &["--exec", "echo $$ > part; mv part pid; sleep 1000"]).await;
+    announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    let path = place.path("pid");
+    let pid = until("the command runs", async || std::fs::read_to_string(&path).ok()).await;
+    watch.signal(Signal::TERM);
+    watch.says("told to stop; waiting").await;
+    watch.signal(Signal::TERM);
+    assert_eq!(watch.code().await, Some(1));
+    watch.says("error: failed to wait for the command: ").await;
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).expect("a pid");
+    until("the command has ended", async || test_kill_process(pid).is_err().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_watch_without_a_command_ends_when_nobody_reads() {
+    let (place, server) = scene(HOUR).await;
+    let mut child =
+        place.command(&["events", "watch", "--metadata-url", &server.vm_url(ME)]).spawn().expect("it runs");
+    drop(child.stdout.take());
+    announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    let status = until("it ends", async || child.try_wait().expect("a child")).await;
+    assert_eq!(status.code(), Some(0));
+}

@@ -1,0 +1,125 @@
+//! `/metadata/scheduledevents`: the document in every version, and approvals.
+
+use std::borrow::Cow;
+
+use axum::Json;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use reprieve_azure::scheduled_events::ApiVersion;
+use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, Incarnation};
+use serde::{Deserialize, Serialize};
+
+use super::answers::{Ask, wrong_version};
+use super::app::App;
+
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events>
+pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
+    let version = match version(app, ask) {
+        Ok(version) => version,
+        Err(refusal) => return *refusal,
+    };
+    match *ask.method {
+        Method::GET => {
+            let (mut world, now) = app.world();
+            world.count_poll(ask.vm.id, now);
+            Json(Told::new(&world.document(), version)).into_response()
+        }
+        Method::POST => approve(app, ask, version),
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    }
+}
+
+/// A version that exists but not here is not found, as clients have seen it; anything else is a bad request.
+fn version(app: &App, ask: &Ask<'_>) -> Result<ApiVersion, Box<Response>> {
+    let versions: Vec<_> = app.versions().collect();
+    let asked = ask.query.get("api-version").and_then(|asked| asked.parse::<ApiVersion>().ok());
+    match asked {
+        Some(asked) if versions.contains(&asked) => Ok(asked),
+        Some(_) => Err(Box::new(StatusCode::NOT_FOUND.into_response())),
+        None => Err(Box::new(wrong_version(versions.iter().map(|version| version.as_str())))),
+    }
+}
+
+/// The document as a version tells it. That fields of later versions are left out, and not null, was seen for 2019-01-01.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Told<'a> {
+    document_incarnation: &'a Incarnation,
+    events: Vec<ToldEvent<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct ToldEvent<'a> {
+    event_id: &'a str,
+    event_status: &'a EventStatus,
+    event_type: &'a str,
+    resource_type: &'a str,
+    resources: Vec<Cow<'a, str>>,
+    not_before: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event_source: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_in_seconds: Option<i64>,
+}
+
+impl<'a> Told<'a> {
+    fn new(document: &'a Document, version: ApiVersion) -> Self {
+        let events = document.events.iter().filter(|event| version.knows(&event.event_type));
+        Self {
+            document_incarnation: &document.document_incarnation,
+            events: events.map(|event| ToldEvent::new(event, version)).collect(),
+        }
+    }
+}
+
+impl<'a> ToldEvent<'a> {
+    fn new(event: &'a Event, version: ApiVersion) -> Self {
+        let name = |name: &'a String| {
+            if version.underscores() { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name.as_str()) }
+        };
+        Self {
+            event_id: &event.event_id,
+            event_status: &event.event_status,
+            event_type: event.event_type.as_str(),
+            resource_type: &event.resource_type,
+            resources: event.resources.iter().map(name).collect(),
+            not_before: &event.not_before,
+            description: version.has_description().then_some(&event.description),
+            event_source: version.has_source().then_some(&event.event_source),
+            duration_in_seconds: event.duration_in_seconds.filter(|_| version.has_duration()),
+        }
+    }
+}
+
+/// An approval. Other members are ignored: older clients also send `DocumentIncarnation`. Its content type does not
+/// matter; Microsoft's own samples send a form's, or none.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StartRequests {
+    start_requests: Vec<StartRequest>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct StartRequest {
+    event_id: String,
+}
+
+/// 200 for events that stand, approved before or not; 400 for what is malformed. Documented is no more; that the answer
+/// has no body, and that an event unknown to this version counts as malformed, is assumed.
+fn approve(app: &App, ask: &Ask<'_>, version: ApiVersion) -> Response {
+    let refused = |why: String| (StatusCode::BAD_REQUEST, format!("Bad Request, {why}")).into_response();
+    let requests: StartRequests = match serde_json::from_slice(ask.body) {
+        Ok(requests) => requests,
+        Err(error) => return refused(error.to_string()),
+    };
+    let ids: Vec<_> = requests.start_requests.into_iter().map(|request| request.event_id).collect();
+    let (mut world, now) = app.world();
+    match world.approve(&ids, &ask.vm.name, version, now) {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(refusal) => refused(refusal.message),
+    }
+}

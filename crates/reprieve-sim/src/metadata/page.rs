@@ -1,0 +1,49 @@
+//! The page at `/`, on which people see what the mock does and make things happen in it: its files, and how they are sent.
+
+mod visitors;
+
+use axum::Router;
+use axum::http::header;
+use axum::routing;
+
+pub(super) use visitors::refuse_other_sites;
+
+/// What the page may do: run and look as its own files say, and talk to the mock it came from. A name or description that
+/// got into it as markup after all could neither run nor load anything.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const PICTURE: &str = "image/svg+xml";
+
+/// Where each file is, what it is, and what is in it.
+const FILES: [(&str, &str, &str); 12] = [
+    ("/", HTML, include_str!("page/index.html")),
+    ("/page/page.css", STYLE, include_str!("page/page.css")),
+    ("/page/icon.svg", PICTURE, include_str!("page/icon.svg")),
+    ("/page/main.js", SCRIPT, include_str!("page/main.js")),
+    ("/page/mock.js", SCRIPT, include_str!("page/mock.js")),
+    ("/page/dom.js", SCRIPT, include_str!("page/dom.js")),
+    ("/page/words.js", SCRIPT, include_str!("page/words.js")),
+    ("/page/vms.js", SCRIPT, include_str!("page/vms.js")),
+    ("/page/events.js", SCRIPT, include_str!("page/events.js")),
+    ("/page/timeline.js", SCRIPT, include_str!("page/timeline.js")),
+    ("/page/scenarios.js", SCRIPT, include_str!("page/scenarios.js")),
+    ("/page/faults.js", SCRIPT, include_str!("page/faults.js")),
+];
+
+pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    FILES.into_iter().fold(Router::new(), |router, (path, content_type, text)| {
+        let headers = [
+            (header::CONTENT_TYPE, content_type),
+            (header::CONTENT_SECURITY_POLICY, POLICY),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+            (header::REFERRER_POLICY, "no-referrer"),
+            // A newer mock on the same port has a newer page.
+            (header::CACHE_CONTROL, "no-store"),
+        ];
+        router.route(path, routing::get(move || async move { (headers, text) }))
+    })
+}

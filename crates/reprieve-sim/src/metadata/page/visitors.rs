@@ -1,0 +1,118 @@
+//! Whose requests may change the mock. It has no access control, and any page that somebody looks at can have their
+//! browser send requests to it: only its own may. Programs that are no browsers are not concerned.
+
+use axum::Json;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::metadata::control::Problem;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+const OTHER_SITE: &str = "pages of other sites may not drive the mock; use its own, at /";
+const OTHER_NAME: &str =
+    "the mock may not be driven from a page under a domain name; open it at its IP address or localhost";
+
+/// Middleware that answers 403, with a sentence, whatever a page of another site asks for.
+pub(in crate::metadata) async fn refuse_other_sites(request: Request, next: Next) -> Response {
+    match objection(request.headers()) {
+        None => next.run(request).await,
+        Some(why) => (StatusCode::FORBIDDEN, Json(Problem { error: why.to_owned() })).into_response(),
+    }
+}
+
+/// Why not.
+///
+/// A browser that trusts the address says whose page asks, in `Sec-Fetch-Site`, which no page can set. To an address that
+/// it does not trust (plain HTTP to anything but this machine) it only sends `Origin`. That is the mock's own name, too,
+/// for a page of a domain which its owner has made to mean the mock's address once the page was there (DNS rebinding);
+/// so names that can be anybody's are not believed.
+fn objection(headers: &HeaderMap) -> Option<&'static str> {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    if let Some(site) = text(SEC_FETCH_SITE) {
+        return (!matches!(site, "same-origin" | "none")).then_some(OTHER_SITE);
+    }
+    let origin = text(header::ORIGIN)?;
+    let host = text(header::HOST).unwrap_or_default();
+    let own = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
+    if !own {
+        return Some(OTHER_SITE);
+    }
+    (!is_local(host)).then_some(OTHER_NAME)
+}
+
+/// Whether a `Host` is an address, or a name that nobody can have on the internet: one of a single word.
+fn is_local(host: &str) -> bool {
+    if host.starts_with('[') {
+        return true;
+    }
+    let name = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+    !name.is_empty() && (name.parse::<std::net::Ipv4Addr>().is_ok() || !name.contains('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `None` for a header that is not sent.
+    #[track_caller]
+    fn check(host: &str, site: Option<&'static str>, origin: Option<&'static str>, why: Option<&str>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().expect("a host"));
+        if let Some(site) = site {
+            headers.insert(SEC_FETCH_SITE, site.parse().expect("a site"));
+        }
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, origin.parse().expect("an origin"));
+        }
+        assert_eq!(objection(&headers), why, "{host} {site:?} {origin:?}");
+    }
+
+    #[test]
+    fn programs_that_are_no_browsers_are_not_asked() {
+        for host in ["127.0.0.1:8169", "mock.example.com", ""] {
+            check(host, None, None, None);
+        }
+    }
+
+    #[test]
+    fn a_browser_s_word_for_whose_page_it_is_counts() {
+        for origin in [None, Some("http://127.0.0.1:8169")] {
+            check("127.0.0.1:8169", Some("same-origin"), origin, None);
+            check("127.0.0.1:8169", Some("none"), origin, None);
+            // Another port of the same machine is another site's page, too.
+            check("127.0.0.1:8169", Some("same-site"), origin, Some(OTHER_SITE));
+            check("127.0.0.1:8169", Some("cross-site"), origin, Some(OTHER_SITE));
+            check("127.0.0.1:8169", Some("\u{e9}"), origin, Some(OTHER_SITE));
+        }
+        // Behind a proxy that ends TLS the name is none of the mock's business.
+        check("mock.example.com", Some("same-origin"), Some("https://mock.example.com"), None);
+    }
+
+    #[test]
+    fn without_it_the_origin_must_be_the_mock_itself() {
+        check("169.254.169.254", None, Some("http://169.254.169.254"), None);
+        check("192.168.0.7:8169", None, Some("http://192.168.0.7:8169"), None);
+        check("[fd00::7]:8169", None, Some("http://[fd00::7]:8169"), None);
+        check("Mock:8169", None, Some("http://mock:8169"), None);
+        for origin in [
+            "http://evil.example",
+            "http://192.168.0.7",
+            "http://192.168.0.7:80",
+            "null",
+            "",
+            "192.168.0.7:8169",
+        ] {
+            check("192.168.0.7:8169", None, Some(origin), Some(OTHER_SITE));
+        }
+    }
+
+    #[test]
+    fn a_domain_that_was_made_to_mean_the_mock_is_not_believed() {
+        check("evil.example:8169", None, Some("http://evil.example:8169"), Some(OTHER_NAME));
+        check("127.0.0.1.evil.example", None, Some("http://127.0.0.1.evil.example"), Some(OTHER_NAME));
+        check("", None, Some("http://"), Some(OTHER_NAME));
+    }
+}

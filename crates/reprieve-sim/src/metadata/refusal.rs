@@ -1,0 +1,26 @@
+//! Why the mock did not do as it was told.
+
+use reprieve_core::{Error, ErrorKind};
+
+/// Why not, in one sentence.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) kind: ErrorKind,
+    pub(super) message: String,
+}
+
+impl Refusal {
+    pub(super) fn during(self, operation: &'static str) -> Error {
+        Error::new(self.kind, operation, self.message)
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self { kind: error.kind(), message: error.message().to_owned() }
+    }
+}
+
+pub(super) fn refuse<T>(kind: ErrorKind, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { kind, message: message.into() })
+}

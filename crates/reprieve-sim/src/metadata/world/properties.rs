@@ -1,0 +1,157 @@
+//! What holds whatever is done to the world, and however long nobody looks.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::{Duration, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use reprieve_azure::scheduled_events::document::{Event, EventStatus, EventType};
+use reprieve_azure::scheduled_events::{ApiVersion, NotBefore};
+use tokio::time::Instant;
+
+use super::*;
+use crate::metadata::announcement::{Announcement, OtherTenants};
+use crate::metadata::state::{Status, Which};
+
+/// Something that is done to the world. Numbers choose among the events there are.
+#[derive(Debug, Clone)]
+enum Deed {
+    Announce(EventType, Option<u64>, OtherTenants),
+    Approve(usize),
+    Start(usize),
+    Complete(usize),
+    Withdraw(usize),
+    Run(&'static str),
+    Wait(u64),
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let kinds = select(vec![
+        EventType::Freeze,
+        EventType::Preempt,
+        EventType::Terminate,
+        EventType::SpotRebalanceRecommendation,
+    ]);
+    let tenants = prop_oneof![
+        3 => Just(OtherTenants::None),
+        1 => Just(OtherTenants::Silent),
+        1 => (0..60_000_u64).prop_map(|ms| OtherTenants::ApproveAfter(Duration::from_millis(ms))),
+    ];
+    let announce = (kinds, proptest::option::weighted(0.8, 1..60_000_u64), tenants);
+    let deed = prop_oneof![
+        4 => announce.prop_map(|(kind, notice, tenants)| {
+            // An advice never starts, so it gives a notice.
+            let advice = is_advice(&kind);
+            Deed::Announce(kind, if advice { notice.or(Some(1)) } else { notice }, tenants)
+        }),
+        2 => (0..8_usize).prop_map(Deed::Approve),
+        1 => (0..8_usize).prop_map(Deed::Start),
+        1 => (0..8_usize).prop_map(Deed::Complete),
+        1 => (0..8_usize).prop_map(Deed::Withdraw),
+        1 => select(vec!["preempt", "cancelled-maintenance", "rebalance-then-preempt"]).prop_map(Deed::Run),
+        6 => (1..90_000_u64).prop_map(Deed::Wait),
+    ];
+    proptest::collection::vec(deed, 1..40)
+}
+
+/// The world and what was forced in it: approved, or made to begin.
+struct Trial {
+    world: World,
+    now: Moment,
+    forced: Vec<String>,
+    /// When each event was to begin when it was first seen, in milliseconds: it may begin earlier only if it is forced.
+    not_before: HashMap<String, i64>,
+}
+
+impl Trial {
+    fn do_it(&mut self, deed: &Deed) {
+        let (world, now) = (&mut self.world, self.now);
+        let id =
+            |at: usize| world.events.get(at).map_or("?".to_owned(), |planned| planned.event.event_id.clone());
+        // Much of what is tried is refused, and then must change nothing.
+        match deed {
+            Deed::Announce(kind, notice, tenants) => {
+                let event = Announcement {
+                    other_tenants: *tenants,
+                    ..Announcement::new(kind.clone(), ["w_0"], notice.map(Duration::from_millis))
+                };
+                world.announce(event, now).expect("a new event");
+            }
+            Deed::Approve(at) => {
+                let id = id(*at);
+                if world.approve(std::slice::from_ref(&id), "w_0", ApiVersion::NEWEST, now).is_ok() {
+                    self.forced.push(id);
+                }
+            }
+            Deed::Start(at) => {
+                let started = world.start(&Which::EventId(id(*at)), now);
+                self.forced.extend(started.unwrap_or_default());
+            }
+            Deed::Complete(at) => drop(world.complete(&Which::EventId(id(*at)), now)),
+            Deed::Withdraw(at) => drop(world.withdraw(&Which::EventId(id(*at)), now)),
+            Deed::Run(name) => drop(world.run(name, None, now).expect("a scenario")),
+            Deed::Wait(ms) => {
+                let span = Duration::from_millis(*ms);
+                self.now = Moment { at: now.at + span, wall: now.wall + span };
+            }
+        }
+        self.world.settle(self.now);
+        for event in self.world.state(self.now).events {
+            if event.status == Status::Scheduled
+                && let Some(at) = event.starts_at_unix_ms
+                && !self.forced.contains(&event.event_id)
+            {
+                self.not_before.entry(event.event_id).or_insert(at);
+            }
+        }
+    }
+}
+
+/// An event without what may change in its life.
+fn lasting(event: &Event) -> Event {
+    Event { event_status: EventStatus::default(), not_before: String::new(), ..event.clone() }
+}
+
+proptest! {
+    #[test]
+    fn every_document_keeps_what_is_documented(deeds in deeds()) {
+        let mut world = World::new(Duration::from_secs(10), NonZeroU32::MIN, Vec::new());
+        let now = Moment { at: Instant::now(), wall: UNIX_EPOCH };
+        world.add_vm("w_0", now).expect("a name");
+        let mut trial = Trial { world, now, forced: Vec::new(), not_before: HashMap::new() };
+        let mut lives: HashMap<String, Event> = HashMap::new();
+        for deed in &deeds {
+            let before = (trial.world.incarnation, trial.world.document().events);
+            trial.do_it(deed);
+            let after = (trial.world.incarnation, trial.world.document().events);
+            prop_assert!(after.0 >= before.0, "{deed:?} set the incarnation back");
+            if after.1 != before.1 {
+                prop_assert_ne!(after.0, before.0, "{:?} changed the events in secret", deed);
+            } else if !matches!(deed, Deed::Wait(_) | Deed::Run(_)) && after.0 != before.0 {
+                // What came and went between two looks leaves only its numbers; that takes time.
+                prop_assert!(false, "{deed:?} changed nothing but the incarnation");
+            }
+            for event in &after.1 {
+                let first = lives.entry(event.event_id.clone()).or_insert_with(|| lasting(event));
+                prop_assert_eq!(&*first, &lasting(event), "it is another event under the same id");
+                let started = event.event_status == EventStatus::Started;
+                prop_assert_eq!(event.not_before.is_empty(), started, "{:?}", event);
+                prop_assert_ne!(NotBefore::read(&event.not_before), NotBefore::Unreadable);
+            }
+        }
+        let world = &trial.world;
+        for event in world.state(trial.now).events {
+            let forced = trial.forced.contains(&event.event_id);
+            if let (Status::Started | Status::Completed, Some(started)) = (event.status, event.starts_at_unix_ms)
+                && let Some(not_before) = trial.not_before.get(&event.event_id)
+            {
+                prop_assert!(forced || started == *not_before, "{event:?} began early or late");
+                prop_assert!(started <= *not_before, "{event:?} began late");
+            }
+            for pair in [event.announced_at_unix_ms, event.starts_at_unix_ms.unwrap_or(i64::MAX)].windows(2) {
+                prop_assert!(pair[0] <= pair[1], "{event:?}");
+            }
+        }
+    }
+}
