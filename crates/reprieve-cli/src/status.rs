@@ -1,6 +1,7 @@
 //! `reprieve status`: a queue, its workers, what they hold and how their drains went.
 
 mod view;
+mod words;
 
 use std::io::IsTerminal;
 use std::time::Duration;

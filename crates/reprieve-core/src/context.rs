@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
+use crate::estimate::Estimate;
 use crate::ids::{BlobName, Fence, JobId, Writer};
-use crate::notice::Deadline;
 use crate::ports::{BlobStore, Progress};
 use crate::retry::{FOR_EVER, Patience, persist};
 use crate::telemetry::Telemetry;
@@ -46,6 +47,7 @@ pub(crate) struct Tenure {
     pub(crate) steps: AtomicU64,
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
+    pub(crate) estimate: Mutex<Estimate>,
 }
 
 /// Reads a value that is only ever replaced whole, so that a panic elsewhere can't have left half of one.
@@ -83,6 +85,12 @@ impl Tenure {
             self.telemetry.stale_writes_blocked.inc();
             self.revoked.cancel();
         }
+    }
+
+    /// When the job is expected to be done, if it has said anything to tell by.
+    pub(crate) fn expected_end(&self) -> Option<Instant> {
+        let Progress { done, total } = self.progress();
+        get(&self.estimate).end(done, total, Instant::now())
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -128,7 +136,13 @@ impl JobContext {
     }
 
     /// Says how far the job is, for `reprieve status`. `total` 0 means unknown. Costs nothing.
+    ///
+    /// From its pace it is also told whether the job will be done before a machine is deleted, unless the job says that
+    /// itself by [`Job::remaining`](crate::Job::remaining).
     pub fn progress(&self, done: u64, total: u64) {
+        let mut estimate = self.tenure.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        estimate.progress(done, Instant::now());
+        drop(estimate);
         self.tenure.done.store(done, Relaxed);
         self.tenure.total.store(total, Relaxed);
     }

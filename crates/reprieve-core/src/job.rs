@@ -70,6 +70,15 @@ pub trait Job: Send + Sync + 'static {
     /// Where a job begins. Must not do work: it also runs when the job's checkpoint turns out to be unreadable.
     fn begin(&self, args: &Self::Args) -> Self::Checkpoint;
 
+    /// How long the job still needs from `at` on, when it can tell. It decides whether a running job may finish before its
+    /// machine is deleted, and whether it is begun on one that may be taken back soon. Asked after every step, so it must
+    /// be cheap. Default: unknown; then the pace of [`JobContext::progress`] tells, and how long jobs of this kind have
+    /// taken.
+    #[expect(unused_variables, reason = "the default does not know")]
+    fn remaining(&self, args: &Self::Args, at: &Self::Checkpoint) -> Option<Duration> {
+        None
+    }
+
     /// Does the next piece of work and says where the job is then.
     ///
     /// Aim at steps of two seconds or less: a step that is under way at an eviction is what the eviction costs. A step

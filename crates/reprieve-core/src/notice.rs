@@ -1,4 +1,4 @@
-//! An interruption in the platform's words, and the one deadline that a drain is held against.
+//! An interruption in the platform's words.
 
 use std::fmt;
 use std::time::Duration;
@@ -150,72 +150,5 @@ impl Notice {
         self.resources = resources.into_iter().map(str::to_owned).collect();
         machine.clone_into(&mut self.machine);
         self
-    }
-}
-
-/// When a drain must ask, take and give up. It can only be made from a notice.
-///
-/// `hard` = min(NotBefore, received + budget). `soft` leaves what is after it for the releases: 3 s after the notice,
-/// or later where a checkpoint is known to need longer, but never past 60 % of the way to `hard`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadline {
-    received: Instant,
-    hard: Instant,
-}
-
-/// How long jobs may take to yield before they are cut off at their last checkpoint, when no checkpoint needs longer.
-/// Storage answers in tens of milliseconds, so a job that has not yielded by then is one that will not.
-pub const SOFT_MARK: Duration = Duration::from_secs(3);
-
-impl Deadline {
-    /// The deadline of `notice` under `budget`, the longest a drain may take.
-    #[must_use]
-    pub fn of(notice: &Notice, budget: Duration) -> Self {
-        let by_budget = notice.received + budget;
-        let hard = match (notice.phase, notice.not_before) {
-            // A NotBefore that has passed says only "at once", which the budget says better.
-            (Phase::Scheduled, Some(at)) if at > notice.received => by_budget.min(at),
-            _ => by_budget,
-        };
-        Self { received: notice.received, hard }
-    }
-
-    /// The earlier of two deadlines: a second notice never extends the first.
-    #[must_use]
-    pub fn min(self, other: Self) -> Self {
-        if other.hard < self.hard { Self { received: self.received, ..other } } else { self }
-    }
-
-    /// When the notice was received.
-    #[must_use]
-    pub const fn received(&self) -> Instant {
-        self.received
-    }
-
-    /// When whatever has not stopped is abandoned.
-    #[must_use]
-    pub const fn hard(&self) -> Instant {
-        self.hard
-    }
-
-    /// When those who wait for something give up, to say so before the account is closed at `hard`: 2 % of the whole
-    /// earlier, 200 ms of ten seconds, and at least 20 ms.
-    #[must_use]
-    pub fn report_by(&self) -> Instant {
-        let whole = self.hard.duration_since(self.received);
-        self.hard - whole.mul_f64(0.02).max(Duration::from_millis(20)).min(whole / 2)
-    }
-
-    /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.
-    #[must_use]
-    pub fn soft(&self, checkpoint: Duration) -> Instant {
-        let whole = self.hard.duration_since(self.received);
-        self.received + SOFT_MARK.max(checkpoint).min(whole.mul_f64(0.6))
-    }
-
-    /// What is left of it.
-    #[must_use]
-    pub fn left(&self) -> Duration {
-        self.hard.saturating_duration_since(Instant::now())
     }
 }

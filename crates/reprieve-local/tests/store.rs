@@ -428,6 +428,7 @@ async fn reports_go_with_their_worker() {
         at_unix_ms: reprieve_core::clock::unix_millis(),
         completed: 0,
         in_flight: Vec::new(),
+        notices: Vec::new(),
         last_drain: None,
     };
     one.roster.publish(&report).await.unwrap();

@@ -105,6 +105,52 @@ pub struct WorkerArgs {
     )]
     pub(crate) checkpoint_every: Option<Box<Given>>,
 
+    /// Who approves events, so that they begin before their time: never, sole, leader or any [default: sole]
+    ///
+    /// An approval covers every VM that the event names. sole approves an event that names this VM alone, once this VM is
+    /// ready. leader does so too, and the first VM that an event for several names approves it, once every worker on all
+    /// of them has marked itself ready in the store. any approves whatever names this VM, whether the others are ready or
+    /// not. An eviction (Preempt) is never approved.
+    #[arg(long, value_name = "WHO", env = "REPRIEVE_APPROVE", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) approve: Option<Box<Given>>,
+
+    /// When an event is approved that a user began: drained or at-once [default: drained]
+    ///
+    /// drained is when all jobs are given back, which begins at once; at-once does not wait for that.
+    #[arg(long, value_name = "WHEN", env = "REPRIEVE_APPROVE_USER", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) approve_user: Option<Box<Given>>,
+
+    /// Freezes known to be shorter than this are approved at once, 0s to 5m [default: 10s]
+    ///
+    /// Jobs go on, under leases that outlast the freeze. For one that is longer, or of unknown length, they rest, and it
+    /// is left to begin by itself. With 0s none is short.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "REPRIEVE_APPROVE_FREEZE_UNDER",
+        hide_env_values = true,
+        value_parser = AnyText
+    )]
+    pub(crate) approve_freeze_under: Option<Box<Given>>,
+
+    /// How long --approve leader waits until the other VMs are ready, 0s to 1h [default: 5m]
+    ///
+    /// After that the event is left to begin by itself.
+    #[arg(long, value_name = "DURATION", env = "REPRIEVE_APPROVE_WAIT", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) approve_wait: Option<Box<Given>>,
+
+    /// What to do when this VM is to be moved because its host will fail within days: warn or drain [default: warn]
+    ///
+    /// warn goes on working and says that redeploying early is safer. drain gives back all jobs and approves the move now.
+    #[arg(
+        long,
+        value_name = "WHAT",
+        env = "REPRIEVE_PREDICTED_FAILURE",
+        hide_env_values = true,
+        value_parser = AnyText
+    )]
+    pub(crate) predicted_failure: Option<Box<Given>>,
+
     /// The address of /healthz, /readyz and /metrics, such as 127.0.0.1:9090 [default: off]
     ///
     /// They have no access control, so they are off until asked for.

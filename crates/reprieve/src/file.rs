@@ -10,7 +10,7 @@ use crate::given::{By, Given};
 const NAME: &str = "reprieve.toml";
 
 /// Every key there is: the long flags, but for `config`.
-pub(crate) const KEYS: [&str; 13] = [
+pub(crate) const KEYS: [&str; 18] = [
     "store",
     "queue",
     "container",
@@ -21,6 +21,11 @@ pub(crate) const KEYS: [&str; 13] = [
     "budget",
     "lease",
     "checkpoint-every",
+    "approve",
+    "approve-user",
+    "approve-freeze-under",
+    "approve-wait",
+    "predicted-failure",
     "listen",
     "log-format",
     "log",

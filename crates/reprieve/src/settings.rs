@@ -1,32 +1,25 @@
 //! Raw settings in, checked ones out, in this one place: flag before environment before file before default, and every
 //! fault at once.
 
+mod values;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::{Client as Metadata, METADATA_URL};
 use reprieve_azure::storage::ContainerName;
-use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::policy::Policy;
 use reprieve_core::worker::{LEASE_MAX, Settings};
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
+use self::values::OFF;
 use crate::args::{StoreArgs, WorkerArgs};
-use crate::duration::parse_duration;
 use crate::file::File;
 use crate::given::{By, Given};
 use crate::queues::Queues;
 use crate::store::Address;
-
-/// The switch-off word of settings that can be switched off.
-const OFF: &str = "off";
-
-/// The parts of Azure's SDK. At `info` they log every request with its URL; what matters of it is said in our own words, so
-/// they speak only when a filter names them.
-const SDK: [&str; 5] =
-    ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
 
 /// Which store and queue.
 #[derive(Debug)]
@@ -80,11 +73,12 @@ impl WorkerSettings {
         let mut reading = Reading::begin(&args.store);
         let store = reading.store(&args.store);
         let worker = reading.worker(args);
-        let metadata = reading.read("metadata-url", args.metadata_url.as_deref(), METADATA_URL, metadata);
-        let vm_name = reading.read("vm-name", args.vm_name.as_deref(), "", vm_name);
-        let listen = reading.read("listen", args.listen.as_deref(), OFF, listen);
-        let format = reading.read("log-format", args.log_format.as_deref(), "", log_format);
-        let filter = reading.read("log", args.log.as_deref(), "info", filter);
+        let metadata =
+            reading.read("metadata-url", args.metadata_url.as_deref(), METADATA_URL, values::metadata);
+        let vm_name = reading.read("vm-name", args.vm_name.as_deref(), "", values::vm_name);
+        let listen = reading.read("listen", args.listen.as_deref(), OFF, values::listen);
+        let format = reading.read("log-format", args.log_format.as_deref(), "", values::log_format);
+        let filter = reading.read("log", args.log.as_deref(), "info", values::filter);
         let settings = (|| {
             let settings =
                 Self { store: store?, metadata: metadata?, vm_name: vm_name?, worker, listen: listen? };
@@ -154,16 +148,19 @@ impl Reading {
     fn store(&mut self, args: &StoreArgs) -> Option<StoreSettings> {
         let address = self.read("store", args.store.as_deref(), "sqlite:reprieve.db", Address::read);
         let queues = self.read("queue", args.queue.as_deref(), "default", |given| Queues::parse(&given.text));
-        let container = self.read("container", args.container.as_deref(), ContainerName::DEFAULT, container);
+        let container =
+            self.read("container", args.container.as_deref(), ContainerName::DEFAULT, values::container);
         Some(StoreSettings { address: address?, queues: queues?, container: container? })
     }
 
     fn worker(&mut self, args: &WorkerArgs) -> Settings {
-        let concurrency = self.read("concurrency", args.concurrency.as_deref(), "auto", concurrency);
-        let budget = self.read("budget", args.budget.as_deref(), "10s", duration);
-        let lease = self.read("lease", args.lease.as_deref(), "60s", duration);
-        let kind = self.read("default-kind", args.default_kind.as_deref(), "", default_kind);
-        let every = self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", checkpoint_every);
+        let concurrency = self.read("concurrency", args.concurrency.as_deref(), "auto", values::concurrency);
+        let budget = self.read("budget", args.budget.as_deref(), "10s", values::duration);
+        let lease = self.read("lease", args.lease.as_deref(), "60s", values::duration);
+        let kind = self.read("default-kind", args.default_kind.as_deref(), "", values::default_kind);
+        let every =
+            self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", values::checkpoint_every);
+        let policy = self.policy(args);
         // What could not be read is replaced by something that is in no other setting's way.
         let settings = Settings {
             concurrency: concurrency.unwrap_or(1),
@@ -171,9 +168,27 @@ impl Reading {
             lease: lease.unwrap_or(LEASE_MAX),
             checkpoint_every: every.unwrap_or_default(),
             default_kind: kind.flatten(),
+            policy,
         };
         self.faults.extend(settings.check());
         settings
+    }
+
+    fn policy(&mut self, args: &WorkerArgs) -> Policy {
+        let approve = self.read("approve", args.approve.as_deref(), "sole", values::approve);
+        let user = self.read("approve-user", args.approve_user.as_deref(), "drained", values::approve_user);
+        let under = args.approve_freeze_under.as_deref();
+        let under = self.read("approve-freeze-under", under, "10s", values::duration);
+        let wait = self.read("approve-wait", args.approve_wait.as_deref(), "5m", values::duration);
+        let predicted = args.predicted_failure.as_deref();
+        let predicted = self.read("predicted-failure", predicted, "warn", values::predicted_failure);
+        Policy {
+            approve: approve.unwrap_or_default(),
+            approve_user: user.unwrap_or_default(),
+            approve_freeze_under: under.unwrap_or_default(),
+            approve_wait: wait.unwrap_or_default(),
+            predicted_failure: predicted.unwrap_or_default(),
+        }
     }
 
     /// The settings, if nothing at all is wrong.
@@ -189,90 +204,6 @@ impl Reading {
 pub(crate) fn message(error: &Error) -> String {
     let whole = error.to_string();
     whole.strip_prefix(&format!("{}: ", error.operation())).map_or_else(|| whole.clone(), str::to_owned)
-}
-
-fn container(given: &Given) -> Result<ContainerName, String> {
-    ContainerName::parse(&given.text).map_err(|error| message(&error))
-}
-
-fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
-    if given.text == OFF {
-        return Ok(None);
-    }
-    Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
-}
-
-/// No kind is that no message is understood without one.
-fn default_kind(given: &Given) -> Result<Option<String>, String> {
-    let kind = given.text.trim();
-    if kind.is_empty() && given.by == By::Flag {
-        return Err("it is empty; leave it out to have no kind by default".to_owned());
-    }
-    Ok((!kind.is_empty()).then(|| kind.to_owned()))
-}
-
-/// No name is for the metadata service to give.
-fn vm_name(given: &Given) -> Result<Option<String>, String> {
-    let name = given.text.trim();
-    if name.is_empty() && given.by == By::Flag {
-        return Err("it is empty; leave it out to have the metadata service say it".to_owned());
-    }
-    Ok((!name.is_empty()).then(|| name.to_owned()))
-}
-
-fn concurrency(given: &Given) -> Result<usize, String> {
-    if given.text == "auto" {
-        return Ok(Settings::default().concurrency);
-    }
-    given.text.parse().map_err(|_| format!("{:?} is neither a number nor auto", given.text))
-}
-
-fn duration(given: &Given) -> Result<Duration, String> {
-    parse_duration(&given.text).map_err(|error| message(&error))
-}
-
-fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String> {
-    if given.text == "auto" {
-        return Ok(CheckpointEvery::Auto);
-    }
-    duration(given).map(CheckpointEvery::Every).map_err(|fault| fault + ", or auto")
-}
-
-fn listen(given: &Given) -> Result<Option<SocketAddr>, String> {
-    if given.text == OFF {
-        return Ok(None);
-    }
-    let fault = |_| format!("{:?} is not an IP address with a port, such as 127.0.0.1:9090", given.text);
-    given.text.parse().map(Some).map_err(fault)
-}
-
-fn log_format(given: &Given) -> Result<Option<LogFormat>, String> {
-    match given.text.as_str() {
-        "" if given.by == By::Default => Ok(None),
-        "text" => Ok(Some(LogFormat::Text)),
-        "json" => Ok(Some(LogFormat::Json)),
-        other => Err(format!("{other:?} is neither text nor json")),
-    }
-}
-
-fn filter(given: &Given) -> Result<EnvFilter, String> {
-    // A lone word means a part of the program, so a mistyped level would silence everything.
-    let words = given.text.split(',').map(str::trim);
-    let unlevelled = |word: &&str| !word.is_empty() && word.parse::<LevelFilter>().is_err();
-    if !given.text.contains('[')
-        && let Some(word) = words.filter(|word| !word.contains('=')).find(unlevelled)
-    {
-        return Err(format!(
-            "{word:?} is none of off, error, warn, info, debug and trace; for a part of the program write {word}=debug"
-        ));
-    }
-    let filter = EnvFilter::builder().parse(&given.text).map_err(|error| {
-        format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
-    })?;
-    let unnamed = SDK.into_iter().filter(|part| !given.text.contains(part));
-    // What is put together of fixed names is always a directive.
-    let off = unnamed.filter_map(|part| format!("{part}=off").parse().ok());
-    Ok(off.fold(filter, EnvFilter::add_directive))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use reprieve::ports::{InFlight, Progress, WorkerReport};
+use reprieve::ports::{InFlight, Progress, StandingNotice, WorkerReport};
 
+use super::words::{ago, cut, in_time, seconds, short};
 use super::{Dead, Drained, Status};
 use crate::out::{plain, table};
 
@@ -20,6 +21,10 @@ pub(super) fn page(status: &Status) -> String {
     } else {
         let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now, silent_after)).collect();
         section(&mut page, &table(["WORKER", "VM", "STAGE", "HELD", "DONE", "REPORTED"], &rows));
+    }
+    let rows: Vec<_> = standing(status).map(|(report, one)| notice(report, one, now)).collect();
+    if !rows.is_empty() {
+        section(&mut page, &table(["NOTICE", "VM", "WORKER", "BEGINS", "WORKER IS", "APPROVED"], &rows));
     }
     let rows: Vec<_> = held(status).map(|(report, one)| job(report, one, now, silent_after)).collect();
     if !rows.is_empty() {
@@ -79,6 +84,27 @@ fn depth(status: &Status) -> String {
         }
     }
     line + "\n"
+}
+
+/// The notices that stand.
+fn standing(status: &Status) -> impl Iterator<Item = (&WorkerReport, &StandingNotice)> {
+    status.workers.iter().flat_map(|report| report.notices.iter().map(move |notice| (report, notice)))
+}
+
+fn notice(report: &WorkerReport, notice: &StandingNotice, now: i64) -> [String; 6] {
+    let begins = match notice.not_before_unix_ms {
+        _ if notice.started => "has begun".to_owned(),
+        None => "at any moment".to_owned(),
+        Some(at) => in_time(at.saturating_sub(now)),
+    };
+    [
+        plain(&notice.kind),
+        if report.vm.is_empty() { "-".to_owned() } else { plain(&report.vm) },
+        short(report.worker.as_str()),
+        begins,
+        plain(&notice.doing),
+        if notice.approved { "yes" } else { "no" }.to_owned(),
+    ]
 }
 
 /// What workers hold, each job where it was delivered last: one that died still says that it holds what another has by now.
@@ -157,37 +183,6 @@ fn dead(dead: &Dead) -> [String; 3] {
     ]
 }
 
-/// The beginning of a long text. All of it is in the JSON.
-fn cut(text: &str) -> String {
-    const CHARS_MAX: usize = 160;
-    if text.chars().count() <= CHARS_MAX {
-        return text.to_owned();
-    }
-    text.chars().take(CHARS_MAX).chain(['…']).collect()
-}
-
-/// The end of a worker's id, which is its random part: workers that began together have the beginning in common.
-fn short(worker: &str) -> String {
-    let skipped = worker.chars().count().saturating_sub(8);
-    plain(&worker.chars().skip(skipped).collect::<String>())
-}
-
-fn seconds(ms: u64) -> String {
-    format!("{}.{:02} s", ms / 1_000, ms % 1_000 / 10)
-}
-
-/// How long ago something was, to two units.
-fn ago(ms: i64) -> String {
-    // Clocks of two machines may differ: what is to come was now.
-    let s = u64::try_from(ms).unwrap_or(0) / 1_000;
-    match s {
-        0..60 => format!("{s}s ago"),
-        60..3_600 => format!("{}m {}s ago", s / 60, s % 60),
-        3_600..172_800 => format!("{}h {}m ago", s / 3_600, s % 3_600 / 60),
-        _ => format!("{} days ago", s / 86_400),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -211,7 +206,19 @@ mod tests {
             at_unix_ms: NOW - age,
             completed: 17,
             in_flight,
+            notices: Vec::new(),
             last_drain: None,
+        }
+    }
+
+    fn reboot() -> StandingNotice {
+        StandingNotice {
+            id: "602d9444-d2cd-49c7-8624-8643e7171297".to_owned(),
+            kind: "Reboot".to_owned(),
+            started: false,
+            not_before_unix_ms: Some(NOW + 874_000),
+            doing: "going on".to_owned(),
+            approved: false,
         }
     }
 
@@ -248,7 +255,7 @@ mod tests {
             queue: Depth { total: 12, ready: Some(9), leased: Some(3), delayed: None, poisoned: Some(1) },
             workers: vec![
                 report("cd46fd0d", "workers_0", 3_000, jobs),
-                report("aaaaaaaa", "", 45_000, Vec::new()),
+                WorkerReport { notices: vec![reboot()], ..report("aaaaaaaa", "", 45_000, Vec::new()) },
             ],
             drains: vec![Drained { worker: "01a1fdcace1c708f9150fbc0cd46fd0d".to_owned(), report: drain }],
             dead_letters: vec![Dead {
@@ -281,18 +288,5 @@ mod tests {
             ..status()
         };
         assert_eq!(page(&empty), "0 jobs\n\nno workers\n");
-    }
-
-    #[test]
-    fn ages_have_two_units_at_most() {
-        for (ms, said) in [
-            (-5_000, "0s ago"),
-            (59_999, "59s ago"),
-            (61_000, "1m 1s ago"),
-            (7_260_000, "2h 1m ago"),
-            (172_800_000, "2 days ago"),
-        ] {
-            assert_eq!(ago(ms), said);
-        }
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Fixture;
 use crate::clock;
 use crate::ids::{JobId, WorkerId};
-use crate::ports::{InFlight, Progress, Roster, WorkerReport};
+use crate::ports::{InFlight, Progress, Roster, StandingNotice, WorkerReport};
 use crate::worker::DrainReport;
 
 /// Longer than a test takes.
@@ -24,6 +24,7 @@ fn report(worker: &str) -> WorkerReport {
         at_unix_ms: clock::unix_millis(),
         completed: 12,
         in_flight: Vec::new(),
+        notices: Vec::new(),
         last_drain: None,
     }
 }
@@ -51,6 +52,14 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
     let said = WorkerReport {
         vm: "été\n\"\0".to_owned(),
         in_flight: vec![in_flight.clone(), InFlight { delivery: 1, ..in_flight }],
+        notices: vec![StandingNotice {
+            id: "c7061bac".to_owned(),
+            kind: "Freeze".to_owned(),
+            started: false,
+            not_before_unix_ms: Some(1_650_000_000_000),
+            doing: "going on".to_owned(),
+            approved: true,
+        }],
         last_drain: Some(drain),
         ..report("worker")
     };

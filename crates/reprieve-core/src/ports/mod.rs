@@ -13,7 +13,7 @@ pub use blobs::BlobStore;
 pub use checkpoints::{CheckpointStore, Stored, Version};
 pub use interruption::{Change, Ending, InterruptionSource};
 pub use queue::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
-pub use roster::{InFlight, Progress, Roster, WorkerReport};
+pub use roster::{InFlight, Progress, Roster, StandingNotice, WorkerReport};
 
 /// One queue with everything that belongs to it: what a backend hands to a worker, a producer or an operator's tool.
 #[derive(Debug, Clone)]

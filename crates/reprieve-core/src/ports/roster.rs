@@ -35,6 +35,23 @@ pub struct InFlight {
     pub since_unix_ms: i64,
 }
 
+/// A notice that stands for a worker, and what it does about it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandingNotice {
+    /// Its id.
+    pub id: String,
+    /// Its kind: `Preempt`, `Reboot`, …
+    pub kind: String,
+    /// Whether it has begun.
+    pub started: bool,
+    /// When it begins at the earliest, in milliseconds since the Unix epoch, while that is known.
+    pub not_before_unix_ms: Option<i64>,
+    /// What the worker does: `going on`, `short jobs only`, `resting`, `finishing`, `draining`.
+    pub doing: String,
+    /// Whether this worker has approved it.
+    pub approved: bool,
+}
+
 /// What a worker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
@@ -58,6 +75,9 @@ pub struct WorkerReport {
     pub completed: u64,
     /// What it holds.
     pub in_flight: Vec<InFlight>,
+    /// The notices that stand for it.
+    #[serde(default)]
+    pub notices: Vec<StandingNotice>,
     /// What its last drain did; `None` before the first.
     pub last_drain: Option<crate::worker::DrainReport>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::capacity::RELEASES_AT_ONCE;
 use super::control::Control;
@@ -224,6 +224,7 @@ impl WorkerBuilder {
             guarded: AtomicUsize::new(0),
             releases: Semaphore::new(RELEASES_AT_ONCE),
             roll: Roll::default(),
+            rules: watch::Sender::default(),
             store: self.store,
         };
         let who = WorkerReport {
@@ -236,6 +237,7 @@ impl WorkerBuilder {
             at_unix_ms: 0,
             completed: 0,
             in_flight: Vec::new(),
+            notices: Vec::new(),
             last_drain: None,
         };
         let publisher = Publisher::new(Arc::clone(&shared.store.roster), who);

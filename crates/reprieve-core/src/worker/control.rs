@@ -2,16 +2,20 @@
 
 mod deliveries;
 mod draining;
+mod interruptions;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
+use self::deliveries::Received;
+use self::interruptions::Approved;
 use super::capacity::AHEAD;
 use super::drain::Drain;
 use super::fetch::Pace;
@@ -21,15 +25,16 @@ use super::order::Card;
 use super::outcome::Ended;
 use super::prepare::prepare;
 use super::publish::Publisher;
+use super::rally::{Rallied, Rally};
 use super::report::{StopReason, Stopped};
 use super::shared::Shared;
 use super::stop::Stopping;
 
-use crate::error::Result;
+use crate::deadline::Deadline;
 use crate::lifecycle::{Action, Event, Lifecycle, Stage};
-use crate::notice::{Deadline, Notice, NoticeKind};
-use crate::policy::{Response, respond};
-use crate::ports::{Change, Delivery, InterruptionSource};
+use crate::notice::{Notice, NoticeId, NoticeKind};
+use crate::policy::Agenda;
+use crate::ports::{Change, InterruptionSource};
 use crate::retry::bounded;
 
 /// The longest one receive may take. What it leased unheard comes back when the leases end.
@@ -45,12 +50,16 @@ enum Woke {
     Stop,
     Change(usize, Change),
     Prepared,
-    Received(Instant, Result<Vec<Delivery>>),
+    Received(Received),
     Ended(Option<Box<Ended>>),
     Stilled,
     Arrived,
     FetchDue,
     HardMark,
+    /// Something about the notices that stand may be due.
+    Review,
+    Approved(Option<Approved>),
+    Rallied(NoticeId, Rallied),
     Tick,
 }
 
@@ -65,14 +74,28 @@ pub(super) struct Control {
     /// Which interruption sources have answered.
     answered: Vec<bool>,
     changes: mpsc::UnboundedReceiver<(usize, Change)>,
+    sources: Vec<Arc<dyn InterruptionSource>>,
     _watchers: JoinSet<()>,
     /// Receiving failed: an arrival is no reason to try again before the pace says so.
     deaf: bool,
 
+    /// The notices that stand, and when to look at them again.
+    agenda: Agenda,
+    look_again: Option<Instant>,
+    /// Approvals being said, and marks being removed.
+    approvals: JoinSet<Option<Approved>>,
+    /// Events for several machines whose workers are waited for.
+    rallying: JoinSet<(NoticeId, Rallied)>,
+    rallies: HashMap<NoticeId, (Rally, AbortHandle)>,
+    /// Which approvals are being said.
+    approving: Vec<(Vec<NoticeId>, AbortHandle)>,
+
     preparing: Pending<()>,
-    receiving: Pending<(Instant, Result<Vec<Delivery>>)>,
+    receiving: Pending<Received>,
     arrival: Pending<()>,
     pace: Pace,
+    /// Nothing is received until then, because what came last was too long for this machine.
+    resting_until: Option<Instant>,
     ticks: Interval,
 
     guardians: JoinSet<Ended>,
@@ -110,9 +133,8 @@ impl Control {
         let (tell, changes) = mpsc::unbounded_channel();
         let answered = vec![false; sources.len()];
         let mut watchers = JoinSet::new();
-        for (number, source) in sources.into_iter().enumerate() {
-            let tell = tell.clone();
-            watchers.spawn(listen(number, source, tell));
+        for (number, source) in sources.iter().enumerate() {
+            watchers.spawn(listen(number, Arc::clone(source), tell.clone()));
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -124,12 +146,20 @@ impl Control {
             stopping,
             answered,
             changes,
+            sources,
             _watchers: watchers,
             deaf: false,
+            agenda: Agenda::default(),
+            look_again: None,
+            approvals: JoinSet::new(),
+            rallying: JoinSet::new(),
+            rallies: HashMap::new(),
+            approving: Vec::new(),
             preparing: None,
             receiving: None,
             arrival: None,
             pace: Pace::new(),
+            resting_until: None,
             ticks,
             guardians: JoinSet::new(),
             lingering: JoinSet::new(),
@@ -152,6 +182,7 @@ impl Control {
             self.monitor.beat();
             self.act_on(woke);
             self.drained_perhaps();
+            self.review();
             if self.life.stage() == Stage::Stopped {
                 return self.end().await;
             }
@@ -162,7 +193,7 @@ impl Control {
     /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
     /// kept in `self` and polled on.
     async fn wake(&mut self) -> Woke {
-        let fetch_at = self.room().map(|_| self.pace.next());
+        let fetch_at = self.room().map(|_| self.fetch_at());
         let hard = self.drain.as_ref().map(|drain| drain.deadline.hard());
         let far = Instant::now() + TICK;
         tokio::select! {
@@ -172,8 +203,12 @@ impl Control {
             () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
             Some(ended) = self.guardians.join_next() => Woke::Ended(ended.ok().map(Box::new)),
             Some(_) = self.lingering.join_next() => Woke::Stilled,
+            () = sleep_until(self.look_again.unwrap_or(far)), if self.look_again.is_some() => Woke::Review,
+            Some(approved) = self.approvals.join_next() => Woke::Approved(approved.ok().flatten()),
+            Some(Ok((id, how))) = self.rallying.join_next() => Woke::Rallied(id, how),
+            () = self.publisher.kept() => Woke::Review,
             () = ready(&mut self.preparing) => Woke::Prepared,
-            (since, received) = ready(&mut self.receiving) => Woke::Received(since, received),
+            received = ready(&mut self.receiving) => Woke::Received(received),
             () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
             () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
             _ = self.ticks.tick() => Woke::Tick,
@@ -184,28 +219,29 @@ impl Control {
         match woke {
             Woke::Stop => {
                 let notice = Notice::now("stop", NoticeKind::Signal);
-                self.decide(Event::StopRequested, Some(&notice));
+                let deadline = Deadline::of(&notice, self.shared.settings.budget);
+                self.decide(Event::StopRequested, Some((&notice, deadline)));
             }
             Woke::Change(source, Change::Answered) => {
                 self.answered[source] = true;
                 self.answered_perhaps();
             }
-            Woke::Change(_, Change::Noticed(notice)) => self.noticed(&notice),
-            Woke::Change(_, Change::Over(id, ending)) => {
-                tracing::info!(notice = %id, ?ending, "a notice no longer stands");
-                self.decide(Event::Over(id), None);
-            }
+            Woke::Change(source, Change::Noticed(notice)) => self.noticed(source, notice),
+            Woke::Change(_, Change::Over(id, ending)) => self.over(id, ending),
             Woke::Prepared => {
                 self.preparing = None;
                 self.decide(Event::Prepared, None);
             }
-            Woke::Received(since, received) => {
+            Woke::Received(received) => {
                 self.receiving = None;
-                self.received(since, received);
+                self.received(received);
             }
             Woke::Ended(ended) => self.ended(ended),
-            // Whether the drain is over is looked at after every event.
-            Woke::Stilled => {}
+            Woke::Approved(None) => {}
+            Woke::Approved(Some(approved)) => self.approved(approved),
+            Woke::Rallied(id, how) => self.rallied(&id, how),
+            // Whether the drain is over, and what is due about notices, is looked at after every event.
+            Woke::Stilled | Woke::Review => {}
             Woke::Arrived => {
                 self.arrival = None;
                 self.pace.hurry();
@@ -226,8 +262,8 @@ impl Control {
         }
     }
 
-    /// Hands an event to the lifecycle and does what it says. `notice` is what a drain would be for.
-    fn decide(&mut self, event: Event, notice: Option<&Notice>) {
+    /// Hands an event to the lifecycle and does what it says. `drain` is what a drain would be for, and its end.
+    fn decide(&mut self, event: Event, drain: Option<(&Notice, Deadline)>) {
         let before = self.life.stage();
         let action = match self.life.on(event) {
             Ok(action) => action,
@@ -247,8 +283,8 @@ impl Control {
             Action::Recover => self.answered_perhaps(),
             Action::Prepare => self.preparing = Some(Box::pin(prepare(Arc::clone(&self.shared)))),
             Action::Fetch => self.pace.hurry(),
-            Action::Drain => self.begin_drain(notice),
-            Action::Tighten => self.tighten(notice),
+            Action::Drain => self.begin_drain(drain),
+            Action::Tighten => self.tighten(drain),
             Action::Abandon => {
                 self.gave_up = true;
                 self.abandon();
@@ -266,38 +302,36 @@ impl Control {
         }
     }
 
-    fn noticed(&mut self, notice: &Notice) {
-        let (kind, phase) = (notice.kind.as_str(), notice.phase);
-        let in_ms = notice.not_before.map(|at| at.saturating_duration_since(Instant::now()).as_millis());
-        match respond(notice) {
-            Response::Drain => {
-                tracing::warn!(notice = %notice.id, kind, ?phase, in_ms, "noticed; draining");
-                self.decide(Event::Noticed(notice.id.clone()), Some(notice));
-            }
-            Response::Watch => {
-                tracing::warn!(notice = %notice.id, kind, ?phase, in_ms, "noticed; going on");
-            }
-        }
-    }
-
     /// How many messages to ask for; `None` while the worker should not receive.
     fn room(&self) -> Option<usize> {
-        let receives = self.life.stage() == Stage::Start && self.receiving.is_none();
+        let rests = self.shared.rules.borrow().conduct.paused;
+        let receives = self.life.stage() == Stage::Start && self.receiving.is_none() && !rests;
         let room = if receives { self.shared.capacity(self.slow).room(self.guardians.len()) } else { 0 };
         (room > 0).then_some(room)
+    }
+
+    /// Whether nothing is received for a while, whatever arrives.
+    fn is_resting(&self) -> bool {
+        self.resting_until.is_some_and(|until| until > Instant::now())
+    }
+
+    /// When the next receive is due.
+    fn fetch_at(&self) -> Instant {
+        self.resting_until.map_or(self.pace.next(), |until| self.pace.next().max(until))
     }
 
     /// Receives when that is due; waits for an arrival meanwhile.
     fn fetch_perhaps(&mut self) {
         let Some(room) = self.room() else { return };
-        if Instant::now() >= self.pace.next() {
-            let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.settings.lease);
+        if Instant::now() >= self.fetch_at() {
+            let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
             let since = Instant::now();
             self.arrival = None;
             self.receiving = Some(Box::pin(async move {
-                (since, bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await)
+                let deliveries = bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await;
+                Received { since, lease, deliveries }
             }));
-        } else if self.arrival.is_none() && !self.deaf {
+        } else if self.arrival.is_none() && !self.deaf && !self.is_resting() {
             let queue = Arc::clone(&self.shared.store.queue);
             self.arrival = Some(Box::pin(async move { queue.arrived().await }));
         }
@@ -305,7 +339,14 @@ impl Control {
 
     fn publish(&mut self) {
         let in_flight = self.shared.roll.cards(Card::in_flight);
-        self.publisher.publish(self.life.stage(), self.completed, in_flight, self.monitor.last_drain());
+        let notices = self.agenda.standing();
+        self.publisher.publish(
+            self.life.stage(),
+            self.completed,
+            in_flight,
+            notices,
+            self.monitor.last_drain(),
+        );
     }
 
     async fn end(mut self) -> Stopped {

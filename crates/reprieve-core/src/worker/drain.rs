@@ -7,13 +7,15 @@ use tokio::time::Instant;
 use super::outcome::{Ended, Outcome};
 use super::report::DrainReport;
 use crate::clock::unix_millis;
-use crate::notice::{Deadline, Notice};
+use crate::deadline::Deadline;
+use crate::notice::Notice;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
 pub(super) struct Drain {
     pub(super) deadline: Deadline,
     report: DrainReport,
+    began: Instant,
     released_at: Instant,
 }
 
@@ -27,11 +29,11 @@ impl Drain {
         let report = DrainReport {
             queue: queue.to_owned(),
             notice: notice.kind.as_str().to_owned(),
-            at_unix_ms: unix_millis() - i64::try_from(notice.received.elapsed().as_millis()).unwrap_or(0),
+            at_unix_ms: unix_millis() - i64::try_from(deadline.asked().elapsed().as_millis()).unwrap_or(0),
             held: held as u64,
             ..DrainReport::default()
         };
-        Self { deadline, report, released_at: deadline.received() }
+        Self { deadline, report, began: deadline.asked(), released_at: deadline.asked() }
     }
 
     /// Another notice, or another word on the same: the earlier deadline counts.
@@ -70,16 +72,21 @@ impl Drain {
 
     /// Closes the account: logged and counted, and returned to be stored.
     pub(super) fn end(mut self, telemetry: &Telemetry) -> DrainReport {
-        let received = self.deadline.received();
-        let quiesced = received.elapsed();
-        let released = self.released_at.saturating_duration_since(received);
+        let asked = self.deadline.asked();
+        let quiesced = asked.elapsed();
+        let released = self.released_at.saturating_duration_since(asked);
         let left = self.deadline.left();
         self.report.released_after_ms = millis(released);
         self.report.quiesced_after_ms = millis(quiesced);
         self.report.budget_left_ms = millis(left);
-        telemetry.notice_to_released.observe(released.as_secs_f64());
-        telemetry.notice_to_quiesced.observe(quiesced.as_secs_f64());
-        telemetry.budget_left.observe(left.as_secs_f64());
+        let patient = self.deadline.patient_until().is_some();
+        self.report.patient_ms = millis(if patient { quiesced } else { asked - self.began });
+        if !patient {
+            // A job that was left to finish says nothing about how fast one can be given back.
+            telemetry.notice_to_released.observe(released.as_secs_f64());
+            telemetry.notice_to_quiesced.observe(quiesced.as_secs_f64());
+            telemetry.budget_left.observe(left.as_secs_f64());
+        }
         telemetry.work_lost.observe(Duration::from_millis(self.report.work_lost_ms).as_secs_f64());
         let r = &self.report;
         tracing::info!(
@@ -93,6 +100,7 @@ impl Drain {
             abandoned = r.abandoned,
             still_running = r.still_running,
             work_lost_ms = r.work_lost_ms,
+            patient_ms = r.patient_ms,
             released_after_ms = r.released_after_ms,
             quiesced_after_ms = r.quiesced_after_ms,
             budget_left_ms = r.budget_left_ms,

@@ -5,6 +5,7 @@ mod ends;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinError, JoinHandle};
@@ -13,14 +14,18 @@ use tokio::time::{Instant, sleep_until};
 use super::lease::Lease;
 use super::order::{Card, Order};
 use super::outcome::{Ended, Outcome};
+use super::rules::Rules;
 use super::runner::{Cursor, Ran, Run, Trouble};
 use super::shared::{Place, Shared};
 use crate::checkpoint::Checkpoints;
 use crate::context::set;
+use crate::deadline::Deadline;
 use crate::job::JobError;
-use crate::notice::Deadline;
 use crate::ports::{DeadLetter, Delivery, Store};
 use crate::settle::Settlement;
+
+/// How often a job that may finish in a patient drain is looked at: its pace may change.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The guardian of one delivery.
 #[derive(Debug)]
@@ -28,6 +33,9 @@ pub(super) struct Guardian {
     shared: Arc<Shared>,
     lease: Lease,
     drain: watch::Receiver<Option<Deadline>>,
+    rules: watch::Receiver<Rules>,
+    /// Which of the rules' checks was the last.
+    checked: u64,
 }
 
 /// Why a wait ended.
@@ -59,19 +67,22 @@ impl Drop for Guarded {
 }
 
 impl Guardian {
-    /// Takes charge of `delivery`, which was asked for at `since`.
+    /// Takes charge of `delivery`, which was asked for at `since`, for a lease of `length`.
     pub(super) fn new(
         shared: Arc<Shared>,
         delivery: Delivery,
         since: Instant,
+        length: Duration,
         mut drain: watch::Receiver<Option<Deadline>>,
     ) -> Self {
-        let lease = Lease::new(delivery, shared.settings.lease, since);
+        let lease = Lease::new(delivery, length, since);
+        let rules = shared.rules.subscribe();
+        let checked = rules.borrow().checks;
         if drain.borrow().is_some() {
             // Received while a drain was under way: it is to be given back at once.
             drain.mark_changed();
         }
-        Self { shared, lease, drain }
+        Self { shared, lease, drain, rules, checked }
     }
 
     /// Sees the delivery through.
@@ -116,6 +127,7 @@ impl Guardian {
                 // The rest of a job that was begun elsewhere says nothing about how long jobs take.
                 if matches!(ran, Ran::Done(_)) && order.tenure.delivery == 1 {
                     self.shared.runs.note(began.elapsed());
+                    order.kind.runs.note(began.elapsed());
                 }
                 self.finish(order, ran).await
             }
@@ -134,6 +146,8 @@ impl Guardian {
             drain_store: Arc::clone(&self.shared.drain_store.checkpoints),
             every: self.shared.settings.checkpoint_every,
             tried: Instant::now(),
+            rules: self.shared.rules.subscribe(),
+            asked_to_save: self.shared.rules.borrow().saves,
             cursor: Cursor::default(),
             trouble: Trouble::default(),
             kind: Arc::clone(&kind),
@@ -147,16 +161,38 @@ impl Guardian {
         })
     }
 
-    /// Waits for the job. In a drain: asks it to yield, and waits no longer than the soft mark.
+    /// Waits for the job. In a drain: asks it to yield, and waits no longer than the soft mark; in a patient one only when
+    /// it will not be done in time.
     async fn watch(&mut self, order: &Order, task: &mut JoinHandle<Ran>) -> Held<Result<Ran, JoinError>> {
+        let mut asked = None;
         loop {
-            let soft = self.deadline().map(|deadline| {
-                order.tenure.interrupt(deadline);
-                deadline.soft(order.kind.saves.p95().unwrap_or_default())
-            });
-            match self.hold(task, soft).await {
+            if let Some(deadline) = self.deadline()
+                && let Some(own) = self.own_deadline(deadline, asked, order)
+            {
+                order.tenure.interrupt(own);
+                asked = Some(own);
+            }
+            let until = match asked {
+                Some(own) => Some(own.soft(order.kind.saves.p95().unwrap_or_default())),
+                None => self.deadline().map(|_| Instant::now() + LOOK_AGAIN),
+            };
+            match self.hold(task, until).await {
                 Held::Drain => {}
+                Held::Time if asked.is_none() => {}
                 ended => return ended,
+            }
+        }
+    }
+
+    /// The deadline of this job in a drain under `deadline`, when it was asked to yield under `asked` before; `None` while
+    /// it may go on.
+    fn own_deadline(&self, deadline: Deadline, asked: Option<Deadline>, order: &Order) -> Option<Deadline> {
+        match (deadline.patient_until(), asked) {
+            (None, None) => Some(deadline),
+            (_, Some(asked)) => Some(asked.min(deadline)),
+            (Some(until), None) => {
+                let in_time = order.expected_end().is_some_and(|end| end <= until);
+                (!in_time).then(|| deadline.at_once(Instant::now(), self.shared.settings.budget))
             }
         }
     }
@@ -166,11 +202,12 @@ impl Guardian {
         loop {
             // A drain that ends before the lease does needs no renewal, and every renewal puts the receipt in doubt.
             let outlasts = self.deadline().is_some_and(|deadline| self.lease.ends() > deadline.hard());
-            // All four are cancel-safe: a watch channel, a job's handle or a semaphore, and two timers. The drain comes
+            // All five are cancel-safe: two watch channels, a job's handle or a semaphore, and two timers. The drain comes
             // first, so that nothing is begun in one.
             tokio::select! {
                 biased;
                 Ok(()) = self.drain.changed() => return Held::Drain,
+                Ok(()) = self.rules.changed() => self.look_at_rules(),
                 done = &mut *work => return Held::Done(done),
                 () = sleep_until(until.unwrap_or(self.lease.renew_at)), if until.is_some() => return Held::Time,
                 () = sleep_until(self.lease.renew_at), if !outlasts => {
@@ -180,6 +217,16 @@ impl Guardian {
                     }
                 }
             }
+        }
+    }
+
+    /// Renews the lease at once when that is asked for, or when it would not last as long as it is to.
+    fn look_at_rules(&mut self) {
+        let rules = *self.rules.borrow();
+        if std::mem::replace(&mut self.checked, rules.checks) != rules.checks
+            || rules.is_too_short(self.lease.ends())
+        {
+            self.lease.renew_at = Instant::now();
         }
     }
 

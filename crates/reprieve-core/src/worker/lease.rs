@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::shared::Shared;
 use crate::context::{get, set};
+use crate::deadline::Deadline;
 use crate::error::ErrorKind;
-use crate::notice::Deadline;
 use crate::ports::{Delivery, Queue};
 use crate::retry::{bounded, unanswered};
 use crate::telemetry::ByResult;
@@ -70,12 +70,15 @@ impl Lease {
         let last = self.ends() - self.length / 12;
         let patience = (self.length / 6).min(TRY_MAX).min(last.saturating_duration_since(began));
         let hurried = async {
-            if drain.wait_for(Option::is_some).await.is_err() {
+            let hurries =
+                |deadline: &Option<Deadline>| deadline.is_some_and(|it| it.patient_until().is_none());
+            if drain.wait_for(hurries).await.is_err() {
                 std::future::pending::<()>().await;
             }
             sleep(DRAIN_WAIT).await;
         };
-        let renewal = queue.renew(&self.delivery.receipt, self.length);
+        let length = shared.lease();
+        let renewal = queue.renew(&self.delivery.receipt, length);
         let renewed = tokio::select! {
             renewed = bounded(OPERATION, patience, renewal) => renewed,
             () = hurried => Err(unanswered(OPERATION)),
@@ -86,8 +89,9 @@ impl Lease {
             Ok(receipt) => {
                 self.delivery.receipt = receipt;
                 self.in_doubt = false;
-                set(&self.ends, began + self.length);
-                self.renew_at = began + self.length / 3;
+                self.length = length;
+                set(&self.ends, began + length);
+                self.renew_at = began + length / 3;
                 true
             }
             Err(error) if error.kind() == ErrorKind::LeaseLost => false,

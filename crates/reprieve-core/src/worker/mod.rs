@@ -3,8 +3,9 @@
 //! | file | what is in it |
 //! |---|---|
 //! | `builder` | [`Worker`] and what it is made of |
-//! | `control` | the loop: wake, decide, act; its deliveries and its drains in files below it |
+//! | `control` | the loop: wake, decide, act; its deliveries, its drains and what it does about notices in files below it |
 //! | `listen`, `prepare` | the interruption sources; what Resume does |
+//! | `rules`, `rally` | what running jobs and leases are told; when all machines of an event are ready |
 //! | `fetch`, `capacity` | when to receive, and how much |
 //! | `guardian`, `lease` | one delivery from receipt to settlement; its lease |
 //! | `order`, `runner`, `registry` | what a message asks for; running it step by step; the kinds, types erased |
@@ -25,8 +26,10 @@ mod order;
 mod outcome;
 mod prepare;
 mod publish;
+mod rally;
 mod registry;
 mod report;
+mod rules;
 mod runner;
 mod settings;
 mod shared;

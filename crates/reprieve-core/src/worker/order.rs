@@ -62,6 +62,7 @@ impl Order {
             steps: AtomicU64::new(0),
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
+            estimate: Mutex::default(),
         };
         let args_in_blob = matches!(envelope.data, Data::Blob(_));
         Ok(Self { envelope, kind, tenure: Arc::new(tenure), args_in_blob })
@@ -83,6 +84,13 @@ impl Order {
     /// Moves the arguments out. The envelope keeps its own copy to be sent again.
     pub(super) fn take_data(&mut self) -> Data {
         std::mem::replace(&mut self.envelope.data, Data::Inline(RawValue::NULL.to_owned()))
+    }
+
+    /// When the job is expected to be done: as it says, or else as long after its beginning as jobs of its kind have taken
+    /// at most, nearly always.
+    pub(super) fn expected_end(&self) -> Option<Instant> {
+        let usual = || Some(get(&self.tenure.began)? + self.kind.runs.p95()?);
+        self.tenure.expected_end().or_else(usual)
     }
 
     /// Steps finished in this delivery.
@@ -112,6 +120,11 @@ impl Card {
             steps: self.tenure.steps.load(Relaxed),
             since_unix_ms: self.tenure.since_unix_ms,
         }
+    }
+
+    /// When its lease ends.
+    pub(super) fn lease_ends(&self) -> Instant {
+        get(&self.tenure.lease_ends)
     }
 
     /// The job's kind.

@@ -24,7 +24,8 @@ pub enum Outcome {
     Saved,
     /// Given back on its last checkpoint.
     Cut,
-    /// Put back for later: it is for a newer binary, or the job has another message that is being worked on.
+    /// Put back: it is for a newer binary, or the job has another message that is being worked on, or it takes longer than
+    /// this machine may be there.
     Deferred,
     /// The lease was lost; nothing was settled.
     LeaseLost,
@@ -61,6 +62,8 @@ pub(super) struct Ended {
     pub(super) task: Option<JoinHandle<Ran>>,
     /// Work that was not saved.
     pub(super) work_lost: Duration,
+    /// The job takes longer than this machine may be there.
+    pub(super) too_long: bool,
 }
 
 impl Ended {
@@ -77,6 +80,7 @@ impl Ended {
             settled_at: Instant::now(),
             task: None,
             work_lost: Duration::ZERO,
+            too_long: false,
         }
     }
 }

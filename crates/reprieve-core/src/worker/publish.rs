@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use crate::clock::unix_millis;
 use crate::ids::BlobName;
 use crate::lifecycle::Stage;
-use crate::ports::{BlobStore, InFlight, Roster, WorkerReport};
+use crate::ports::{BlobStore, InFlight, Roster, StandingNotice, WorkerReport};
 use crate::worker::DrainReport;
 
 /// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one; where reports are
@@ -51,12 +51,32 @@ impl Publisher {
         &self.said.queue
     }
 
+    /// The machine it runs on, where that was not known before.
+    pub(super) fn machine(&mut self, name: &str) {
+        if self.said.vm.is_empty() {
+            name.clone_into(&mut self.said.vm);
+        }
+    }
+
+    /// Completes when another report of a drain is kept, or given up. Cancel-safe; for ever when none is under way.
+    pub(super) async fn kept(&mut self) {
+        if self.keeping.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether the report of every drain is kept, or given up.
+    pub(super) fn has_kept(&self) -> bool {
+        self.keeping.is_empty()
+    }
+
     /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.
     pub(super) fn publish(
         &mut self,
         stage: Stage,
         completed: u64,
         mut in_flight: Vec<InFlight>,
+        notices: Vec<StandingNotice>,
         last_drain: Option<DrainReport>,
     ) {
         if self.saying.as_ref().is_some_and(|saying| !saying.is_finished()) {
@@ -67,12 +87,14 @@ impl Publisher {
             stage: stage.as_str().to_owned(),
             completed,
             in_flight,
+            notices,
             last_drain,
             at_unix_ms: self.said.at_unix_ms,
             ..self.said.clone()
         };
         let silent = self.said_at.map_or(Duration::MAX, |at| at.elapsed());
-        let early = silent < self.roster.pace() && report.stage == self.said.stage;
+        let same = report.stage == self.said.stage && report.notices == self.said.notices;
+        let early = silent < self.roster.pace() && same;
         if early || (report == self.said && silent < report_every(&*self.roster)) {
             return;
         }

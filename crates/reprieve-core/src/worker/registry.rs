@@ -17,6 +17,8 @@ pub(crate) struct Kind {
     pub(crate) runnable: Box<dyn Runnable>,
     /// What saving a checkpoint of this kind has cost.
     pub(crate) saves: Recent,
+    /// How long jobs of this kind ran that were finished in their first delivery.
+    pub(crate) runs: Recent,
 }
 
 /// A job without its types.
@@ -52,6 +54,7 @@ impl Registry {
             schema: J::SCHEMA,
             runnable: Box::new(Typed(job)),
             saves: Recent::default(),
+            runs: Recent::default(),
         };
         self.0.insert(J::KIND, Arc::new(kind)).is_none()
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What one drain did and how long each part took. All times are milliseconds after the notice was received.
+/// What one drain did and how long each part took. All times are milliseconds after jobs were asked to yield, which is when
+/// the notice was received, unless it left time before the drain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainReport {
@@ -12,7 +13,7 @@ pub struct DrainReport {
     pub queue: String,
     /// The notice's kind: `Preempt`, `Signal`, …
     pub notice: String,
-    /// When the notice was received, in milliseconds since the Unix epoch.
+    /// When it began, in milliseconds since the Unix epoch.
     pub at_unix_ms: i64,
     /// Deliveries held when it began.
     pub held: u64,
@@ -32,6 +33,8 @@ pub struct DrainReport {
     pub still_running: u64,
     /// Work since the last checkpoint of the jobs that were cut, in milliseconds, summed.
     pub work_lost_ms: u64,
+    /// How long jobs that would be done in time were left to finish before the rest of it.
+    pub patient_ms: u64,
     /// When the last delivery was released or given up.
     pub released_after_ms: u64,
     /// When the last task had stopped or was abandoned.

@@ -2,18 +2,21 @@
 //! due, until it is done, asked to yield, or no longer ours.
 
 mod cursor;
+mod length;
 mod resume;
 mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use trouble::Trouble;
 
 use super::registry::Kind;
+use super::rules::{Rules, resumed};
 use crate::attempts::Attempts;
 use crate::checkpoint::{CheckpointEvery, Checkpoints};
 use crate::context::{JobContext, Tenure, set};
@@ -47,6 +50,10 @@ pub(crate) struct Run {
     /// Where the job was last saved, and what the counts were when it first got there.
     pub(crate) cursor: Cursor,
     pub(crate) trouble: Trouble,
+    /// Whether it is to rest, and what is not to be begun.
+    pub(crate) rules: watch::Receiver<Rules>,
+    /// Which of the rules' wishes to save was the last.
+    pub(crate) asked_to_save: u64,
 }
 
 /// How the run ended.
@@ -66,6 +73,8 @@ pub(crate) enum Ran {
     Refused(String),
     /// Its checkpoint is from a newer binary: it is for another worker.
     Newer(String),
+    /// It takes longer than this machine may be there: why.
+    TooLong(String),
     /// Somebody else owns the job now.
     Lost,
 }
@@ -90,6 +99,8 @@ impl Run {
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), Ran> {
         let args: J::Args = self.args().await?;
         let at = self.resume_at(job, &args).await?;
+        self.estimate(job, &args, &at);
+        self.fits()?;
         self.tried = Instant::now();
         set(&self.tenure.last_saved, self.tried);
         self.steps(job, &args, at).await
@@ -105,9 +116,14 @@ impl Run {
                 let payload = encode(&at)?;
                 return Err(self.save_and_yield(&payload).await);
             }
+            if self.rules.borrow().conduct.paused {
+                self.rest(&encode(&at)?).await?;
+                continue;
+            }
             match job.step(&cx, args, at).await {
                 Ok(Step::Continue(next)) => {
                     self.tenure.steps.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    self.estimate(job, args, &next);
                     if !cx.is_interrupted() && self.save_is_due() {
                         let payload = encode(&next)?;
                         self.save_in_passing(&payload).await?;
@@ -129,8 +145,22 @@ impl Run {
         }
     }
 
-    fn save_is_due(&self) -> bool {
-        self.tried.elapsed() >= self.every.interval(self.kind.saves.mean())
+    fn save_is_due(&mut self) -> bool {
+        let asked = self.rules.borrow().saves;
+        std::mem::replace(&mut self.asked_to_save, asked) != asked
+            || self.tried.elapsed() >= self.every.interval(self.kind.saves.mean())
+    }
+
+    /// Rests until that is over or the job is to yield, with its progress saved if it was not yet.
+    async fn rest(&mut self, payload: &[u8]) -> Result<(), Ran> {
+        self.asked_to_save = self.rules.borrow().saves;
+        self.save_in_passing(payload).await?;
+        let interrupted = self.tenure.interrupted.clone();
+        tokio::select! {
+            () = resumed(&mut self.rules) => {}
+            () = interrupted.cancelled() => {}
+        }
+        Ok(())
     }
 
     /// Saves between two steps. A failure is counted and the job goes on: it is only more work at stake until the next.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::checkpoint::CheckpointEvery;
+use crate::policy::Policy;
 
 /// The longest lease: a Storage queue's longest visibility timeout is seven days.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
@@ -27,6 +28,8 @@ pub struct Settings {
     pub checkpoint_every: CheckpointEvery,
     /// The kind of messages that are bare JSON. Default: none; they are dead-lettered.
     pub default_kind: Option<String>,
+    /// What is done about the platform's events. Default: as [`Policy`] says.
+    pub policy: Policy,
 }
 
 impl Default for Settings {
@@ -37,6 +40,7 @@ impl Default for Settings {
             lease: Duration::from_mins(1),
             checkpoint_every: CheckpointEvery::Auto,
             default_kind: None,
+            policy: Policy::default(),
         }
     }
 }
@@ -65,6 +69,7 @@ impl Settings {
         {
             faults.push(format!("checkpoint-every is {every:?}, and must be at most a day"));
         }
+        faults.extend(self.policy.check());
         faults
     }
 }
@@ -82,8 +87,9 @@ mod tests {
             lease: Duration::from_millis(10),
             checkpoint_every: CheckpointEvery::Every(Duration::from_secs(86_401)),
             default_kind: None,
+            policy: Policy { approve_wait: Duration::from_hours(2), ..Policy::default() },
         };
-        assert_eq!(bad.check().len(), 4);
+        assert_eq!(bad.check().len(), 5);
         let short = Settings { lease: Duration::from_secs(14), ..Settings::default() };
         assert!(short.check()[0].contains("1.5 times the budget"), "{:?}", short.check());
     }

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use super::capacity::Capacity;
 use super::measure::Recent;
 use super::order::Card;
 use super::registry::Registry;
+use super::rules::Rules;
 use super::settings::Settings;
 use crate::ports::Store;
 use crate::telemetry::Telemetry;
@@ -37,6 +38,8 @@ pub(super) struct Shared {
     pub(super) runs: Recent,
     /// What is in flight, for the roster.
     pub(super) roll: Roll,
+    /// How running jobs and held leases are to be treated now.
+    pub(super) rules: watch::Sender<Rules>,
 }
 
 impl Shared {
@@ -44,6 +47,11 @@ impl Shared {
     pub(super) fn stuck(&self) -> usize {
         let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
         taken.saturating_sub(self.guarded.load(Relaxed))
+    }
+
+    /// How long a lease is to be that is taken or renewed now.
+    pub(super) fn lease(&self) -> std::time::Duration {
+        self.rules.borrow().lease(&self.settings)
     }
 
     /// What may be held, when `slow` of the running jobs are long ones.

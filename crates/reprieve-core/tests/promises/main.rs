@@ -5,6 +5,7 @@ mod bad_input;
 mod checkpoints;
 mod cost;
 mod drains;
+mod events;
 mod failures;
 mod foreign;
 mod leases;

@@ -176,6 +176,7 @@ pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Durat
         at_unix_ms: reprieve_core::clock::unix_millis(),
         completed: 0,
         in_flight: Vec::new(),
+        notices: Vec::new(),
         last_drain: None,
     };
     store.roster.publish(&report).await.unwrap();

@@ -3,6 +3,9 @@
 use clap::Parser;
 use tempfile::TempDir;
 
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::policy::{Approve, ApproveUser, PredictedFailure};
+
 use super::*;
 
 #[derive(Debug, Parser)]
@@ -77,6 +80,11 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("budget", "500ms"),
         ("lease", "1h"),
         ("checkpoint-every", "0s"),
+        ("approve", "leader"),
+        ("approve-user", "at-once"),
+        ("approve-freeze-under", "9s"),
+        ("approve-wait", "90s"),
+        ("predicted-failure", "drain"),
         ("listen", "127.0.0.1:9090"),
         ("log-format", "json"),
         ("log", "warn"),
@@ -99,6 +107,14 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         assert_eq!(settings.worker.budget, Duration::from_millis(500));
         assert_eq!(settings.worker.lease, Duration::from_secs(3600));
         assert_eq!(settings.worker.checkpoint_every, CheckpointEvery::Every(Duration::ZERO));
+        let policy = Policy {
+            approve: Approve::Leader,
+            approve_user: ApproveUser::AtOnce,
+            approve_freeze_under: Duration::from_secs(9),
+            approve_wait: Duration::from_secs(90),
+            predicted_failure: PredictedFailure::Drain,
+        };
+        assert_eq!(settings.worker.policy, policy);
         assert_eq!(settings.listen, Some("127.0.0.1:9090".parse().unwrap()));
         assert_eq!(log.format, Some(LogFormat::Json));
         assert!(log.filter.to_string().split(',').any(|part| part == "warn"), "{}", log.filter);
@@ -137,6 +153,13 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--lease=14s"], "1.5 times the budget"),
         (&["--checkpoint-every=25h"], "at most a day"),
         (&["--checkpoint-every=often"], "or auto"),
+        (&["--approve=all"], "\"all\" is none of never, sole, leader and any"),
+        (&["--approve="], "none of never, sole, leader and any"),
+        (&["--approve-user=now"], "\"now\" is neither drained nor at-once"),
+        (&["--approve-freeze-under=10"], "\"10\" is not a number and a unit"),
+        (&["--approve-freeze-under=6m"], "at most 5 minutes"),
+        (&["--approve-wait=2h"], "at most an hour"),
+        (&["--predicted-failure=Drain"], "\"Drain\" is neither warn nor drain"),
         (&["--budget=99999999999999999999s"], "not a number and a unit"),
         (&["--vm-name="], "it is empty"),
         (&["--default-kind="], "it is empty"),

@@ -168,6 +168,7 @@ mod tests {
             at_unix_ms: 0,
             completed: 0,
             in_flight: Vec::new(),
+            notices: Vec::new(),
             last_drain: None,
         };
         store.roster.publish(&report).await.unwrap();

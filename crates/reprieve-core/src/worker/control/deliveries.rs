@@ -1,6 +1,7 @@
 //! What the control loop does when deliveries come, and when their guardians end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -12,8 +13,18 @@ use crate::worker::Outcome;
 use crate::worker::guardian::Guardian;
 use crate::worker::outcome::Ended;
 
+/// How long nothing is received after a job was too long for this machine.
+const TOO_LONG_REST: Duration = Duration::from_secs(10);
+
+/// What a receive that was begun at `since`, for leases of this length, came to.
+pub(super) struct Received {
+    pub(super) since: Instant,
+    pub(super) lease: Duration,
+    pub(super) deliveries: Result<Vec<Delivery>>,
+}
+
 impl Control {
-    pub(super) fn received(&mut self, since: Instant, received: Result<Vec<Delivery>>) {
+    pub(super) fn received(&mut self, Received { since, lease, deliveries: received }: Received) {
         self.deaf = received.is_err();
         let deliveries = received.unwrap_or_else(|error| {
             tracing::warn!(%error, "could not receive; trying again");
@@ -29,7 +40,8 @@ impl Control {
                 drain.arrived();
             }
             let shared = Arc::clone(&self.shared);
-            self.guardians.spawn(Guardian::new(shared, delivery, since, self.deadline.subscribe()).guard());
+            self.guardians
+                .spawn(Guardian::new(shared, delivery, since, lease, self.deadline.subscribe()).guard());
         }
         self.count_in_flight();
     }
@@ -43,6 +55,11 @@ impl Control {
             return;
         };
         self.count(&ended.kind, ended.outcome);
+        if ended.too_long {
+            // There may be more like it, and another worker is to have the time to take them.
+            self.resting_until = Some(Instant::now() + TOO_LONG_REST);
+            self.arrival = None;
+        }
         match ended.outcome {
             Outcome::Completed => self.completed += 1,
             Outcome::Abandoned => self.abandoned += 1,

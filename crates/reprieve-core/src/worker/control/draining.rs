@@ -5,16 +5,16 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::Control;
+use crate::deadline::Deadline;
 use crate::lifecycle::{Event, Stage};
-use crate::notice::{Deadline, Notice};
+use crate::notice::Notice;
 use crate::worker::Outcome;
 use crate::worker::drain::Drain;
 use crate::worker::order::Card;
 
 impl Control {
-    pub(super) fn begin_drain(&mut self, notice: Option<&Notice>) {
-        let Some(notice) = notice else { return };
-        let deadline = Deadline::of(notice, self.shared.settings.budget);
+    pub(super) fn begin_drain(&mut self, what: Option<(&Notice, Deadline)>) {
+        let Some((notice, deadline)) = what else { return };
         // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
         self.preparing = None;
         self.arrival = None;
@@ -22,9 +22,9 @@ impl Control {
         self.deadline.send_replace(Some(deadline));
     }
 
-    pub(super) fn tighten(&mut self, notice: Option<&Notice>) {
-        if let (Some(drain), Some(notice)) = (&mut self.drain, notice) {
-            drain.tighten(Deadline::of(notice, self.shared.settings.budget));
+    pub(super) fn tighten(&mut self, what: Option<(&Notice, Deadline)>) {
+        if let (Some(drain), Some((_, deadline))) = (&mut self.drain, what) {
+            drain.tighten(deadline);
             let deadline = Some(drain.deadline);
             self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
         }

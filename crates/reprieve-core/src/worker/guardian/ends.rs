@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout};
 use super::Guardian;
 use crate::checkpoint::Checkpoints;
 use crate::context::get;
+use crate::deadline::Deadline;
 use crate::job::JobError;
-use crate::notice::Deadline;
 use crate::ports::{DeadLetter, Release, Store};
 use crate::producer::args_blob;
 use crate::retry::Patience;
@@ -56,6 +56,11 @@ impl Guardian {
                 tracing::info!(job = %order.job(), reason, "left to a worker with a newer binary");
                 order.envelope.deferred = order.envelope.deferred.saturating_add(1);
                 self.release(&order, Outcome::Deferred, NEWER_DELAY).await
+            }
+            Ran::TooLong(reason) => {
+                tracing::info!(job = %order.job(), reason, "left to another worker");
+                order.envelope.deferred = order.envelope.deferred.saturating_add(1);
+                Ended { too_long: true, ..self.release(&order, Outcome::Deferred, Duration::ZERO).await }
             }
             Ran::Lost if self.made_way(&order) => self.defer(order).await,
             Ran::Lost => self.lost(&order),
@@ -148,7 +153,7 @@ impl Guardian {
 
     pub(super) async fn settle(self, how: Settlement) -> Settled {
         let began = Instant::now();
-        let Self { shared, lease, drain } = self;
+        let Self { shared, lease, drain, .. } = self;
         let (ends, surely_until) = (lease.ends(), lease.surely_until());
         let terms = terms(&shared, ends, *drain.borrow());
         // At most so many at once: what is held was measured by that.

@@ -1,0 +1,195 @@
+//! Documents told one after the other, as the watcher tells them, and an eye on what is approved.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, EventType};
+use reprieve_azure::scheduled_events::{Answer, ApiVersion, NotBefore, Standing};
+use reprieve_core::clock::wall_now;
+use reprieve_core::policy::Approve;
+use reprieve_core::ports::{Change, InterruptionSource};
+use reprieve_core::{NoticeId, Result};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// A document, and how long it is before the next.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(crate) document: Document,
+    pub(crate) wait: Duration,
+}
+
+/// The latest `NotBefore` of an event.
+const NOTICE_MAX_S: u64 = 1200;
+
+/// How soon the worker has heard of a document.
+const HEARD_WITHIN: Duration = Duration::from_millis(50);
+
+pub(crate) fn nothing() -> Document {
+    Document { document_incarnation: 1.into(), events: Vec::new() }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let types =
+        ["Preempt", "Terminate", "Reboot", "Redeploy", "Freeze", "SpotRebalanceRecommendation", "Surprise"];
+    let resources = [&["vm_0"][..], &["VM_0", "vm_1"], &["vm_1", "vm_0"], &["vm_1"], &[]];
+    let when = prop_oneof![Just(None), (0..60_u64).prop_map(Some), (0..NOTICE_MAX_S).prop_map(Some)];
+    let parts = (0..4_u8, prop::sample::select(types.to_vec()), prop::sample::select(resources.to_vec()));
+    (parts, any::<bool>(), when, any::<bool>(), prop::option::of(0..40_i64)).prop_map(
+        |((id, event_type, resources), started, when, user, duration)| {
+            let not_before =
+                when.and_then(|seconds| NotBefore::write(wall_now() + Duration::from_secs(seconds)));
+            Event {
+                event_id: format!("EVENT-{id}"),
+                event_status: if started { EventStatus::Started } else { EventStatus::Scheduled },
+                event_type: event_type.to_owned().into(),
+                resource_type: "VirtualMachine".to_owned(),
+                resources: resources.iter().map(|name| (*name).to_owned()).collect(),
+                not_before: not_before.unwrap_or_default(),
+                description: String::new(),
+                event_source: if user { "User" } else { "Platform" }.to_owned(),
+                duration_in_seconds: Some(duration.unwrap_or(-1)),
+            }
+        },
+    )
+}
+
+pub(crate) fn documents() -> impl Strategy<Value = Vec<Told>> {
+    let wait = prop_oneof![Just(0), 0..20_u64, 0..900_u64].prop_map(Duration::from_secs);
+    let document = (any::<u64>(), prop::collection::vec(event(), 0..4));
+    let told = (document, wait).prop_map(|((incarnation, events), wait)| Told {
+        document: Document { document_incarnation: incarnation.into(), events },
+        wait,
+    });
+    prop::collection::vec(told, 0..8)
+}
+
+/// An interruption source that tells documents.
+#[derive(Debug)]
+pub(crate) struct Script {
+    name: &'static str,
+    approve: Approve,
+    state: Mutex<State>,
+    tell: mpsc::UnboundedSender<Change>,
+    changes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
+}
+
+#[derive(Debug)]
+struct State {
+    standing: Standing,
+    /// What was told, and when, the newest last.
+    told: Vec<(Instant, Document)>,
+    faults: Vec<String>,
+}
+
+impl Script {
+    pub(crate) fn new(name: &'static str, approve: Approve) -> Self {
+        let (tell, changes) = mpsc::unbounded_channel();
+        let state = State {
+            standing: Standing::default(),
+            told: vec![(Instant::now(), nothing())],
+            faults: Vec::new(),
+        };
+        let script =
+            Self { name, approve, state: Mutex::new(state), tell, changes: tokio::sync::Mutex::new(changes) };
+        script.say(Change::Answered);
+        script
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn say(&self, change: Change) {
+        self.tell.send(change).expect("a script that is there");
+    }
+
+    /// What the service answers from now on.
+    pub(crate) fn tell(&self, document: Document) {
+        let mut state = self.lock();
+        let answer = Answer::now(document.clone(), ApiVersion::ALL[0]);
+        for change in state.standing.update(&answer, self.name) {
+            if let Some(change) = change.for_worker(self.name, answer.at) {
+                self.say(change);
+            }
+        }
+        state.told.push((Instant::now(), document));
+    }
+
+    /// Whether a drain under this document may leave jobs that will be done in time.
+    pub(crate) fn has_patience(&self, document: &Document) -> bool {
+        let patient = |event: &Event| {
+            event.event_type == EventType::Terminate && event.event_status == EventStatus::Scheduled
+        };
+        document.events.iter().any(|event| event.concerns(self.name) && patient(event))
+    }
+
+    pub(crate) fn document(&self) -> Document {
+        self.lock().told.last().expect("a document").1.clone()
+    }
+
+    /// What was approved that should not have been.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.lock().faults.clone()
+    }
+
+    /// What is wrong with approving this now: by what stands, and by what stood until this moment, which the worker may not
+    /// have heard the end of.
+    fn fault(&self, state: &State, id: &NoticeId) -> Option<String> {
+        let recent = Instant::now() - HEARD_WITHIN;
+        let stood = state.told.iter().zip(state.told.iter().skip(1)).filter(|(_, (over, _))| *over >= recent);
+        let documents =
+            stood.map(|((_, document), _)| document).chain(state.told.last().map(|(_, document)| document));
+        // An id that a document gives twice is told as its last.
+        let is_ours = |event: &&Event| event.notice_id() == *id && event.concerns(self.name);
+        let faults = documents.map(|document| match document.events.iter().rfind(is_ours) {
+            Some(event) => Some(format!("{event:?} {}", self.fault_of(event)?)),
+            None => Some(format!("{id} does not stand")),
+        });
+        let faults: Option<Vec<_>> = faults.collect();
+        faults.map(|faults| faults.join(", "))
+    }
+
+    fn fault_of(&self, event: &Event) -> Option<&'static str> {
+        let ours = |name: &String| name.eq_ignore_ascii_case(self.name);
+        match event.event_type {
+            EventType::Preempt | EventType::SpotRebalanceRecommendation | EventType::Other(_) => {
+                return Some("can't be approved");
+            }
+            EventType::Freeze | EventType::Reboot | EventType::Redeploy | EventType::Terminate => {}
+        }
+        if event.event_status == EventStatus::Started {
+            return Some("has begun");
+        }
+        if !event.resources.iter().any(ours) {
+            return Some("is not ours");
+        }
+        match self.approve {
+            Approve::Never => Some("is nobody's to approve"),
+            Approve::Any => None,
+            // No other machine of these scripts is ever ready.
+            Approve::Sole | Approve::Leader => (event.resources.len() > 1).then_some("is not ours alone"),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl InterruptionSource for Script {
+    async fn next(&self) -> Change {
+        match self.changes.lock().await.recv().await {
+            Some(change) => change,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn acknowledge(&self, notices: &[NoticeId], _: Duration) -> Result<()> {
+        let mut state = self.lock();
+        let faults: Vec<_> = notices.iter().filter_map(|id| self.fault(&state, id)).collect();
+        state.faults.extend(faults);
+        for id in notices {
+            state.standing.approval(id)?;
+        }
+        Ok(())
+    }
+}

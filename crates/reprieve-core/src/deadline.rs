@@ -1,0 +1,132 @@
+//! The one deadline that a drain is held against.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::notice::{Notice, Phase};
+
+/// When a drain must ask, take and give up. It can only be made from a notice.
+///
+/// `hard` = min(NotBefore, asked + budget). `soft` leaves what is after it for the releases: 3 s after jobs were asked to
+/// yield, or later where a checkpoint is known to need longer, but never past 60 % of the way to `hard`.
+///
+/// A patient one leaves jobs that will be done in time alone until `patient_until`, and asks only the others at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    asked: Instant,
+    hard: Instant,
+    patient_until: Option<Instant>,
+}
+
+/// How long jobs may take to yield before they are cut off at their last checkpoint, when no checkpoint needs longer.
+/// Storage answers in tens of milliseconds, so a job that has not yielded by then is one that will not.
+pub const SOFT_MARK: Duration = Duration::from_secs(3);
+
+impl Deadline {
+    /// The deadline of `notice` under `budget`, the longest a drain may take, for a drain that begins at once.
+    #[must_use]
+    pub fn of(notice: &Notice, budget: Duration) -> Self {
+        Self::from(notice.received, notice, budget)
+    }
+
+    /// The deadline of `notice` for a drain that begins at `asked`.
+    #[must_use]
+    pub fn from(asked: Instant, notice: &Notice, budget: Duration) -> Self {
+        let by_budget = asked + budget;
+        let hard = match (notice.phase, notice.not_before) {
+            // A NotBefore that has passed says only "at once", which the budget says better.
+            (Phase::Scheduled, Some(at)) if at > asked => by_budget.min(at),
+            _ => by_budget,
+        };
+        Self { asked, hard, patient_until: None }
+    }
+
+    /// The deadline of a drain that begins at `asked` and leaves jobs until `patient_until`, and then `budget` to be
+    /// given back in.
+    #[must_use]
+    pub fn patient(asked: Instant, patient_until: Instant, budget: Duration) -> Self {
+        Self { asked, hard: patient_until + budget, patient_until: Some(patient_until) }
+    }
+
+    /// The deadline of one job of a patient drain that is asked to yield at `asked`, because it will not be done in time.
+    #[must_use]
+    pub(crate) fn at_once(self, asked: Instant, budget: Duration) -> Self {
+        Self { asked, hard: self.hard.min(asked + budget), patient_until: None }
+    }
+
+    /// What holds when both do: the earlier end counts, and patience ends where either has none. A second notice never
+    /// extends the first.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        let patient_until =
+            self.patient_until.zip(other.patient_until).map(|(ours, theirs)| ours.min(theirs));
+        let asked =
+            if self.patient_until.is_some() && patient_until.is_none() { other.asked } else { self.asked };
+        Self { asked, hard: self.hard.min(other.hard), patient_until }
+    }
+
+    /// When jobs were asked to yield: when the notice was received, unless there was time left before the drain.
+    #[must_use]
+    pub const fn asked(&self) -> Instant {
+        self.asked
+    }
+
+    /// Until when jobs that will be done by then are left alone; `None` for a drain that asks all of them at once.
+    #[must_use]
+    pub const fn patient_until(&self) -> Option<Instant> {
+        self.patient_until
+    }
+
+    /// When whatever has not stopped is abandoned.
+    #[must_use]
+    pub const fn hard(&self) -> Instant {
+        self.hard
+    }
+
+    /// When those who wait for something give up, to say so before the account is closed at `hard`: 2 % of the whole
+    /// earlier, 200 ms of ten seconds, and at least 20 ms.
+    #[must_use]
+    pub fn report_by(&self) -> Instant {
+        let whole = self.hard.duration_since(self.asked);
+        self.hard - whole.mul_f64(0.02).max(Duration::from_millis(20)).min(whole / 2)
+    }
+
+    /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.
+    #[must_use]
+    pub fn soft(&self, checkpoint: Duration) -> Instant {
+        let whole = self.hard.duration_since(self.asked);
+        self.asked + SOFT_MARK.max(checkpoint).min(whole.mul_f64(0.6))
+    }
+
+    /// What is left of it.
+    #[must_use]
+    pub fn left(&self) -> Duration {
+        self.hard.saturating_duration_since(Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::notice::NoticeKind;
+
+    #[tokio::test(start_paused = true)]
+    async fn patience_ends_where_either_notice_has_none_and_the_earlier_end_counts() {
+        let (now, budget) = (Instant::now(), Duration::from_secs(10));
+        let later = |seconds| now + Duration::from_secs(seconds);
+        let patient = Deadline::patient(now, later(285), budget);
+        assert_eq!((patient.hard(), patient.patient_until()), (later(295), Some(later(285))));
+
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let preempt = Deadline::of(&Notice::now("p", NoticeKind::Preempt), budget);
+        for both in [patient.min(preempt), preempt.min(patient)] {
+            assert_eq!((both.asked(), both.hard(), both.patient_until()), (later(60), later(70), None));
+        }
+        let sooner = Deadline::patient(later(60), later(100), budget);
+        let both = patient.min(sooner);
+        assert_eq!((both.asked(), both.hard(), both.patient_until()), (now, later(110), Some(later(100))));
+        assert_eq!(patient.at_once(later(60), budget).hard(), later(70));
+        assert_eq!(patient.at_once(later(290), budget).hard(), later(295));
+    }
+}

@@ -1,0 +1,70 @@
+//! When a running job is expected to be done: by its own word, by the progress it reports, or by how long others took.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a job has said of its own length in this delivery.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Estimate {
+    /// By the job's own word after its last step.
+    said: Option<Instant>,
+    /// When it first reported progress, and how much.
+    first: Option<(Instant, u64)>,
+}
+
+impl Estimate {
+    /// The job says after a step that it needs this much longer, or that it does not know.
+    pub(crate) fn say(&mut self, remaining: Option<Duration>, now: Instant) {
+        self.said = remaining.map(|remaining| now + remaining);
+    }
+
+    /// It reports progress. The pace is measured from the first report on: what was done in earlier deliveries took no
+    /// time in this one.
+    pub(crate) fn progress(&mut self, done: u64, now: Instant) {
+        self.first.get_or_insert((now, done));
+    }
+
+    /// When a job that has done `done` of `total` is expected to be done, if it has said anything to tell by.
+    pub(crate) fn end(&self, done: u64, total: u64, now: Instant) -> Option<Instant> {
+        self.said.or_else(|| {
+            let (since, before) = self.first?;
+            let steps = done.checked_sub(before).filter(|steps| *steps > 0)?;
+            let left = total.checked_sub(done).filter(|_| total > 0)?;
+            #[expect(clippy::cast_precision_loss, reason = "an estimate needs no more")]
+            let seconds = (now - since).as_secs_f64() * (left as f64 / steps as f64);
+            Some(now + Duration::try_from_secs_f64(seconds).ok()?)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_is_expected_to_go_on_at_the_pace_of_this_delivery() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut estimate = Estimate::default();
+        assert_eq!(estimate.end(0, 100, now), None);
+        estimate.progress(40, now);
+        assert_eq!(estimate.end(40, 100, at(10)), None, "it has not moved yet");
+        estimate.progress(60, at(10));
+        assert_eq!(estimate.end(60, 100, at(10)), Some(at(30)));
+        assert_eq!(estimate.end(60, 100, at(20)), Some(at(60)), "it is slower than it was");
+        assert_eq!(estimate.end(60, 0, at(20)), None, "it does not say of how much");
+        assert_eq!(estimate.end(100, 60, at(20)), None, "it says something impossible");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn its_own_word_counts_for_more() {
+        let now = Instant::now();
+        let mut estimate = Estimate::default();
+        estimate.progress(0, now);
+        estimate.say(Some(Duration::from_secs(5)), now);
+        assert_eq!(estimate.end(1, 100, now + Duration::from_secs(1)), Some(now + Duration::from_secs(5)));
+        estimate.say(None, now);
+        assert_eq!(estimate.end(1, 2, now + Duration::from_secs(1)), Some(now + Duration::from_secs(2)));
+    }
+}

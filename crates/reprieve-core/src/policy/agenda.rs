@@ -1,0 +1,262 @@
+//! The account of all notices that stand: what each calls for, what was done about it, and what is to be done now. The
+//! hardest plan wins, and none is forgotten.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::authority::{Authority, authority};
+use super::plan::{Own, Plan, Work, plan};
+use super::settings::Policy;
+use crate::clock::unix_millis;
+use crate::deadline::Deadline;
+use crate::notice::{Notice, NoticeId, NoticeKind, Phase};
+use crate::ports::StandingNotice;
+
+/// The notices that stand.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    items: BTreeMap<NoticeId, Item>,
+}
+
+/// One notice, and what was done about it.
+#[derive(Debug)]
+struct Item {
+    notice: Notice,
+    /// Which interruption source told it.
+    source: usize,
+    /// When it begins at the earliest, for people.
+    not_before_unix_ms: Option<i64>,
+    /// Since when it has been in its phase.
+    since: Instant,
+    /// What it was last looked at for; `None` for a notice that is new or has changed.
+    looked_at: Option<Work>,
+    draining: bool,
+    checkpointed: bool,
+    advised: bool,
+    approval: Approval,
+}
+
+/// How far an approval has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Approval {
+    /// Not begun.
+    Open,
+    /// Being said, or the others are being waited for.
+    UnderWay,
+    /// Failed, and to be tried again then.
+    Again(Instant),
+    /// Said.
+    Done,
+    /// Refused, or given up.
+    Closed,
+}
+
+/// How far the worker has got.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct State {
+    pub(crate) now: Instant,
+    pub(crate) budget: Duration,
+    pub(crate) drained: bool,
+    pub(crate) leases_end: Option<Instant>,
+}
+
+/// How jobs and leases are to be treated while no drain is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Conduct {
+    /// Jobs rest between steps.
+    pub(crate) paused: bool,
+    /// Only jobs shorter than this are begun.
+    pub(crate) below: Option<Duration>,
+    /// Every lease is to outlast so much.
+    pub(crate) outlast: Option<Duration>,
+}
+
+/// What is to be done now. `conduct` is how it stays until the next review; all else is done once.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    pub(crate) conduct: Conduct,
+    /// Save progress.
+    pub(crate) checkpoint: bool,
+    /// Drain, or tighten the drain under way.
+    pub(crate) drain: Vec<(Notice, Deadline)>,
+    /// Take up work again: these call for no drain any more, and what they call for instead.
+    pub(crate) resume: Vec<(NoticeId, Work)>,
+    /// Advise to redeploy early.
+    pub(crate) redeploy_early: Vec<Notice>,
+    /// Approve, of each source.
+    pub(crate) approve: BTreeMap<usize, Vec<Notice>>,
+    /// Mark as ready, and lead the others if the authority says so.
+    pub(crate) rally: Vec<(Notice, Authority)>,
+    /// When to review again, if nothing happens.
+    pub(crate) look_again: Option<Instant>,
+}
+
+impl Agenda {
+    /// A notice is new, or has changed.
+    pub(crate) fn noticed(&mut self, source: usize, notice: Notice, now: Instant) {
+        let known = self.items.remove(&notice.id);
+        let same_phase = known.as_ref().filter(|known| known.notice.phase == notice.phase);
+        let left = |at: Instant| i64::try_from(at.saturating_duration_since(now).as_millis()).ok();
+        let item = Item {
+            source,
+            not_before_unix_ms: notice
+                .not_before
+                .and_then(left)
+                .map(|left| unix_millis().saturating_add(left)),
+            since: same_phase.map_or(now, |known| known.since),
+            looked_at: None,
+            draining: known.as_ref().is_some_and(|known| known.draining),
+            checkpointed: known.as_ref().is_some_and(|known| known.checkpointed),
+            advised: known.as_ref().is_some_and(|known| known.advised),
+            approval: known.as_ref().map_or(Approval::Open, |known| known.approval),
+            notice,
+        };
+        self.items.insert(item.notice.id.clone(), item);
+    }
+
+    /// A notice no longer stands. Returns it, if it did.
+    pub(crate) fn over(&mut self, id: &NoticeId) -> Option<Notice> {
+        self.items.remove(id).map(|item| item.notice)
+    }
+
+    /// How the approval of an event went.
+    pub(crate) fn approval(&mut self, id: &NoticeId, approval: Approval) {
+        if let Some(item) = self.items.get_mut(id) {
+            item.approval = approval;
+        }
+    }
+
+    /// The notice of this id, while it stands.
+    pub(crate) fn get(&self, id: &NoticeId) -> Option<&Notice> {
+        self.items.get(id).map(|item| &item.notice)
+    }
+
+    /// Whether none stands.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The source that told of a notice, while it stands.
+    pub(crate) fn source(&self, id: &NoticeId) -> Option<usize> {
+        self.items.get(id).map(|item| item.source)
+    }
+
+    /// What stands and what is done about it, for people.
+    pub(crate) fn standing(&self) -> Vec<StandingNotice> {
+        self.items.values().map(Item::standing).collect()
+    }
+
+    /// What is to be done now. What is ordered once is not ordered again by the next review.
+    pub(crate) fn review(&mut self, state: &State, policy: &Policy) -> Orders {
+        let mut orders = Orders::default();
+        for item in self.items.values_mut() {
+            item.review(state, policy, &mut orders);
+        }
+        orders
+    }
+}
+
+impl Item {
+    fn standing(&self) -> StandingNotice {
+        let doing = match self.looked_at.unwrap_or(Work::Freely) {
+            Work::Freely | Work::Outlived => "going on",
+            Work::Below(_) => "short jobs only",
+            Work::Paused => "resting",
+            Work::DrainBy(_) => "finishing",
+            Work::Drain => "draining",
+        };
+        StandingNotice {
+            id: self.notice.id.to_string(),
+            kind: self.notice.kind.as_str().to_owned(),
+            started: self.notice.phase == Phase::Started,
+            not_before_unix_ms: self.not_before_unix_ms,
+            doing: doing.to_owned(),
+            approved: self.approval == Approval::Done,
+        }
+    }
+
+    fn review(&mut self, state: &State, policy: &Policy, orders: &mut Orders) {
+        let State { now, budget, drained, leases_end } = *state;
+        let own = Own { now, since: self.since, budget, draining: self.draining, drained, leases_end };
+        let plan = plan(&self.notice, &own, policy);
+        orders.conduct.take_in(&plan);
+        orders.look_at(plan.look_again);
+        self.drain_if_due(plan.work, state, orders);
+        if plan.checkpoint && !std::mem::replace(&mut self.checkpointed, true) {
+            orders.checkpoint = true;
+        }
+        if !matches!(plan.work, Work::Drain | Work::DrainBy(_))
+            && std::mem::replace(&mut self.draining, false)
+        {
+            orders.resume.push((self.notice.id.clone(), plan.work));
+        }
+        if plan.redeploy_early && !std::mem::replace(&mut self.advised, true) {
+            orders.redeploy_early.push(self.notice.clone());
+        }
+        if plan.ready {
+            self.approve(now, policy, orders);
+        }
+    }
+
+    fn drain_if_due(&mut self, work: Work, state: &State, orders: &mut Orders) {
+        let before = self.looked_at.replace(work);
+        let deadline = match work {
+            Work::Drain | Work::DrainBy(_) if before == Some(work) => return,
+            Work::Drain => {
+                // Time that was left before the drain is not the drain's.
+                let asked = if before.is_none() { self.notice.received } else { state.now };
+                Deadline::from(asked, &self.notice, state.budget)
+            }
+            Work::DrainBy(at) => Deadline::patient(self.notice.received, at, state.budget),
+            Work::Freely | Work::Outlived | Work::Below(_) | Work::Paused => return,
+        };
+        self.draining = true;
+        orders.drain.push((self.notice.clone(), deadline));
+    }
+
+    fn approve(&mut self, now: Instant, policy: &Policy, orders: &mut Orders) {
+        let authority = authority(&self.notice, policy);
+        if authority == Authority::None {
+            return;
+        }
+        match self.approval {
+            Approval::UnderWay | Approval::Done | Approval::Closed => return,
+            Approval::Again(at) if at > now => return orders.look_at(Some(at)),
+            Approval::Open | Approval::Again(_) => {}
+        }
+        self.approval = Approval::UnderWay;
+        match authority {
+            Authority::None => {}
+            Authority::Alone => orders.approve.entry(self.source).or_default().push(self.notice.clone()),
+            Authority::Lead | Authority::Follow => orders.rally.push((self.notice.clone(), authority)),
+        }
+    }
+}
+
+impl Orders {
+    fn look_at(&mut self, at: Option<Instant>) {
+        self.look_again = self.look_again.into_iter().chain(at).min();
+    }
+}
+
+impl Conduct {
+    fn take_in(&mut self, plan: &Plan) {
+        self.outlast = self.outlast.max(plan.outlast);
+        match plan.work {
+            Work::Paused => self.paused = true,
+            Work::Below(limit) => self.below = Some(self.below.map_or(limit, |below| below.min(limit))),
+            // A drain is the lifecycle's.
+            Work::Freely | Work::Outlived | Work::DrainBy(_) | Work::Drain => {}
+        }
+    }
+}
+
+/// Whether leases are to be verified when `notice` is over: the machine was frozen, perhaps for longer than was said.
+pub(crate) fn verify_after(notice: &Notice) -> bool {
+    notice.kind == NoticeKind::Freeze && notice.phase == Phase::Started
+}
+
+#[cfg(test)]
+mod tests;

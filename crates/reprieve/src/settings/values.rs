@@ -1,0 +1,134 @@
+//! What the text of each setting means, and what to write where it means nothing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use reprieve_azure::scheduled_events::Client as Metadata;
+use reprieve_azure::storage::ContainerName;
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::policy::{Approve, ApproveUser, PredictedFailure};
+use reprieve_core::worker::Settings;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use super::{LogFormat, message};
+use crate::duration::parse_duration;
+use crate::given::{By, Given};
+
+/// The switch-off word of settings that can be switched off.
+pub(super) const OFF: &str = "off";
+
+/// The parts of Azure's SDK. At `info` they log every request with its URL; what matters of it is said in our own words, so
+/// they speak only when a filter names them.
+const SDK: [&str; 5] =
+    ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
+
+pub(super) fn container(given: &Given) -> Result<ContainerName, String> {
+    ContainerName::parse(&given.text).map_err(|error| message(&error))
+}
+
+pub(super) fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
+    if given.text == OFF {
+        return Ok(None);
+    }
+    Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
+}
+
+/// No kind is that no message is understood without one.
+pub(super) fn default_kind(given: &Given) -> Result<Option<String>, String> {
+    let kind = given.text.trim();
+    if kind.is_empty() && given.by == By::Flag {
+        return Err("it is empty; leave it out to have no kind by default".to_owned());
+    }
+    Ok((!kind.is_empty()).then(|| kind.to_owned()))
+}
+
+/// No name is for the metadata service to give.
+pub(super) fn vm_name(given: &Given) -> Result<Option<String>, String> {
+    let name = given.text.trim();
+    if name.is_empty() && given.by == By::Flag {
+        return Err("it is empty; leave it out to have the metadata service say it".to_owned());
+    }
+    Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
+pub(super) fn concurrency(given: &Given) -> Result<usize, String> {
+    if given.text == "auto" {
+        return Ok(Settings::default().concurrency);
+    }
+    given.text.parse().map_err(|_| format!("{:?} is neither a number nor auto", given.text))
+}
+
+pub(super) fn duration(given: &Given) -> Result<Duration, String> {
+    parse_duration(&given.text).map_err(|error| message(&error))
+}
+
+pub(super) fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String> {
+    if given.text == "auto" {
+        return Ok(CheckpointEvery::Auto);
+    }
+    duration(given).map(CheckpointEvery::Every).map_err(|fault| fault + ", or auto")
+}
+
+pub(super) fn approve(given: &Given) -> Result<Approve, String> {
+    match given.text.as_str() {
+        "never" => Ok(Approve::Never),
+        "sole" => Ok(Approve::Sole),
+        "leader" => Ok(Approve::Leader),
+        "any" => Ok(Approve::Any),
+        other => Err(format!("{other:?} is none of never, sole, leader and any")),
+    }
+}
+
+pub(super) fn approve_user(given: &Given) -> Result<ApproveUser, String> {
+    match given.text.as_str() {
+        "drained" => Ok(ApproveUser::Drained),
+        "at-once" => Ok(ApproveUser::AtOnce),
+        other => Err(format!("{other:?} is neither drained nor at-once")),
+    }
+}
+
+pub(super) fn predicted_failure(given: &Given) -> Result<PredictedFailure, String> {
+    match given.text.as_str() {
+        "warn" => Ok(PredictedFailure::Warn),
+        "drain" => Ok(PredictedFailure::Drain),
+        other => Err(format!("{other:?} is neither warn nor drain")),
+    }
+}
+
+pub(super) fn listen(given: &Given) -> Result<Option<SocketAddr>, String> {
+    if given.text == OFF {
+        return Ok(None);
+    }
+    let fault = |_| format!("{:?} is not an IP address with a port, such as 127.0.0.1:9090", given.text);
+    given.text.parse().map(Some).map_err(fault)
+}
+
+pub(super) fn log_format(given: &Given) -> Result<Option<LogFormat>, String> {
+    match given.text.as_str() {
+        "" if given.by == By::Default => Ok(None),
+        "text" => Ok(Some(LogFormat::Text)),
+        "json" => Ok(Some(LogFormat::Json)),
+        other => Err(format!("{other:?} is neither text nor json")),
+    }
+}
+
+pub(super) fn filter(given: &Given) -> Result<EnvFilter, String> {
+    // A lone word means a part of the program, so a mistyped level would silence everything.
+    let words = given.text.split(',').map(str::trim);
+    let unlevelled = |word: &&str| !word.is_empty() && word.parse::<LevelFilter>().is_err();
+    if !given.text.contains('[')
+        && let Some(word) = words.filter(|word| !word.contains('=')).find(unlevelled)
+    {
+        return Err(format!(
+            "{word:?} is none of off, error, warn, info, debug and trace; for a part of the program write {word}=debug"
+        ));
+    }
+    let filter = EnvFilter::builder().parse(&given.text).map_err(|error| {
+        format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
+    })?;
+    let unnamed = SDK.into_iter().filter(|part| !given.text.contains(part));
+    // What is put together of fixed names is always a directive.
+    let off = unnamed.filter_map(|part| format!("{part}=off").parse().ok());
+    Ok(off.fold(filter, EnvFilter::add_directive))
+}
