@@ -1,6 +1,6 @@
-// Opens a page of ours in Chromium at several widths, in light and dark, and says what is wrong with how it looks.
+// Opens pages of ours in Chromium at several widths, in light and dark, and says what is wrong with how they look.
 //
-// What holds for every page is here; what only one page has is checked by the function that is passed in.
+// What holds for every page is here; what only one page has is checked by that page's script.
 
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -33,13 +33,20 @@ const TEXT_PX_MIN = 11;
  * wants to know; if it throws, that is a fault of that view.
  */
 export async function look({ url, name, directory, apart, boxes, inspect }) {
-  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-  try {
+  return browse(async (browser) => {
     const views = [];
     for (const view of VIEWS) {
       views.push(await see(browser, { url, name, directory, apart, boxes, inspect }, view));
     }
     return { url, browser: browser.version(), views };
+  });
+}
+
+/** Does `act` with a browser, which is closed whatever comes of it. */
+export async function browse(act) {
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  try {
+    return await act(browser);
   } finally {
     await browser.close();
   }
@@ -48,14 +55,12 @@ export async function look({ url, name, directory, apart, boxes, inspect }) {
 async function see(browser, { url, name, directory, apart, boxes, inspect }, view) {
   const { width, height, colorScheme } = view;
   const page = await browser.newPage({ viewport: { width, height }, deviceScaleFactor: 1, colorScheme });
-  const faults = listen(page, url);
+  const faults = listen(page, (address) => address === url || address.startsWith("data:"));
   await page.goto(url, { waitUntil: "load" });
 
   const screenshot = path.join(directory, `${name}-${view.name}.png`);
-  await page.screenshot({ path: screenshot, fullPage: true });
-
-  const seen = await page.evaluate(measure, { apart, boxes, textPxMin: TEXT_PX_MIN });
-  faults.push(...seen.faults, ...(await accessibility(page)));
+  const seen = await examine(page, { screenshot, apart, boxes });
+  faults.push(...seen.faults);
   let inspected = null;
   try {
     inspected = await inspect(page, view);
@@ -66,16 +71,23 @@ async function see(browser, { url, name, directory, apart, boxes, inspect }, vie
   return { name: view.name, screenshot, ...seen, faults, inspected };
 }
 
-/** Collects what a page that needs nobody else would never do. */
-function listen(page, url) {
+/** Looks at the page as it is now, keeps a screenshot of all of it, and says what is wrong among `faults`. */
+export async function examine(page, { screenshot, apart, boxes }) {
+  await page.screenshot({ path: screenshot, fullPage: true });
+  const seen = await page.evaluate(measure, { apart, boxes, textPxMin: TEXT_PX_MIN });
+  seen.faults.push(...(await accessibility(page)));
+  return seen;
+}
+
+/** Collects what a page that needs nobody but itself would never do; `isOwn` says which addresses that may ask for. */
+export function listen(page, isOwn) {
   const faults = [];
   page.on("console", (message) => {
     if (["error", "warning"].includes(message.type())) faults.push(`console: ${message.text()}`);
   });
   page.on("pageerror", (error) => faults.push(`script: ${error.message}`));
   page.on("request", (request) => {
-    const address = request.url();
-    if (address !== url && !address.startsWith("data:")) faults.push(`request: ${address}`);
+    if (!isOwn(request.url())) faults.push(`request: ${request.url()}`);
   });
   return faults;
 }

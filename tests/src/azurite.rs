@@ -1,11 +1,12 @@
 //! Azurite, the storage emulator: the one that a test run shares, or one of a test's own.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 use uuid::Uuid;
 use xtask::azurite::{Options, Ports, is_installed};
+
+use crate::nothing::{saw_nothing, variable};
 
 /// The Azurite that `cargo xtask test` started, for all tests of the run.
 ///
@@ -20,7 +21,10 @@ use xtask::azurite::{Options, Ports, is_installed};
 pub fn azurite() -> Option<Azurite> {
     let connection_string = variable("REPRIEVE_TEST_AZURITE");
     if connection_string.is_none() {
-        missing("REPRIEVE_TESTS_NEED_AZURITE", "REPRIEVE_TEST_AZURITE is not set: run `cargo xtask test`");
+        saw_nothing(
+            "REPRIEVE_TESTS_NEED_AZURITE",
+            "REPRIEVE_TEST_AZURITE is not set: run `cargo xtask test`",
+        );
     }
     Some(Azurite { connection_string: connection_string?.into_string().expect("a connection string") })
 }
@@ -34,7 +38,7 @@ pub fn azurite() -> Option<Azurite> {
 pub fn python() -> Option<PathBuf> {
     let python = variable("REPRIEVE_TEST_PYTHON");
     if python.is_none() {
-        missing("REPRIEVE_TESTS_NEED_PYTHON", "REPRIEVE_TEST_PYTHON is not set: run `cargo xtask test`");
+        saw_nothing("REPRIEVE_TESTS_NEED_PYTHON", "REPRIEVE_TEST_PYTHON is not set: run `cargo xtask test`");
     }
     python.map(PathBuf::from)
 }
@@ -71,7 +75,7 @@ impl Azurite {
     #[must_use]
     pub fn own() -> Option<OwnAzurite> {
         if !is_installed() {
-            missing("REPRIEVE_TESTS_NEED_AZURITE", "Azurite is not installed: run `cargo xtask test`");
+            saw_nothing("REPRIEVE_TESTS_NEED_AZURITE", "Azurite is not installed: run `cargo xtask test`");
             return None;
         }
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -120,24 +124,6 @@ impl OwnAzurite {
 fn start(directory: &TempDir, ports: Ports) -> xtask::azurite::Azurite {
     let options = Options { directory: directory.path().to_owned(), discard: false, ports, tls: None };
     xtask::azurite::Azurite::start(&options).expect("a running Azurite")
-}
-
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// Says that a test sees nothing.
-///
-/// # Panics
-/// When `needed` is set.
-#[expect(
-    clippy::print_stderr,
-    reason = "a test that passed although it saw nothing is not to pass in silence"
-)]
-fn missing(needed: &str, why: &str) {
-    let is_needed = variable(needed).is_some_and(|needed| needed != "0");
-    assert!(!is_needed, "{needed} is set, but {why}");
-    eprintln!("THIS TEST SAW NOTHING: {why}");
 }
 
 #[cfg(test)]

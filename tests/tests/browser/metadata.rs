@@ -1,0 +1,193 @@
+//! The page of a mock metadata service does what people ask of it, says what happens, and trusts nobody's words.
+
+use std::time::Duration;
+
+use reprieve_sim::metadata::{Approval, Config, EventState, MetadataServer, Status};
+use serde::Deserialize;
+
+use crate::support::{View, can_look, look};
+
+/// An event that begins stands longer than anybody looks.
+const STARTED_FOR: Duration = Duration::from_secs(3600);
+
+/// What the script says it saw.
+#[derive(Debug, Deserialize)]
+struct Seen {
+    views: Vec<View>,
+    /// What went wrong while it was used.
+    faults: Vec<String>,
+    told: Told,
+}
+
+/// What the page said, as far as a screen shows it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Told {
+    quiet: Quiet,
+    asked: String,
+    scenario: Scenario,
+    eviction: Eviction,
+    hostility: Hostility,
+    faulty: Faulty,
+    /// How often the page asked while nobody looked.
+    polled_unseen: u32,
+    sets: Sets,
+    /// What happened, in words, the newest first.
+    lines: Vec<String>,
+    /// How requests of another site's page were answered.
+    other_site: Vec<u16>,
+}
+
+/// Before anything happened.
+#[derive(Debug, Deserialize)]
+struct Quiet {
+    vms: Vec<String>,
+    hint: String,
+}
+
+/// An event that was run by a click, approved by its worker, and ended by a click.
+#[derive(Debug, Deserialize)]
+struct Scenario {
+    scheduled: String,
+    started: String,
+    /// Where the focus is once its buttons are gone.
+    focused: String,
+    drawn: Vec<String>,
+    status: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Eviction {
+    card: String,
+    vm: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Hostility {
+    description: String,
+    elements: usize,
+    title: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Faulty {
+    standing: Vec<String>,
+    refused: String,
+    away: String,
+}
+
+/// A set that is too large to look through, and one of nobody.
+#[derive(Debug, Deserialize)]
+struct Sets {
+    vms: Vec<String>,
+    more: String,
+    hint: String,
+    cards: usize,
+}
+
+#[track_caller]
+fn says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_mock_s_page_shows_what_happens_and_makes_it_happen() {
+    if !can_look() {
+        return;
+    }
+    let config = Config { started_for: STARTED_FOR, ..Config::with_vms(["workers_0", "workers_1"]) };
+    let server = MetadataServer::start(config).await.expect("a mock");
+    let url = server.url();
+    let looked = tokio::task::spawn_blocking(move || look::<Seen>("metadata.mjs", url)).await;
+    let Seen { views, faults, told } = looked.expect("the script's words");
+
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert_eq!(views.len(), 10, "four views of a quiet day and of a busy one, and two in between");
+    for view in views {
+        view.check();
+        assert_eq!((view.lang.as_str(), view.images), ("en", 0), "{}", view.name);
+        assert!(view.title.ends_with("Mock metadata service"), "{}: {:?}", view.name, view.title);
+    }
+    check_words(&told, &server);
+    check_deeds(&server);
+    server.stop().await;
+}
+
+fn check_words(told: &Told, server: &MetadataServer) {
+    let [first, second] = &told.quiet.vms[..] else { panic!("{:?}", told.quiet) };
+    says(first, &["workers_0", "nobody asks", &server.vm_url("workers_0")]);
+    says(second, &["workers_1", "nobody asks", &server.vm_url("workers_1")]);
+    says(&told.quiet.hint, &["Start yours", &format!("--metadata-url {}", server.vm_url("workers_0"))]);
+    says(&told.asked, &["a worker asks; 1 poll"]);
+
+    let scenario = &told.scenario;
+    says(&scenario.scheduled, &["Preempt", "Scheduled", "begins in ", "by nobody", "NotBefore", "Withdraw"]);
+    says(&scenario.started, &["Started", "has begun ", " ago, over in ", "by workers_1 at ", "End now"]);
+    assert_eq!(scenario.focused, "events-title", "{scenario:?}");
+    assert_eq!(scenario.drawn, ["scheduled", "started", "dot"]);
+    says(&scenario.status, &["Preempt of workers_1 is over."]);
+    says(&told.eviction.card, &["begins in ", "workers_0"]);
+    says(&told.eviction.vm, &["Preempt in "]);
+
+    let hostility = &told.hostility;
+    assert_eq!(hostility.description, "<script>document.title='owned'</script><b id=owned>Repair</b>");
+    assert_eq!((hostility.elements, hostility.title.as_str()), (0, "(1) Mock metadata service"));
+
+    let [by_time, by_number] = &told.faulty.standing[..] else { panic!("{:?}", told.faulty) };
+    says(by_time, &["410", "requests for events of all VMs: until "]);
+    says(by_number, &["hang", "2 more"]);
+    says(&told.faulty.refused, &["Not done: ", "\"soon\" is not a number and a unit"]);
+    says(&told.faulty.away, &["No answer: the mock does not answer.", "Below is what was so at "]);
+    assert_eq!(told.other_site, [403, 403]);
+    assert_eq!(told.polled_unseen, 0);
+    check_sets(&told.sets, server);
+
+    let lines: Vec<_> = told.lines.iter().map(String::as_str).rev().collect();
+    assert_eq!(
+        lines,
+        [
+            "workers_0 joins the set",
+            "workers_1 joins the set",
+            "Scenario preempt runs for workers_1",
+            "Preempt for workers_1 is announced",
+            "workers_1 approves Preempt",
+            "Preempt of workers_1 has begun",
+            "Preempt of workers_1 is over",
+            "Preempt for workers_0 is announced",
+            "Preempt for workers_0 is withdrawn",
+            "Reboot for <img src=x onerror=\"document.title='owned'\">, workers_0 is announced",
+            "Requests go wrong: 410 for events",
+            "Requests go wrong: hang for events",
+        ]
+    );
+}
+
+fn check_sets(sets: &Sets, server: &MetadataServer) {
+    assert_eq!((sets.vms.as_slice(), sets.more.as_str()), (&["spare_7".to_owned()][..], "1 VM of 14"));
+    let command = format!("reprieve metadata vm add spot-0 --url {}", server.url());
+    assert_eq!(
+        (sets.cards, sets.hint.as_str()),
+        (0, format!("There are no VMs. Add one: {command}").as_str())
+    );
+}
+
+/// What the page said is what the mock did.
+fn check_deeds(server: &MetadataServer) {
+    let state = server.state();
+    let of = |vm: &str| {
+        let evicts = |event: &&EventState| event.event_type == "Preempt" && event.vms == [vm];
+        state.events.iter().find(evicts).unwrap_or_else(|| panic!("{vm} was not evicted: {state:#?}"))
+    };
+    let run = of("workers_1");
+    assert_eq!(run.status, Status::Completed);
+    assert!(matches!(&run.approvals[..], [Approval { vm, .. }] if vm == "workers_1"), "{run:?}");
+    assert_eq!(of("workers_0").status, Status::Withdrawn);
+    assert_eq!(state.speed.get(), 2);
+    let faults: Vec<_> = state.faults.iter().map(|fault| fault.kind.as_str()).collect();
+    assert_eq!(faults, ["410"]);
+    let running: Vec<_> =
+        state.running.iter().map(|run| (run.scenario.as_str(), run.target.as_str())).collect();
+    assert_eq!(running, [("rebalance-then-preempt", "workers_1")]);
+}

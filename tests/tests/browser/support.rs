@@ -1,0 +1,75 @@
+//! What looks: a browser, if there is one, and the scripts that use it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use reprieve_tests::saw_nothing;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+/// A page as it was seen, and what was wrong with that.
+#[derive(Debug, Deserialize)]
+pub(crate) struct View {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) lang: String,
+    pub(crate) images: usize,
+    screenshot: PathBuf,
+    faults: Vec<String>,
+}
+
+impl View {
+    /// Nothing is wrong with it, and somebody can look for themselves.
+    pub(crate) fn check(&self) {
+        let Self { name, screenshot, faults, .. } = self;
+        assert!(faults.is_empty(), "{name}: {faults:#?}");
+        assert!(screenshot.is_file(), "{name}: {} is not there", screenshot.display());
+    }
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
+}
+
+/// What is not there of all that is needed to look, and how to get it.
+fn missing() -> Option<&'static str> {
+    let node = Command::new("node").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !node.is_ok_and(|status| status.success()) {
+        return Some("there is no Node.js; install version 20 or later");
+    }
+    if !Path::new("/usr/bin/chromium").exists() {
+        return Some("there is no /usr/bin/chromium; on Debian: apt-get install chromium fonts-dejavu-core");
+    }
+    if !scripts().join("node_modules/playwright-core").exists() {
+        return Some("the scripts' packages are not there; run `npm ci --prefix tests/browser`");
+    }
+    None
+}
+
+/// Whether a test can look at anything; when it can't, that is said.
+///
+/// # Panics
+/// When it can't and must be able to.
+pub(crate) fn can_look() -> bool {
+    let missing = missing();
+    if let Some(missing) = missing {
+        saw_nothing("REPRIEVE_TESTS_NEED_BROWSER", missing);
+    }
+    missing.is_none()
+}
+
+/// Runs `script` for the page at `place` and returns what it says it saw; the screenshots go where they outlive the test.
+pub(crate) fn look<T: DeserializeOwned>(script: &str, place: impl AsRef<OsStr>) -> T {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
+    let looked = Command::new("node")
+        .arg(scripts().join(script))
+        .arg(place)
+        .arg(target.join("artefacts"))
+        .stderr(Stdio::inherit())
+        .output()
+        .expect("node, which was there a moment ago");
+    let said = String::from_utf8_lossy(&looked.stdout);
+    serde_json::from_str(&said)
+        .unwrap_or_else(|error| panic!("{script}: {}: {error} in {said:?}", looked.status))
+}
