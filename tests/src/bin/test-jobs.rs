@@ -21,6 +21,9 @@ struct WalkArgs {
     steps: u64,
     each_ms: u64,
     journal: PathBuf,
+    /// Whether it says how long it still needs. Its progress it reports in any case.
+    #[serde(default)]
+    tells: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -48,6 +51,10 @@ impl Job for Walk {
         WalkAt { next: 0, sum: 0 }
     }
 
+    fn remaining(&self, args: &WalkArgs, at: &WalkAt) -> Option<Duration> {
+        args.tells.then(|| Duration::from_millis((args.steps - at.next) * args.each_ms))
+    }
+
     async fn step(
         &self,
         cx: &JobContext,
@@ -66,7 +73,7 @@ impl Job for Walk {
     }
 }
 
-/// Keeps a core busy without ever awaiting anything, `each_ms` at a time.
+/// Keeps a core busy without ever awaiting anything, `each_ms` at a time. Nobody is told how long it takes.
 struct Spin;
 
 #[derive(Deserialize)]
@@ -78,6 +85,7 @@ struct SpinArgs {
 #[derive(Serialize)]
 struct Spun {
     delivery: u32,
+    pid: u32,
 }
 
 #[async_trait]
@@ -93,7 +101,7 @@ impl Job for Spin {
 
     async fn step(&self, cx: &JobContext, args: &SpinArgs, at: u64) -> Result<Step<u64, Spun>, JobError> {
         if at == args.steps {
-            return Ok(Step::Done(Spun { delivery: cx.delivery() }));
+            return Ok(Step::Done(Spun { delivery: cx.delivery(), pid: std::process::id() }));
         }
         let until = Instant::now() + Duration::from_millis(args.each_ms);
         while Instant::now() < until {
