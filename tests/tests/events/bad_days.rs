@@ -78,6 +78,8 @@ async fn restarted() {
     assert!(drain.at_unix_ms() < until_then, "the drain needs nobody's answer");
     set.approved(&id).await;
     assert_eq!(set.approvers(&id), ["set_0"]);
+    let approved_at = set.event(&id).approvals[0].at_unix_ms;
+    assert!(approved_at >= until_then, "a refused approval approves nothing, so it was tried again");
     // Work goes on when it is over, which is heard of when the service answers again.
     set.complete(&id);
     works(&worker).await;

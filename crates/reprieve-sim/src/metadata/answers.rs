@@ -62,15 +62,18 @@ async fn answer(
     match path[..] {
         ["versions"] => instance::versions(&ask),
         ["scheduledevents"] => {
-            let answer = events::answer(&app, &ask);
+            let fault = app.fault(Endpoint::ScheduledEvents, &ask.vm.name);
+            // A poll is counted whatever comes of it; an approval that is refused has approved nothing.
+            let is_done = ask.method != Method::POST || !fault.refuses();
+            let answer = if is_done { events::answer(&app, &ask) } else { Response::default() };
             app.until_enabled().await;
-            with_fault(&app, Endpoint::ScheduledEvents, &ask.vm, answer).await
+            befallen(fault, answer).await
         }
         ["instance", ref rest @ ..] => {
-            with_fault(&app, Endpoint::Instance, &ask.vm, instance::answer(&ask, rest)).await
+            befallen(app.fault(Endpoint::Instance, &ask.vm.name), instance::answer(&ask, rest)).await
         }
         ["identity", "oauth2", "token"] => {
-            with_fault(&app, Endpoint::Identity, &ask.vm, identity::answer(&app, &ask)).await
+            befallen(app.fault(Endpoint::Identity, &ask.vm.name), identity::answer(&app, &ask)).await
         }
         _ => StatusCode::NOT_FOUND.into_response(),
     }
@@ -120,9 +123,9 @@ pub(super) fn wrong_version<'a>(versions: impl Iterator<Item = &'a str>) -> Resp
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
-/// Lets the next fault for `endpoint`, if there is one, befall `answer`.
-async fn with_fault(app: &App, endpoint: Endpoint, vm: &Vm, answer: Response) -> Response {
-    match app.fault(endpoint, &vm.name) {
+/// What a fault makes of an answer.
+async fn befallen(fault: Fault, answer: Response) -> Response {
+    match fault {
         Fault::None => answer,
         Fault::Status(status) => {
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -33,6 +33,14 @@ pub enum Fault {
     None,
 }
 
+impl Fault {
+    /// Whether nothing is done of what was asked: the service has refused it, or not even heard all of it. With the other
+    /// faults it is done, and only the answer goes wrong.
+    pub(super) const fn refuses(&self) -> bool {
+        matches!(self, Self::Status(_) | Self::Reset)
+    }
+}
+
 /// Which requests a fault is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Endpoint {

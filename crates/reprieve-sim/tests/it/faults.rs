@@ -89,6 +89,22 @@ async fn a_reset_connection_has_no_answer() {
     assert_eq!(status(&server, ME).await.expect("an answer"), 200);
 }
 
+#[tokio::test]
+async fn an_approval_that_is_refused_approves_nothing_and_one_whose_answer_is_lost_does() {
+    let server = server().await;
+    let id = server.evict(ME, seconds(60)).expect("an event").event_id;
+    let approvals = || server.state().events[0].approvals.len();
+    for (kind, approved) in [("500", 0), ("429", 0), ("reset", 0), ("break-off", 1)] {
+        server.add_fault(&FaultRule { requests: Some(1), ..rule(kind) }).expect("a rule");
+        let url = format!("{}/metadata/scheduledevents?api-version=2020-07-01", server.vm_url(ME));
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let body = format!("{{\"StartRequests\":[{{\"EventId\":\"{id}\"}}]}}");
+        // What comes back, if anything does, is the fault's.
+        let _answer = http.post(url).header("Metadata", "true").body(body).send().await;
+        assert_eq!(approvals(), approved, "{kind}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_answer_says_what_was_so_when_it_was_asked_for() {
     let server = server().await;
