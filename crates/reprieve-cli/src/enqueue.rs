@@ -40,7 +40,7 @@ pub(crate) struct EnqueueArgs {
     jsonl: Option<PathBuf>,
 
     /// How long nobody takes the jobs, such as 5m; at most seven days (168h) [default: 0s]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     delay: Option<Duration>,
 
     /// Enqueues jobs of a kind that no running worker of the queue knows

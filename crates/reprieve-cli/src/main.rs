@@ -10,6 +10,7 @@ mod metadata;
 mod out;
 mod status;
 mod storage;
+mod values;
 
 use std::process::ExitCode;
 

@@ -8,16 +8,22 @@ use crate::notice::{Notice, Phase};
 
 /// When a drain must ask, take and give up. It can only be made from a notice.
 ///
-/// `hard` = min(NotBefore, asked + budget). `soft` leaves what is after it for the releases: 3 s after jobs were asked to
-/// yield, or later where a checkpoint is known to need longer, but never past 60 % of the way to `hard`.
+/// `hard` = min(NotBefore, asked + budget), but two seconds at least. `soft` leaves what is after it for the releases: 3 s after jobs were asked to
+/// yield, or later where a checkpoint is known to need longer, but never past 60 % of the way to min(NotBefore, asked + budget).
 ///
 /// A patient one leaves jobs that will be done in time alone until `patient_until`, and asks only the others at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     asked: Instant,
+    /// When all should be over.
+    due: Instant,
     hard: Instant,
     patient_until: Option<Instant>,
 }
+
+/// The least time that a drain is given, however soon its event may begin: `NotBefore` is not when it does begin, and giving
+/// up earlier helps nobody.
+const LEAST: Duration = Duration::from_secs(2);
 
 /// How long jobs may take to yield before they are cut off at their last checkpoint, when no checkpoint needs longer.
 /// Storage answers in tens of milliseconds, so a job that has not yielded by then is one that will not.
@@ -34,25 +40,28 @@ impl Deadline {
     #[must_use]
     pub fn from(asked: Instant, notice: &Notice, budget: Duration) -> Self {
         let by_budget = asked + budget;
-        let hard = match (notice.phase, notice.not_before) {
-            // A NotBefore that has passed says only "at once", which the budget says better.
-            (Phase::Scheduled, Some(at)) if at > asked => by_budget.min(at),
+        let due = match (notice.phase, notice.not_before) {
+            // A NotBefore that has passed says only "at once", which the budget says better. One that had passed when the
+            // notice came is the moment at which it was read, which is after it was received.
+            (Phase::Scheduled, Some(at)) if at > asked.max(Instant::now()) => by_budget.min(at),
             _ => by_budget,
         };
-        Self { asked, hard, patient_until: None }
+        Self { asked, due, hard: due.max(by_budget.min(asked + LEAST)), patient_until: None }
     }
 
     /// The deadline of a drain that begins at `asked` and leaves jobs until `patient_until`, and then `budget` to be
     /// given back in.
     #[must_use]
     pub fn patient(asked: Instant, patient_until: Instant, budget: Duration) -> Self {
-        Self { asked, hard: patient_until + budget, patient_until: Some(patient_until) }
+        let due = patient_until + budget;
+        Self { asked, due, hard: due, patient_until: Some(patient_until) }
     }
 
     /// The deadline of one job of a patient drain that is asked to yield at `asked`, because it will not be done in time.
     #[must_use]
     pub(crate) fn at_once(self, asked: Instant, budget: Duration) -> Self {
-        Self { asked, hard: self.hard.min(asked + budget), patient_until: None }
+        let (due, hard) = (self.due.min(asked + budget), self.hard.min(asked + budget));
+        Self { asked, due, hard, patient_until: None }
     }
 
     /// What holds when both do: the earlier end counts, and patience ends where either has none. A second notice never
@@ -63,7 +72,7 @@ impl Deadline {
             self.patient_until.zip(other.patient_until).map(|(ours, theirs)| ours.min(theirs));
         let asked =
             if self.patient_until.is_some() && patient_until.is_none() { other.asked } else { self.asked };
-        Self { asked, hard: self.hard.min(other.hard), patient_until }
+        Self { asked, due: self.due.min(other.due), hard: self.hard.min(other.hard), patient_until }
     }
 
     /// When jobs were asked to yield: when the notice was received, unless there was time left before the drain.
@@ -95,7 +104,7 @@ impl Deadline {
     /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.
     #[must_use]
     pub fn soft(&self, checkpoint: Duration) -> Instant {
-        let whole = self.hard.duration_since(self.asked);
+        let whole = self.due.duration_since(self.asked);
         self.asked + SOFT_MARK.max(checkpoint).min(whole.mul_f64(0.6))
     }
 
@@ -110,6 +119,21 @@ impl Deadline {
 mod tests {
     use super::*;
     use crate::notice::NoticeKind;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_may_begin_any_moment_still_leaves_a_drain_some_time() {
+        let (now, budget) = (Instant::now(), Duration::from_secs(10));
+        let hard = |notice_ms, budget| {
+            let notice = Notice::now("p", NoticeKind::Preempt).at(now + Duration::from_millis(notice_ms));
+            Deadline::of(&notice, budget).hard() - now
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(
+            [hard(5_000, budget), hard(300, budget), hard(0, budget)],
+            [seconds(5), seconds(2), seconds(10)]
+        );
+        assert_eq!(hard(300, seconds(1)), seconds(1));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn patience_ends_where_either_notice_has_none_and_the_earlier_end_counts() {

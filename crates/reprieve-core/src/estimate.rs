@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::retry::FOR_EVER;
+
 /// What a job has said of its own length in this delivery.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Estimate {
@@ -16,7 +18,7 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// The job says after a step that it needs this much longer, or that it does not know.
     pub(crate) fn say(&mut self, remaining: Option<Duration>, now: Instant) {
-        self.said = remaining.map(|remaining| now + remaining);
+        self.said = remaining.map(|remaining| now + remaining.min(FOR_EVER));
     }
 
     /// It reports progress. The pace is measured from the first report on: what was done in earlier deliveries took no
@@ -33,7 +35,8 @@ impl Estimate {
             let left = total.checked_sub(done).filter(|_| total > 0)?;
             #[expect(clippy::cast_precision_loss, reason = "an estimate needs no more")]
             let seconds = (now - since).as_secs_f64() * (left as f64 / steps as f64);
-            Some(now + Duration::try_from_secs_f64(seconds).ok()?)
+            // What no clock can tell takes for ever, too.
+            Some(now + Duration::try_from_secs_f64(seconds).map_or(FOR_EVER, |left| left.min(FOR_EVER)))
         })
     }
 }
@@ -55,6 +58,21 @@ mod tests {
         assert_eq!(estimate.end(60, 100, at(20)), Some(at(60)), "it is slower than it was");
         assert_eq!(estimate.end(60, 0, at(20)), None, "it does not say of how much");
         assert_eq!(estimate.end(100, 60, at(20)), None, "it says something impossible");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn longer_than_any_clock_counts_is_for_ever() {
+        let now = Instant::now();
+        let mut estimate = Estimate::default();
+        estimate.progress(0, now);
+        for total in [u64::MAX, u64::MAX / 4] {
+            assert_eq!(
+                estimate.end(1, total, now + Duration::from_secs(9)),
+                Some(now + Duration::from_secs(9) + FOR_EVER)
+            );
+        }
+        estimate.say(Some(Duration::MAX), now);
+        assert_eq!(estimate.end(1, 2, now), Some(now + FOR_EVER));
     }
 
     #[tokio::test(start_paused = true)]

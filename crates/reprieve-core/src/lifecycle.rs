@@ -147,6 +147,12 @@ impl Lifecycle {
         }
     }
 
+    /// Whether a drain is under way of which every reason is gone.
+    #[must_use]
+    pub fn is_called_off(&self) -> bool {
+        self.state == State::Draining { stopping: false } && self.standing.is_empty()
+    }
+
     /// Takes one event and says what to do.
     ///
     /// # Errors

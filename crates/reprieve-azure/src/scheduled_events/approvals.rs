@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reprieve_core::{Error, NoticeId, Result};
+use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info};
 
 use super::Client;
-use super::failure::Failure;
+use super::failure::{Failure, FailureKind};
 use super::shared::{Shared, lock};
 
 /// How long one request may take. Approvals are sent while a drain ends, when seconds count.
@@ -17,6 +17,11 @@ const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long after a failure the next request is sent, and how long at most after many.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(4);
+
+/// The moment at which so much time is over; a day ahead is for ever.
+pub(super) fn deadline_in(within: Duration) -> Instant {
+    Instant::now() + within.min(Duration::from_hours(24))
+}
 
 /// Sends an approval until it is answered, it is refused, or no other would end before `deadline`.
 pub(super) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
@@ -91,6 +96,11 @@ impl<'a> Approvals<'a> {
     async fn approve_once(&self, wanted: &[NoticeId]) -> Result<(), Failure> {
         let at = lock(self.shared).pace.approval(Instant::now());
         sleep_until(at.min(self.deadline)).await;
+        if at > self.deadline {
+            let message = "the approvals before it took all the time there was";
+            let error = Error::new(ErrorKind::TimedOut, "approve an event", message);
+            return Err(Failure::new(FailureKind::TimedOut, error));
+        }
         let (ids, version) = {
             let state = lock(self.shared);
             // What has ceased to concern this VM meanwhile is over for it.

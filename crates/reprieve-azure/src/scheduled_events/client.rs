@@ -7,7 +7,7 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use super::approvals::approve_within;
+use super::approvals::{approve_within, deadline_in};
 use super::document::Document;
 use super::exchange::{Ask, Exchange};
 use super::failure::{Failure, FailureKind};
@@ -94,14 +94,16 @@ impl Client {
 
     /// The same, with the api-version in which it was answered, and when.
     pub async fn answer(&self, within: Duration) -> Result<Answer> {
-        let deadline = Instant::now() + within;
+        self.answer_or_failure(within).await.map_err(|failure| failure.error)
+    }
+
+    async fn answer_or_failure(&self, within: Duration) -> Result<Answer, Failure> {
+        let deadline = deadline_in(within);
         let first = self.version();
         let mut refusal = match self.answer_in(first, within).await {
             Ok(answer) => return Ok(self.accept(answer)),
-            Err(failure) if self.pinned.is_some() || !failure.may_mean_the_version() => {
-                return Err(failure.error);
-            }
-            Err(failure) => failure.error,
+            Err(failure) if self.pinned.is_some() || !failure.may_mean_the_version() => return Err(failure),
+            Err(failure) => failure,
         };
         for version in ApiVersion::ALL.into_iter().filter(|version| *version != first) {
             sleep(FALL_BACK_EVERY.min(deadline - Instant::now())).await;
@@ -114,10 +116,10 @@ impl Client {
                 Err(failure) if failure.may_mean_the_version() => {
                     // What is said of the newest is what should be known of a service that has none of them.
                     if version == ApiVersion::NEWEST {
-                        refusal = failure.error;
+                        refusal = failure;
                     }
                 }
-                Err(failure) => return Err(failure.error),
+                Err(failure) => return Err(failure),
             }
         }
         Err(refusal)
@@ -140,15 +142,15 @@ impl Client {
         if event_ids.is_empty() {
             return Ok(());
         }
-        let deadline = Instant::now() + within;
-        // An approval's refusal does not say whether it was the version; a document does.
-        if self.version_is_a_guess() {
-            self.answer(within).await?;
-        }
-        let version = self.version();
-        approve_within(deadline, |left| self.approve_in(version, event_ids, left))
-            .await
-            .map_err(|it| it.error)
+        let deadline = deadline_in(within);
+        let approved = approve_within(deadline, |left| async move {
+            // An approval's refusal does not say whether it was the version; a document does.
+            if self.version_is_a_guess() {
+                self.answer_or_failure(deadline - Instant::now()).await?;
+            }
+            self.approve_in(self.version(), event_ids, left).await
+        });
+        approved.await.map_err(|failure| failure.error)
     }
 
     fn version_is_a_guess(&self) -> bool {
@@ -195,21 +197,27 @@ impl Client {
         Ok(Answer::now(document, version))
     }
 
-    /// Approves in this version, once.
+    /// Approves in this version, once. What a success says is documented nowhere, but it is no web page.
     pub(super) async fn approve_in(
         &self,
         version: ApiVersion,
         event_ids: &[&str],
         within: Duration,
     ) -> Result<(), Failure> {
+        const OPERATION: &str = "approve an event";
         let requests: Vec<_> = event_ids.iter().map(|id| serde_json::json!({ "EventId": id })).collect();
         let body = serde_json::json!({ "StartRequests": requests }).to_string().into_bytes();
-        let ask = Ask {
-            method: Method::POST,
-            body,
-            ..get("approve an event", "scheduledevents", Some(version.as_str()))
-        };
-        self.exchange.send(ask, within).await.map(drop)
+        let ask =
+            Ask { method: Method::POST, body, ..get(OPERATION, "scheduledevents", Some(version.as_str())) };
+        let answer = self.exchange.send(ask, within).await?;
+        if answer.trim_ascii_start().starts_with(b"<") {
+            let message = "the answer is a web page, so it is not from the metadata service";
+            return Err(Failure::new(
+                FailureKind::Garbage,
+                Error::new(ErrorKind::Corrupt, OPERATION, message),
+            ));
+        }
+        Ok(())
     }
 
     fn accept(&self, answer: Answer) -> Answer {

@@ -1,7 +1,7 @@
 //! The Scheduled Events document as the service writes it, read with as much tolerance as leaves its meaning.
 //!
-//! Fields may be in any order, unknown, missing (later api-versions added some) or of another JSON type; types and
-//! statuses may be unknown. Only what is no document at all is refused: an error page must never be taken for "no
+//! Fields may be in any order, unknown, missing (later api-versions added some), there twice (the last one counts) or of
+//! another JSON type; types and statuses may be unknown. Only what is no document at all is refused: an error page must never be taken for "no
 //! events", because that would withdraw every notice that stands.
 
 mod lenient;
@@ -11,11 +11,17 @@ use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use self::words::{EventStatus, EventType};
 use super::ApiVersion;
 use lenient::{integer, text, text_into, texts};
+
+/// What some writers of UTF-8 begin with.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// More than any VM is ever interrupted, and so little that no sum of it and a time is too large.
+const DURATION_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// One answer of the service: every event that is scheduled or under way for this VM and the others of its set.
 ///
@@ -38,10 +44,14 @@ impl Document {
     /// answer, not "no events". [`Corrupt`](ErrorKind::Corrupt) for anything else that is not a document.
     pub fn read(body: &[u8]) -> Result<Self> {
         const OPERATION: &str = "read the scheduled events";
-        if body.trim_ascii().is_empty() {
+        // Neither a byte order mark nor a description in another encoding is worth a notice.
+        let text = String::from_utf8_lossy(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
+        if text.trim().is_empty() {
             return Err(Error::new(ErrorKind::Unavailable, OPERATION, "the answer was empty"));
         }
-        serde_json::from_slice(body).map_err(|error| {
+        // By way of a map, because serde would take a list of two things for a document, too, and none with a key twice.
+        let document = serde_json::from_str::<Map<String, Value>>(&text);
+        document.and_then(|document| serde_json::from_value(document.into())).map_err(|error| {
             let message = format!("the answer is not a Scheduled Events document: {error}");
             Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
         })
@@ -56,7 +66,7 @@ impl Document {
         let mut document = Self::read(body)?;
         if version.underscores() {
             for resource in document.events.iter_mut().flat_map(|event| &mut event.resources) {
-                if let Some(name) = resource.strip_prefix('_') {
+                if let Some(name) = resource.strip_prefix('_').filter(|name| !name.is_empty()) {
                     *resource = name.to_owned();
                 }
             }
@@ -138,10 +148,11 @@ impl Event {
         }
     }
 
-    /// How long the VM will be interrupted: zero for not at all, `None` when that is unknown.
+    /// How long the VM will be interrupted, a year at most: zero for not at all, `None` when that is unknown.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
-        self.duration_in_seconds.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs)
+        let seconds = self.duration_in_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map(|seconds| Duration::from_secs(seconds).min(DURATION_MAX))
     }
 
     /// Whether it will happen to the VM called `name`, which is an Azure name and so has no case.

@@ -6,9 +6,10 @@ use tokio::time::Instant;
 
 use super::ApiVersion;
 use super::client::PROBE_EVERY;
+use super::document::EventType;
 
 /// How soon after an older version was accepted the newer ones are tried again: a refusal may have been a passing one,
-/// and an old version keeps silent about later types of events.
+/// and an old version keeps silent about later types of events. Where it is silent about evictions, that is at once.
 const PROBE_SOON: Duration = Duration::from_secs(10);
 
 /// How soon newer versions are tried again when the last try said nothing about them, such as a 429.
@@ -27,9 +28,9 @@ const PROBE_AGAIN: Duration = Duration::from_mins(1);
 /// ```
 ///
 /// Polls ask in the version in use. Probes are requests besides the polls, which no poll waits for. A version that has
-/// worked is left for an older one only when that one was answered and then the one in use is refused once more: what
+/// worked is left for an older one only when that one was answered and a poll sent after that is refused once more: what
 /// refuses all versions for a while (a proxy, a service that starts) must not end in an old one, whose documents lack
-/// later types and so look as if events had been withdrawn.
+/// later types and so look as if events had been withdrawn. Whatever was refused in such a while is tried again soon.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pinned: bool,
@@ -51,8 +52,8 @@ enum Stage {
     Failing {
         /// Whether it has ever worked.
         worked: bool,
-        /// An older version that was answered meanwhile.
-        instead: Option<ApiVersion>,
+        /// The newest older version that was answered meanwhile, and when that last was.
+        instead: Option<(ApiVersion, Instant)>,
     },
 }
 
@@ -91,27 +92,30 @@ impl Negotiation {
             // A poll sent in a version that was given up meanwhile, or a probe of an older one.
             Stage::Settled if version < self.version => false,
             Stage::Failing { worked: true, instead } if version < self.version => {
-                *instead = (*instead).max(Some(version));
+                let best = instead.map_or(version, |(other, _)| other.max(version));
+                *instead = Some((best, now));
                 false
             }
             Stage::Searching | Stage::Settled | Stage::Failing { .. } => {
                 let first = self.stage == Stage::Searching;
                 let other = version != self.version;
-                if first || other {
-                    self.probe_at = now + PROBE_SOON;
-                }
                 // What is being probed while the version in use works goes on.
                 if self.stage != Stage::Settled || other {
-                    self.probe = None;
+                    self.settle(version, now);
                 }
-                (self.version, self.stage) = (version, Stage::Settled);
                 first || other
             }
         }
     }
 
-    /// A poll in `version` was refused for what may be its version.
-    pub(super) fn refused(&mut self, version: ApiVersion, now: Instant) -> Refusal {
+    fn settle(&mut self, version: ApiVersion, now: Instant) {
+        (self.version, self.stage, self.probe) = (version, Stage::Settled, None);
+        let hides_evictions = !version.knows(&EventType::Preempt);
+        self.probe_at = if hides_evictions { now } else { now + PROBE_SOON };
+    }
+
+    /// A poll in `version` that was sent at `sent` has now been refused for what may be its version.
+    pub(super) fn refused(&mut self, version: ApiVersion, sent: Instant, now: Instant) -> Refusal {
         if self.pinned {
             return Refusal::Counts;
         }
@@ -129,11 +133,9 @@ impl Negotiation {
                 self.fails(false);
             }
             Stage::Settled => self.fails(true),
-            Stage::Failing { instead: Some(instead), .. } => {
-                self.version = instead;
-                self.stage = Stage::Settled;
-                self.probe = None;
-                self.probe_at = now + PROBE_SOON;
+            // One that was sent before is older news than that answer: all may have been refused until then.
+            Stage::Failing { instead: Some((instead, answered)), .. } if sent > answered => {
+                self.settle(instead, now);
             }
             Stage::Failing { .. } => {}
         }

@@ -33,7 +33,8 @@ impl NotBefore {
         rfc_1123(text)
             .or_else(|| text.parse().ok())
             .or_else(|| rfc_850(text))
-            .map_or(Self::Unreadable, |at: Timestamp| Self::At(at.into()))
+            // What is long past is past; not every system has a time so early.
+            .map_or(Self::Unreadable, |at: Timestamp| Self::At(at.max(Timestamp::UNIX_EPOCH).into()))
     }
 
     /// Writes `at` in the documented form, which has whole seconds: a fraction is cut off, so that the event never
@@ -95,6 +96,13 @@ mod tests {
     fn a_wrong_weekday_is_overlooked() {
         check("Mon, 11 Apr 2026 22:26:58 GMT", 1_775_946_418);
         check("Sunday, 19-Sep-16 18:29:47 GMT", 1_474_309_787);
+    }
+
+    #[test]
+    fn times_at_either_end_of_the_calendar_are_read() {
+        check("Wed, 29 Dec 9999 23:59:59 GMT", 253_402_127_999);
+        check("Mon, 01 Jan 0001 00:00:00 GMT", 0);
+        check("-009998-01-01T00:00:00Z", 0);
     }
 
     #[test]

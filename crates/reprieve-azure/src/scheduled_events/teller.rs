@@ -1,14 +1,20 @@
 //! Takes in the answers, and tells the worker and the subscribers what each changes.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::document::Incarnation;
 use super::shared::{Shared, lock};
 use super::{Answer, mention};
+
+/// How far the wall clock may be set forward before the worker is told anew how long it has. Corrections of less are
+/// many, and no drain is planned so closely.
+const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of this VM and of the last answer.
 #[derive(Debug)]
@@ -21,6 +27,9 @@ pub(super) struct Teller {
     /// The last answer, while the name that says what of it is ours is not known.
     unread: Option<Answer>,
     incarnation: Option<Incarnation>,
+    /// Both clocks when the worker was told of a `NotBefore`: of those times the one that is the latest by the timers'
+    /// clock compared with the wall clock.
+    clocks: Option<(Instant, SystemTime)>,
     has_answered: bool,
 }
 
@@ -30,7 +39,7 @@ impl Teller {
         worker: mpsc::UnboundedSender<Change>,
         name: Option<String>,
     ) -> Self {
-        Self { shared, worker, name, unread: None, incarnation: None, has_answered: false }
+        Self { shared, worker, name, unread: None, incarnation: None, clocks: None, has_answered: false }
     }
 
     /// Whether both an answer and the name are known.
@@ -64,9 +73,24 @@ impl Teller {
             return;
         };
         let mut shared = lock(&self.shared);
+        if self.clocks.is_some_and(|clocks| set_forward(clocks, &answer) > CLOCK_STEP_MAX) {
+            self.clocks = Some((answer.at, answer.wall));
+            // Whatever the answer changes is told after it, as always.
+            for change in shared.standing.changes().filter(|change| change.not_before.is_some()) {
+                if let Some(change) = change.for_worker(name, answer.at) {
+                    info!(
+                        "the wall clock was set forward, or the VM stood still, so there is less time left"
+                    );
+                    drop(self.worker.send(change));
+                }
+            }
+        }
         for change in shared.standing.update(&answer, name) {
             mention::event(&change);
             if let Some(change) = change.for_worker(name, answer.at) {
+                if self.clocks.is_none_or(|clocks| set_forward(clocks, &answer).is_zero()) {
+                    self.clocks = Some((answer.at, answer.wall));
+                }
                 // The receiver is gone only while the watcher is being dropped, which ends the watch too.
                 drop(self.worker.send(change));
             }
@@ -91,5 +115,54 @@ impl Teller {
         }
         debug!(%incarnation, events = answer.document.events.len(), "another document");
         self.incarnation = Some(incarnation.clone());
+    }
+}
+
+/// How much more time than by the timers' clock has passed by the wall clock. A `NotBefore` comes so much sooner than
+/// the worker was told: the system's time was corrected, or timers stood still while the VM did. One that comes later
+/// needs no telling, because nothing is wrong with being ready for it.
+fn set_forward((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
+    let by_wall = answer.wall.duration_since(wall).unwrap_or_default();
+    by_wall.saturating_sub(answer.at.saturating_duration_since(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduled_events::ApiVersion;
+    use crate::scheduled_events::document::Document;
+
+    /// A Preempt long ahead for this VM, one for another, and one without a time.
+    const EVENTS: &str = r#"{"Events":[
+        {"EventId":"a","EventType":"Preempt","EventStatus":"Scheduled","Resources":["me_0"],"NotBefore":"Mon, 11 Apr 2050 22:26:58 GMT"},
+        {"EventId":"b","EventType":"Preempt","EventStatus":"Scheduled","Resources":["me_1"],"NotBefore":"Mon, 11 Apr 2050 22:26:58 GMT"},
+        {"EventId":"c","EventType":"Freeze","EventStatus":"Started","Resources":["me_0"],"NotBefore":""}]}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_is_told_anew_how_long_it_has_when_the_wall_clock_is_set_forward() {
+        let shared = Arc::new(Mutex::new(Shared::new(ApiVersion::NEWEST)));
+        let (sender, mut told) = mpsc::unbounded_channel();
+        let mut teller = Teller::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
+        let document = Document::read(EVENTS.as_bytes()).expect("a document");
+        let first = Answer::now(document, ApiVersion::NEWEST);
+        let mut told_at = |seconds: u64, wall_ms: u64| {
+            let at = first.at + Duration::from_secs(seconds);
+            let wall = first.wall + Duration::from_millis(wall_ms);
+            teller.take_in(Answer { at, wall, ..first.clone() });
+            let told = std::iter::from_fn(|| told.try_recv().ok());
+            let told = told.map(|change| match change {
+                Change::Noticed(notice) => notice.id.to_string(),
+                other => format!("{other:?}"),
+            });
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(told_at(100, 100_000), ["a", "c", "Answered"]);
+        assert_eq!(told_at(101, 101_000), [""; 0]);
+        assert_eq!(told_at(102, 103_000), [""; 0], "too little to tell");
+        assert_eq!(told_at(103, 104_500), ["a"]);
+        assert_eq!(told_at(104, 105_500), [""; 0], "it is told once");
+        assert_eq!(told_at(105, 0), [""; 0], "set back");
+        assert_eq!(told_at(106, 166_000), ["a"], "and forward by a minute");
+        assert_eq!(lock(&shared).feed.receiver_count(), 0);
     }
 }

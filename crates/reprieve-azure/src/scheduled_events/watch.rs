@@ -58,7 +58,7 @@ enum Besides {
 /// How a request ended.
 #[derive(Debug)]
 enum Ended {
-    Poll { number: u64, version: ApiVersion, result: Result<Answer, Failure> },
+    Poll { number: u64, version: ApiVersion, sent: Instant, result: Result<Answer, Failure> },
     Probe { version: ApiVersion, result: Result<Answer, Failure> },
     Name { at: Instant, result: Result<Compute> },
 }
@@ -100,10 +100,12 @@ impl Watch {
             };
             match ended {
                 None => self.tick(),
-                Some(Ok(Ended::Poll { number, version, result: Ok(answer) })) => {
+                Some(Ok(Ended::Poll { number, version, result: Ok(answer), .. })) => {
                     self.answered(number, version, answer);
                 }
-                Some(Ok(Ended::Poll { version, result: Err(failure), .. })) => self.failed(version, &failure),
+                Some(Ok(Ended::Poll { version, sent, result: Err(failure), .. })) => {
+                    self.failed(version, sent, &failure);
+                }
                 Some(Ok(Ended::Probe { version, result })) => self.probed(version, &result),
                 Some(Ok(Ended::Name { at, result })) => self.name_or_not(at, result),
                 // It was given up because a later one was answered first.
@@ -124,9 +126,9 @@ impl Watch {
 
     fn poll(&mut self) {
         let Some((number, within)) = self.polls.next() else { return };
-        let (client, version) = (self.client.clone(), self.negotiation.version());
+        let (client, version, sent) = (self.client.clone(), self.negotiation.version(), Instant::now());
         let request = self.requests.spawn(async move {
-            Ended::Poll { number, version, result: client.answer_in(version, within).await }
+            Ended::Poll { number, version, sent, result: client.answer_in(version, within).await }
         });
         self.polls.is_under_way(number, request);
         lock(&self.shared).polls = self.polls.sent();
@@ -179,9 +181,10 @@ impl Watch {
         self.teller.take_in(answer);
     }
 
-    fn failed(&mut self, version: ApiVersion, failure: &Failure) {
+    fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) {
         let at = Instant::now();
-        if failure.may_mean_the_version() && self.negotiation.refused(version, at) == Refusal::Searched {
+        if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
+        {
             debug!(%version, error = %failure.error, "this api-version is refused; an older one is tried");
             self.version_in_use();
             let pace_is_free = lock(&self.shared).pace.is_free(at);

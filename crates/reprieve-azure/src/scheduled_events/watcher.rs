@@ -7,11 +7,10 @@ use async_trait::async_trait;
 use reprieve_core::ports::{Change, InterruptionSource};
 use reprieve_core::{NoticeId, Result};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::error;
 
-use super::approvals::Approvals;
+use super::approvals::{Approvals, deadline_in};
 use super::failure::Failures;
 use super::shared::{Shared, lock};
 use super::watch::Watch;
@@ -102,7 +101,7 @@ impl Watcher {
     }
 
     /// A subscription to all changes from now on, beginning with what stands. There may be any number of them, and they
-    /// take nothing from [`next`](InterruptionSource::next).
+    /// take nothing from [`next`](InterruptionSource::next), which keeps what it has to tell until it is called.
     #[must_use]
     pub fn changes(&self) -> Changes {
         Changes::subscribe(&self.shared)
@@ -148,6 +147,6 @@ impl InterruptionSource for Watcher {
     /// # Cancel safety
     /// Dropping the future leaves it open which events are approved; approving them again does no harm.
     async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
-        Approvals::new(&self.client, &self.shared, Instant::now() + within).all(notices).await
+        Approvals::new(&self.client, &self.shared, deadline_in(within)).all(notices).await
     }
 }

@@ -51,6 +51,14 @@ async fn what_may_pass_is_tried_again_within_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_web_page_is_no_approval() {
+    let (service, watcher) = with(&["a"]).await;
+    service.state().approvals.push_back(Reply::Page("<html>Sign in</html>"));
+    watcher.acknowledge(&ids(&["a"]), Duration::MAX).await.expect("an approval, the second time");
+    assert_eq!((sent(&service).len(), watcher.stats().approvals), (2, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_gives_up_in_time_and_says_why() {
     let (service, watcher) = with(&["a"]).await;
     for (reply, kind) in [(Reply::Status(503), ErrorKind::Unavailable), (Reply::Hang, ErrorKind::TimedOut)] {
@@ -115,6 +123,7 @@ async fn an_event_that_is_known_to_be_over_needs_no_approval() {
 #[tokio::test(start_paused = true)]
 async fn a_client_without_a_watch_finds_the_version_first() {
     let service = Service::with([ApiVersion::V2019_08_01]).await;
+    service.state().polls.extend([Reply::Status(410), Reply::BreakOff]);
     service.state().approvals.push_back(Reply::Status(429));
     service.client().approve(&["a", "b"], WITHIN).await.expect("an approval");
     let both = ("2019-08-01".to_owned(), vec!["a".to_owned(), "b".to_owned()]);

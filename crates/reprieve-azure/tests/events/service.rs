@@ -16,6 +16,8 @@ pub(crate) const ME: &str = "me_0";
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     Status(u16),
+    /// 200, with a body that is not the service's own.
+    Page(&'static str),
     BreakOff,
     Hang,
 }
@@ -26,6 +28,8 @@ pub(crate) struct State {
     /// The versions it has; others are answered 404.
     pub(crate) versions: BTreeSet<ApiVersion>,
     pub(crate) events: Vec<Value>,
+    /// What happens to the next requests for the events, before they are answered.
+    pub(crate) polls: VecDeque<Reply>,
     /// What happens to the next approvals, before those that are taken or refused by their ids.
     pub(crate) approvals: VecDeque<Reply>,
     /// Requests that approve one of these are answered 400.
@@ -99,8 +103,12 @@ async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
 
 async fn connection(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let Some((head, body)) = request(&mut stream).await else { return };
-    let (reply, answer) = answer(&state, &head, &body);
+    let (reply, answer) = match answer(&state, &head, &body) {
+        (Reply::Page(page), _) => (Reply::Status(200), page.to_owned()),
+        other => other,
+    };
     match reply {
+        Reply::Page(_) => unreachable!("it is a status by now"),
         Reply::Hang => std::future::pending().await,
         // Dropped without an answer.
         Reply::BreakOff => {}
@@ -147,7 +155,8 @@ fn answer(state: &Mutex<State>, head: &str, body: &str) -> (Reply, String) {
     if first.starts_with("GET") {
         state.polled.push(version);
         let document = json!({ "DocumentIncarnation": 1, "Events": state.events });
-        return (Reply::Status(if known { 200 } else { 404 }), document.to_string());
+        let reply = state.polls.pop_front();
+        return (reply.unwrap_or(Reply::Status(if known { 200 } else { 404 })), document.to_string());
     }
     let sent: Value = serde_json::from_str(body).expect("JSON");
     let ids = sent["StartRequests"].as_array().expect("a list").iter();

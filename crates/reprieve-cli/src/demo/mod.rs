@@ -67,7 +67,7 @@ pub(crate) struct DemoArgs {
     kills: u32,
 
     /// How long before its end a VM is told, 0s to 30s
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = reprieve::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = crate::values::duration)]
     notice: Duration,
 
     /// Decides who is struck and when, the same way every time [default: a random one]

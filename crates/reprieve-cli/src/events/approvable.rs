@@ -22,6 +22,8 @@ pub(super) enum Refusal {
     Shared,
     /// The VM would be gone the sooner, and nothing gained.
     Preempt,
+    /// Whoever made the VM ready did so for something else.
+    Changed,
 }
 
 impl Refusal {
@@ -32,6 +34,7 @@ impl Refusal {
             Self::NoId => "was given no id to approve it by",
             Self::Shared => "is not of this VM alone",
             Self::Preempt => "takes the VM back, and approved only does so sooner",
+            Self::Changed => "has become another type of event since its command was run",
         }
     }
 }
@@ -47,6 +50,17 @@ pub(super) fn refusal(event: &Event, vm: &str, allowed: Allowed) -> Option<Refus
         _ if !sole && !allowed.shared => Some(Refusal::Shared),
         _ => None,
     }
+}
+
+/// The same after a command has made the VM ready for an event of the type `ready_for`, which it may not be any more.
+pub(super) fn refusal_when_ready(
+    ready_for: &str,
+    event: &Event,
+    vm: &str,
+    allowed: Allowed,
+) -> Option<Refusal> {
+    let changed = event.event_type.as_str() != ready_for;
+    refusal(event, vm, allowed).or(changed.then_some(Refusal::Changed))
 }
 
 #[cfg(test)]
@@ -74,6 +88,16 @@ mod tests {
             assert_eq!(refusal(&event, "w_0", NONE), by_default, "{event:?}");
             assert_eq!(refusal(&event, "w_0", ALL), with_all, "{event:?}");
         }
+        // To be ready for a pause is not to be ready for a restart.
+        let event = Event {
+            event_id: "a".to_owned(),
+            event_type: Reboot,
+            resources: vec!["w_0".to_owned()],
+            ..Event::default()
+        };
+        assert_eq!(refusal_when_ready("Reboot", &event, "w_0", NONE), None);
+        assert_eq!(refusal_when_ready("Freeze", &event, "w_0", ALL), Some(Refusal::Changed));
+        assert_eq!(refusal_when_ready("Freeze", &event, "w_1", NONE), Some(Refusal::Shared));
         // To give a Preempt up is not to give up those of others.
         let event = Event {
             event_id: "a".to_owned(),

@@ -145,7 +145,7 @@ fn refused(event: &Event, refusal: Refusal) -> String {
     let cure = match refusal {
         Refusal::Shared => format!("; --shared approves it for {}", vms(event)),
         Refusal::Preempt => "; --surrender does it all the same".to_owned(),
-        Refusal::Advice | Refusal::NoId => String::new(),
+        Refusal::Advice | Refusal::NoId | Refusal::Changed => String::new(),
     };
     format!("{} {} {}{cure}", event.event_type.as_str(), event.event_id, refusal.words())
 }

@@ -24,6 +24,7 @@ input, and with its output on stderr. It finds the event in its environment:
   REPRIEVE_EVENT_VM                what this VM is called
   REPRIEVE_EVENT_WHOSE             this or, with --all, rest
   REPRIEVE_EVENT_JSON              all of it, as --json prints it
+What is too long for an environment is blank there.
 What stands when the watch begins is told as noticed or started, so the command must bear being
 run again for it.
 
@@ -62,7 +63,7 @@ pub(crate) struct WatchArgs {
     ///
     /// Then it is ended, and has failed. Without a limit one that hangs keeps those for later changes waiting, which
     /// is said; but a limit that fits a Freeze would cut short the drain for a Redeploy that is days ahead.
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, requires = "exec")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::some_time, requires = "exec")]
     pub(super) exec_timeout: Option<Duration>,
 
     /// Approves an event when the command for its being noticed has succeeded

@@ -1,5 +1,6 @@
 //! `reprieve events watch --once`: what stands now.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use reprieve::Result;
@@ -19,15 +20,21 @@ const WITHIN: Duration = Duration::from_secs(130);
 
 pub(super) async fn run(args: &WatchArgs) -> Result<()> {
     let at = args.at.read()?;
+    let fault = RefCell::new(None);
     let asked = async {
+        let events = patiently(WITHIN, async |left| {
+            let answer = at.client.answer(left).await;
+            *fault.borrow_mut() = answer.as_ref().err().map(|error| error.message().to_owned());
+            answer
+        });
         // Both at once: it is the request for events that enables the service.
-        tokio::try_join!(at.vm(WITHIN), patiently(WITHIN, async |left| at.client.answer(left).await))
+        tokio::try_join!(at.vm(WITHIN), events)
     };
-    let (vm, answer) = told_when_slow(&at, asked).await?;
+    let (vm, answer) = told_when_slow(&at, &fault, asked).await?;
     // To somebody who has seen nothing before, what stands is what has changed.
     let changes = Standing::default().update(&answer, &vm);
     let wanted: Vec<_> = changes.iter().filter(|change| args.wants(change)).collect();
-    let mut printer = Printer::new(args.json, args.all);
+    let printer = Printer::new(args.json, args.all)?;
     for change in &wanted {
         printer.print(&Told::new(change, &vm))?;
     }
@@ -35,18 +42,24 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
         let whom = if args.all { "the set of " } else { "" };
         say(&plain(&format!("nothing is planned for {whom}{vm}")));
     }
-    Ok(())
+    printer.finish().await
 }
 
-async fn told_when_slow<T>(at: &At, asked: impl Future<Output = Result<T>>) -> Result<T> {
+/// Says so when there is no answer for a while, and what came instead.
+async fn told_when_slow<T>(
+    at: &At,
+    fault: &RefCell<Option<String>>,
+    asked: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let mut asked = std::pin::pin!(asked);
     tokio::select! {
         result = &mut asked => return result,
         () = tokio::time::sleep(SILENCE_MAX) => {}
     }
     let address = at.address();
-    say(&format!(
-        "no answer yet from {address}; it is waited for, because a new Azure VM may need two minutes"
-    ));
+    let why = fault.borrow().as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
+    say(&plain(&format!(
+        "no answer yet from {address}{why}; it is waited for, because a new Azure VM may need two minutes"
+    )));
     asked.await
 }

@@ -9,6 +9,10 @@ use serde::Serialize;
 
 use crate::out::plain;
 
+/// How long a variable may be, its name included: Windows takes 32767 characters and Linux 128 KiB. One that is longer
+/// would keep the command from being started.
+const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
+
 /// What is told of one change. As JSON it has one form, on stdout and in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Told {
@@ -103,7 +107,8 @@ impl Told {
         plain(&words.join("  ")) + "\n"
     }
 
-    /// The environment of a command that is run for it.
+    /// The environment of a command that is run for it. What is too long for one is left out: a command that can't be
+    /// started would not be told at all.
     pub(super) fn environment(&self) -> serde_json::Result<Vec<(&'static str, String)>> {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         let not_before = self.not_before.map_or_else(String::new, |at| at.to_string());
@@ -122,8 +127,13 @@ impl Told {
             ("REPRIEVE_EVENT_DESCRIPTION", self.description.clone()),
             ("REPRIEVE_EVENT_JSON", serde_json::to_string(self)?),
         ];
-        // No variable can hold a NUL, and a command that can't be started for one would not be told at all.
-        Ok(variables.map(|(name, value)| (name, value.replace('\0', "\u{fffd}"))).into())
+        let fitting = |(name, value): (&'static str, String)| {
+            // No variable can hold a NUL.
+            let value = value.replace('\0', "\u{fffd}");
+            let fits = name.len() + value.len() < VARIABLE_BYTES_MAX;
+            (name, if fits { value } else { String::new() })
+        };
+        Ok(variables.map(fitting).into())
     }
 }
 

@@ -9,9 +9,9 @@ use reprieve::{Error, ErrorKind, NoticeId, Result};
 use reprieve_azure::scheduled_events::document::{Event, EventStatus};
 use reprieve_azure::scheduled_events::{Changes, EventChange, Watcher, What, Whose};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
-use super::approvable::{Allowed, Refusal, refusal};
+use super::approvable::{Allowed, Refusal, refusal_when_ready};
 use super::args::WatchArgs;
 use super::hook::{Hook, Ran};
 use super::printer::Printer;
@@ -21,6 +21,9 @@ use crate::out::{plain, say};
 
 /// How long a stop waits for the running command: less than the 90 s after which systemd kills.
 const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// How long a stop waits for whoever reads the output.
+const WRITTEN_MAX: Duration = Duration::from_secs(1);
 
 /// How long an approval is tried: longer than the 70 s for which the service may be away to be updated. Nothing waits
 /// for it, and an event that is not approved begins by itself.
@@ -48,7 +51,7 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
         changes: watcher.changes(),
         lost: false,
         hook: args.exec.as_ref().map(|command| Hook::new(command, args.exec_timeout)),
-        printer: Printer::new(args.json, args.all),
+        printer: Printer::new(args.json, args.all)?,
         watcher: Arc::new(watcher),
         approvals: JoinSet::new(),
         silence: Silence::of(at.address()),
@@ -57,11 +60,17 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
         vm,
         args,
     };
-    tokio::select! {
-        ended = watching.watch() => return ended,
-        _signal = &mut stop => {}
-    }
-    watching.finish().await
+    let stopped = tokio::select! {
+        ended = watching.watch() => Some(ended),
+        _signal = &mut stop => None,
+    };
+    let ended = match stopped {
+        Some(ended) => ended,
+        None => watching.finish().await,
+    };
+    // Somebody who has not read by now what was printed before the end will not be waited for.
+    let written = timeout(WRITTEN_MAX, watching.printer.finish()).await.unwrap_or(Ok(()));
+    ended.and(written)
 }
 
 struct Watching<'a> {
@@ -163,7 +172,7 @@ impl Watching<'_> {
 
     /// What happens next. Cancel-safe, as each of its parts is.
     async fn next(&mut self) -> Happened {
-        let Self { changes, lost, hook, approvals, looks, .. } = self;
+        let Self { watcher, changes, lost, hook, approvals, looks, .. } = self;
         let ended = async {
             match hook {
                 Some(hook) => hook.ended().await,
@@ -177,6 +186,8 @@ impl Watching<'_> {
             }
             ran = ended => Happened::Ran(ran),
             _ = looks.tick() => Happened::Looked,
+            // What a worker would be told is kept for it, so it would pile up here.
+            _ = watcher.next() => Happened::Looked,
             Some(Ok(approval)) = approvals.join_next() => Happened::Approved(approval),
         }
     }
@@ -229,7 +240,7 @@ impl Watching<'_> {
         }
         let what = plain(&format!("{} {}", told.event_type, told.id));
         let allowed = Allowed { shared: self.args.approve_shared, surrender: false };
-        if let Some(refusal) = refusal(event, &self.vm, allowed) {
+        if let Some(refusal) = refusal_when_ready(&told.event_type, event, &self.vm, allowed) {
             let cure = if refusal == Refusal::Shared { "; --approve-shared approves it for all" } else { "" };
             say(&format!("not approved: {what} {}{cure}", refusal.words()));
             return;

@@ -23,7 +23,7 @@ pub(crate) struct EvictArgs {
     vm: String,
 
     /// How long before it is taken back, such as 5s [default: 30s, what Azure says it gives]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, conflicts_with = "withdraw")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, conflicts_with = "withdraw")]
     notice: Option<Duration>,
 
     /// Withdraws what was announced for the VM and has not begun
@@ -65,7 +65,7 @@ pub(crate) struct AnnounceArgs {
     vms: Vec<String>,
 
     /// How long before it begins [default: the minimum that Azure documents for its type]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, conflicts_with = "started")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, conflicts_with = "started")]
     notice: Option<Duration>,
 
     /// It is first seen when it has begun, without any notice
@@ -73,7 +73,7 @@ pub(crate) struct AnnounceArgs {
     started: bool,
 
     /// How long it is said to interrupt the VMs [default: unknown]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     duration: Option<Duration>,
 
     /// Platform or User
@@ -85,11 +85,11 @@ pub(crate) struct AnnounceArgs {
     description: String,
 
     /// How long it is told after it began [default: what the mock was started with]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     started_for: Option<Duration>,
 
     /// Other tenants of the host hold it though it is approved: until its time, or for this long
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, num_args = 0..=1, require_equals = true)]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "clap's way to say that an option may have no value")]
     other_tenants: Option<Option<Duration>>,
 
@@ -230,6 +230,7 @@ pub(super) async fn vm(args: VmArgs) -> Result<()> {
 #[derive(Debug, clap::Args)]
 pub(crate) struct SpeedArgs {
     /// How many times faster
+    #[arg(value_parser = crate::values::speed)]
     times: NonZeroU32,
 
     #[command(flatten)]

@@ -39,7 +39,7 @@ pub(crate) struct FaultArgs {
     requests: Option<u64>,
 
     /// For how long
-    #[arg(long = "for", value_name = "DURATION", value_parser = reprieve::parse_duration, requires = "kind")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = crate::values::duration, requires = "kind")]
     lasts: Option<Duration>,
 
     /// Only for requests of this VM
@@ -47,7 +47,7 @@ pub(crate) struct FaultArgs {
     vm: Option<String>,
 
     /// After how long a slow answer comes [default: 5s]
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, requires = "kind")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, requires = "kind")]
     after: Option<Duration>,
 
     /// What is answered as garbage

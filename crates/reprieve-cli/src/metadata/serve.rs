@@ -35,15 +35,15 @@ pub(crate) struct ServeArgs {
     size: Option<u16>,
 
     /// How many times faster than in life everything goes: notices, and all times of scenarios
-    #[arg(long, value_name = "TIMES", default_value = "1")]
+    #[arg(long, value_name = "TIMES", default_value = "1", value_parser = crate::values::speed)]
     speed: NonZeroU32,
 
     /// How long the first request for events is kept waiting, and all until then; in Azure up to 2m
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, default_value = "0s")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "0s")]
     first_answer_after: Duration,
 
     /// How long an event is told after it began, unless it says so itself; in Azure about 10m
-    #[arg(long, value_name = "DURATION", value_parser = reprieve::parse_duration, default_value = "10s")]
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "10s")]
     started_for: Duration,
 
     /// Answers the version of events that is in preview, 2024-07-09, with 404

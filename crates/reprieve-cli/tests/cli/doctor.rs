@@ -416,7 +416,12 @@ async fn the_metadata_service_says_who_this_vm_is_and_what_stands() {
     let (code, noticed) =
         report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "a_0"]).await;
     assert_eq!(code, Some(0), "{noticed:#}");
-    assert_says(&noticed, "scheduled events", "warning", &["Preempt (scheduled, not before", "takes no job"]);
+    assert_says(
+        &noticed,
+        "scheduled events",
+        "warning",
+        &["Preempt (scheduled, not before", "`reprieve status` says what a worker does about it"],
+    );
     let (_, mistaken) = report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "b_7"]).await;
     assert_says(&mistaken, "vm", "warning", &["--vm-name says b_7"]);
     server.stop().await;

@@ -100,9 +100,17 @@ fn a_mock_that_is_not_there_or_cannot_be_is_an_error() {
     let ran = place.run(&["metadata", "evict", "--vm", "a_0", "--url", &format!("http://127.0.0.1:{port}")]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("start one with `reprieve metadata serve`"), "{}", ran.err);
-    for wrong in
-        [&["--vms", "no spaces"][..], &["--vms", "a,a"], &["--vms", "a", "--size", "2"], &["--size", "0"]]
-    {
+    let ran = place.run(&["metadata", "serve", "--listen", "192.0.2.1:8169"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.trim_end().ends_with("choose an address of this machine"), "{}", ran.err);
+    for wrong in [
+        &["--vms", "no spaces"][..],
+        &["--vms", "a,a"],
+        &["--vms", "a", "--size", "2"],
+        &["--size", "0"],
+        &["--speed", "0"],
+        &["--started-for", "5"],
+    ] {
         let ran = place.run(&[&["metadata", "serve", "--port", "0"], wrong].concat());
         assert_eq!(ran.code, Some(2), "{wrong:?}: {}", ran.err);
     }

@@ -17,18 +17,19 @@ use crate::ports::StandingNotice;
 /// The notices that stand.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    items: BTreeMap<NoticeId, Item>,
+    items: BTreeMap<Key, Item>,
 }
+
+/// Which interruption source told a notice, and what it calls it: two sources may use the same id.
+pub(crate) type Key = (usize, NoticeId);
 
 /// One notice, and what was done about it.
 #[derive(Debug)]
 struct Item {
     notice: Notice,
-    /// Which interruption source told it.
-    source: usize,
     /// When it begins at the earliest, for people.
     not_before_unix_ms: Option<i64>,
-    /// Since when it has been in its phase.
+    /// Since when it has been in its phase, as this kind of event.
     since: Instant,
     /// What it was last looked at for; `None` for a notice that is new or has changed.
     looked_at: Option<Work>,
@@ -82,13 +83,13 @@ pub(crate) struct Orders {
     /// Drain, or tighten the drain under way.
     pub(crate) drain: Vec<(Notice, Deadline)>,
     /// Take up work again: these call for no drain any more, and what they call for instead.
-    pub(crate) resume: Vec<(NoticeId, Work)>,
+    pub(crate) resume: Vec<(Key, Work)>,
     /// Advise to redeploy early.
     pub(crate) redeploy_early: Vec<Notice>,
     /// Approve, of each source.
     pub(crate) approve: BTreeMap<usize, Vec<Notice>>,
     /// Mark as ready, and lead the others if the authority says so.
-    pub(crate) rally: Vec<(Notice, Authority)>,
+    pub(crate) rally: Vec<(usize, Notice, Authority)>,
     /// When to review again, if nothing happens.
     pub(crate) look_again: Option<Instant>,
 }
@@ -96,11 +97,12 @@ pub(crate) struct Orders {
 impl Agenda {
     /// A notice is new, or has changed.
     pub(crate) fn noticed(&mut self, source: usize, notice: Notice, now: Instant) {
-        let known = self.items.remove(&notice.id);
-        let same_phase = known.as_ref().filter(|known| known.notice.phase == notice.phase);
+        let key = (source, notice.id.clone());
+        let known = self.items.remove(&key);
+        let same = |known: &&Item| known.notice.phase == notice.phase && known.notice.kind == notice.kind;
+        let same_phase = known.as_ref().filter(same);
         let left = |at: Instant| i64::try_from(at.saturating_duration_since(now).as_millis()).ok();
         let item = Item {
-            source,
             not_before_unix_ms: notice
                 .not_before
                 .and_then(left)
@@ -113,34 +115,51 @@ impl Agenda {
             approval: known.as_ref().map_or(Approval::Open, |known| known.approval),
             notice,
         };
-        self.items.insert(item.notice.id.clone(), item);
+        self.items.insert(key, item);
     }
 
-    /// A notice no longer stands. Returns it, if it did.
-    pub(crate) fn over(&mut self, id: &NoticeId) -> Option<Notice> {
-        self.items.remove(id).map(|item| item.notice)
+    /// A notice no longer stands. Returns whether the machine may have been frozen by it: its beginning may not have been
+    /// heard of, because a frozen machine hears nothing.
+    pub(crate) fn over(&mut self, key: &Key, now: Instant) -> bool {
+        let Some(Item { notice, approval, .. }) = self.items.remove(key) else { return false };
+        let approved = matches!(approval, Approval::UnderWay | Approval::Done);
+        let may_have_begun =
+            notice.phase == Phase::Started || approved || notice.not_before.is_none_or(|at| at <= now);
+        notice.kind == NoticeKind::Freeze && may_have_begun
     }
 
     /// How the approval of an event went.
-    pub(crate) fn approval(&mut self, id: &NoticeId, approval: Approval) {
-        if let Some(item) = self.items.get_mut(id) {
+    pub(crate) fn approval(&mut self, key: &Key, approval: Approval) {
+        if let Some(item) = self.items.get_mut(key) {
             item.approval = approval;
         }
     }
 
-    /// The notice of this id, while it stands.
-    pub(crate) fn get(&self, id: &NoticeId) -> Option<&Notice> {
-        self.items.get(id).map(|item| &item.notice)
+    /// The approval of an event is not under way any more, and nothing has come of it.
+    pub(crate) fn reopen(&mut self, key: &Key) {
+        if let Some(item) = self.items.get_mut(key).filter(|item| item.approval == Approval::UnderWay) {
+            item.approval = Approval::Open;
+        }
+    }
+
+    /// The notice, while it stands.
+    pub(crate) fn get(&self, key: &Key) -> Option<&Notice> {
+        self.items.get(key).map(|item| &item.notice)
+    }
+
+    /// Whether a notice of this id, from whichever source, calls for a drain.
+    pub(crate) fn drains_for(&self, id: &NoticeId) -> bool {
+        self.items.values().any(|item| item.draining && item.notice.id == *id)
+    }
+
+    /// Whether it matters for a notice how long leases last.
+    pub(crate) fn asks_for_leases(&self) -> bool {
+        self.items.values().any(|item| item.notice.kind == NoticeKind::Freeze)
     }
 
     /// Whether none stands.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-
-    /// The source that told of a notice, while it stands.
-    pub(crate) fn source(&self, id: &NoticeId) -> Option<usize> {
-        self.items.get(id).map(|item| item.source)
     }
 
     /// What stands and what is done about it, for people.
@@ -151,8 +170,8 @@ impl Agenda {
     /// What is to be done now. What is ordered once is not ordered again by the next review.
     pub(crate) fn review(&mut self, state: &State, policy: &Policy) -> Orders {
         let mut orders = Orders::default();
-        for item in self.items.values_mut() {
-            item.review(state, policy, &mut orders);
+        for ((source, _), item) in &mut self.items {
+            item.review(*source, state, policy, &mut orders);
         }
         orders
     }
@@ -177,7 +196,7 @@ impl Item {
         }
     }
 
-    fn review(&mut self, state: &State, policy: &Policy, orders: &mut Orders) {
+    fn review(&mut self, source: usize, state: &State, policy: &Policy, orders: &mut Orders) {
         let State { now, budget, drained, leases_end } = *state;
         let own = Own { now, since: self.since, budget, draining: self.draining, drained, leases_end };
         let plan = plan(&self.notice, &own, policy);
@@ -190,13 +209,13 @@ impl Item {
         if !matches!(plan.work, Work::Drain | Work::DrainBy(_))
             && std::mem::replace(&mut self.draining, false)
         {
-            orders.resume.push((self.notice.id.clone(), plan.work));
+            orders.resume.push(((source, self.notice.id.clone()), plan.work));
         }
         if plan.redeploy_early && !std::mem::replace(&mut self.advised, true) {
             orders.redeploy_early.push(self.notice.clone());
         }
         if plan.ready {
-            self.approve(now, policy, orders);
+            self.approve(source, now, policy, orders);
         }
     }
 
@@ -216,7 +235,7 @@ impl Item {
         orders.drain.push((self.notice.clone(), deadline));
     }
 
-    fn approve(&mut self, now: Instant, policy: &Policy, orders: &mut Orders) {
+    fn approve(&mut self, source: usize, now: Instant, policy: &Policy, orders: &mut Orders) {
         let authority = authority(&self.notice, policy);
         if authority == Authority::None {
             return;
@@ -229,8 +248,10 @@ impl Item {
         self.approval = Approval::UnderWay;
         match authority {
             Authority::None => {}
-            Authority::Alone => orders.approve.entry(self.source).or_default().push(self.notice.clone()),
-            Authority::Lead | Authority::Follow => orders.rally.push((self.notice.clone(), authority)),
+            Authority::Alone => orders.approve.entry(source).or_default().push(self.notice.clone()),
+            Authority::Lead | Authority::Follow => {
+                orders.rally.push((source, self.notice.clone(), authority));
+            }
         }
     }
 }
@@ -251,11 +272,6 @@ impl Conduct {
             Work::Freely | Work::Outlived | Work::DrainBy(_) | Work::Drain => {}
         }
     }
-}
-
-/// Whether leases are to be verified when `notice` is over: the machine was frozen, perhaps for longer than was said.
-pub(crate) fn verify_after(notice: &Notice) -> bool {
-    notice.kind == NoticeKind::Freeze && notice.phase == Phase::Started
 }
 
 #[cfg(test)]

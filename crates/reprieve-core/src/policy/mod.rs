@@ -8,7 +8,7 @@ mod authority;
 mod plan;
 mod settings;
 
-pub(crate) use agenda::{Agenda, Approval, Conduct, Orders, State, verify_after};
+pub(crate) use agenda::{Agenda, Approval, Conduct, Key, Orders, State};
 pub use authority::{Authority, authority};
 pub use plan::{MARGIN, OUTLIVED_AFTER, Own, PAUSE_MAX, PREDICTED_AFTER, Plan, REBALANCE_QUIET, Work, plan};
 pub use settings::{Approve, ApproveUser, Policy, PredictedFailure};

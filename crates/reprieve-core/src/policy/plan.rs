@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::authority::{Authority, authority};
 use super::settings::{ApproveUser, Policy, PredictedFailure};
 use crate::notice::{Initiator, Notice, NoticeKind, Phase};
 
@@ -33,6 +34,10 @@ const PREEMPT_NOTICE: Duration = Duration::from_secs(30);
 
 /// What a freeze of unknown length is taken to last: twice what live migrations take at worst.
 const FREEZE_UNKNOWN: Duration = Duration::from_mins(1);
+
+/// The longest freeze that leases are made to outlast. A machine that is away for longer keeps its jobs from the others, and
+/// one that dies meanwhile keeps them for as long.
+const FREEZE_MAX: Duration = PAUSE_MAX;
 
 /// How long before a freeze the leases are made to outlast it.
 const HOLD_AHEAD: Duration = Duration::from_mins(1);
@@ -110,7 +115,7 @@ impl Plan {
 /// | `Terminate` | receive nothing more; jobs that will be done in time go on, the others are given back; ready when drained |
 /// | `Reboot`, `Redeploy` by the platform | checkpoint now, go on, drain so as to end before `NotBefore`; ready when drained |
 /// | `Reboot`, `Redeploy` by a user | drain now, ready when drained |
-/// | `Redeploy` over an hour ahead | checkpoint now and advise to redeploy early; or, as set, drain now and ready when drained |
+/// | `Redeploy` over an hour ahead | checkpoint now and advise to redeploy early; or, as set and where it is ours to approve, drain now and ready when drained |
 /// | `Freeze` known to be short | leases outlast it; ready when they do |
 /// | `Freeze` long or unknown | leases outlast it from a minute before; jobs rest while it is Started |
 /// | rebalance recommendation | checkpoint now; for ten minutes no job is begun that takes longer than an eviction's notice |
@@ -170,8 +175,10 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
         return drain;
     }
     let predicted = notice.kind == NoticeKind::Redeploy && at > own.now + PREDICTED_AFTER;
-    let drains_early =
-        notice.kind == NoticeKind::Redeploy && policy.predicted_failure == PredictedFailure::Drain;
+    // Where it would not begin any sooner, a drain would only idle the machine until it does.
+    let drains_early = notice.kind == NoticeKind::Redeploy
+        && policy.predicted_failure == PredictedFailure::Drain
+        && authority(notice, policy) != Authority::None;
     // What was begun for a failure that was hours ahead goes on when it is not so far any more.
     if drains_early && (predicted || own.draining) {
         return drain;
@@ -181,7 +188,7 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
 
 fn freeze(notice: &Notice, phase: Phase, own: &Own, policy: &Policy) -> Plan {
     // While an event stands there may be a second, shorter interruption.
-    let outlast = notice.duration.unwrap_or(FREEZE_UNKNOWN).saturating_mul(2) + MARGIN;
+    let outlast = notice.duration.unwrap_or(FREEZE_UNKNOWN).min(FREEZE_MAX) * 2 + MARGIN;
     let held = Plan { outlast: Some(outlast), ..Plan::NOTHING };
     let short = notice.duration.is_some_and(|duration| duration < policy.approve_freeze_under);
     if short {
@@ -209,9 +216,10 @@ fn rebalance(notice: &Notice, own: &Own) -> Plan {
     if own.now >= until {
         return Plan::NOTHING;
     }
-    let left = notice.not_before.map(|at| at.saturating_duration_since(own.now)).unwrap_or_default();
+    // In whole seconds, so that not every look finds another limit to tell everybody of.
+    let left = notice.not_before.map_or(0, |at| at.saturating_duration_since(own.now).as_secs());
     Plan {
-        work: Work::Below(left.max(PREEMPT_NOTICE)),
+        work: Work::Below(Duration::from_secs(left).max(PREEMPT_NOTICE)),
         checkpoint: true,
         look_again: Some(until),
         ..Plan::NOTHING

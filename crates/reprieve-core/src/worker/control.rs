@@ -2,7 +2,9 @@
 
 mod deliveries;
 mod draining;
+mod fetching;
 mod interruptions;
+mod wake;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -11,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use self::deliveries::Received;
-use self::interruptions::Approved;
+use self::wake::Woke;
 use super::capacity::AHEAD;
 use super::drain::Drain;
 use super::fetch::Pace;
@@ -31,37 +33,16 @@ use super::shared::Shared;
 use super::stop::Stopping;
 
 use crate::deadline::Deadline;
+use crate::error::Result;
 use crate::lifecycle::{Action, Event, Lifecycle, Stage};
 use crate::notice::{Notice, NoticeId, NoticeKind};
-use crate::policy::Agenda;
+use crate::policy::{Agenda, Key};
 use crate::ports::{Change, InterruptionSource};
-use crate::retry::bounded;
-
-/// The longest one receive may take. What it leased unheard comes back when the leases end.
-const RECEIVE_TRY: Duration = Duration::from_secs(30);
 
 /// How often what the worker does is looked at for the roster, and the loop shows that it lives.
 const TICK: Duration = Duration::from_secs(1);
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
-
-/// Something that woke the loop.
-enum Woke {
-    Stop,
-    Change(usize, Change),
-    Prepared,
-    Received(Received),
-    Ended(Option<Box<Ended>>),
-    Stilled,
-    Arrived,
-    FetchDue,
-    HardMark,
-    /// Something about the notices that stand may be due.
-    Review,
-    Approved(Option<Approved>),
-    Rallied(NoticeId, Rallied),
-    Tick,
-}
 
 /// The worker's control loop and what it holds.
 pub(super) struct Control {
@@ -83,17 +64,19 @@ pub(super) struct Control {
     agenda: Agenda,
     look_again: Option<Instant>,
     /// Approvals being said, and marks being removed.
-    approvals: JoinSet<Option<Approved>>,
+    approvals: JoinSet<Option<Result<()>>>,
     /// Events for several machines whose workers are waited for.
-    rallying: JoinSet<(NoticeId, Rallied)>,
-    rallies: HashMap<NoticeId, (Rally, AbortHandle)>,
-    /// Which approvals are being said.
-    approving: Vec<(Vec<NoticeId>, AbortHandle)>,
+    rallying: JoinSet<Rallied>,
+    rallies: HashMap<Key, (Rally, AbortHandle)>,
+    /// Which approvals are being said, of which source.
+    approving: HashMap<Id, (usize, Vec<NoticeId>, AbortHandle)>,
 
     preparing: Pending<()>,
     receiving: Pending<Received>,
     arrival: Pending<()>,
     pace: Pace,
+    /// When the leases end that the last receive asked for.
+    fetched_ends: Instant,
     /// Nothing is received until then, because what came last was too long for this machine.
     resting_until: Option<Instant>,
     ticks: Interval,
@@ -112,14 +95,6 @@ pub(super) struct Control {
     budget_left: Duration,
     /// A second stop was asked for.
     gave_up: bool,
-}
-
-/// Awaits what is there; for ever when nothing is.
-async fn ready<T>(pending: &mut Pending<T>) -> T {
-    match pending {
-        Some(pending) => pending.await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Control {
@@ -154,11 +129,12 @@ impl Control {
             approvals: JoinSet::new(),
             rallying: JoinSet::new(),
             rallies: HashMap::new(),
-            approving: Vec::new(),
+            approving: HashMap::new(),
             preparing: None,
             receiving: None,
             arrival: None,
             pace: Pace::new(),
+            fetched_ends: Instant::now(),
             resting_until: None,
             ticks,
             guardians: JoinSet::new(),
@@ -190,31 +166,6 @@ impl Control {
         }
     }
 
-    /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
-    /// kept in `self` and polled on.
-    async fn wake(&mut self) -> Woke {
-        let fetch_at = self.room().map(|_| self.fetch_at());
-        let hard = self.drain.as_ref().map(|drain| drain.deadline.hard());
-        let far = Instant::now() + TICK;
-        tokio::select! {
-            biased;
-            () = self.stopping.requested() => Woke::Stop,
-            Some((source, change)) = self.changes.recv() => Woke::Change(source, change),
-            () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
-            Some(ended) = self.guardians.join_next() => Woke::Ended(ended.ok().map(Box::new)),
-            Some(_) = self.lingering.join_next() => Woke::Stilled,
-            () = sleep_until(self.look_again.unwrap_or(far)), if self.look_again.is_some() => Woke::Review,
-            Some(approved) = self.approvals.join_next() => Woke::Approved(approved.ok().flatten()),
-            Some(Ok((id, how))) = self.rallying.join_next() => Woke::Rallied(id, how),
-            () = self.publisher.kept() => Woke::Review,
-            () = ready(&mut self.preparing) => Woke::Prepared,
-            received = ready(&mut self.receiving) => Woke::Received(received),
-            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
-            () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
-            _ = self.ticks.tick() => Woke::Tick,
-        }
-    }
-
     fn act_on(&mut self, woke: Woke) {
         match woke {
             Woke::Stop => {
@@ -227,7 +178,7 @@ impl Control {
                 self.answered_perhaps();
             }
             Woke::Change(source, Change::Noticed(notice)) => self.noticed(source, notice),
-            Woke::Change(_, Change::Over(id, ending)) => self.over(id, ending),
+            Woke::Change(source, Change::Over(id, ending)) => self.over((source, id), ending),
             Woke::Prepared => {
                 self.preparing = None;
                 self.decide(Event::Prepared, None);
@@ -237,9 +188,8 @@ impl Control {
                 self.received(received);
             }
             Woke::Ended(ended) => self.ended(ended),
-            Woke::Approved(None) => {}
-            Woke::Approved(Some(approved)) => self.approved(approved),
-            Woke::Rallied(id, how) => self.rallied(&id, how),
+            Woke::Approved(task, said) => self.approved(task, said),
+            Woke::Rallied(task, how) => self.rallied(task, how),
             // Whether the drain is over, and what is due about notices, is looked at after every event.
             Woke::Stilled | Woke::Review => {}
             Woke::Arrived => {
@@ -299,41 +249,6 @@ impl Control {
     fn answered_perhaps(&mut self) {
         if self.life.stage() == Stage::Recover && self.answered.iter().all(|answered| *answered) {
             self.decide(Event::Answered, None);
-        }
-    }
-
-    /// How many messages to ask for; `None` while the worker should not receive.
-    fn room(&self) -> Option<usize> {
-        let rests = self.shared.rules.borrow().conduct.paused;
-        let receives = self.life.stage() == Stage::Start && self.receiving.is_none() && !rests;
-        let room = if receives { self.shared.capacity(self.slow).room(self.guardians.len()) } else { 0 };
-        (room > 0).then_some(room)
-    }
-
-    /// Whether nothing is received for a while, whatever arrives.
-    fn is_resting(&self) -> bool {
-        self.resting_until.is_some_and(|until| until > Instant::now())
-    }
-
-    /// When the next receive is due.
-    fn fetch_at(&self) -> Instant {
-        self.resting_until.map_or(self.pace.next(), |until| self.pace.next().max(until))
-    }
-
-    /// Receives when that is due; waits for an arrival meanwhile.
-    fn fetch_perhaps(&mut self) {
-        let Some(room) = self.room() else { return };
-        if Instant::now() >= self.fetch_at() {
-            let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
-            let since = Instant::now();
-            self.arrival = None;
-            self.receiving = Some(Box::pin(async move {
-                let deliveries = bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await;
-                Received { since, lease, deliveries }
-            }));
-        } else if self.arrival.is_none() && !self.deaf && !self.is_resting() {
-            let queue = Arc::clone(&self.shared.store.queue);
-            self.arrival = Some(Box::pin(async move { queue.arrived().await }));
         }
     }
 

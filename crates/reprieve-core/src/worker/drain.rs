@@ -36,9 +36,18 @@ impl Drain {
         Self { deadline, report, began: deadline.asked(), released_at: deadline.asked() }
     }
 
-    /// Another notice, or another word on the same: the earlier deadline counts.
+    /// The earlier of this deadline and the present one counts.
     pub(super) fn tighten(&mut self, deadline: Deadline) {
         self.deadline = self.deadline.min(deadline);
+    }
+
+    /// Another notice, which may end the patience that there was for the one before: then it is the reason.
+    pub(super) fn tighten_for(&mut self, notice: &Notice, deadline: Deadline) {
+        let patient = self.deadline.patient_until().is_some();
+        self.tighten(deadline);
+        if patient && self.deadline.patient_until().is_none() {
+            notice.kind.as_str().clone_into(&mut self.report.notice);
+        }
     }
 
     /// A delivery that arrived while the drain was under way, to be given back like the others.

@@ -76,8 +76,12 @@ impl Guardian {
         mut drain: watch::Receiver<Option<Deadline>>,
     ) -> Self {
         let lease = Lease::new(delivery, length, since);
-        let rules = shared.rules.subscribe();
+        let mut rules = shared.rules.subscribe();
         let checked = rules.borrow().checks;
+        if rules.borrow().is_too_short(lease.ends()) {
+            // It was asked for before leases were to be longer.
+            rules.mark_changed();
+        }
         if drain.borrow().is_some() {
             // Received while a drain was under way: it is to be given back at once.
             drain.mark_changed();
@@ -191,7 +195,8 @@ impl Guardian {
             (None, None) => Some(deadline),
             (_, Some(asked)) => Some(asked.min(deadline)),
             (Some(until), None) => {
-                let in_time = order.expected_end().is_some_and(|end| end <= until);
+                // What should have been done by now is late, whatever was expected of it.
+                let in_time = Instant::now() < until && order.expected_end().is_some_and(|end| end <= until);
                 (!in_time).then(|| deadline.at_once(Instant::now(), self.shared.settings.budget))
             }
         }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::publish::report_every;
 use crate::error::Result;
 use crate::ids::{BlobName, WorkerId};
-use crate::notice::{Notice, NoticeId};
+use crate::notice::Notice;
 use crate::policy::Authority;
 use crate::ports::Store;
 use crate::retry::bounded;
@@ -44,25 +44,25 @@ pub(super) enum Rallied {
 impl Rally {
     /// Marks this worker ready; the leader waits for the others, no longer than `wait`. Goes on until it has succeeded:
     /// abort it when the event is over.
-    pub(super) async fn run(self, authority: Authority, wait: Duration) -> (NoticeId, Rallied) {
+    pub(super) async fn run(self, authority: Authority, wait: Duration) -> Rallied {
         let until = Instant::now() + wait;
-        let id = self.notice.id.clone();
+        let id = &self.notice.id;
         while let Err(error) = self.mark().await {
             tracing::debug!(notice = %id, %error, "could not mark this worker as ready; trying again");
             sleep(LOOK_EVERY).await;
         }
         tracing::info!(notice = %id, "ready, and marked as such for the other machines of the event");
         if authority != Authority::Lead {
-            return (id, Rallied::Marked);
+            return Rallied::Marked;
         }
         loop {
             let missing = match self.missing().await {
-                Ok(missing) if missing.is_empty() => return (id, Rallied::Ready),
+                Ok(missing) if missing.is_empty() => return Rallied::Ready,
                 Ok(missing) => missing,
                 Err(error) => vec![format!("the store: {error}")],
             };
             if Instant::now() >= until {
-                return (id, Rallied::GaveUp(missing));
+                return Rallied::GaveUp(missing);
             }
             sleep(LOOK_EVERY).await;
         }

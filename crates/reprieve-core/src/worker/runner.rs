@@ -19,7 +19,7 @@ use super::registry::Kind;
 use super::rules::{Rules, resumed};
 use crate::attempts::Attempts;
 use crate::checkpoint::{CheckpointEvery, Checkpoints};
-use crate::context::{JobContext, Tenure, set};
+use crate::context::{JobContext, Tenure, get, set};
 use crate::envelope::Data;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobError, Step};
@@ -34,6 +34,9 @@ const TRY: Duration = Duration::from_secs(30);
 
 /// The same during a drain, where two tries must fit before the soft mark.
 const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// After how long a job that rests tries again to save what it could not.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
 /// All that running one delivery takes.
 #[derive(Debug)]
@@ -99,8 +102,6 @@ impl Run {
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), Ran> {
         let args: J::Args = self.args().await?;
         let at = self.resume_at(job, &args).await?;
-        self.estimate(job, &args, &at);
-        self.fits()?;
         self.tried = Instant::now();
         set(&self.tenure.last_saved, self.tried);
         self.steps(job, &args, at).await
@@ -151,14 +152,17 @@ impl Run {
             || self.tried.elapsed() >= self.every.interval(self.kind.saves.mean())
     }
 
-    /// Rests until that is over or the job is to yield, with its progress saved if it was not yet.
+    /// Rests until that is over or the job is to yield, with its progress saved; where it could not be, until another try
+    /// is due.
     async fn rest(&mut self, payload: &[u8]) -> Result<(), Ran> {
         self.asked_to_save = self.rules.borrow().saves;
         self.save_in_passing(payload).await?;
         let interrupted = self.tenure.interrupted.clone();
+        let is_saved = get(&self.tenure.last_saved) == self.tried;
         tokio::select! {
             () = resumed(&mut self.rules) => {}
             () = interrupted.cancelled() => {}
+            () = tokio::time::sleep(SAVE_AGAIN), if !is_saved => {}
         }
         Ok(())
     }

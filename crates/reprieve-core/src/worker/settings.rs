@@ -58,7 +58,7 @@ impl Settings {
         }
         if !(LEASE_MIN..=LEASE_MAX).contains(&self.lease) {
             faults.push(format!("lease is {:?}, and must be from 1s to 7 days", self.lease));
-        } else if self.lease < self.budget.mul_f64(1.5) {
+        } else if self.lease < self.budget.saturating_add(self.budget / 2) {
             faults.push(format!(
                 "lease is {:?}, and must be at least 1.5 times the budget of {:?} to outlast a drain",
                 self.lease, self.budget

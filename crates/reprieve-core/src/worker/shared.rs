@@ -83,6 +83,11 @@ impl Roll {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lock().1.len()
+    }
+
     /// Looks at every card.
     pub(super) fn cards<T>(&self, look: impl Fn(&Card) -> T) -> Vec<T> {
         self.lock().1.values().map(look).collect()

@@ -236,7 +236,14 @@ async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
         Ok::<_, io::Error>((listener, addr))
     };
     bound.await.map_err(|error| {
-        let message = format!("can't listen on {addr}: {error}; choose another port");
+        let cure = match error.kind() {
+            io::ErrorKind::AddrNotAvailable => "choose an address of this machine",
+            io::ErrorKind::PermissionDenied => {
+                "choose a port from 1024 on, or a network namespace of your own"
+            }
+            _ => "choose another port",
+        };
+        let message = format!("can't listen on {addr}: {error}; {cure}");
         Error::new(ErrorKind::Unavailable, OPERATION, message).with_source(error)
     })
 }

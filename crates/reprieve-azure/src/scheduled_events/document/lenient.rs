@@ -20,12 +20,13 @@ pub(super) fn text_into<'de, D: Deserializer<'de>, T: From<String>>(deserializer
     text(deserializer).map(T::from)
 }
 
+/// Without blank ones, which name nobody.
 pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(match Value::deserialize(deserializer)? {
-        Value::Array(values) => values.into_iter().map(as_text).collect(),
-        Value::Null => Vec::new(),
-        one => vec![as_text(one)],
-    })
+    let values = match Value::deserialize(deserializer)? {
+        Value::Array(values) => values,
+        one => vec![one],
+    };
+    Ok(values.into_iter().map(as_text).filter(|text| !text.trim().is_empty()).collect())
 }
 
 pub(super) fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {

@@ -86,6 +86,9 @@ fn what_is_no_document_is_refused_and_never_taken_for_no_events() {
         (r#"{"DocumentIncarnation":1}"#, ErrorKind::Corrupt),
         (r#"{"DocumentIncarnation":1,"Events":null}"#, ErrorKind::Corrupt),
         (r#"{"DocumentIncarnation":1,"Events":[null]}"#, ErrorKind::Corrupt),
+        // As serde reads the fields of a structure one after the other.
+        ("[1,[]]", ErrorKind::Corrupt),
+        ("\u{feff}", ErrorKind::Unavailable),
         ("<html>Bad Gateway</html>", ErrorKind::Corrupt),
         (&PREEMPT[..200], ErrorKind::Corrupt),
     ] {
@@ -154,10 +157,29 @@ fn each_version_has_the_fields_and_types_that_are_said_of_it() {
 
 #[test]
 fn only_the_first_version_loses_an_underscore_and_only_one() {
-    let body = br#"{"Events":[{"Resources":["__a","b_0",""]}]}"#;
+    let body = br#"{"Events":[{"Resources":["__a","b_0","_"]}]}"#;
     let read = |version| Document::read_as(version, body).expect("a document").events.remove(0).resources;
-    assert_eq!(read(ApiVersion::V2017_03_01), ["_a", "b_0", ""]);
-    assert_eq!(read(ApiVersion::V2017_08_01), ["__a", "b_0", ""]);
+    assert_eq!(read(ApiVersion::V2017_03_01), ["_a", "b_0", "_"]);
+    assert_eq!(read(ApiVersion::V2017_08_01), ["__a", "b_0", "_"]);
+}
+
+#[test]
+fn an_event_whose_names_are_all_blank_concerns_everybody() {
+    for resources in [r#""""#, "null", r#"[""]"#, r#"[" ",null]"#, "[]"] {
+        let event = only_event(&format!(r#"{{"Events":[{{"Resources":{resources}}}]}}"#));
+        assert!(event.concerns("any_0"), "{resources}");
+    }
+    assert!(!only_event(r#"{"Events":[{"Resources":["","vm_0"]}]}"#).concerns("any_0"));
+}
+
+#[test]
+fn a_key_that_is_there_twice_a_mark_before_it_and_bytes_that_are_no_text_do_not_cost_the_notice() {
+    let mut body = b"\xef\xbb\xbf{\"Events\":[{\"EventId\":\"a\",\"EventType\":\"Preempt\",\"EventId\":\"b\",\"Description\":\"".to_vec();
+    body.extend(b"h\xf6te\"}],\"DocumentIncarnation\":1,\"DocumentIncarnation\":2}");
+    let document = Document::read(&body).expect("a document");
+    let event = &document.events[0];
+    assert_eq!((event.event_id.as_str(), event.description.as_str()), ("b", "h\u{fffd}te"));
+    assert_eq!(document.document_incarnation, Incarnation::from(2));
 }
 
 #[test]
@@ -166,6 +188,7 @@ fn durations_that_say_nothing_are_unknown_and_zero_is_none_at_all() {
         |text: &str| only_event(&format!(r#"{{"Events":[{{"DurationInSeconds":{text}}}]}}"#)).duration();
     assert_eq!(duration("9"), Some(Duration::from_secs(9)));
     assert_eq!(duration("0"), Some(Duration::ZERO));
+    assert_eq!(duration("9223372036854775807"), Some(DURATION_MAX));
     for unknown in ["-1", "-9223372036854775808", "1e400", "9.5", "null", r#""soon""#, "99999999999999999999"]
     {
         let Ok(document) =

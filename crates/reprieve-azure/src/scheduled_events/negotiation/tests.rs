@@ -38,7 +38,7 @@ impl Service {
             self.polled.push(version);
             if self.known.contains(&version) {
                 self.negotiation.accepted(version, self.now);
-            } else if self.negotiation.refused(version, self.now) == Refusal::Counts {
+            } else if self.negotiation.refused(version, self.now, self.now) == Refusal::Counts {
                 self.trouble += 1;
             }
             if let Some(version) = self.negotiation.next_probe(self.now) {
@@ -131,10 +131,53 @@ fn a_version_that_is_withdrawn_for_good_is_left_for_the_newest_that_works() {
 }
 
 #[test]
+fn a_refusal_that_was_long_under_way_does_not_speak_against_a_version_when_another_is_answered() {
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let mut negotiation = Negotiation::new(None, began);
+    negotiation.accepted(V2024_07_09, at(1));
+    assert_eq!(negotiation.refused(V2024_07_09, at(2), at(2)), Refusal::Counts);
+    // All versions are there again when this probe is answered; the poll before it has been waiting for its refusal.
+    negotiation.accepted(V2017_03_01, at(4));
+    assert_eq!(negotiation.refused(V2024_07_09, at(3), at(5)), Refusal::Counts);
+    assert_eq!(negotiation.refused(V2024_07_09, at(4), at(5)), Refusal::Counts);
+    assert_eq!(negotiation.version(), V2024_07_09);
+    assert_eq!(negotiation.refused(V2024_07_09, at(5), at(5)), Refusal::Counts);
+    assert_eq!(negotiation.version(), V2017_03_01);
+}
+
+#[test]
+fn a_version_that_hides_evictions_is_left_at_once_when_the_refusals_before_it_have_passed() {
+    for outage in 1..20 {
+        let mut service = Service::with([]);
+        service.seconds(outage);
+        service.known = ApiVersion::ALL.into();
+        let version = service.seconds(2);
+        assert!(version.knows(&EventType::Preempt), "{version} after {outage} s");
+        assert_eq!(service.seconds(12), V2024_07_09, "after {outage} s");
+    }
+}
+
+#[test]
+fn a_probe_that_is_refused_while_all_are_is_no_reason_to_wait_an_hour() {
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let mut negotiation = Negotiation::new(None, began);
+    assert!(negotiation.accepted(V2020_07_01, at(1)));
+    assert_eq!(negotiation.next_probe(at(11)), Some(V2024_07_09));
+    // It and the poll that was sent with it.
+    assert_eq!(negotiation.refused(V2020_07_01, at(11), at(12)), Refusal::Counts);
+    assert!(!negotiation.accepted(V2020_07_01, at(13)));
+    assert_eq!(negotiation.next_probe(at(22)), None);
+    assert_eq!(negotiation.next_probe(at(23)), Some(V2024_07_09));
+    assert_eq!(negotiation.next_probe(at(3000)), None, "the next in an hour");
+}
+
+#[test]
 fn a_pinned_version_is_never_left() {
     let mut negotiation = Negotiation::new(Some(V2019_01_01), Instant::now());
     for _ in 0..20 {
-        assert_eq!(negotiation.refused(V2019_01_01, Instant::now()), Refusal::Counts);
+        assert_eq!(negotiation.refused(V2019_01_01, Instant::now(), Instant::now()), Refusal::Counts);
         assert_eq!(negotiation.next_probe(Instant::now() + PROBE_EVERY), None);
     }
     assert!(!negotiation.accepted(V2019_01_01, Instant::now()));

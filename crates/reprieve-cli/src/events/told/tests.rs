@@ -6,6 +6,7 @@ use reprieve_azure::scheduled_events::document::Document;
 use reprieve_azure::scheduled_events::{Answer, ApiVersion, Standing};
 
 use super::*;
+use crate::events::shell::Shell;
 
 /// Half a second before 14 minutes and 59 seconds before the `NotBefore` below.
 const NOTICED: &str = "2026-04-11T22:11:58.5Z";
@@ -159,6 +160,22 @@ fn no_word_of_others_keeps_a_command_from_being_started() {
     let variables = told("vm-spot", &[&event])[0].environment().expect("JSON");
     assert!(variables.iter().all(|(_, value)| !value.contains('\0')), "{variables:?}");
     assert!(variables.contains(&("REPRIEVE_EVENT_DESCRIPTION", "a\u{fffd}b".to_owned())));
+}
+
+#[tokio::test]
+async fn an_event_that_is_longer_than_any_environment_is_told_as_far_as_it_fits() {
+    // All as long as they may be, and longer.
+    let long = "x".repeat(VARIABLE_BYTES_MAX - 40);
+    let event = PREEMPT.replace("c1bf8322", &long).replace("vm-spot", &long);
+    let event = event
+        .replace(r#""Description":"""#, &format!(r#""EventSource":"{long}","Description":"{long}{long}""#));
+    let variables = told(&long, &[&event])[0].environment().expect("JSON");
+    let blank: Vec<_> =
+        variables.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| *name).collect();
+    let unknown = "REPRIEVE_EVENT_DURATION_SECONDS";
+    assert_eq!(blank, [unknown, "REPRIEVE_EVENT_DESCRIPTION", "REPRIEVE_EVENT_JSON"]);
+    let mut shell = Shell::start("exit 0", variables).expect("it is started");
+    assert_eq!(shell.wait().await, Ok(()));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 use reprieve_azure::scheduled_events::document::EventType;
+use reprieve_sim::metadata::Announcement;
 use rustix::process::{Pid, Signal, test_kill_process};
 
 use super::support::{HOUR, ME, Watch, announce, has_begun, scene};
@@ -68,6 +69,28 @@ async fn a_watch_without_a_command_ends_when_nobody_reads() {
         place.command(&["events", "watch", "--metadata-url", &server.vm_url(ME)]).spawn().expect("it runs");
     drop(child.stdout.take());
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    let status = until("it ends", async || child.try_wait().expect("a child")).await;
+    assert_eq!(status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_reader_that_stands_still_holds_up_neither_the_command_nor_the_stop() {
+    let (place, server) = scene(HOUR).await;
+    let url = server.vm_url(ME);
+    let args = ["events", "watch", "--metadata-url", &url, "--exec", "echo > $REPRIEVE_EVENT_TYPE"];
+    // Its stdout is a pipe that nobody reads, and each of these is more than it holds.
+    let mut child = place.command(&args).spawn().expect("it runs");
+    for event_type in [EventType::Reboot, EventType::Freeze] {
+        let file = place.path(event_type.as_str());
+        let long = Announcement {
+            description: "x".repeat(100_000),
+            ..Announcement::new(event_type, [ME], Some(HOUR))
+        };
+        server.announce(long).expect("an event");
+        until("the command has run", async || file.exists().then_some(())).await;
+    }
+    let pid = Pid::from_raw(child.id().try_into().expect("a pid")).expect("a pid");
+    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
     let status = until("it ends", async || child.try_wait().expect("a child")).await;
     assert_eq!(status.code(), Some(0));
 }

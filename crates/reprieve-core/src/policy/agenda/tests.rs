@@ -12,6 +12,10 @@ fn event(id: &str, kind: NoticeKind, notice_s: u64) -> Notice {
     Notice::now(id, kind).at(Instant::now() + secs(notice_s)).of(["vm_0"], "vm_0")
 }
 
+fn key(source: usize, id: &str) -> Key {
+    (source, NoticeId::new(id))
+}
+
 fn state(drained: bool) -> State {
     State { now: Instant::now(), budget: secs(10), drained, leases_end: None }
 }
@@ -73,7 +77,7 @@ async fn the_hardest_plan_wins_and_none_is_forgotten() {
     assert_eq!(orders.look_again, Some(Instant::now() + secs(600)));
 
     for id in ["preempt", "freeze", "advice"] {
-        assert!(agenda.over(&NoticeId::new(id)).is_some());
+        agenda.over(&key(usize::from(id == "preempt"), id), Instant::now());
     }
     tokio::time::advance(secs(885)).await;
     let orders = agenda.review(&state(false), &policy);
@@ -92,8 +96,8 @@ async fn several_events_of_one_source_are_approved_in_one_go_and_a_failure_is_tr
     assert_eq!((of(0), of(1)), (vec!["a", "b"], vec!["c"]));
 
     let again = Instant::now() + secs(5);
-    agenda.approval(&NoticeId::new("a"), Approval::Again(again));
-    agenda.approval(&NoticeId::new("b"), Approval::Done);
+    agenda.approval(&key(0, "a"), Approval::Again(again));
+    agenda.approval(&key(0, "b"), Approval::Done);
     let orders = agenda.review(&state(true), &policy);
     assert_eq!((approvals(&orders), orders.look_again), (vec![], Some(again)));
     tokio::time::advance(secs(5)).await;
@@ -115,6 +119,41 @@ async fn a_notice_that_is_told_again_keeps_its_account_and_a_new_phase_begins_a_
     assert_eq!(agenda.review(&state(false), &policy).conduct.below, None);
     agenda.noticed(0, Notice { phase: Phase::Started, ..advice() }, Instant::now());
     assert!(agenda.review(&state(false), &policy).conduct.below.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn looks_that_follow_each_other_at_once_find_the_same_limit_for_jobs() {
+    let mut agenda = Agenda::default();
+    agenda.noticed(0, event("advice", NoticeKind::Rebalance, 600), Instant::now());
+    tokio::time::advance(Duration::from_millis(100)).await;
+    let first = agenda.review(&state(false), &Policy::default()).conduct;
+    tokio::time::advance(Duration::from_millis(200)).await;
+    assert_eq!(agenda.review(&state(false), &Policy::default()).conduct, first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_come_of_an_approval_is_not_forgotten_with_a_wait_for_others() {
+    let mut agenda = Agenda::default();
+    agenda.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
+    for (had, approvals_again) in [(Approval::UnderWay, 1), (Approval::Done, 0), (Approval::Closed, 0)] {
+        agenda.approval(&key(0, "a"), had);
+        agenda.reopen(&key(0, "a"));
+        assert_eq!(
+            approvals(&agenda.review(&state(true), &Policy::default())).len(),
+            approvals_again,
+            "{had:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_turns_into_another_kind_is_as_old_as_that() {
+    let mut agenda = Agenda::default();
+    let begun = |kind| Notice { phase: Phase::Started, not_before: None, ..event("e", kind, 0) };
+    agenda.noticed(0, begun(NoticeKind::Freeze), Instant::now());
+    tokio::time::advance(secs(3600)).await;
+    agenda.noticed(0, begun(NoticeKind::Reboot), Instant::now());
+    assert_eq!(drains(&agenda.review(&state(false), &Policy::default())), ["e"]);
 }
 
 /// Something that may happen to an agenda.
@@ -191,7 +230,7 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
         match turn {
             Turn::Notice { .. } => agenda.noticed(0, told(turn).expect("a notice"), Instant::now()),
             Turn::Over(id) => {
-                agenda.over(&NoticeId::new(&id.to_string()));
+                agenda.over(&key(0, &id.to_string()), Instant::now());
                 under_way.remove(&id.to_string());
             }
             Turn::Wait(seconds) => tokio::time::advance(secs(*seconds)).await,
@@ -199,12 +238,14 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
             Turn::Answered(id, ok) => {
                 if under_way.remove(&id.to_string()) {
                     let approval = if *ok { Approval::Done } else { Approval::Again(Instant::now()) };
-                    agenda.approval(&NoticeId::new(&id.to_string()), approval);
+                    agenda.approval(&key(0, &id.to_string()), approval);
                 }
             }
         }
         let orders = agenda.review(&state(drained), policy);
-        for notice in orders.approve.values().flatten().chain(orders.rally.iter().map(|(notice, _)| notice)) {
+        for notice in
+            orders.approve.values().flatten().chain(orders.rally.iter().map(|(_, notice, _)| notice))
+        {
             prop_assert!(!matches!(
                 notice.kind,
                 NoticeKind::Preempt | NoticeKind::Rebalance | NoticeKind::Other(_)

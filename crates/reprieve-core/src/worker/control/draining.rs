@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::Control;
 use crate::deadline::Deadline;
@@ -23,10 +24,19 @@ impl Control {
     }
 
     pub(super) fn tighten(&mut self, what: Option<(&Notice, Deadline)>) {
-        if let (Some(drain), Some((_, deadline))) = (&mut self.drain, what) {
-            drain.tighten(deadline);
+        if let (Some(drain), Some((notice, deadline))) = (&mut self.drain, what) {
+            drain.tighten_for(notice, deadline);
             let deadline = Some(drain.deadline);
             self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
+        }
+    }
+
+    /// Ends the patience of a drain of which every reason is gone: what is given back soon can be worked on again soon.
+    pub(super) fn end_patience(&mut self) {
+        let budget = self.shared.settings.budget;
+        if let Some(drain) = self.drain.as_mut().filter(|drain| drain.deadline.patient_until().is_some()) {
+            drain.tighten(drain.deadline.at_once(Instant::now(), budget));
+            self.deadline.send_replace(Some(drain.deadline));
         }
     }
 

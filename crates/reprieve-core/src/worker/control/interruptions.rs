@@ -3,14 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::Id;
 use tokio::time::Instant;
 
 use super::Control;
 use crate::error::{ErrorKind, Result};
 use crate::lifecycle::{Event, Stage};
 use crate::notice::{Notice, NoticeId, NoticeKind};
-use crate::policy::{Approval, Authority, Conduct, Orders, State, Work, verify_after};
+use crate::policy::{Approval, Authority, Conduct, Key, Orders, State, Work};
 use crate::ports::Ending;
+use crate::retry::unanswered;
 use crate::telemetry::{ByKind, ByResult};
 use crate::worker::order::Card;
 use crate::worker::rally::{Rallied, Rally};
@@ -21,9 +23,6 @@ const APPROVE_WITHIN: Duration = Duration::from_secs(30);
 /// After how long an approval that failed is tried again.
 const APPROVE_AGAIN: Duration = Duration::from_secs(5);
 
-/// How an approval ended.
-pub(super) type Approved = (Vec<NoticeId>, Result<()>);
-
 impl Control {
     pub(super) fn noticed(&mut self, source: usize, notice: Notice) {
         let (id, kind, phase) = (notice.id.clone(), notice.kind.clone(), notice.phase);
@@ -33,36 +32,56 @@ impl Control {
             NoticeKind::Other(_) => "other",
             known => known.as_str(),
         };
-        if self.agenda.get(&id).is_none() {
+        let key = (source, id.clone());
+        if self.agenda.get(&key).is_none() {
             self.shared.telemetry.notices.get_or_create(&ByKind { kind: label.to_owned() }).inc();
         }
         self.publisher.machine(&notice.machine);
-        self.forget_approval(&id);
-        drop(self.end_rally(&id));
+        self.forget_approval(&key);
+        let rally = self.end_rally(&key);
         self.agenda.noticed(source, notice, Instant::now());
-        if !self.review().contains(&id) {
+        let draining = self.review();
+        // Unless it is marked as ready again, it is not any more.
+        if let Some(rally) = rally.filter(|_| !self.rallies.contains_key(&key)) {
+            self.unmark(rally);
+        }
+        if !draining.contains(&id) {
             tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "noticed; going on");
         }
         self.publish();
     }
 
-    pub(super) fn over(&mut self, id: NoticeId, ending: Ending) {
-        tracing::info!(notice = %id, ?ending, "a notice no longer stands");
-        let notice = self.agenda.over(&id);
-        if notice.as_ref().is_some_and(verify_after) {
+    pub(super) fn over(&mut self, key: Key, ending: Ending) {
+        tracing::info!(notice = %key.1, ?ending, "a notice no longer stands");
+        if self.agenda.over(&key, Instant::now()) {
             let leases = self.shared.roll.cards(|_| ()).len();
             tracing::info!(leases, "the freeze is over; verifying every lease");
             self.shared.rules.send_modify(|rules| rules.checks += 1);
         }
-        self.forget_approval(&id);
-        if let Some(rally) = self.end_rally(&id) {
-            self.approvals.spawn(async move {
-                rally.unmark().await;
-                None
-            });
-        }
-        self.decide(Event::Over(id), None);
+        self.drains_no_more(key);
         self.publish();
+    }
+
+    /// No drain is called for by this notice any more, and so it is not approved either.
+    fn drains_no_more(&mut self, key: Key) {
+        self.forget_approval(&key);
+        if let Some(rally) = self.end_rally(&key) {
+            self.unmark(rally);
+        }
+        let (_, id) = key;
+        if !self.agenda.drains_for(&id) {
+            self.decide(Event::Over(id), None);
+        }
+        if self.life.is_called_off() {
+            self.end_patience();
+        }
+    }
+
+    fn unmark(&mut self, rally: Rally) {
+        self.approvals.spawn(async move {
+            rally.unmark().await;
+            None
+        });
     }
 
     /// Does what is due about the notices that stand, and returns those for which a drain began, or was tightened.
@@ -76,12 +95,20 @@ impl Control {
             now: Instant::now(),
             budget: self.shared.settings.budget,
             drained: self.is_drained(),
-            leases_end: self.shared.roll.cards(Card::lease_ends).into_iter().min(),
+            leases_end: if self.agenda.asks_for_leases() { self.leases_end() } else { None },
         };
         let orders = self.agenda.review(&state, &self.shared.settings.policy);
         let draining = orders.drain.iter().map(|(notice, _)| notice.id.clone()).collect();
         self.follow(orders);
         draining
+    }
+
+    /// The earliest end of a lease that is held or being taken.
+    fn leases_end(&self) -> Option<Instant> {
+        let ends = self.shared.roll.cards(Card::lease_ends);
+        // What is being received, or was only just, is on nobody's card yet.
+        let unseen = self.receiving.is_some() || self.guardians.len() > ends.len();
+        ends.into_iter().chain(unseen.then_some(self.fetched_ends)).min()
     }
 
     fn follow(&mut self, orders: Orders) {
@@ -104,7 +131,8 @@ impl Control {
             tracing::warn!(notice = %notice.id, kind = notice.kind.as_str(), phase = ?notice.phase, in_ms, "noticed; draining");
             self.decide(Event::Noticed(notice.id.clone()), Some((&notice, deadline)));
         }
-        for (id, work) in orders.resume {
+        for (key, work) in orders.resume {
+            let id = &key.1;
             if work == Work::Outlived {
                 tracing::error!(
                     notice = %id,
@@ -114,13 +142,13 @@ impl Control {
             } else {
                 tracing::info!(notice = %id, "the event has changed and calls for no drain any more");
             }
-            self.decide(Event::Over(id), None);
+            self.drains_no_more(key);
         }
         for (source, notices) in orders.approve {
             self.approve(source, &notices);
         }
-        for (notice, authority) in orders.rally {
-            self.rally(notice, authority);
+        for (source, notice, authority) in orders.rally {
+            self.rally(source, notice, authority);
         }
     }
 
@@ -158,40 +186,41 @@ impl Control {
     }
 
     fn approve(&mut self, source: usize, notices: &[Notice]) {
-        let Some(source) = self.sources.get(source).map(Arc::clone) else { return };
+        let Some(said_to) = self.sources.get(source).map(Arc::clone) else { return };
         let ids: Vec<_> = notices.iter().map(|notice| notice.id.clone()).collect();
         let left = |notice: &Notice| Some(notice.not_before?.saturating_duration_since(Instant::now()));
         let within = notices.iter().filter_map(left).min().unwrap_or(APPROVE_WITHIN);
         let within = within.clamp(Duration::from_secs(1), APPROVE_WITHIN);
         tracing::info!(?ids, "ready; approving");
         let said = ids.clone();
-        let saying = self.approvals.spawn(async move {
-            let approved = source.acknowledge(&ids, within).await;
-            Some((ids, approved))
-        });
-        self.approving.push((said, saying));
+        let saying = self.approvals.spawn(async move { Some(said_to.acknowledge(&said, within).await) });
+        self.approving.insert(saying.id(), (source, ids, saying));
     }
 
     /// Ends an approval of an event that is another by now, or over: what it would say was decided about what it was.
-    fn forget_approval(&mut self, id: &NoticeId) {
-        for (ids, saying) in self.approving.extract_if(.., |(ids, _)| ids.contains(id)) {
+    fn forget_approval(&mut self, (source, id): &Key) {
+        for (_, (source, ids, saying)) in
+            self.approving.extract_if(|_, (of, ids, _)| of == source && ids.contains(id))
+        {
             saying.abort();
-            for id in &ids {
-                self.agenda.approval(id, Approval::Open);
+            for id in ids {
+                self.agenda.reopen(&(source, id));
             }
         }
     }
 
     /// Ends the wait for the other machines of an event that is another by now, or over.
-    fn end_rally(&mut self, id: &NoticeId) -> Option<Rally> {
-        let (rally, waiting) = self.rallies.remove(id)?;
+    fn end_rally(&mut self, key: &Key) -> Option<Rally> {
+        let (rally, waiting) = self.rallies.remove(key)?;
         waiting.abort();
-        self.agenda.approval(id, Approval::Open);
+        self.agenda.reopen(key);
         Some(rally)
     }
 
-    pub(super) fn approved(&mut self, (ids, result): Approved) {
-        self.approving.retain(|(saying, _)| *saying != ids);
+    pub(super) fn approved(&mut self, task: Id, said: Option<Result<()>>) {
+        // A mark was removed, or what was said was about an event that is another by now, or over.
+        let Some((source, ids, _)) = self.approving.remove(&task) else { return };
+        let result = said.unwrap_or_else(|| Err(unanswered("approve an event")));
         match &result {
             Ok(()) => tracing::info!(?ids, "approved: the event need not wait for its time"),
             Err(error) if error.kind() == ErrorKind::Invalid => {
@@ -207,32 +236,36 @@ impl Control {
             Err(_) => (Approval::Again(Instant::now() + APPROVE_AGAIN), "error"),
         };
         self.shared.telemetry.approvals.get_or_create(&ByResult { result: label }).inc();
-        for id in &ids {
-            self.agenda.approval(id, approval);
+        for id in ids {
+            self.agenda.approval(&(source, id), approval);
         }
         self.publish();
     }
 
-    fn rally(&mut self, notice: Notice, authority: Authority) {
+    fn rally(&mut self, source: usize, notice: Notice, authority: Authority) {
         let (store, worker) = (self.shared.store.clone(), self.monitor.worker().clone());
-        let (id, wait) = (notice.id.clone(), self.shared.settings.policy.approve_wait);
+        let (key, wait) = ((source, notice.id.clone()), self.shared.settings.policy.approve_wait);
         let rally = Rally { store, worker, notice };
         let waiting = self.rallying.spawn(rally.clone().run(authority, wait));
-        self.rallies.insert(id, (rally, waiting));
+        self.rallies.insert(key, (rally, waiting));
     }
 
-    pub(super) fn rallied(&mut self, id: &NoticeId, how: Rallied) {
+    pub(super) fn rallied(&mut self, task: Id, how: Rallied) {
+        // The event may be another by now, and this worker not ready for that one.
+        let waited = self.rallies.iter().find(|(_, (_, waiting))| waiting.id() == task);
+        let Some((key, _)) = waited else { return };
+        let key = key.clone();
         match how {
             // It stays so: the leader approves.
             Rallied::Marked => {}
             Rallied::Ready => {
-                if let (Some(notice), Some(source)) = (self.agenda.get(id).cloned(), self.agenda.source(id)) {
-                    self.approve(source, &[notice]);
+                if let Some(notice) = self.agenda.get(&key).cloned() {
+                    self.approve(key.0, &[notice]);
                 }
             }
             Rallied::GaveUp(missing) => {
-                tracing::warn!(notice = %id, ?missing, "not all were ready in time; the event is left to begin by itself");
-                self.agenda.approval(id, Approval::Closed);
+                tracing::warn!(notice = %key.1, ?missing, "not all were ready in time; the event is left to begin by itself");
+                self.agenda.approval(&key, Approval::Closed);
             }
         }
     }

@@ -41,10 +41,14 @@ impl Run {
         })
     }
 
-    /// Finds where to go on: at the newest checkpoint that is whole, or at the beginning. A first delivery looks nowhere.
+    /// Finds where to go on, if the job may be begun here: at the newest checkpoint that is whole, or at the beginning. A
+    /// first delivery looks nowhere.
     pub(super) async fn resume_at<J: Job>(&mut self, job: &J, args: &J::Args) -> Result<J::Checkpoint, Ran> {
         if self.tenure.writer.fence <= Fence::new(0, 1) {
-            return Ok(job.begin(args));
+            let at = job.begin(args);
+            self.estimate(job, args, &at);
+            self.fits()?;
+            return Ok(at);
         }
         let found = self.load().await?;
         let at = self.choose(&found)?;
@@ -53,6 +57,9 @@ impl Run {
         // A checkpoint may be large, and what was read of it is not needed beside what is made of it.
         drop(found);
         let at = at.unwrap_or_else(|| job.begin(args));
+        // Before anything is written: a job that is too long for this machine is not begun here.
+        self.estimate(job, args, &at);
+        self.fits()?;
         let payload = encode(&at)?;
         self.cursor = Cursor::at(&payload, since);
         self.claim(&payload, since).await?;

@@ -3,6 +3,8 @@
 mod advice;
 mod freezes;
 mod life;
+mod oddities;
+mod random;
 mod restarts;
 mod terminations;
 mod together;

@@ -71,6 +71,6 @@ async fn an_eviction_in_the_middle_of_a_patient_drain_ends_all_patience() {
     assert_eq!(worker.monitor.last_drain(), None);
     worker.notices.notice(preempt("sooner").at(Instant::now() + secs(8)));
     let drain = worker_drained(&worker, secs(8)).await;
-    assert_eq!((drain.released_saved, drain.finished), (1, 0));
+    assert_eq!((drain.notice.as_str(), drain.released_saved, drain.finished), ("Preempt", 1, 0));
     assert!(drain.released_after_ms < 1500 && drain.patient_ms >= 5000, "{drain:?}");
 }

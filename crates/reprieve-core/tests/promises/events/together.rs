@@ -81,3 +81,114 @@ async fn a_second_worker_on_a_machine_is_waited_for_too() {
     tell(&second, "vm_1", &["vm_0", "vm_1"]);
     within(secs(10), "an approval", async || !leader.notices.acknowledged().is_empty()).await;
 }
+
+/// The marks that stand.
+async fn marks(store: &Store) -> usize {
+    store.blobs.list("ready/").await.unwrap().len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_has_begun_leaves_no_mark_behind() {
+    let (store, job) = (memory::store(), Steps::default());
+    let machines = ["vm_0", "vm_1"].map(|name| (name, machine(&store, &job, name, Approve::Leader)));
+    sleep(secs(20)).await;
+    let of = |name: &str| event(NoticeKind::Terminate, 600).of(["vm_0", "vm_1"], name);
+    for (name, machine) in &machines {
+        machine.notices.notice(of(name));
+    }
+    within(secs(10), "an approval", async || !machines[0].1.notices.acknowledged().is_empty()).await;
+    for (name, machine) in &machines {
+        machine.notices.notice(started(of(name)));
+    }
+    sleep(secs(10)).await;
+    for (_, machine) in &machines {
+        machine.notices.over(&NoticeId::new("event"), Ending::Completed);
+    }
+    within(secs(10), "no mark is left", async || marks(&store).await == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_works_again_is_not_ready_any_more() {
+    let (store, job) = (memory::store(), Steps::default());
+    let leader = machine(&store, &job, "vm_0", Approve::Leader);
+    let other = machine(&store, &job, "vm_1", Approve::Leader);
+    sleep(secs(20)).await;
+    let reboot = |notice_s, name: &str| event(NoticeKind::Reboot, notice_s).of(["vm_0", "vm_1"], name);
+    other.notices.notice(reboot(14, "vm_1"));
+    within(secs(10), "its mark", async || marks(&store).await == 1).await;
+    // It is put off, and both go on. The leader is then told of another time than the other, and is drained.
+    other.notices.notice(reboot(3600, "vm_1"));
+    within(secs(10), "no mark is left", async || marks(&store).await == 0).await;
+    enqueue(&store, &[Plan::new(100, 1000)]).await;
+    sleep(secs(10)).await;
+    leader.notices.notice(reboot(14, "vm_0"));
+    sleep(secs(60)).await;
+    assert_eq!(leader.notices.acknowledged(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_works_again_approves_nothing_when_the_others_are_ready_at_last() {
+    let (store, job) = (memory::store(), Steps::default());
+    let notices = ManualNotices::answered();
+    let policy = Policy { approve: Approve::Leader, approve_wait: secs(3600), ..Policy::default() };
+    let worker = Worker::builder(store.clone()).job(job.clone()).vm("vm_0").settings(with(policy));
+    let worker = worker.interruptions(Arc::new(notices.clone())).build().unwrap();
+    let (monitor, (_stopper, stopping)) = (worker.monitor(), stopping());
+    tokio::spawn(worker.run(stopping));
+    monitor.reached(Stage::Start).await;
+    notices.notice(event(NoticeKind::Terminate, 10).of(["vm_0", "vm_1"], "vm_0"));
+    sleep(secs(1900)).await;
+    assert_eq!(monitor.stage(), Stage::Start, "it has outlived the event");
+    let other = machine(&store, &job, "vm_1", Approve::Leader);
+    tell(&other, "vm_1", &["vm_0", "vm_1"]);
+    sleep(secs(600)).await;
+    assert_eq!(notices.acknowledged(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_comes_to_name_another_machine_is_not_approved_for_the_old_ones() {
+    // The change comes at every moment around the one at which the last mark is seen.
+    for hops in 0..24 {
+        let (store, faults) = Faults::wrap(memory::store());
+        let job = Steps::default();
+        let leader = machine(&store, &job, "vm_0", Approve::Leader);
+        let other = machine(&store, &job, "vm_1", Approve::Leader);
+        sleep(secs(20)).await;
+        faults.every_call(Op::List, Fault::Hang);
+        let listed = faults.calls(Op::List);
+        tell(&leader, "vm_0", &["vm_0", "vm_1"]);
+        tell(&other, "vm_1", &["vm_0", "vm_1"]);
+        faults.called(Op::List, listed + 1).await;
+        sleep(ms(100)).await;
+        tell(&leader, "vm_0", &["vm_0", "vm_1", "vm_2"]);
+        for _ in 0..hops {
+            tokio::task::yield_now().await;
+        }
+        faults.clear(Op::List);
+        let before = leader.notices.acknowledged().len();
+        sleep(secs(60)).await;
+        assert_eq!(leader.notices.acknowledged().len(), before, "after {hops} turns");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_was_approved_is_not_approved_again_when_its_time_is_moved() {
+    for approve in [Approve::Sole, Approve::Leader] {
+        let (store, job) = (memory::store(), Steps::default());
+        let leader = machine(&store, &job, "vm_0", approve);
+        let set: &[&str] = if approve == Approve::Sole { &["vm_0"] } else { &["vm_0", "vm_1"] };
+        let _other = (approve == Approve::Leader).then(|| {
+            let other = machine(&store, &job, "vm_1", approve);
+            tell(&other, "vm_1", set);
+            other
+        });
+        tell(&leader, "vm_0", set);
+        within(secs(30), "an approval", async || !leader.notices.acknowledged().is_empty()).await;
+        for notice_s in [590, 580, 300] {
+            let again = event(NoticeKind::Terminate, notice_s).of(set.iter().copied(), "vm_0");
+            leader.notices.notice(again);
+            sleep(secs(10)).await;
+        }
+        assert_eq!(leader.notices.acknowledged().len(), 1, "{approve:?}");
+    }
+}

@@ -219,7 +219,12 @@ impl World {
         };
         let mut meant = self.events.iter().filter(|planned| meant(&planned.event)).peekable();
         if meant.peek().is_none() {
-            return refuse(ErrorKind::NotFound, "there is no such event");
+            let is_over = |past: &EventState| matches!(which, Which::EventId(id) if past.event_id.eq_ignore_ascii_case(id));
+            return if self.over.iter().any(is_over) {
+                refuse(ErrorKind::Conflict, "the event is over")
+            } else {
+                refuse(ErrorKind::NotFound, "there is no such event")
+            };
         }
         let ids: Vec<_> =
             meant.filter(|planned| possible(planned)).map(|planned| planned.event.event_id.clone()).collect();

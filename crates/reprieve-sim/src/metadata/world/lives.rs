@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, UNIX_EPOCH};
 
+use reprieve_azure::scheduled_events::ApiVersion;
 use tokio::time::Instant;
 
 use super::*;
@@ -90,6 +91,19 @@ fn the_fields_of_built_in_scenarios_are_azures() {
 }
 
 #[test]
+fn maintenance_is_cancelled_though_a_vm_has_approved_it() {
+    let now = start();
+    let mut world = world(now, Vec::new());
+    world.run("cancelled-maintenance", Some("w_1"), now).expect("a scenario");
+    let id = world.document().events[0].event_id.clone();
+    world.approve(&[id], "w_1", ApiVersion::NEWEST, now).expect("it stands");
+    let later = Moment { at: now.at + Duration::from_mins(8), wall: now.wall + Duration::from_mins(8) };
+    world.settle(later);
+    let whats: Vec<_> = world.state(later).timeline.into_iter().map(|entry| entry.what).collect();
+    assert_eq!(whats[3..], [Announced, What::Approved, Withdrawn], "{whats:?}");
+}
+
+#[test]
 fn at_a_higher_speed_a_scenario_is_over_sooner() {
     let now = start();
     let mut world = world(now, Vec::new());
@@ -110,19 +124,28 @@ fn steps_name_their_events_and_go_on_when_one_cannot_be_done() {
             {"at": "1s", "action": "announce", "type": "Freeze", "vms": ["@target"], "notice": "1h"},
             {"at": "3s", "action": "withdraw", "event": "first"},
             {"at": "4s", "action": "complete", "event": "first"},
-            {"at": "5s", "action": "withdraw"}
+            {"at": "5s", "action": "withdraw"},
+            {"at": "6s", "action": "withdraw"}
         ]}"#,
     );
     let now = start();
     let mut world = world(now, vec![scenario.expect("JSON will do")]);
-    let steps =
-        [(0, Announced), (1, Announced), (2, Started), (3, StepFailed), (4, Completed), (5, Withdrawn)];
+    let steps = [
+        (0, Announced),
+        (1, Announced),
+        (2, Started),
+        (3, StepFailed),
+        (4, Completed),
+        (5, Withdrawn),
+        (6, StepFailed),
+    ];
     assert_eq!(life(&mut world, "busy", now), steps);
     let state = world.state(now);
     let types: Vec<_> = state.events.iter().map(|event| event.event_type.as_str()).collect();
     assert_eq!(types, ["Reboot", "Freeze"], "in the order in which they were over");
-    let failed = state.timeline.iter().find(|entry| entry.what == StepFailed).expect("a step");
-    assert_eq!(failed.note, "busy: the event has started, so it can't be withdrawn");
+    let failed = state.timeline.iter().filter(|entry| entry.what == StepFailed);
+    let notes: Vec<_> = failed.map(|entry| entry.note.as_str()).collect();
+    assert_eq!(notes, ["busy: the event has started, so it can't be withdrawn", "busy: the event is over"]);
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! What the control loop waits for: the one `select!`.
+
+use tokio::task::{Id, JoinError};
+use tokio::time::{Instant, sleep_until};
+
+use super::deliveries::Received;
+use super::{Control, Pending, TICK};
+use crate::error::Result;
+use crate::ports::Change;
+use crate::worker::outcome::Ended;
+use crate::worker::rally::Rallied;
+
+/// Something that woke the loop.
+pub(super) enum Woke {
+    Stop,
+    Change(usize, Change),
+    Prepared,
+    Received(Received),
+    Ended(Option<Box<Ended>>),
+    Stilled,
+    Arrived,
+    FetchDue,
+    HardMark,
+    /// Something about the notices that stand may be due.
+    Review,
+    /// Which task has said an approval, or removed a mark, and how the approval went.
+    Approved(Id, Option<Result<()>>),
+    /// Which task has waited for others, and how that went.
+    Rallied(Id, Rallied),
+    Tick,
+}
+
+/// Awaits what is there; for ever when nothing is.
+async fn ready<T>(pending: &mut Pending<T>) -> T {
+    match pending {
+        Some(pending) => pending.await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Control {
+    /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
+    /// kept in `self` and polled on.
+    pub(super) async fn wake(&mut self) -> Woke {
+        let fetch_at = self.room().map(|_| self.fetch_at());
+        let hard = self.drain.as_ref().map(|drain| drain.deadline.hard());
+        let far = Instant::now() + TICK;
+        tokio::select! {
+            biased;
+            () = self.stopping.requested() => Woke::Stop,
+            Some((source, change)) = self.changes.recv() => Woke::Change(source, change),
+            () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
+            Some(ended) = self.guardians.join_next() => Woke::Ended(ended.ok().map(Box::new)),
+            Some(_) = self.lingering.join_next() => Woke::Stilled,
+            () = sleep_until(self.look_again.unwrap_or(far)), if self.look_again.is_some() => Woke::Review,
+            Some(said) = self.approvals.join_next_with_id() => {
+                let (task, said) = said.unwrap_or_else(|error: JoinError| (error.id(), None));
+                Woke::Approved(task, said)
+            }
+            Some(Ok((task, how))) = self.rallying.join_next_with_id() => Woke::Rallied(task, how),
+            () = self.publisher.kept() => Woke::Review,
+            () = ready(&mut self.preparing) => Woke::Prepared,
+            received = ready(&mut self.receiving) => Woke::Received(received),
+            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
+            () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
+            _ = self.ticks.tick() => Woke::Tick,
+        }
+    }
+}
