@@ -107,10 +107,10 @@ pub struct WorkerArgs {
 
     /// Who approves events, so that they begin before their time: never, sole, leader or any [default: sole]
     ///
-    /// An approval covers every VM that the event names. sole approves an event that names this VM alone, once this VM is
-    /// ready. leader does so too, and the first VM that an event for several names approves it, once every worker on all
-    /// of them has marked itself ready in the store. any approves whatever names this VM, whether the others are ready or
-    /// not. An eviction (Preempt) is never approved.
+    /// An approval covers every VM that the event names. sole approves an event that names this VM alone, once every
+    /// worker on it has marked itself ready in the store. leader does so too, and the first VM that an event for several
+    /// names approves it, once every worker on all of them is ready. any approves whatever names this VM, whether the
+    /// others are ready or not. An eviction (Preempt) is never approved.
     #[arg(long, value_name = "WHO", env = "REPRIEVE_APPROVE", hide_env_values = true, value_parser = AnyText)]
     pub(crate) approve: Option<Box<Given>>,
 
@@ -133,7 +133,7 @@ pub struct WorkerArgs {
     )]
     pub(crate) approve_freeze_under: Option<Box<Given>>,
 
-    /// How long --approve leader waits until the other VMs are ready, 0s to 1h [default: 5m]
+    /// How long an approval waits until all other workers are ready, 0s to 1h [default: 5m]
     ///
     /// After that the event is left to begin by itself.
     #[arg(long, value_name = "DURATION", env = "REPRIEVE_APPROVE_WAIT", hide_env_values = true, value_parser = AnyText)]

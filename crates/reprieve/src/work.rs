@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use reprieve_azure::scheduled_events::Watcher;
+use reprieve_azure::scheduled_events::{Client, Watcher};
 use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::task::JoinSet;
@@ -23,6 +23,9 @@ const JOB_THREADS_MAX: usize = 512;
 
 /// How long the start waits to learn this VM's name, which is only for reports; the watcher asks for itself.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the check of a name that was given may take. Nothing waits for it.
+const OTHER_NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a worker binary's `--help` ends.
 const AFTER_HELP: &str = "\
@@ -140,6 +143,9 @@ async fn start(
         .metadata
         .clone()
         .map(|metadata| Arc::new(Watcher::spawn(metadata, settings.vm_name.clone())));
+    if let (Some(metadata), Some(name)) = (settings.metadata.clone(), settings.vm_name.clone()) {
+        tasks.spawn(warn_of_another_name(metadata, name));
+    }
     let listener = match settings.listen {
         Some(address) => Some(health::listen(address).await?),
         None => None,
@@ -175,6 +181,19 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
         .inspect_err(|error| tracing::debug!(%error, "this VM's name is not in its reports"))
         .ok()
         .map(|vm| vm.name)
+}
+
+/// Says when the metadata service calls this VM otherwise than the settings do: then no event of this VM would be heeded.
+async fn warn_of_another_name(metadata: Client, given: String) {
+    match metadata.compute(OTHER_NAME_TIMEOUT).await {
+        Ok(vm) if !vm.name.eq_ignore_ascii_case(&given) => tracing::warn!(
+            given,
+            name = vm.name,
+            "the metadata service calls this VM by another name than --vm-name; events of this VM are taken for another's"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "whether --vm-name is right is not known"),
+    }
 }
 
 fn report(end: &Stopped) {

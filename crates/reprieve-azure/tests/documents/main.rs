@@ -107,7 +107,10 @@ async fn lives_through(script: Vec<Told>, policy: Policy, ends: bool) -> Result<
         let stage = stages.iter().rfind(|(at, _)| *at <= began);
         let drained_since = stage.filter(|(_, stage)| *stage == Stage::Shutdown);
         let is_late = drained_since.is_some_and(|(at, _)| began > *at + SEEN);
-        let patient = patience.iter().rfind(|(at, _)| *at <= began).is_some_and(|(_, patient)| *patient);
+        // The end of the patience, too, is seen a little later.
+        let before = patience.iter().rfind(|(at, _)| *at + SEEN <= began);
+        let since = patience.iter().filter(|(at, _)| *at <= began && *at + SEEN > began);
+        let patient = before.into_iter().chain(since).any(|(_, patient)| *patient);
         prop_assert!(
             !is_late || patient,
             "a step began {:?} after a drain",

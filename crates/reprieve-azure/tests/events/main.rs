@@ -9,4 +9,6 @@ mod negotiating;
 #[cfg(test)]
 mod pace;
 #[cfg(test)]
+mod seeds;
+#[cfg(test)]
 mod service;

@@ -10,7 +10,7 @@ pub enum Authority {
     None,
     /// It approves when it is ready itself.
     Alone,
-    /// It approves when every machine that the event names is ready.
+    /// It approves when every worker on every machine that the event names is ready.
     Lead,
     /// It says that it is ready, and another machine approves.
     Follow,
@@ -31,7 +31,8 @@ pub fn authority(notice: &Notice, policy: &Policy) -> Authority {
     match policy.approve {
         Approve::Never => Authority::None,
         Approve::Any => Authority::Alone,
-        Approve::Sole | Approve::Leader if notice.resources.iter().all(is_ours) => Authority::Alone,
+        // Other workers may share the machine.
+        Approve::Sole | Approve::Leader if notice.resources.iter().all(is_ours) => Authority::Lead,
         Approve::Sole => Authority::None,
         Approve::Leader if notice.resources.first().is_some_and(is_ours) => Authority::Lead,
         Approve::Leader => Authority::Follow,
@@ -59,8 +60,8 @@ mod tests {
     async fn an_event_is_approved_by_whom_the_setting_says() {
         use Authority::{Alone, Follow, Lead, None};
         for kind in [NoticeKind::Terminate, NoticeKind::Reboot, NoticeKind::Redeploy, NoticeKind::Freeze] {
-            check(&event(kind.clone(), &["a_0"], "A_0"), [None, Alone, Alone, Alone]);
-            check(&event(kind.clone(), &["a_0", "A_0"], "a_0"), [None, Alone, Alone, Alone]);
+            check(&event(kind.clone(), &["a_0"], "A_0"), [None, Lead, Lead, Alone]);
+            check(&event(kind.clone(), &["a_0", "A_0"], "a_0"), [None, Lead, Lead, Alone]);
             check(&event(kind.clone(), &["a_0", "a_1"], "a_0"), [None, None, Lead, Alone]);
             check(&event(kind.clone(), &["a_0", "a_1"], "A_1"), [None, None, Follow, Alone]);
             // Nobody said whom it concerns, or somebody else.

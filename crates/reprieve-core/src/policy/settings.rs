@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum Approve {
     /// Nobody: every event begins by itself.
     Never,
-    /// The machine that the event names, when it names no other.
+    /// The machine that the event names, when it names no other, once every worker on it is ready.
     #[default]
     Sole,
     /// As `Sole`; an event for several machines by the first of them, once every worker on all of them has marked itself
@@ -49,7 +49,7 @@ pub struct Policy {
     /// Freezes known to be shorter than this are approved at once, and not paused for. Default: 10 s, which leases
     /// outlast by far and which most of Azure's are. At most 5 minutes.
     pub approve_freeze_under: Duration,
-    /// How long the leader of an event for several machines waits until all are ready; then it is left to begin by
+    /// How long whoever approves waits until all other workers are ready; then it is left to begin by
     /// itself. Default: 5 minutes, of the 10 to 15 that such an event leaves.
     pub approve_wait: Duration,
     /// What a predicted failure leads to. Default: a warning.

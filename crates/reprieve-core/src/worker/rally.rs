@@ -51,7 +51,7 @@ impl Rally {
             tracing::debug!(notice = %id, %error, "could not mark this worker as ready; trying again");
             sleep(LOOK_EVERY).await;
         }
-        tracing::info!(notice = %id, "ready, and marked as such for the other machines of the event");
+        tracing::info!(notice = %id, "ready, and marked as such for the event's other workers");
         if authority != Authority::Lead {
             return Rallied::Marked;
         }

@@ -32,7 +32,7 @@ fn approvals(orders: &Orders) -> Vec<&str> {
 #[tokio::test(start_paused = true)]
 async fn what_is_ordered_once_is_not_ordered_again() {
     let mut agenda = Agenda::default();
-    let policy = Policy::default();
+    let policy = Policy { approve: Approve::Any, ..Policy::default() };
     agenda.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
     assert!(agenda.review(&state(false), &policy).checkpoint);
     assert!(!agenda.review(&state(false), &policy).checkpoint);
@@ -87,7 +87,7 @@ async fn the_hardest_plan_wins_and_none_is_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn several_events_of_one_source_are_approved_in_one_go_and_a_failure_is_tried_again() {
     let mut agenda = Agenda::default();
-    let policy = Policy::default();
+    let policy = Policy { approve: Approve::Any, ..Policy::default() };
     agenda.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
     agenda.noticed(0, event("b", NoticeKind::Terminate, 300), Instant::now());
     agenda.noticed(1, event("c", NoticeKind::Terminate, 300), Instant::now());
@@ -135,14 +135,11 @@ async fn looks_that_follow_each_other_at_once_find_the_same_limit_for_jobs() {
 async fn what_has_come_of_an_approval_is_not_forgotten_with_a_wait_for_others() {
     let mut agenda = Agenda::default();
     agenda.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
+    let policy = Policy { approve: Approve::Any, ..Policy::default() };
     for (had, approvals_again) in [(Approval::UnderWay, 1), (Approval::Done, 0), (Approval::Closed, 0)] {
         agenda.approval(&key(0, "a"), had);
         agenda.reopen(&key(0, "a"));
-        assert_eq!(
-            approvals(&agenda.review(&state(true), &Policy::default())).len(),
-            approvals_again,
-            "{had:?}"
-        );
+        assert_eq!(approvals(&agenda.review(&state(true), &policy)).len(), approvals_again, "{had:?}");
     }
 }
 

@@ -40,13 +40,14 @@ impl Control {
         self.forget_approval(&key);
         let rally = self.end_rally(&key);
         self.agenda.noticed(source, notice, Instant::now());
-        let draining = self.review();
+        let orders = self.orders();
+        if !orders.drain.iter().any(|(draining, _)| draining.id == id) {
+            tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "noticed; going on");
+        }
+        self.follow(orders);
         // Unless it is marked as ready again, it is not any more.
         if let Some(rally) = rally.filter(|_| !self.rallies.contains_key(&key)) {
             self.unmark(rally);
-        }
-        if !draining.contains(&id) {
-            tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "noticed; going on");
         }
         self.publish();
     }
@@ -84,12 +85,17 @@ impl Control {
         });
     }
 
-    /// Does what is due about the notices that stand, and returns those for which a drain began, or was tightened.
-    pub(super) fn review(&mut self) -> Vec<NoticeId> {
+    /// Does what is due about the notices that stand.
+    pub(super) fn review(&mut self) {
+        let orders = self.orders();
+        self.follow(orders);
+    }
+
+    /// What is due about the notices that stand.
+    fn orders(&mut self) -> Orders {
         let nothing = self.agenda.is_empty() && self.shared.rules.borrow().conduct == Conduct::default();
         if nothing || self.life.stage() == Stage::Stopped {
-            self.look_again = None;
-            return Vec::new();
+            return Orders::default();
         }
         let state = State {
             now: Instant::now(),
@@ -97,10 +103,7 @@ impl Control {
             drained: self.is_drained(),
             leases_end: if self.agenda.asks_for_leases() { self.leases_end() } else { None },
         };
-        let orders = self.agenda.review(&state, &self.shared.settings.policy);
-        let draining = orders.drain.iter().map(|(notice, _)| notice.id.clone()).collect();
-        self.follow(orders);
-        draining
+        self.agenda.review(&state, &self.shared.settings.policy)
     }
 
     /// The earliest end of a lease that is held or being taken.
@@ -174,9 +177,12 @@ impl Control {
             }
             _ => {}
         }
-        if before.outlast != conduct.outlast {
-            let outlast_s = conduct.outlast.map(|outlast| outlast.as_secs());
-            tracing::info!(outlast_s, "how long leases must outlast a freeze");
+        match conduct.outlast {
+            outlast if outlast == before.outlast => {}
+            Some(outlast) => {
+                tracing::info!(outlast_s = outlast.as_secs(), "leases are renewed to outlast a freeze");
+            }
+            None => tracing::info!("leases are as long as ever again"),
         }
     }
 
@@ -191,7 +197,7 @@ impl Control {
         let left = |notice: &Notice| Some(notice.not_before?.saturating_duration_since(Instant::now()));
         let within = notices.iter().filter_map(left).min().unwrap_or(APPROVE_WITHIN);
         let within = within.clamp(Duration::from_secs(1), APPROVE_WITHIN);
-        tracing::info!(?ids, "ready; approving");
+        tracing::info!(notices = names(&ids), "ready; approving");
         let said = ids.clone();
         let saying = self.approvals.spawn(async move { Some(said_to.acknowledge(&said, within).await) });
         self.approving.insert(saying.id(), (source, ids, saying));
@@ -221,13 +227,14 @@ impl Control {
         // A mark was removed, or what was said was about an event that is another by now, or over.
         let Some((source, ids, _)) = self.approving.remove(&task) else { return };
         let result = said.unwrap_or_else(|| Err(unanswered("approve an event")));
+        let notices = names(&ids);
         match &result {
-            Ok(()) => tracing::info!(?ids, "approved: the event need not wait for its time"),
+            Ok(()) => tracing::info!(notices, "approved: the event need not wait for its time"),
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                tracing::warn!(?ids, %error, "the approval was refused; the event is left to begin by itself");
+                tracing::warn!(notices, %error, "the approval was refused; the event is left to begin by itself");
             }
             Err(error) => {
-                tracing::warn!(?ids, %error, "could not approve; trying again while the event stands");
+                tracing::warn!(notices, %error, "could not approve; trying again while the event stands");
             }
         }
         let (approval, label) = match &result {
@@ -269,6 +276,10 @@ impl Control {
             }
         }
     }
+}
+
+fn names(ids: &[NoticeId]) -> String {
+    ids.iter().map(NoticeId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 fn in_ms(notice: &Notice) -> Option<u128> {

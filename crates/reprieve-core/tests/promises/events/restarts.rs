@@ -49,6 +49,7 @@ async fn a_predicted_failure_is_worked_through_or_drained_for_as_set() {
     enqueue(&store, &[Plan::new(1, 10)]).await;
     emptied(&store, secs(30)).await;
     assert_eq!(worker.notices.acknowledged(), []);
+    worker.stop().await;
 
     let policy = Policy { predicted_failure: PredictedFailure::Drain, ..Policy::default() };
     let worker = start_with(&store, &job, with(policy), ManualNotices::answered());

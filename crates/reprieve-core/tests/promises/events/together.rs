@@ -192,3 +192,20 @@ async fn an_event_that_was_approved_is_not_approved_again_when_its_time_is_moved
         assert_eq!(leader.notices.acknowledged().len(), 1, "{approve:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_event_of_one_machine_waits_for_every_worker_on_it() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(40, 1000)]).await;
+    let busy = machine(&store, &job, "vm_0", Approve::Sole);
+    sleep(secs(20)).await;
+    let idle = machine(&store, &job, "VM_0", Approve::Sole);
+    sleep(secs(1)).await;
+    tell(&busy, "vm_0", &["vm_0"]);
+    tell(&idle, "vm_0", &["vm_0"]);
+    sleep(secs(10)).await;
+    assert_eq!((idle.notices.acknowledged(), busy.notices.acknowledged()), (vec![], vec![]));
+    assert_eq!(total(&store).await, 1, "the job is left to finish");
+    within(secs(30), "an approval", async || !idle.notices.acknowledged().is_empty()).await;
+    assert_eq!(total(&store).await, 0);
+}

@@ -1,0 +1,18 @@
+//! The seeds of the fuzz target, which otherwise runs only when somebody asks for it.
+
+#[path = "../../../../fuzz/fuzz_targets/answers.rs"]
+mod answers;
+
+use std::fs;
+use std::path::Path;
+
+#[tokio::test]
+async fn every_seed_of_the_fuzz_target_is_borne() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/scheduled_events");
+    let mut heard = 0;
+    for seed in fs::read_dir(&seeds).expect("seeds") {
+        answers::hear(&fs::read(seed.expect("a seed").path()).expect("a seed"));
+        heard += 1;
+    }
+    assert!(heard >= 10, "there are {heard} seeds in {}", seeds.display());
+}

@@ -1,0 +1,139 @@
+//! Sequences of answers of the metadata service, as bytes: nothing panics, not even what a worker makes of its notices,
+//! and nobody who follows the changes is led astray.
+//!
+//! Each line is one answer: a digit that chooses the api-version, then the body.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reprieve_azure::scheduled_events::document::{Document, EventType};
+use reprieve_azure::scheduled_events::{
+    Answer, ApiVersion, Compute, EventChange, NotBefore, Standing, What, Whose,
+};
+use reprieve_core::policy::{
+    Approve, ApproveUser, Authority, Own, Policy, PredictedFailure, authority, plan,
+};
+use reprieve_core::ports::{Change, Ending};
+use reprieve_core::{Deadline, Notice, NoticeId, Phase};
+
+const ME: &str = "me_0";
+
+/// What a subscriber knows by what it was told.
+type Known = BTreeMap<(Whose, NoticeId), EventChange>;
+
+/// What a worker believes by what it was told.
+type Believed = BTreeMap<NoticeId, Notice>;
+
+/// Hears the answers that these bytes stand for.
+pub(crate) fn hear(data: &[u8]) {
+    let mut standing = Standing::default();
+    let mut known = Known::new();
+    let mut believed = Believed::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let Some((version, body)) = line.split_first() else { continue };
+        let version = ApiVersion::ALL[usize::from(*version) % ApiVersion::ALL.len()];
+        let _: Option<Compute> = Compute::read(body).ok();
+        let Ok(document) = Document::read_as(version, body) else { continue };
+        reads_what_it_writes(&document);
+        let answer = Answer::now(document, version);
+        for change in standing.update(&answer, ME) {
+            believe(&mut believed, change.for_worker(ME, answer.at));
+            follow(&mut known, change);
+        }
+        let this = known.keys().filter(|(whose, _)| *whose == Whose::This).map(|(_, id)| id);
+        assert!(this.eq(believed.keys()), "{known:?} {believed:?}");
+        let told: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
+        let stands: Vec<_> = standing.changes().map(|change| (change.whose, change.event)).collect();
+        assert_eq!(told, stands);
+        assert_eq!(standing.update(&answer, ME), [], "the same answer again changes nothing");
+        only_what_may_be_is_approved(&standing, &answer.document);
+    }
+}
+
+fn reads_what_it_writes(document: &Document) {
+    let written = serde_json::to_vec(document).expect("a document can be written");
+    // Without the incarnation, because JSON's fractions are not read to the last bit.
+    assert_eq!(Document::read(&written).expect("what was written is read").events, document.events);
+    for event in &document.events {
+        if let NotBefore::At(at) = NotBefore::read(&event.not_before)
+            && let Some(text) = NotBefore::write(at)
+        {
+            assert!(matches!(NotBefore::read(&text), NotBefore::At(_)), "{text:?}");
+        }
+    }
+}
+
+fn follow(known: &mut Known, change: EventChange) {
+    serde_json::to_string(&change).expect("a change can be written");
+    let key = (change.whose, change.id());
+    let before = known.get(&key).map(|before| before.event.event_status.phase());
+    let now = change.event.event_status.phase();
+    match change.what {
+        What::Noticed => assert_eq!((before, now), (None, Phase::Scheduled)),
+        What::Started => assert!(before != Some(Phase::Started) && now == Phase::Started),
+        What::Changed => assert!(before.is_some()),
+        What::Withdrawn => assert_eq!(before, Some(Phase::Scheduled)),
+        What::Completed => assert_eq!(before, Some(Phase::Started)),
+    }
+    if change.what.is_over() {
+        known.remove(&key);
+    } else {
+        known.insert(key, change);
+    }
+}
+
+fn believe(believed: &mut Believed, change: Option<Change>) {
+    match change {
+        None => {}
+        Some(Change::Answered) => panic!("only the watcher answers"),
+        Some(Change::Noticed(notice)) => {
+            plan_for(&notice);
+            believed.insert(notice.id.clone(), notice);
+        }
+        Some(Change::Over(id, ending)) => {
+            let over = believed.remove(&id).expect("only what stood is over");
+            assert_eq!(ending == Ending::Completed, over.phase == Phase::Started);
+        }
+    }
+}
+
+/// Everything that a worker works out from a notice, now and much later.
+fn plan_for(notice: &Notice) {
+    let others = Policy {
+        approve: Approve::Any,
+        approve_user: ApproveUser::AtOnce,
+        predicted_failure: PredictedFailure::Drain,
+        ..Policy::default()
+    };
+    for (policy, later) in [(Policy::default(), 0), (others.clone(), 1_000), (others, 1 << 32)] {
+        let budget = Duration::from_secs(25);
+        let now = notice.received + Duration::from_secs(later);
+        let own = Own {
+            now,
+            since: notice.received,
+            budget,
+            draining: later > 0,
+            drained: later > 1_000,
+            leases_end: Some(now + budget),
+        };
+        let plan = plan(notice, &own, &policy);
+        if let Some(outlast) = plan.outlast {
+            assert!(now.checked_add(outlast).is_some(), "{outlast:?} is too long");
+        }
+        let _: Authority = authority(notice, &policy);
+        let deadline = Deadline::from(now, notice, budget);
+        for at in [deadline.report_by(), deadline.soft(budget)] {
+            assert!(at >= now && at <= deadline.hard(), "{deadline:?}");
+        }
+    }
+}
+
+fn only_what_may_be_is_approved(standing: &Standing, document: &Document) {
+    for event in &document.events {
+        if let Ok(Some(id)) = standing.approval(&event.notice_id()) {
+            let is_it = |change: &EventChange| change.whose == Whose::This && change.event.event_id == id;
+            let mut found = standing.changes().filter(is_it);
+            assert!(found.any(|change| change.event.event_type != EventType::SpotRebalanceRecommendation));
+        }
+    }
+}
