@@ -13,6 +13,7 @@ mod pictures;
 mod run;
 mod sandbox;
 mod wait;
+mod walked;
 mod worker;
 
 pub use binary::binary;
@@ -23,4 +24,5 @@ pub use pictures::{Picture, pictures};
 pub use run::{Cost, Finished, Made, Run, Unreadable};
 pub use sandbox::Sandbox;
 pub use wait::until;
+pub use walked::Walked;
 pub use worker::Worker;

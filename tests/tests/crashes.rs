@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_tests::{Sandbox, Worker, until};
-use serde::Deserialize;
+use reprieve_tests::{Sandbox, Walked, Worker, until};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -18,11 +17,6 @@ const CONCURRENCY: usize = 2;
 
 /// How long workers are killed for.
 const STORM: Duration = Duration::from_secs(15);
-
-#[derive(Debug, Deserialize)]
-struct Walked {
-    sum: u64,
-}
 
 fn worker(sandbox: &Sandbox) -> Worker {
     let concurrency = CONCURRENCY.to_string();

@@ -3,21 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reprieve_tests::{Sandbox, Worker, until};
+use reprieve_tests::{Sandbox, Walked, Worker, until};
 use rustix::process::Signal;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 const JOBS: &str = env!("CARGO_BIN_EXE_test-jobs");
 const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Deserialize)]
-struct Walked {
-    sum: u64,
-    delivery: u32,
-    pid: u32,
-}
 
 fn worker(sandbox: &Sandbox, arguments: &[&str]) -> Worker {
     let arguments = ["--metadata-url", "off", "--concurrency", "1"].iter().chain(arguments);

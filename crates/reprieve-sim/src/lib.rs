@@ -32,6 +32,7 @@
 //! ```
 
 mod ask;
+mod connection;
 pub mod control;
 pub mod metadata;
 pub mod storage;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
-use reprieve_tests::Journal;
+use reprieve_tests::{Journal, Walked};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
@@ -31,13 +31,6 @@ struct WalkAt {
     next: u64,
     /// Of the numbers of all steps so far: wrong if one was left out or counted twice.
     sum: u64,
-}
-
-#[derive(Serialize)]
-struct Walked {
-    sum: u64,
-    delivery: u32,
-    pid: u32,
 }
 
 #[async_trait]

@@ -1,11 +1,11 @@
 //! A worker that was frozen past its lease cannot disturb its successor.
 
 use reprieve_tests::azurite::azurite;
-use reprieve_tests::{Sandbox, until};
+use reprieve_tests::{Sandbox, Walked, until};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::support::{PATIENCE, Walk, Walked, double, worker};
+use crate::support::{PATIENCE, Walk, double, worker};
 
 const WALK: Walk = Walk { steps: 4, each_ms: 1_000 };
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use reprieve_core::JobId;
 use reprieve_sim::storage::{Config, StorageServer};
-use reprieve_tests::{Line, Sandbox, Worker, until};
-use serde::Deserialize;
+use reprieve_tests::{Line, Sandbox, Walked, Worker, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -19,14 +18,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a store is looked at while a test waits: each look costs the store as much as a worker's call does.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// The result of a walk.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Walked {
-    pub(crate) sum: u64,
-    pub(crate) delivery: u32,
-    pub(crate) pid: u32,
-}
 
 /// A walk of so many steps, each of which writes an output and takes so long.
 #[derive(Debug, Clone, Copy)]

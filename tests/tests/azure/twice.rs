@@ -1,9 +1,9 @@
 //! Jobs that were queued twice, because the answer to a send was lost: no harm comes of it.
 
 use reprieve_sim::storage::{Action, Operation, Rule};
-use reprieve_tests::{Sandbox, until};
+use reprieve_tests::{Sandbox, Walked, until};
 
-use crate::support::{PATIENCE, Walk, Walked, double, failures, worker};
+use crate::support::{PATIENCE, Walk, double, failures, worker};
 
 const WALK: Walk = Walk { steps: 5, each_ms: 20 };
 const JOBS: usize = 20;

@@ -12,22 +12,10 @@ use crate::support::{NOBODY, PATIENCE, Set, Walk, by_a_user, drained, event, say
 /// Every way in which an answer goes wrong, each of which costs a second.
 const KINDS: [&str; 7] = ["429", "reset", "410", "hang", "500", "empty", "break-off"];
 
-fn fault(kind: &str) -> FaultRule {
-    FaultRule {
-        endpoint: Endpoint::ScheduledEvents,
-        kind: kind.to_owned(),
-        vm: None,
-        requests: None,
-        lasts: None,
-        after: None,
-        words: None,
-    }
-}
-
 /// The next request for each of these kinds fails in that way.
 fn fail(set: &Set, endpoint: Endpoint, kinds: &[&str]) {
     for kind in kinds {
-        let rule = FaultRule { endpoint, requests: Some(1), ..fault(kind) };
+        let rule = FaultRule { endpoint, requests: Some(1), ..FaultRule::new(kind) };
         set.mock.add_fault(&rule).expect("a fault");
     }
 }
@@ -71,7 +59,7 @@ async fn restarted() {
     says(&worker, "noticed; draining").await;
     // Approvals are refused like everything else.
     let lasts = secs(5);
-    set.mock.add_fault(&FaultRule { lasts: Some(Span(lasts)), ..fault("500") }).expect("a fault");
+    set.mock.add_fault(&FaultRule { lasts: Some(Span(lasts)), ..FaultRule::new("500") }).expect("a fault");
     let until_then = unix_millis() + 4_900;
     let drain = drained(&worker).await;
     assert_eq!((drain.number("saved"), drain.number("cut")), (1, 0));

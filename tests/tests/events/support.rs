@@ -9,7 +9,7 @@ use reprieve_core::checkpoint::open;
 use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::Stored;
 use reprieve_sim::metadata::{Config, EventPlan, EventState, MetadataServer, Span, Which};
-use reprieve_tests::{Line, Sandbox, Worker, until};
+use reprieve_tests::{Line, Sandbox, Walked, Worker, until};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -26,14 +26,6 @@ const FLAGS: [(&str, &str); 3] = [("--concurrency", "2"), ("--budget", "1s"), ("
 
 pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
-}
-
-/// The result of a walk.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Walked {
-    pub(crate) sum: u64,
-    pub(crate) delivery: u32,
-    pub(crate) pid: u32,
 }
 
 /// A job of so many steps.

@@ -17,10 +17,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::app::App;
-use super::connection::Reset;
 use super::faults::{Endpoint, Fault};
 use super::world::Vm;
 use super::{events, identity, instance};
+use crate::connection::Reset;
 
 pub(super) fn router() -> Router<Arc<App>> {
     Router::new()

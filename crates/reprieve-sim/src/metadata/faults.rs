@@ -100,6 +100,13 @@ const fn events() -> Endpoint {
 const SLOW: Duration = Duration::from_secs(5);
 
 impl FaultRule {
+    /// A fault of this kind for every request for events, until it is cleared.
+    #[must_use]
+    pub fn new(kind: &str) -> Self {
+        let (vm, requests, lasts, after, words) = (None, None, None, None, None);
+        Self { endpoint: events(), kind: kind.to_owned(), vm, requests, lasts, after, words }
+    }
+
     /// The fault that is meant.
     pub(super) fn fault(&self) -> Result<Fault, Refusal> {
         if self.after.is_some() && self.kind != "slow" {

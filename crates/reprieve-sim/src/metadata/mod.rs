@@ -5,7 +5,6 @@ mod announcement;
 mod answers;
 mod app;
 mod config;
-mod connection;
 pub(crate) mod control;
 mod events;
 mod faults;

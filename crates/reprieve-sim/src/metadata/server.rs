@@ -1,11 +1,16 @@
 //! The running mock: listens, and stops.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::Response;
 use axum::{Extension, middleware};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use reprieve_azure::scheduled_events::document::Event;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
@@ -25,7 +30,8 @@ use super::refusal::Refusal;
 use super::scenario::Scenario;
 use super::state::{Evicted, State, Which};
 use super::world::World;
-use super::{Announcement, answers, connection, control, page};
+use super::{Announcement, answers, control, page};
+use crate::connection::{Answered, Reset, accept};
 
 /// How long a stop waits for connections to close.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -268,5 +274,20 @@ fn serve(
 ) -> impl Future<Output = ()> + use<> {
     let control = control::router().route_layer(middleware::from_fn(page::refuse_other_sites));
     let router = answers::router().merge(control).merge(page::router()).with_state(Arc::clone(app));
-    connection::accept(listener, router.layer(Extension(Own(vm))), app.stop.clone(), tasks.clone())
+    let router = TowerToHyperService::new(router.layer(Extension(Own(vm))));
+    let answer = move |request| -> Answered {
+        let answer = router.call(request);
+        Box::pin(async { unless_reset(answer.await) })
+    };
+    accept(listener, answer, app.stop.clone(), tasks.clone())
+}
+
+/// A fault may say by an extension of its answer that the connection is reset instead.
+fn unless_reset(
+    answer: std::result::Result<Response<Body>, Infallible>,
+) -> std::result::Result<Response<Body>, Reset> {
+    match answer {
+        Ok(answer) => answer.extensions().get::<Reset>().copied().map_or(Ok(answer), Err),
+        Err(never) => match never {},
+    }
 }

@@ -7,11 +7,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::blob::Containers;
-use super::call::Reset;
 use super::counts::Counts;
 use super::faults::Faults;
 use super::latency::{Distance, Latency};
 use super::queue::Queues;
+use crate::connection::Reset;
 
 /// What all requests share.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! One request from its first byte to its answer: all that lies between a client and the services.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,23 +24,12 @@ use super::request::Request;
 use super::route::{Route, Service, route};
 use super::told::Told;
 use super::{auth, blob, control, queue};
+use crate::connection::Reset;
 
 /// The most that a request to the queue service may send: room for a message of 64 KiB of which every byte is escaped.
 const QUEUE_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// The most that one request may put into a blob. <https://learn.microsoft.com/rest/api/storageservices/put-blob>
 const BLOB_BODY_BYTES_MAX: usize = 5000 * 1024 * 1024;
-
-/// Instead of an answer the connection is reset.
-#[derive(Debug)]
-pub(super) struct Reset;
-
-impl fmt::Display for Reset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the connection is reset on demand")
-    }
-}
-
-impl std::error::Error for Reset {}
 
 /// Answers a request to one of the services, or to the control API.
 pub(super) async fn answer<B>(

@@ -2,34 +2,27 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Response;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use reprieve_core::{Error, ErrorKind, Result};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::DropGuard;
 use tokio_util::task::TaskTracker;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::app::App;
-use super::call::{self, Reset};
+use super::call;
 use super::counts::Counts;
 use super::faults::Standing;
 use super::latency::Latency;
 use super::route::Service;
 use super::rule::Rule;
+use crate::connection::{Answered, accept};
 
 /// How long a stop waits for connections to close.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long accepting pauses after it failed, which is when there are too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The account in the URLs and the connection string of the double: Azurite's. Others are there as well; what they store
 /// is their own.
@@ -78,7 +71,10 @@ impl StorageServer {
         let stop = app.stop.clone().drop_guard();
         let tasks = TaskTracker::new();
         for (listener, service) in [(blobs, Service::Blob), (queues, Service::Queue)] {
-            tasks.spawn(accept(listener, service, Arc::clone(&app), tasks.clone()));
+            let shared = Arc::clone(&app);
+            let answer =
+                move |request| -> Answered { Box::pin(call::answer(Arc::clone(&shared), service, request)) };
+            tasks.spawn(accept(listener, answer, app.stop.clone(), tasks.clone()));
         }
         tasks.close();
         info!(%blob_addr, %queue_addr, "storage double listens");
@@ -176,49 +172,4 @@ async fn listen(ip: IpAddr, port: u16) -> Result<(TcpListener, SocketAddr)> {
         let message = format!("can't listen on {addr}: {error}; choose another port");
         Error::new(ErrorKind::Unavailable, "start the storage double", message).with_source(error)
     })
-}
-
-async fn accept(listener: TcpListener, service: Service, app: Arc<App>, tasks: TaskTracker) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = app.stop.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                tasks.spawn(serve(stream, service, Arc::clone(&app)));
-            }
-            Err(error) => {
-                warn!(%error, "the storage double could not accept a connection");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-/// Answers the requests of one connection until either side ends it.
-async fn serve(stream: TcpStream, service: Service, app: Arc<App>) {
-    type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, Reset>> + Send>>;
-    // Answers are small and waited for. A socket that can't do without Nagle's delay is only slower.
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "a connection stays slow");
-    }
-    let shared = Arc::clone(&app);
-    let handler = service_fn(move |request| -> Answered {
-        Box::pin(call::answer(Arc::clone(&shared), service, request))
-    });
-    let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), handler);
-    let ended = tokio::select! {
-        ended = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => ended,
-        () = app.stop.cancelled() => return,
-    };
-    let Err(error) = ended else { return };
-    debug!(%error, "a connection ended early");
-    if std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<Reset>) {
-        // Without this the client would see the connection closed in good order. It is closed when it is dropped.
-        let stream = connection.into_parts().io.into_inner();
-        if let Err(error) = stream.set_zero_linger() {
-            debug!(%error, "a connection is closed instead of reset");
-        }
-    }
 }

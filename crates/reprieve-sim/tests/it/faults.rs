@@ -5,21 +5,9 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::Client;
 use reprieve_core::ErrorKind;
 use reprieve_sim::control;
-use reprieve_sim::metadata::{Endpoint, FaultRule, MetadataServer, Span};
+use reprieve_sim::metadata::{FaultRule, MetadataServer, Span};
 
 use crate::support::{ME, NEIGHBOUR, client, seconds, server};
-
-fn rule(kind: &str) -> FaultRule {
-    FaultRule {
-        endpoint: Endpoint::ScheduledEvents,
-        kind: kind.to_owned(),
-        vm: None,
-        requests: None,
-        lasts: None,
-        after: None,
-        words: None,
-    }
-}
 
 /// The status of a request as this VM, or why there is none.
 async fn status(server: &MetadataServer, vm: &str) -> Result<u16, reqwest::Error> {
@@ -31,7 +19,7 @@ async fn status(server: &MetadataServer, vm: &str) -> Result<u16, reqwest::Error
 #[tokio::test(start_paused = true)]
 async fn a_fault_may_last_for_a_time() {
     let server = server().await;
-    server.add_fault(&FaultRule { lasts: Some(Span(seconds(70))), ..rule("410") }).expect("a rule");
+    server.add_fault(&FaultRule { lasts: Some(Span(seconds(70))), ..FaultRule::new("410") }).expect("a rule");
     for _ in 0..3 {
         assert_eq!(status(&server, ME).await.expect("an answer"), 410);
     }
@@ -45,10 +33,12 @@ async fn a_fault_may_last_for_a_time() {
 #[tokio::test]
 async fn a_fault_may_be_for_one_vm_and_one_endpoint_only() {
     let server = server().await;
-    let id =
-        control::add_fault(&server.url(), &FaultRule { vm: Some("WORKERS_1".to_owned()), ..rule("500") })
-            .await
-            .expect("a rule");
+    let id = control::add_fault(
+        &server.url(),
+        &FaultRule { vm: Some("WORKERS_1".to_owned()), ..FaultRule::new("500") },
+    )
+    .await
+    .expect("a rule");
     assert_eq!(status(&server, NEIGHBOUR).await.expect("an answer"), 500);
     assert_eq!(status(&server, ME).await.expect("an answer"), 200);
     client(&server).compute(seconds(5)).await.expect("the instance is another endpoint");
@@ -64,7 +54,7 @@ async fn a_fault_may_be_for_one_vm_and_one_endpoint_only() {
 async fn faults_befall_requests_in_their_order_and_are_cleared() {
     let server = server().await;
     for (kind, requests) in [("429", 2), ("none", 1), ("503", 9)] {
-        server.add_fault(&FaultRule { requests: Some(requests), ..rule(kind) }).expect("a rule");
+        server.add_fault(&FaultRule { requests: Some(requests), ..FaultRule::new(kind) }).expect("a rule");
     }
     for expected in [429, 429, 200, 503] {
         assert_eq!(status(&server, ME).await.expect("an answer"), expected);
@@ -76,7 +66,7 @@ async fn faults_befall_requests_in_their_order_and_are_cleared() {
 #[tokio::test]
 async fn a_reset_connection_has_no_answer() {
     let server = server().await;
-    server.add_fault(&FaultRule { requests: Some(1), ..rule("reset") }).expect("a rule");
+    server.add_fault(&FaultRule { requests: Some(1), ..FaultRule::new("reset") }).expect("a rule");
     let error = status(&server, ME).await.expect_err("no answer");
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     let mut reset = false;
@@ -95,7 +85,7 @@ async fn an_approval_that_is_refused_approves_nothing_and_one_whose_answer_is_lo
     let id = server.evict(ME, seconds(60)).expect("an event").event_id;
     let approvals = || server.state().events[0].approvals.len();
     for (kind, approved) in [("500", 0), ("429", 0), ("reset", 0), ("break-off", 1)] {
-        server.add_fault(&FaultRule { requests: Some(1), ..rule(kind) }).expect("a rule");
+        server.add_fault(&FaultRule { requests: Some(1), ..FaultRule::new(kind) }).expect("a rule");
         let url = format!("{}/metadata/scheduledevents?api-version=2020-07-01", server.vm_url(ME));
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         let body = format!("{{\"StartRequests\":[{{\"EventId\":\"{id}\"}}]}}");
@@ -109,7 +99,7 @@ async fn an_approval_that_is_refused_approves_nothing_and_one_whose_answer_is_lo
 async fn a_slow_answer_says_what_was_so_when_it_was_asked_for() {
     let server = server().await;
     server
-        .add_fault(&FaultRule { after: Some(Span(seconds(3))), requests: Some(1), ..rule("slow") })
+        .add_fault(&FaultRule { after: Some(Span(seconds(3))), requests: Some(1), ..FaultRule::new("slow") })
         .expect("a rule");
     let began = tokio::time::Instant::now();
     let client = Client::new(&server.vm_url(ME)).expect("a base URL");
@@ -121,15 +111,18 @@ async fn a_slow_answer_says_what_was_so_when_it_was_asked_for() {
 async fn a_rule_that_is_none_is_refused_in_a_sentence() {
     let server = server().await;
     for (wrong, said) in [
-        (rule("200"), "is no kind of fault; there are 400 to 599, hang"),
-        (FaultRule { after: Some(Span(seconds(1))), ..rule("hang") }, "only a slow answer has an \"after\""),
-        (FaultRule { words: Some("?".to_owned()), ..rule("empty") }, "only garbage has \"words\""),
+        (FaultRule::new("200"), "is no kind of fault; there are 400 to 599, hang"),
+        (
+            FaultRule { after: Some(Span(seconds(1))), ..FaultRule::new("hang") },
+            "only a slow answer has an \"after\"",
+        ),
+        (FaultRule { words: Some("?".to_owned()), ..FaultRule::new("empty") }, "only garbage has \"words\""),
     ] {
         let error = control::add_fault(&server.url(), &wrong).await.expect_err("no rule");
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains(said), "{error}");
     }
-    let unknown = FaultRule { vm: Some("nobody".to_owned()), ..rule("hang") };
+    let unknown = FaultRule { vm: Some("nobody".to_owned()), ..FaultRule::new("hang") };
     let error = control::add_fault(&server.url(), &unknown).await.expect_err("no such VM");
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(server.state().faults, []);
