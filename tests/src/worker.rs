@@ -118,6 +118,9 @@ impl Worker {
     /// # Panics
     /// When it has not in good time.
     pub async fn stop(mut self) {
+        // Before its first word it does not listen to signals yet, and one would just end it.
+        let speaks = async || (!self.log.text().is_empty()).then_some(());
+        until("the worker has begun", PATIENCE, speaks).await;
         self.signal(Signal::TERM);
         let status = self.ended(PATIENCE).await;
         assert!(status.success(), "a stopped worker ended with {status}:\n{}", self.log.text());
