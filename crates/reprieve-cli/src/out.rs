@@ -69,6 +69,18 @@ impl Out {
     }
 }
 
+/// All that a command has to say: `document` as JSON on one line where that was asked for, or else the text of `page`.
+pub(crate) fn answer(json: bool, document: &impl Serialize, page: impl FnOnce() -> String) -> Result<()> {
+    let mut out = Out::new();
+    if json {
+        out.json(document)?;
+        out.text("\n")?;
+    } else {
+        out.text(&page())?;
+    }
+    out.flush()
+}
+
 /// A line for whoever runs the command, on stderr.
 pub(crate) fn say(line: &str) {
     // When stderr is gone there is nobody to tell, and nothing depends on it.

@@ -5,7 +5,7 @@ use reprieve::{Error, ErrorKind, Result};
 use reprieve_sim::storage::{Config, Counts, Latency, Rule, StorageServer, client};
 use serde::Serialize;
 
-use crate::out::{Out, table};
+use crate::out::{answer, table};
 
 /// Where Azurite listens, too.
 const BLOB_PORT: u16 = 10_000;
@@ -146,14 +146,7 @@ async fn serve(args: ServeArgs) -> Result<()> {
         blob_url: server.blob_url(),
         queue_url: server.queue_url(),
     };
-    let mut out = Out::new();
-    if args.json {
-        out.json(&told)?;
-    } else {
-        out.text(&told.connection_string)?;
-    }
-    out.text("\n")?;
-    out.flush()?;
+    answer(args.json, &told, || format!("{}\n", told.connection_string))?;
     crate::out::say(&format!(
         "set REPRIEVE_STORE to the connection string; let it fail with `reprieve storage fault --url {}`",
         server.control_url()
@@ -177,21 +170,16 @@ async fn fault(args: FaultArgs) -> Result<()> {
         client::add_fault(&url, &rule).await?;
     }
     let standing = client::faults(&url).await?;
-    let mut out = Out::new();
-    if json {
-        out.json(&standing)?;
-        out.text("\n")?;
-        return out.flush();
-    }
-    let rows: Vec<_> = standing
-        .iter()
-        .map(|standing| {
-            let rule = serde_json::to_string(&standing.rule).unwrap_or_default();
-            [standing.id.to_string(), standing.matched.to_string(), standing.befell.to_string(), rule]
-        })
-        .collect();
-    out.text(&table(["ID", "MATCHED", "BEFELL", "RULE"], &rows))?;
-    out.flush()
+    answer(json, &standing, || {
+        let rows: Vec<_> = standing
+            .iter()
+            .map(|standing| {
+                let rule = serde_json::to_string(&standing.rule).unwrap_or_default();
+                [standing.id.to_string(), standing.matched.to_string(), standing.befell.to_string(), rule]
+            })
+            .collect();
+        table(["ID", "MATCHED", "BEFELL", "RULE"], &rows)
+    })
 }
 
 async fn counts(args: CountsArgs) -> Result<()> {
@@ -200,14 +188,7 @@ async fn counts(args: CountsArgs) -> Result<()> {
     if reset {
         client::reset_counts(&url).await?;
     }
-    let mut out = Out::new();
-    if json {
-        out.json(&counts)?;
-        out.text("\n")?;
-    } else {
-        out.text(&shown(&counts))?;
-    }
-    out.flush()
+    answer(json, &counts, || shown(&counts))
 }
 
 /// The counts as a table, with their sum at its end.

@@ -9,8 +9,6 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::document::Event;
 use reprieve_core::Result;
 use reqwest::Method;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::ask::Mock;
 use crate::metadata::control::{Added, Changed, Evict, NewVm, RunFor, ScenarioFile, Speed};
@@ -23,7 +21,7 @@ pub use crate::metadata::{Evicted, FaultState, ScenarioState, State, VmState, Wh
 /// `NotFound` when the mock has no such VM, `Conflict` when that is being evicted already.
 pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
     let body = Evict { vm: vm.to_owned(), notice: notice.into() };
-    send("evict a VM", Method::POST, url, "/control/evict", &body).await
+    MOCK.ask("evict a VM", Method::POST, url, "/control/evict", &body).await
 }
 
 /// Announces any event and returns it.
@@ -31,7 +29,7 @@ pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
 /// # Errors
 /// `Invalid` for a plan that contradicts itself, `Conflict` when its id stands already.
 pub async fn announce(url: &str, plan: &EventPlan) -> Result<Event> {
-    send("announce an event", Method::POST, url, "/control/announce", plan).await
+    MOCK.ask("announce an event", Method::POST, url, "/control/announce", plan).await
 }
 
 /// Lets events begin before their time; returns their ids.
@@ -63,7 +61,7 @@ pub async fn withdraw(url: &str, which: &Which) -> Result<Vec<String>> {
 /// # Errors
 /// Only as all do.
 pub async fn state(url: &str) -> Result<State> {
-    send("read the mock's state", Method::GET, url, "/control/state", &()).await
+    MOCK.ask("read the mock's state", Method::GET, url, "/control/state", &()).await
 }
 
 /// Adds a VM to the set.
@@ -71,7 +69,7 @@ pub async fn state(url: &str) -> Result<State> {
 /// # Errors
 /// `Invalid` for a name that can't be a VM's, `Conflict` for one that is taken.
 pub async fn add_vm(url: &str, name: &str) -> Result<()> {
-    send("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
+    MOCK.ask("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
 }
 
 /// Removes a VM from the set.
@@ -79,7 +77,7 @@ pub async fn add_vm(url: &str, name: &str) -> Result<()> {
 /// # Errors
 /// `NotFound` when the mock has no such VM.
 pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
-    send("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
+    MOCK.ask("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
 }
 
 /// The scenarios there are.
@@ -87,7 +85,7 @@ pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
 /// # Errors
 /// Only as all do.
 pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
-    send("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
+    MOCK.ask("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
 }
 
 /// The file of the scenario called `name`.
@@ -96,7 +94,7 @@ pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
 /// `NotFound` when there is no such scenario.
 pub async fn scenario(url: &str, name: &str) -> Result<String> {
     let path = format!("/control/scenarios/{name}");
-    let ScenarioFile { text } = send("read a scenario", Method::GET, url, &path, &()).await?;
+    let ScenarioFile { text } = MOCK.ask("read a scenario", Method::GET, url, &path, &()).await?;
     Ok(text)
 }
 
@@ -106,7 +104,7 @@ pub async fn scenario(url: &str, name: &str) -> Result<String> {
 /// `Invalid` for what is no scenario.
 pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
     let body = ScenarioFile { text: text.to_owned() };
-    send("add a scenario", Method::POST, url, "/control/scenarios", &body).await
+    MOCK.ask("add a scenario", Method::POST, url, "/control/scenarios", &body).await
 }
 
 /// Runs the scenario called `name` for the VM `target`, or for the first; returns which.
@@ -116,7 +114,7 @@ pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
 pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result<String> {
     let path = format!("/control/scenarios/{name}/run");
     let body = RunFor { target: target.map(str::to_owned) };
-    let RunFor { target } = send("run a scenario", Method::POST, url, &path, &body).await?;
+    let RunFor { target } = MOCK.ask("run a scenario", Method::POST, url, &path, &body).await?;
     Ok(target.unwrap_or_default())
 }
 
@@ -125,7 +123,7 @@ pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result
 /// # Errors
 /// Only as all do.
 pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
-    send("list the faults", Method::GET, url, "/control/faults", &()).await
+    MOCK.ask("list the faults", Method::GET, url, "/control/faults", &()).await
 }
 
 /// Lets requests go wrong; returns the fault's number.
@@ -133,7 +131,7 @@ pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
 /// # Errors
 /// `Invalid` for a rule that is none, `NotFound` when the mock has no such VM.
 pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
-    let Added { id } = send("add a fault", Method::POST, url, "/control/faults", rule).await?;
+    let Added { id } = MOCK.ask("add a fault", Method::POST, url, "/control/faults", rule).await?;
     Ok(id)
 }
 
@@ -142,7 +140,7 @@ pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
 /// # Errors
 /// `NotFound` when there is no such fault.
 pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
-    send("remove a fault", Method::DELETE, url, &format!("/control/faults/{id}"), &()).await
+    MOCK.ask("remove a fault", Method::DELETE, url, &format!("/control/faults/{id}"), &()).await
 }
 
 /// Removes all faults.
@@ -150,7 +148,7 @@ pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
 /// # Errors
 /// Only as all do.
 pub async fn clear_faults(url: &str) -> Result<()> {
-    send("remove the faults", Method::DELETE, url, "/control/faults", &()).await
+    MOCK.ask("remove the faults", Method::DELETE, url, "/control/faults", &()).await
 }
 
 /// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
@@ -158,7 +156,7 @@ pub async fn clear_faults(url: &str) -> Result<()> {
 /// # Errors
 /// Only as all do.
 pub async fn restart(url: &str) -> Result<()> {
-    send("restart the incarnations", Method::POST, url, "/control/restart", &()).await
+    MOCK.ask("restart the incarnations", Method::POST, url, "/control/restart", &()).await
 }
 
 /// Lets everything that is announced from now on go so many times faster than in life.
@@ -166,7 +164,8 @@ pub async fn restart(url: &str) -> Result<()> {
 /// # Errors
 /// Only as all do.
 pub async fn set_speed(url: &str, speed: NonZeroU32) -> Result<()> {
-    let Speed { .. } = send("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;
+    let Speed { .. } =
+        MOCK.ask("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;
     Ok(())
 }
 
@@ -178,16 +177,6 @@ const MOCK: Mock = Mock {
 };
 
 async fn change(operation: &'static str, url: &str, path: &str, which: &Which) -> Result<Vec<String>> {
-    let Changed { event_ids } = send(operation, Method::POST, url, path, which).await?;
+    let Changed { event_ids } = MOCK.ask(operation, Method::POST, url, path, which).await?;
     Ok(event_ids)
-}
-
-async fn send<T: DeserializeOwned>(
-    operation: &'static str,
-    method: Method,
-    url: &str,
-    path: &str,
-    body: &impl Serialize,
-) -> Result<T> {
-    MOCK.ask(operation, method, url, path, body).await
 }

@@ -8,7 +8,7 @@ use reprieve_sim::control::{self, FaultState};
 use reprieve_sim::metadata::{Endpoint, FaultRule};
 
 use super::At;
-use crate::out::{Out, table};
+use crate::out::{answer, table};
 
 /// What may be asked for.
 pub(super) const KINDS: &str = "\
@@ -98,14 +98,7 @@ pub(super) async fn run(args: FaultArgs) -> Result<()> {
         control::add_fault(&url, &rule).await?;
     }
     let standing = control::faults(&url).await?;
-    let mut out = Out::new();
-    if json {
-        out.json(&standing)?;
-        out.text("\n")?;
-    } else {
-        out.text(&shown(&standing))?;
-    }
-    out.flush()
+    answer(json, &standing, || shown(&standing))
 }
 
 /// The faults as a table.

@@ -10,7 +10,7 @@ use clap::Subcommand;
 use reprieve::{Error, ErrorKind, Result};
 use serde::Serialize;
 
-use crate::out::Out;
+use crate::out::answer;
 
 /// The manual, for those who write files or speak to the mock over HTTP.
 const MORE: &str = "Scenario files, faults and the HTTP API are described in docs/metadata.md.";
@@ -87,12 +87,5 @@ fn wrong_name(error: Error) -> Error {
 
 /// Prints a document as one line of JSON, or else the line.
 fn print(json: bool, document: &impl Serialize, line: &str) -> Result<()> {
-    let mut out = Out::new();
-    if json {
-        out.json(document)?;
-    } else {
-        out.text(line)?;
-    }
-    out.text("\n")?;
-    out.flush()
+    answer(json, document, || format!("{line}\n"))
 }

@@ -8,7 +8,7 @@ use reprieve_sim::metadata::Scenario;
 use serde::Serialize;
 
 use super::{At, print};
-use crate::out::{Out, table};
+use crate::out::{answer, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScenarioArgs {
@@ -68,15 +68,11 @@ pub(super) async fn run(args: ScenarioArgs) -> Result<()> {
 
 async fn list(url: &str, json: bool) -> Result<()> {
     let scenarios = control::scenarios(url).await?;
-    let mut out = Out::new();
-    if json {
-        out.json(&scenarios)?;
-        out.text("\n")?;
-    } else {
-        let rows: Vec<_> = scenarios.into_iter().map(|each| [each.name, each.description]).collect();
-        out.text(&table(["SCENARIO", "WHAT HAPPENS"], &rows))?;
-    }
-    out.flush()
+    answer(json, &scenarios, || {
+        let rows: Vec<_> =
+            scenarios.iter().map(|each| [each.name.clone(), each.description.clone()]).collect();
+        table(["SCENARIO", "WHAT HAPPENS"], &rows)
+    })
 }
 
 /// The text of a file.

@@ -5,7 +5,7 @@ use reprieve_sim::control;
 use reprieve_sim::metadata::{Entry, EventState, Running, State, VmState};
 
 use super::At;
-use crate::out::{Out, plain, table};
+use crate::out::{answer, plain, table};
 
 /// How many lines of the timeline are shown.
 const LINES: usize = 20;
@@ -22,14 +22,7 @@ pub(crate) struct StateArgs {
 
 pub(super) async fn run(args: StateArgs) -> Result<()> {
     let state = control::state(&args.at.url).await?;
-    let mut out = Out::new();
-    if args.json {
-        out.json(&state)?;
-        out.text("\n")?;
-    } else {
-        out.text(&shown(&state))?;
-    }
-    out.flush()
+    answer(args.json, &state, || shown(&state))
 }
 
 /// The tables that are not empty, with a blank line between them.

@@ -2,6 +2,7 @@
 //! hardest plan wins, and none is forgotten.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -97,25 +98,10 @@ pub(crate) struct Orders {
 impl Agenda {
     /// A notice is new, or has changed.
     pub(crate) fn noticed(&mut self, source: usize, notice: Notice, now: Instant) {
-        let key = (source, notice.id.clone());
-        let known = self.items.remove(&key);
-        let same = |known: &&Item| known.notice.phase == notice.phase && known.notice.kind == notice.kind;
-        let same_phase = known.as_ref().filter(same);
-        let left = |at: Instant| i64::try_from(at.saturating_duration_since(now).as_millis()).ok();
-        let item = Item {
-            not_before_unix_ms: notice
-                .not_before
-                .and_then(left)
-                .map(|left| unix_millis().saturating_add(left)),
-            since: same_phase.map_or(now, |known| known.since),
-            looked_at: None,
-            draining: known.as_ref().is_some_and(|known| known.draining),
-            checkpointed: known.as_ref().is_some_and(|known| known.checkpointed),
-            advised: known.as_ref().is_some_and(|known| known.advised),
-            approval: known.as_ref().map_or(Approval::Open, |known| known.approval),
-            notice,
-        };
-        self.items.insert(key, item);
+        match self.items.entry((source, notice.id.clone())) {
+            Entry::Vacant(new) => drop(new.insert(Item::new(notice, now))),
+            Entry::Occupied(mut known) => known.get_mut().changed(notice, now),
+        }
     }
 
     /// A notice no longer stands. Returns whether the machine may have been frozen by it: its beginning may not have been
@@ -178,6 +164,29 @@ impl Agenda {
 }
 
 impl Item {
+    fn new(notice: Notice, now: Instant) -> Self {
+        Self {
+            not_before_unix_ms: not_before_unix_ms(&notice, now),
+            notice,
+            since: now,
+            looked_at: None,
+            draining: false,
+            checkpointed: false,
+            advised: false,
+            approval: Approval::Open,
+        }
+    }
+
+    /// The notice is told otherwise; what was done about it stays done.
+    fn changed(&mut self, notice: Notice, now: Instant) {
+        if (self.notice.phase, &self.notice.kind) != (notice.phase, &notice.kind) {
+            self.since = now;
+        }
+        self.not_before_unix_ms = not_before_unix_ms(&notice, now);
+        self.looked_at = None;
+        self.notice = notice;
+    }
+
     fn standing(&self) -> StandingNotice {
         let doing = match self.looked_at.unwrap_or(Work::Freely) {
             Work::Freely | Work::Outlived => "going on",
@@ -254,6 +263,11 @@ impl Item {
             }
         }
     }
+}
+
+fn not_before_unix_ms(notice: &Notice, now: Instant) -> Option<i64> {
+    let left = notice.not_before?.saturating_duration_since(now);
+    Some(unix_millis().saturating_add(i64::try_from(left.as_millis()).ok()?))
 }
 
 impl Orders {
