@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use reprieve_core::ports::{DeadLettered, Depth, Store, WorkerReport};
+use reprieve_core::record::{Record, open};
 use reprieve_core::{BlobName, JobId, NewJob, Producer};
 use reprieve_local::{LocalStore, Options, QueueName};
 use serde::Serialize;
@@ -49,6 +50,15 @@ impl Sandbox {
         let account = Account::new(connection_string, queues);
         let store = account.open().await;
         Self { directory, store, account: Some(account) }
+    }
+
+    /// The record of a job, if it has one.
+    ///
+    /// # Panics
+    /// When the store can't be read, or the record.
+    pub async fn record(&self, job: &JobId) -> Option<Record> {
+        let stored = self.store.records.load(job).await.expect("a look at a record");
+        stored.map(|stored| open(&stored.bytes).expect("a whole record"))
     }
 
     /// A path in it.

@@ -113,6 +113,14 @@ impl Worker {
         until("the worker has ended", limit, async || self.child.try_wait().expect("a child")).await
     }
 
+    /// Whether it has ended by itself.
+    ///
+    /// # Panics
+    /// When the operating system does not know it.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     /// Asks it to stop, and waits until it has, with success.
     ///
     /// # Panics

@@ -62,3 +62,47 @@ async fn every_job_completes_though_workers_are_killed_at_random_instants() {
         worker.stop().await;
     }
 }
+
+/// Starts one worker after another until the queue is empty, each until a job aborts it; returns how many died.
+async fn restarted_until_empty(sandbox: &Sandbox, deaths_max: usize) -> usize {
+    let arguments = ["--metadata-url", "off", "--concurrency", "8", "--checkpoint-every", "0s"];
+    for deaths in 0..=deaths_max {
+        let mut running = Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments);
+        let empty = until("the worker died or the queue is empty", Duration::from_secs(90), async || {
+            if running.has_ended() {
+                return Some(false);
+            }
+            (sandbox.depth().await.total == 0).then_some(true)
+        });
+        if empty.await {
+            running.stop().await;
+            return deaths;
+        }
+    }
+    panic!("{deaths_max} deaths were not enough to find the killer: {:?}", sandbox.depth().await);
+}
+
+#[tokio::test]
+async fn a_job_that_aborts_its_worker_is_poisoned_alone_wherever_it_does_that() {
+    for (at, deaths_max) in [("args", 3), ("begin", 3), ("step", 4), ("hundredth", 5), ("state", 4)] {
+        let sandbox = Sandbox::new().await;
+        let walk = json!({"steps": 40, "each_ms": 100, "journal": sandbox.journal().path()});
+        let sound = sandbox.enqueue("walk", vec![walk.clone(); 3]).await;
+        let killer = sandbox.enqueue("killer", [at]).await.remove(0);
+        let more = sandbox.enqueue("walk", vec![walk; 4]).await;
+        let deaths = restarted_until_empty(&sandbox, deaths_max).await;
+        let letters = sandbox.dead_letters().await;
+        assert_eq!(letters.len(), 1, "{at}: {letters:?}");
+        let reason = letters[0].reason.clone().unwrap_or_default();
+        assert!(reason.contains("the death of their worker"), "{at}: {reason}");
+        assert!(
+            String::from_utf8_lossy(&letters[0].body).contains(killer.as_str()),
+            "{at}: it is the killer"
+        );
+        for job in sound.iter().chain(&more) {
+            let walked: Walked = sandbox.result(job).await.expect("a sound job has a result");
+            assert_eq!(walked.sum, 40 * 39 / 2, "{at}");
+        }
+        println!("{at}: {deaths} deaths, {} steps redone", sandbox.journal().redone());
+    }
+}

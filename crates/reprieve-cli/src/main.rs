@@ -1,6 +1,7 @@
 //! The `reprieve` command: a demo, jobs into a queue, a look at a queue and its workers, a watch of what Azure has in store
 //! for this VM, and mocks of Azure's services.
 
+mod commands;
 mod demo;
 mod doctor;
 mod enqueue;
@@ -44,6 +45,9 @@ enum Command {
     /// Shows a queue, its workers, what they hold and how their drains went
     #[command(after_help = EXIT_CODES)]
     Status(status::StatusArgs),
+    /// Sends dead-lettered jobs again: each goes on from its last checkpoint, with all its attempts
+    #[command(after_help = EXIT_CODES)]
+    Redrive(commands::redrive::RedriveArgs),
     /// Checks, without changing anything, whether a worker could do its work here, and says what to mend
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(Box<doctor::DoctorArgs>),
@@ -69,7 +73,7 @@ fn say_warnings() {
 
 fn main() -> ExitCode {
     let command = Cli::parse().command;
-    if matches!(command, Command::Enqueue(_) | Command::Status(_)) {
+    if matches!(command, Command::Enqueue(_) | Command::Status(_) | Command::Redrive(_)) {
         say_warnings();
     }
     let done = match command {
@@ -80,6 +84,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => reprieve::block_on(demo::run(args)),
         Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
         Command::Status(args) => reprieve::block_on(status::run(args)),
+        Command::Redrive(args) => reprieve::block_on(commands::redrive::run(args)),
         Command::Events(command) => reprieve::block_on(events::run(command)),
         Command::Metadata(command) => reprieve::block_on(metadata::run(command)),
         Command::Storage(command) => reprieve::block_on(storage::run(command)),

@@ -20,6 +20,9 @@ const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
 /// How many drains and how many dead letters are shown.
 const SHOWN_MAX: usize = 5;
 
+/// How often the queue is counted again because workers took or gave jobs meanwhile. A busy queue never stands still.
+const LOOKS_MAX: usize = 3;
+
 /// How many drains of all of a store's queues are read to find them.
 const READ_MAX: usize = 50;
 
@@ -126,8 +129,7 @@ fn show(out: &mut Out, args: &StatusArgs, status: &Status, before: &str) -> Resu
 impl Status {
     async fn read(client: &Client) -> Result<Self> {
         let store = client.store();
-        let queue = store.queue.depth().await?;
-        let mut workers = store.roster.reports(REPORT_AGE_MAX).await?;
+        let (queue, mut workers) = look(store).await?;
         // The roster is the whole store's, and a store may have several queues.
         let ours = |queue: &str| queue.is_empty() || client.shares_a_queue_with(queue);
         workers.retain(|report| ours(&report.queue));
@@ -143,6 +145,29 @@ impl Status {
         }
         let report_every = report_every(&*store.roster);
         Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters, report_every })
+    }
+}
+
+/// The queue and its workers, of one moment as far as that can be had: between two looks at the workers in which they
+/// hold the same.
+async fn look(store: &Store) -> Result<(Depth, Vec<WorkerReport>)> {
+    let held = |workers: &[WorkerReport]| -> Vec<_> {
+        workers
+            .iter()
+            .flat_map(|report| report.in_flight.iter())
+            .map(|one| (one.job.clone(), one.delivery))
+            .collect()
+    };
+    let mut before = store.roster.reports(REPORT_AGE_MAX).await?;
+    let mut looks = 0;
+    loop {
+        let queue = store.queue.depth().await?;
+        let after = store.roster.reports(REPORT_AGE_MAX).await?;
+        looks += 1;
+        if held(&before) == held(&after) || looks == LOOKS_MAX {
+            return Ok((queue, after));
+        }
+        before = after;
     }
 }
 

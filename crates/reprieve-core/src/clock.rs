@@ -1,14 +1,27 @@
 //! The only place that reads the wall clock, and the only one that turns a wall-clock time into a deadline.
 
+use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+
+thread_local! {
+    static SIMULATED: Cell<Option<(SystemTime, Instant)>> = const { Cell::new(None) };
+}
+
+/// Makes the wall clock of this thread show `start` now, and go on with tokio's clock, which tests can pause.
+pub fn simulate(start: SystemTime) {
+    SIMULATED.set(Some((start, Instant::now())));
+}
 
 /// The wall-clock time now. For stamps that people and other machines read, never for measuring.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub fn wall_now() -> SystemTime {
-    SystemTime::now()
+    match SIMULATED.get() {
+        Some((start, since)) => start + since.elapsed(),
+        None => SystemTime::now(),
+    }
 }
 
 /// Milliseconds since the Unix epoch, now: how stores write times down.

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -14,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
 use crate::ids::{BlobName, Fence, JobId, Writer};
 use crate::ports::{BlobStore, Progress};
+use crate::record::Handle;
 use crate::retry::{FOR_EVER, Patience, persist};
 use crate::telemetry::Telemetry;
 
@@ -22,14 +24,18 @@ const TRY: Duration = Duration::from_hours(1);
 
 /// A job's view of its delivery: who it is, whether it should yield, and its input and output blobs.
 pub struct JobContext {
-    pub(crate) tenure: Arc<Tenure>,
+    pub(crate) run: Arc<JobRun>,
 }
 
-/// One owner's time with one job, as its task and the guardian of its lease both see it.
+/// One delivery of one job, as its task and the guardian of its lease share it.
 #[derive(Debug)]
-pub(crate) struct Tenure {
-    pub(crate) writer: Writer,
+pub(crate) struct JobRun {
+    pub(crate) job: JobId,
     pub(crate) delivery: u32,
+    /// The job's generation under this owner, which a claim may raise.
+    pub(crate) generation: AtomicU32,
+    /// The handle to the job's record.
+    pub(crate) record: AsyncMutex<Handle>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     pub(crate) drain_blobs: Arc<dyn BlobStore>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -39,12 +45,16 @@ pub(crate) struct Tenure {
     pub(crate) revoked: CancellationToken,
     pub(crate) deadline: Mutex<Option<Deadline>>,
     /// When the lease ends; the lease keeper moves it.
-    pub(crate) lease_ends: Arc<Mutex<Instant>>,
+    pub(crate) lease_ends: Arc<watch::Sender<Instant>>,
     pub(crate) last_saved: Mutex<Instant>,
+    /// Since when a save is under way that has not been answered.
+    pub(crate) unconfirmed: Mutex<Option<Instant>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
     pub(crate) steps: AtomicU64,
+    /// Steps that were finished since the last save.
+    pub(crate) unsaved_steps: AtomicU32,
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
@@ -60,23 +70,37 @@ pub(crate) fn set<T>(of: &Mutex<T>, value: T) {
     *of.lock().unwrap_or_else(PoisonError::into_inner) = value;
 }
 
-impl Tenure {
+impl JobRun {
+    /// Orders this owner among all owners of the job.
+    pub(crate) fn fence(&self) -> Fence {
+        Fence::new(self.generation.load(Relaxed), self.delivery)
+    }
+
+    pub(crate) fn writer(&self) -> Writer {
+        Writer { job: self.job.clone(), fence: self.fence() }
+    }
+
     /// Asks the job to yield before `deadline`.
     pub(crate) fn interrupt(&self, deadline: Deadline) {
         set(&self.deadline, Some(deadline));
         self.interrupted.cancel();
     }
 
-    /// Fails when this owner may not write any more, as far as this process can know: it was told so, or its lease
-    /// has run out (which it finds first when the machine had been frozen).
-    pub(crate) fn check(&self, operation: &'static str) -> Result<()> {
-        if self.revoked.is_cancelled() || Instant::now() >= get(&self.lease_ends) {
-            self.revoked.cancel();
-            self.telemetry.stale_writes_blocked.inc();
-            let Writer { job, .. } = &self.writer;
-            return Err(Error::new(ErrorKind::Superseded, operation, format!("this worker lost job {job}")));
+    /// Waits until this owner may write: at once while its lease holds. Where the lease has ended by this machine's clock,
+    /// as after a freeze, its guardian first finds out whether the message is still its own.
+    ///
+    /// # Errors
+    /// [`Superseded`](ErrorKind::Superseded) when it is not.
+    pub(crate) async fn may_write(&self, operation: &'static str) -> Result<()> {
+        let mut lease = self.lease_ends.subscribe();
+        tokio::select! {
+            biased;
+            () = self.revoked.cancelled() => {}
+            Ok(_) = lease.wait_for(|ends| Instant::now() < *ends) => return Ok(()),
         }
-        Ok(())
+        self.telemetry.stale_writes_blocked.inc();
+        let message = format!("this worker lost job {}", self.job);
+        Err(Error::new(ErrorKind::Superseded, operation, message))
     }
 
     /// Notes an error of a write that the store refused because of a newer owner, and stops the job then.
@@ -102,37 +126,37 @@ impl JobContext {
     /// The job's id.
     #[must_use]
     pub fn job(&self) -> &JobId {
-        &self.tenure.writer.job
+        &self.run.job
     }
 
     /// Orders this owner of the job among all its owners. Hand it to systems of your own that must refuse an older one.
     #[must_use]
     pub fn fence(&self) -> Fence {
-        self.tenure.writer.fence
+        self.run.fence()
     }
 
     /// Which delivery of the job this is: 1 the first time.
     #[must_use]
     pub fn delivery(&self) -> u32 {
-        self.tenure.delivery
+        self.run.delivery
     }
 
     /// Completes when the job should yield: return [`Step::Continue`](crate::Step::Continue) with what is done so far.
     /// For `select!` inside a long step. Cancel-safe.
     pub async fn interrupted(&self) {
-        self.tenure.interrupted.cancelled().await;
+        self.run.interrupted.cancelled().await;
     }
 
     /// Whether the job should yield, for a loop that does not await.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
-        self.tenure.interrupted.is_cancelled()
+        self.run.interrupted.is_cancelled()
     }
 
     /// How long until whatever still runs is abandoned; `None` while nothing calls for an end.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
-        get(&self.tenure.deadline).map(|deadline| deadline.left())
+        get(&self.run.deadline).map(|deadline| deadline.left())
     }
 
     /// Says how far the job is, for `reprieve status`. `total` 0 means unknown. Costs nothing.
@@ -140,11 +164,11 @@ impl JobContext {
     /// From its pace it is also told whether the job will be done before a machine is deleted, unless the job says that
     /// itself by [`Job::remaining`](crate::Job::remaining).
     pub fn progress(&self, done: u64, total: u64) {
-        let mut estimate = self.tenure.estimate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut estimate = self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         estimate.progress(done, Instant::now());
         drop(estimate);
-        self.tenure.done.store(done, Relaxed);
-        self.tenure.total.store(total, Relaxed);
+        self.run.done.store(done, Relaxed);
+        self.run.total.store(total, Relaxed);
     }
 
     /// Reads an input blob. While the store does not answer this waits, however long that lasts: it is no fault of the job.
@@ -155,7 +179,7 @@ impl JobContext {
     pub async fn input(&self, name: &str) -> Result<Vec<u8>> {
         const OPERATION: &str = "read an input";
         let name = BlobName::parse(name)?;
-        self.outlast(OPERATION, || self.tenure.blobs.get(&name)).await?.ok_or_else(|| {
+        self.outlast(OPERATION, || self.run.blobs.get(&name)).await?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, OPERATION, format!("there is no blob named {name}"))
         })
     }
@@ -170,13 +194,13 @@ impl JobContext {
         const OPERATION: &str = "write an output";
         let name = BlobName::parse(name)?;
         let put = self.outlast(OPERATION, || async {
-            self.tenure.check(OPERATION)?;
-            let store = if self.is_interrupted() { &self.tenure.drain_blobs } else { &self.tenure.blobs };
-            store.put(&name, bytes.clone(), Some(&self.tenure.writer)).await
+            self.run.may_write(OPERATION).await?;
+            let store = if self.is_interrupted() { &self.run.drain_blobs } else { &self.run.blobs };
+            store.put(&name, bytes.clone(), Some(&self.run.writer())).await
         });
         let put = put.await;
         if let Err(error) = &put {
-            self.tenure.note_refusal(error);
+            self.run.note_refusal(error);
         }
         put
     }

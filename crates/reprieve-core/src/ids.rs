@@ -104,6 +104,61 @@ impl fmt::Display for MessageId {
     }
 }
 
+/// Names one payload of a job: `<generation>.<message id>.<dequeue count>-<sequence>`, so that no two writes, of one
+/// owner or of two, ever share a name. At most 240 bytes of `A-Z a-z 0-9 . _ -`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PayloadName(String);
+
+impl PayloadName {
+    /// The name of the payload that delivery `dequeue_count` of `message` writes as its `sequence`th write.
+    #[must_use]
+    pub fn new(generation: u32, message: &MessageId, dequeue_count: u32, sequence: u64) -> Self {
+        let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+        let message: String = message.as_str().chars().map(safe).take(160).collect();
+        Self(format!("{generation}.{message}.{dequeue_count}-{sequence}"))
+    }
+
+    /// Checks `name` and takes it.
+    pub fn parse(name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+        if (1..=240).contains(&name.len()) && name.bytes().all(safe) && !name.starts_with('.') {
+            return Ok(Self(name));
+        }
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "read a payload's name",
+            "use 1 to 240 of A-Z a-z 0-9 . _ - and do not start with a dot",
+        ))
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for PayloadName {
+    type Error = Error;
+    fn try_from(name: String) -> Result<Self> {
+        Self::parse(name)
+    }
+}
+
+impl From<PayloadName> for String {
+    fn from(name: PayloadName) -> Self {
+        name.0
+    }
+}
+
+impl fmt::Display for PayloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// What one run of a worker process is called, in logs, reports and lease ownership.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -7,11 +7,13 @@
 //!
 //! # Layout
 //! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
-//! - [`Producer`], [`NewJob`]: how jobs get into a queue. [`Shards`]: several queues as one.
+//! - [`Producer`], [`NewJob`]: how jobs get into a queue. [`Redrive`]: how they get there again. [`Shards`]: several
+//!   queues as one.
 //! - [`worker`]: the loop, the guardians of the leases, the drain.
 //! - [`lifecycle`] and [`policy`]: the pure decisions.
-//! - [`ports`]: queue, checkpoints, blobs, interruptions, roster.
-//! - [`checkpoint`], [`envelope`], [`attempts`]: formats and counts, with the reasons for each limit.
+//! - [`ports`]: queue, records, blobs, interruptions, roster.
+//! - [`record`], [`envelope`]: the formats, and what is known of a job. [`checkpoint`]: how often progress is saved.
+//! - [`clock`], [`chance`], [`process`]: time, random choices and tasks, so that a simulation can replay them.
 //! - [`memory`], [`conformance`]: whole backends in memory, and the suites that any backend must pass.
 //!
 //! # Example: a job of a hundred steps survives being drained half way
@@ -63,7 +65,7 @@
 //! # }).unwrap();
 //! ```
 
-pub mod attempts;
+pub mod chance;
 pub mod checkpoint;
 pub mod clock;
 pub mod conformance;
@@ -79,10 +81,12 @@ pub mod memory;
 mod notice;
 pub mod policy;
 pub mod ports;
+pub mod process;
 mod producer;
 mod queue_name;
+pub mod record;
+mod redrive;
 pub mod retry;
-pub mod settle;
 mod shards;
 pub mod telemetry;
 pub mod worker;
@@ -90,10 +94,13 @@ pub mod worker;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};
 pub use error::{Error, ErrorKind, Result};
-pub use ids::{BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, WorkerId, Writer};
+pub use ids::{
+    BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, PayloadName, WorkerId, Writer,
+};
 pub use job::{Job, JobError, Step};
 pub use notice::{Initiator, Notice, NoticeId, NoticeKind, Phase};
 pub use producer::{NewJob, Producer};
 pub use queue_name::QueueName;
+pub use redrive::{Redrive, Redriven};
 pub use retry::Patience;
 pub use shards::Shards;

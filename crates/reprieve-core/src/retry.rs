@@ -85,6 +85,7 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(patience.between)
         .with_jitter()
+        .with_jitter_seed(crate::chance::number())
         .without_max_times();
     let last = Mutex::new(None);
     let (began, said) = (Instant::now(), AtomicBool::new(false));

@@ -15,6 +15,7 @@
 //! | `reprieve_checkpoint_seconds` | histogram | `kind` | how long saves took |
 //! | `reprieve_checkpoint_bytes` | histogram | `kind` | how large they were |
 //! | `reprieve_checkpoint_errors_total` | counter | `kind` | saves that failed |
+//! | `reprieve_checkpoints_unreadable_total` | counter | | records and checkpoints that were damaged or missing |
 //! | `reprieve_notices_total` | counter | `kind` | events of this machine that were noticed; of a type that is not known, `other` |
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last good answer |
@@ -95,6 +96,7 @@ pub struct Telemetry {
     pub checkpoint_seconds: HistogramFamily,
     pub checkpoint_bytes: HistogramFamily,
     pub checkpoint_errors: Family<ByKind, Counter>,
+    pub checkpoints_unreadable: Counter,
     pub notices: Family<ByKind, Counter>,
     pub approvals: Family<ByResult, Counter>,
     pub metadata_staleness: Gauge<f64, AtomicU64>,
@@ -142,6 +144,7 @@ impl Telemetry {
             checkpoint_seconds: Family::new_with_constructor(seconds),
             checkpoint_bytes: Family::new_with_constructor(bytes),
             checkpoint_errors: Family::default(),
+            checkpoints_unreadable: Counter::default(),
             notices: Family::default(),
             approvals: Family::default(),
             metadata_staleness: Gauge::default(),
@@ -184,6 +187,11 @@ impl Telemetry {
         r.register("checkpoint_seconds", "How long saves took", self.checkpoint_seconds.clone());
         r.register("checkpoint_bytes", "How large checkpoints were", self.checkpoint_bytes.clone());
         r.register("checkpoint_errors", "Saves that failed", self.checkpoint_errors.clone());
+        r.register(
+            "checkpoints_unreadable",
+            "Records and checkpoints that were damaged or missing",
+            self.checkpoints_unreadable.clone(),
+        );
         r.register("notices", "Events of this machine that were noticed", self.notices.clone());
         r.register("approvals", "Approvals of events", self.approvals.clone());
         r.register(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use reprieve_core::ports::BlobStore;
-use reprieve_core::{BlobName, ErrorKind, Result, Writer};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
@@ -28,6 +28,17 @@ impl BlobStore for Ports {
         let (shared, name, writer) = (Arc::clone(&self.shared), name.clone(), writer.cloned());
         let put = blocking(move || put(&shared, &name, &bytes, writer));
         put.await.map_err(|failure| failure.during("write a blob"))
+    }
+
+    async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
+        let (shared, name, writer) = (Arc::clone(&self.shared), name.clone(), writer.clone());
+        let created = blocking(move || create(&shared, &name, &bytes, writer));
+        created.await.map_err(|failure| failure.during("create a blob"))
+    }
+
+    async fn exists(&self, name: &BlobName) -> Result<bool> {
+        let (shared, name) = (Arc::clone(&self.shared), name.clone());
+        blocking(move || exists(&shared, &name)).await.map_err(|failure| failure.during("look for a blob"))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {
@@ -84,9 +95,48 @@ fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Write
         move |path| publish(&from, &publish_root, &path).map(|()| path),
     );
     let path = published.inspect_err(|_| files::remove_if_there(&temporary))?;
-    // Not under the gate: others need not wait for the directories to reach the disk.
-    for directory in root.join(path).ancestors().skip(1).take_while(|directory| directory.starts_with(&root))
-    {
+    sync_directories(&root, &path)
+}
+
+/// As [`put`], but the file gets its name only if there is none: decided under the gate and after the commit, when the
+/// files of all earlier writes have their names, also of those in the same transaction.
+fn create(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Writer) -> Outcome<bool> {
+    // Spares the writing of what may be large.
+    if exists(shared, name)? {
+        return Ok(false);
+    }
+    let temporary = shared.files.temporary().join(shared.session()?.new_file_name());
+    files::write_new(&temporary, bytes)?;
+    let root = shared.files.blobs();
+    let (apply_root, publish_root, from) = (root.clone(), root.clone(), temporary.clone());
+    let name = name.clone();
+    let created = shared.writer.call_blocking(
+        move |tx| {
+            let there = tx.row(FIND, [name.as_str()], |row| row.get::<_, String>(0))?;
+            if there.is_some_and(|path| apply_root.join(path).exists()) {
+                return Ok(None);
+            }
+            raise_fence(tx, &name, &writer)?;
+            path_of(tx, &apply_root, &name).map(Some)
+        },
+        move |path| match path.filter(|path| !publish_root.join(path).exists()) {
+            Some(path) => publish(&from, &publish_root, &path).map(|()| Some(path)),
+            None => Ok(None),
+        },
+    );
+    match created {
+        Ok(Some(path)) => sync_directories(&root, &path).map(|()| true),
+        refused => {
+            files::remove_if_there(&temporary);
+            refused.map(|_| false)
+        }
+    }
+}
+
+/// Waits until the names of the blob's file and of its directories are on the disk. Not under the gate: others need not
+/// wait for that.
+fn sync_directories(root: &Path, path: &str) -> Outcome<()> {
+    for directory in root.join(path).ancestors().skip(1).take_while(|directory| directory.starts_with(root)) {
         match files::sync_directory(directory) {
             Ok(()) => {}
             // Deleted again by somebody else, with the last file in it.
@@ -99,16 +149,30 @@ fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Write
 
 fn check_fence(tx: &Tx<'_>, name: &BlobName, writer: Option<&Writer>) -> Result<(), Fault> {
     let Some(Writer { job, fence }) = writer else { return Ok(()) };
-    let key = (name.as_str(), job.as_str());
-    let greatest =
-        tx.row("SELECT fence FROM fence WHERE name = ?1 AND job = ?2", key, |row| row.get::<_, i64>(0))?;
-    // SQLite's integers have a sign; the bits are what is kept.
-    if greatest.is_some_and(|greatest| greatest.cast_unsigned() > fence.as_u64()) {
+    if greatest_fence(tx, name, job)?.is_some_and(|greatest| greatest > *fence) {
         return Err(Fault::Refused(Failure::new(
             ErrorKind::Superseded,
             format!("a later owner of job {job} has written {name}; this one must stop"),
         )));
     }
+    set_fence(tx, name, job, *fence)
+}
+
+/// Keeps the greater of the writer's fence and the one that is there.
+fn raise_fence(tx: &Tx<'_>, name: &BlobName, writer: &Writer) -> Result<(), Fault> {
+    let Writer { job, fence } = writer;
+    let greatest = greatest_fence(tx, name, job)?;
+    set_fence(tx, name, job, greatest.map_or(*fence, |greatest| greatest.max(*fence)))
+}
+
+fn greatest_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId) -> Result<Option<Fence>, Fault> {
+    const FIND: &str = "SELECT fence FROM fence WHERE name = ?1 AND job = ?2";
+    let greatest = tx.row(FIND, (name.as_str(), job.as_str()), |row| row.get::<_, i64>(0))?;
+    // SQLite's integers have a sign; the bits are what is kept.
+    Ok(greatest.map(|greatest| Fence::from_u64(greatest.cast_unsigned())))
+}
+
+fn set_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId, fence: Fence) -> Result<(), Fault> {
     tx.execute(
         "INSERT INTO fence(name, job, fence, at) VALUES(?1, ?2, ?3, ?4)
          ON CONFLICT(name, job) DO UPDATE SET fence = excluded.fence, at = excluded.at",
@@ -153,6 +217,11 @@ fn unpublish(root: &Path, path: &str) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+fn exists(shared: &Shared, name: &BlobName) -> Outcome<bool> {
+    let path = shared.reader.row(FIND, [name.as_str()], |row| row.get::<_, String>(0))?;
+    Ok(path.is_some_and(|path| shared.files.blobs().join(path).exists()))
 }
 
 fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {

@@ -1,12 +1,12 @@
 //! Where the store's files are, and how a file is written so that nobody ever sees half of it.
 //!
 //! ```text
-//! reprieve.db                  SQLite: messages, small checkpoints, the names of everything else (+ -wal, -shm)
+//! reprieve.db                  SQLite: messages, records, small payloads, the names of everything else (+ -wal, -shm)
 //! reprieve.db.d/
 //!   gate.lock write.lock       the gate between processes
 //!   bell                       touched when a message becomes receivable
 //!   sessions/TOKEN             locked for as long as its process lives
-//!   checkpoints/TOKEN-N        checkpoints too large for the database
+//!   payloads/TOKEN-N           payloads too large for the database
 //!   temporary/TOKEN-N          blobs on their way
 //!   blobs/…                    inputs and outputs, under their own names
 //! ```
@@ -41,7 +41,7 @@ impl Files {
     /// Makes the directories beside the database, which must be known to be ours or new.
     pub(crate) fn make_directories(&self) -> Outcome<()> {
         let is_new = !self.directory.exists();
-        for wanted in [self.sessions(), self.checkpoints(), self.temporary(), self.blobs()] {
+        for wanted in [self.sessions(), self.payloads(), self.temporary(), self.blobs()] {
             fs::create_dir_all(&wanted).map_err(|error| Failure::io(&error, &wanted))?;
         }
         if is_new {
@@ -80,8 +80,8 @@ impl Files {
         self.directory.join("sessions")
     }
 
-    pub(crate) fn checkpoints(&self) -> PathBuf {
-        self.directory.join("checkpoints")
+    pub(crate) fn payloads(&self) -> PathBuf {
+        self.directory.join("payloads")
     }
 
     pub(crate) fn temporary(&self) -> PathBuf {

@@ -79,18 +79,18 @@ impl Round {
 fn sweep(shared: &Shared) -> Outcome<()> {
     // In this order: a file that is listed was made by a session that had begun, so if that session lives, it is
     // among those read afterwards; and if it died, all it ever committed is seen by what is read last.
-    let (temporary, checkpoints) = (shared.files.temporary(), shared.files.checkpoints());
-    let (temporary_names, checkpoint_names) = (names_in(&temporary)?, names_in(&checkpoints)?);
+    let (temporary, payloads) = (shared.files.temporary(), shared.files.payloads());
+    let (temporary_names, payload_names) = (names_in(&temporary)?, names_in(&payloads)?);
     let alive = shared.reader.rows("SELECT token FROM session", [], |row| row.get::<_, String>(0))?;
     let alive: HashSet<String> = alive.into_iter().collect();
     let orphaned = |name: &String| name.split_once('-').is_none_or(|(token, _)| !alive.contains(token));
     for name in temporary_names.into_iter().filter(orphaned) {
         files::remove_if_there(&temporary.join(name));
     }
-    for name in checkpoint_names.into_iter().filter(orphaned) {
-        let used = shared.reader.row("SELECT 1 FROM checkpoint WHERE file = ?1", [&name], |_| Ok(()))?;
+    for name in payload_names.into_iter().filter(orphaned) {
+        let used = shared.reader.row("SELECT 1 FROM payload WHERE file = ?1", [&name], |_| Ok(()))?;
         if used.is_none() {
-            files::remove_if_there(&checkpoints.join(name));
+            files::remove_if_there(&payloads.join(name));
         }
     }
     forget(shared)

@@ -6,7 +6,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `messages`, `checkpoints`, `blobs`, `roster` | one port each |
+//! | `messages`, `records`, `blobs`, `roster` | one port each |
 //! | `writer` | the thread that commits whatever is asked at the same time together |
 //! | `gate` | lets the processes take turns fairly |
 //! | `session`, `keeper` | know who has died, and tidy up after them |
@@ -45,7 +45,6 @@
 mod address;
 mod bell;
 mod blobs;
-mod checkpoints;
 mod clock;
 mod failure;
 mod files;
@@ -54,6 +53,7 @@ mod keeper;
 mod messages;
 mod place;
 mod reader;
+mod records;
 mod roster;
 mod schema;
 mod session;

@@ -24,24 +24,36 @@ CREATE TABLE msg(
 
 -- Apart from msg, so that a renewal never rewrites a body. AUTOINCREMENT, so that an id is never used twice.
 --   queued_at   when the message first became receivable: its place in line, which a release gives back
+--   sent_at     when it was sent, or dead-lettered; a release does not change it
 --   reason      why it is in the poison queue
 CREATE TABLE body(
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   queued_at INTEGER NOT NULL,
+  sent_at INTEGER NOT NULL,
   reason TEXT,
   data BLOB NOT NULL
 ) STRICT;
 
--- The version is the row id: AUTOINCREMENT never gives one out twice, not even after a clear.
--- A large value is a file of checkpoints/, and data is null.
-CREATE TABLE checkpoint(
+-- The version is the row id: AUTOINCREMENT never gives one out twice, not even after a removal.
+--   at          when it was written
+CREATE TABLE record(
   version INTEGER PRIMARY KEY AUTOINCREMENT,
-  key TEXT NOT NULL UNIQUE,
+  job TEXT NOT NULL UNIQUE,
+  at INTEGER NOT NULL,
+  data BLOB NOT NULL
+) STRICT;
+
+-- State that is too large for a record. A large payload is a file of payloads/, and data is null.
+CREATE TABLE payload(
+  job TEXT NOT NULL,
+  name TEXT NOT NULL,
   bytes INTEGER NOT NULL,
   data BLOB,
-  file TEXT
+  file TEXT,
+  PRIMARY KEY(job, name),
+  CHECK((data IS NULL) <> (file IS NULL))
 ) STRICT;
-CREATE UNIQUE INDEX checkpoint_file ON checkpoint(file) WHERE file IS NOT NULL;
+CREATE UNIQUE INDEX payload_file ON payload(file) WHERE file IS NOT NULL;
 
 -- Where a blob's file is under blobs/: nearly always at its own name. place is the path in lower case, so that no two
 -- blobs share a file on a file system that ignores case.

@@ -26,8 +26,8 @@ use crate::writer::{Tx, Writer};
 /// How a process opens a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The queue that [`Queue`](reprieve_core::ports::Queue) means. A file holds any number of queues; checkpoints,
-    /// blobs and the roster are common to them.
+    /// The queue that [`Queue`](reprieve_core::ports::Queue) means. A file holds any number of queues; records,
+    /// payloads, blobs and the roster are common to them.
     pub queue: QueueName,
     /// What a commit survives. Processes that share a file should agree.
     pub durability: Durability,
@@ -111,7 +111,7 @@ impl LocalStore {
         let ports = &self.ports;
         Store {
             queue: Arc::clone(ports) as _,
-            checkpoints: Arc::clone(ports) as _,
+            records: Arc::clone(ports) as _,
             blobs: Arc::clone(ports) as _,
             roster: Arc::clone(ports) as _,
         }

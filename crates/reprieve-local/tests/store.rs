@@ -4,8 +4,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use reprieve_core::ports::{Delivery, NewMessage, Release, Store, WorkerReport};
-use reprieve_core::{BlobName, ErrorKind, WorkerId};
+use reprieve_core::ports::{
+    Delivery, NewMessage, Payload, RecordWrite, Release, Store, Version, WorkerReport,
+};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, PayloadName, Result, WorkerId, Writer};
 use reprieve_local::{LocalStore, Options, QueueName};
 use tokio::time::{Instant, timeout};
 
@@ -50,6 +52,36 @@ fn name(name: &str) -> BlobName {
     BlobName::parse(name).unwrap()
 }
 
+fn job(id: &str) -> JobId {
+    JobId::parse(id).unwrap()
+}
+
+fn payload(name: &str) -> PayloadName {
+    PayloadName::parse(name).unwrap()
+}
+
+/// More than is kept in the database.
+fn large(byte: u8) -> Vec<u8> {
+    vec![byte; 300 << 10]
+}
+
+/// Writes a record whose state is a payload of this name, in place of the state `obsolete`.
+async fn save(
+    store: &Store,
+    id: &str,
+    expected: Option<&Version>,
+    state: (&str, Vec<u8>),
+    obsolete: &[&str],
+) -> Result<Version> {
+    let (name, bytes) = (payload(state.0), state.1);
+    let write = RecordWrite {
+        record: state.0.into(),
+        payload: Some(Payload { name, bytes }),
+        obsolete: obsolete.iter().map(|name| payload(name)).collect(),
+    };
+    store.records.put(&job(id), expected, write).await
+}
+
 async fn send(store: &Store, bodies: &[&str], delay: Duration) {
     let messages = bodies.iter().map(|body| NewMessage { body: body.as_bytes().to_vec(), delay }).collect();
     store.queue.send(messages).await.unwrap();
@@ -80,16 +112,19 @@ async fn everything_is_there_after_reopening() {
         let store = bench.open().await;
         send(&store, &["one", "two"], Duration::ZERO).await;
         store.blobs.put(&name("in/a.txt"), b"blob".to_vec(), None).await.unwrap();
-        let small = store.checkpoints.save("job/a", None, b"small".to_vec()).await.unwrap();
-        (small, store.checkpoints.save("job/b", None, large.clone()).await.unwrap())
+        let small = save(&store, "a", None, ("0.m.1-1", b"small".to_vec()), &[]).await.unwrap();
+        (small, save(&store, "b", None, ("0.m.1-2", large.clone()), &[]).await.unwrap())
     };
     let store = bench.open().await;
     assert_eq!(bodies(&receive(&store, 10).await), ["one", "two"]);
     assert_eq!(store.blobs.get(&name("in/a.txt")).await.unwrap().unwrap(), b"blob");
-    let small = store.checkpoints.load("job/a").await.unwrap().unwrap();
-    assert_eq!((&*small.bytes, &small.version), (&b"small"[..], &small_version));
-    let loaded = store.checkpoints.load("job/b").await.unwrap().unwrap();
-    assert!(loaded.bytes == large && loaded.version == large_version);
+    for (id, name, bytes, version) in
+        [("a", "0.m.1-1", b"small".to_vec(), small_version), ("b", "0.m.1-2", large, large_version)]
+    {
+        let stored = store.records.load(&job(id)).await.unwrap().unwrap();
+        assert_eq!((&*stored.bytes, &stored.version), (name.as_bytes(), &version));
+        assert!(store.records.payload(&job(id), &payload(name)).await.unwrap() == Some(bytes));
+    }
 }
 
 #[tokio::test]
@@ -341,75 +376,119 @@ async fn a_file_that_somebody_put_there_is_not_overwritten() {
 }
 
 #[tokio::test]
-async fn a_replaced_or_cleared_large_checkpoint_leaves_no_file() {
+async fn a_large_payload_that_is_obsolete_or_removed_leaves_no_file() {
     let bench = Bench::new();
     let store = bench.open().await;
-    let files =
-        || std::fs::read_dir(bench.directory.path().join("reprieve.db.d/checkpoints")).unwrap().count();
-    let large = |byte| vec![byte; 300 << 10];
-    let first = store.checkpoints.save("job/a", None, large(1)).await.unwrap();
-    let second = store.checkpoints.save("job/a", Some(&first), large(2)).await.unwrap();
+    let files = || std::fs::read_dir(bench.directory.path().join("reprieve.db.d/payloads")).unwrap().count();
+    let first = save(&store, "a", None, ("1", large(1)), &[]).await.unwrap();
+    let second = save(&store, "a", Some(&first), ("2", large(2)), &["1"]).await.unwrap();
     assert_eq!(files(), 1);
-    let error = store.checkpoints.save("job/a", Some(&first), large(3)).await.unwrap_err();
+    let error = save(&store, "a", Some(&first), ("3", large(3)), &["2"]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert_eq!(files(), 1, "what was refused leaves nothing");
-    store.checkpoints.save("job/a", Some(&second), b"small".to_vec()).await.unwrap();
+    assert_eq!(files(), 1, "a refused write leaves nothing");
+    let third = save(&store, "a", Some(&second), ("4", b"small".to_vec()), &["2"]).await.unwrap();
     assert_eq!(files(), 0);
-    store.checkpoints.save("job/b", None, large(1)).await.unwrap();
-    store.checkpoints.clear("job/b").await.unwrap();
+    let fourth = save(&store, "a", Some(&third), ("5", large(1)), &[]).await.unwrap();
+    let fifth = save(&store, "a", Some(&fourth), ("6", large(1)), &[]).await.unwrap();
+    assert_eq!(store.records.remove(&job("a"), &fourth, &[]).await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert_eq!(files(), 2);
+    store.records.remove(&job("a"), &fifth, &["4", "5", "6"].map(payload)).await.unwrap();
     assert_eq!(files(), 0);
 }
 
 #[tokio::test]
-async fn a_large_checkpoint_whose_file_is_damaged_is_corrupt() {
+async fn a_payload_whose_file_is_missing_is_none_and_a_short_one_is_short() {
     let bench = Bench::new();
     let store = bench.open().await;
-    store.checkpoints.save("job/a", None, vec![1; 300 << 10]).await.unwrap();
-    let directory = bench.directory.path().join("reprieve.db.d/checkpoints");
+    save(&store, "a", None, ("1", large(1)), &[]).await.unwrap();
+    let directory = bench.directory.path().join("reprieve.db.d/payloads");
     let file = std::fs::read_dir(directory).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&file, b"short").unwrap();
-    assert_eq!(store.checkpoints.load("job/a").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    let read = async || store.records.payload(&job("a"), &payload("1")).await.unwrap();
+    assert_eq!(read().await.as_deref(), Some(&b"short"[..]), "its reader checks length and checksum");
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(store.checkpoints.load("job/a").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(read().await, None);
+    assert!(store.records.load(&job("a")).await.unwrap().is_some(), "the record is there");
 }
 
 #[tokio::test]
-async fn large_checkpoints_are_read_while_they_are_replaced() {
+async fn large_payloads_are_read_while_they_are_replaced() {
     let bench = Bench::new();
     let (one, two) = (bench.open().await, bench.open().await);
-    let mut version = one.checkpoints.save("job/a", None, vec![0; 300 << 10]).await.unwrap();
+    let mut version = save(&one, "a", None, ("0", large(0)), &[]).await.unwrap();
     let reading = tokio::spawn(async move {
         let mut last = 0;
         while last < 40 {
-            let stored = two.checkpoints.load("job/a").await.unwrap().unwrap();
-            assert!(stored.bytes.iter().all(|byte| *byte == stored.bytes[0]), "a mixture");
-            assert!(stored.bytes[0] >= last, "went back");
-            last = stored.bytes[0];
+            let stored = two.records.load(&job("a")).await.unwrap().unwrap();
+            let name = String::from_utf8(stored.bytes).unwrap();
+            // It is none when it became obsolete after the record was loaded.
+            if let Some(bytes) = two.records.payload(&job("a"), &payload(&name)).await.unwrap() {
+                let mark = bytes[0];
+                assert!(mark.to_string() == name && bytes == large(mark), "a mixture");
+                assert!(mark >= last, "went back");
+                last = mark;
+            }
         }
     });
-    for byte in 1..=40 {
-        version = one.checkpoints.save("job/a", Some(&version), vec![byte; 300 << 10]).await.unwrap();
+    for byte in 1..=40_u8 {
+        let (name, before) = (byte.to_string(), (byte - 1).to_string());
+        version = save(&one, "a", Some(&version), (&name, large(byte)), &[&before]).await.unwrap();
     }
     timeout(PATIENCE, reading).await.expect("the last one is read").unwrap();
+}
+
+/// As when its writer died between the commit and the renaming of the file.
+#[tokio::test]
+async fn a_blob_whose_file_is_missing_can_be_created() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    let writer = Writer { job: job("a"), fence: Fence::new(0, 1) };
+    let create =
+        async |bytes: &[u8]| store.blobs.create(&name("out/a"), bytes.to_vec(), &writer).await.unwrap();
+    assert!(create(b"first").await);
+    std::fs::remove_file(bench.blobs().join("out/a")).unwrap();
+    assert!(!store.blobs.exists(&name("out/a")).await.unwrap());
+    assert!(create(b"second").await);
+    assert!(!create(b"third").await);
+    assert_eq!(store.blobs.get(&name("out/a")).await.unwrap().unwrap(), b"second");
+    let temporary = bench.directory.path().join("reprieve.db.d/temporary");
+    assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0, "a refused create leaves nothing");
+}
+
+#[tokio::test]
+async fn letters_of_a_dead_process_are_received_again() {
+    let bench = Bench::new();
+    let (one, two) = (bench.open_worker().await, bench.open_worker().await);
+    send(&one, &["bad"], Duration::ZERO).await;
+    let delivery = receive(&one, 1).await.remove(0);
+    let letter = reprieve_core::ports::DeadLetter::because("unknown kind");
+    one.queue.dead_letter(&delivery.receipt, b"as given", &letter).await.unwrap();
+    let held = one.queue.receive_letters(1, LEASE).await.unwrap();
+    assert_eq!(held.len(), 1);
+    assert!(two.queue.receive_letters(1, LEASE).await.unwrap().is_empty());
+    drop(one);
+    let again = two.queue.receive_letters(1, LEASE).await.unwrap();
+    assert_eq!((&*again[0].body, again[0].dequeue_count), (&b"as given"[..], 2));
 }
 
 #[tokio::test]
 async fn leftovers_of_the_dead_are_swept() {
     let bench = Bench::new();
     let store = bench.open().await;
-    store.checkpoints.save("job/a", None, vec![1; 300 << 10]).await.unwrap();
+    save(&store, "a", None, ("1", large(1)), &[]).await.unwrap();
     let beside = bench.directory.path().join("reprieve.db.d");
-    for leftover in ["temporary/dead-0", "checkpoints/dead-0", "sessions/dead"] {
+    for leftover in ["temporary/dead-0", "payloads/dead-0", "sessions/dead"] {
         std::fs::write(beside.join(leftover), b"half").unwrap();
     }
     let _worker = bench.open_worker().await;
     let swept = || async {
-        ["temporary/dead-0", "checkpoints/dead-0", "sessions/dead"]
+        ["temporary/dead-0", "payloads/dead-0", "sessions/dead"]
             .iter()
             .all(|left| !beside.join(left).exists())
     };
     eventually("leftovers are swept", swept).await;
-    assert!(store.checkpoints.load("job/a").await.unwrap().is_some(), "and nothing else");
+    let read = store.records.payload(&job("a"), &payload("1")).await.unwrap();
+    assert!(read == Some(large(1)), "and nothing else");
 }
 
 #[tokio::test]
@@ -429,6 +508,7 @@ async fn reports_go_with_their_worker() {
         completed: 0,
         in_flight: Vec::new(),
         notices: Vec::new(),
+        deferred: Vec::new(),
         last_drain: None,
     };
     one.roster.publish(&report).await.unwrap();

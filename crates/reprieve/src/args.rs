@@ -61,6 +61,21 @@ pub struct WorkerArgs {
     #[arg(long, value_name = "KIND", env = "REPRIEVE_DEFAULT_KIND", hide_env_values = true, value_parser = AnyText)]
     pub(crate) default_kind: Option<Box<Given>>,
 
+    /// How long a message is deferred that no worker can use yet, before it goes to the poison queue [default: 24h]
+    ///
+    /// For a kind that no worker knows, state of a newer binary, and a body that can't be read: deploy a worker that
+    /// knows it meanwhile. Arguments or state that do not fit a known kind are deferred for 10 minutes, or this if it is
+    /// less. Deferred messages are in `reprieve status`. At most 720h.
+    #[arg(long, value_name = "DURATION", env = "REPRIEVE_UNKNOWN_KIND_AFTER", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) unknown_kind_after: Option<Box<Given>>,
+
+    /// How long a finished job is remembered, so that a second message of it does not run it again [default: 0s]
+    ///
+    /// A job with a result, with long arguments, or that was redriven is remembered without this. It costs a read before
+    /// and a write after each job. At most 8760h.
+    #[arg(long, value_name = "DURATION", env = "REPRIEVE_REMEMBER_DONE", hide_env_values = true, value_parser = AnyText)]
+    pub(crate) remember_done: Option<Box<Given>>,
+
     /// The instance metadata service, which announces evictions; off outside Azure [default: http://169.254.169.254]
     ///
     /// The default is its address in every Azure VM. No job is taken before it has answered.

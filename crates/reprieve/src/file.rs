@@ -10,11 +10,13 @@ use crate::given::{By, Given};
 const NAME: &str = "reprieve.toml";
 
 /// Every key there is: the long flags, but for `config`.
-pub(crate) const KEYS: [&str; 18] = [
+pub(crate) const KEYS: [&str; 20] = [
     "store",
     "queue",
     "container",
     "default-kind",
+    "unknown-kind-after",
+    "remember-done",
     "metadata-url",
     "vm-name",
     "concurrency",

@@ -158,6 +158,9 @@ impl Reading {
         let budget = self.read("budget", args.budget.as_deref(), "10s", values::duration);
         let lease = self.read("lease", args.lease.as_deref(), "60s", values::duration);
         let kind = self.read("default-kind", args.default_kind.as_deref(), "", values::default_kind);
+        let after = args.unknown_kind_after.as_deref();
+        let after = self.read("unknown-kind-after", after, "24h", values::duration);
+        let remember = self.read("remember-done", args.remember_done.as_deref(), "0s", values::duration);
         let every =
             self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", values::checkpoint_every);
         let policy = self.policy(args);
@@ -168,6 +171,8 @@ impl Reading {
             lease: lease.unwrap_or(LEASE_MAX),
             checkpoint_every: every.unwrap_or_default(),
             default_kind: kind.flatten(),
+            unknown_kind_after: after.unwrap_or_default(),
+            remember_done: remember.unwrap_or_default(),
             policy,
         };
         self.faults.extend(settings.check());

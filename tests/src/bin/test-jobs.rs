@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 fn main() -> ExitCode {
-    reprieve::run(|worker| worker.job(Walk).job(Spin).job(Fail).job(PanicOnce))
+    reprieve::run(|worker| worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer))
 }
 
 /// Takes `steps` steps; notes each in the journal as it begins, waits, and writes an output that tells who wrote it.
@@ -147,5 +147,92 @@ impl Job for PanicOnce {
     async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), u32>, JobError> {
         assert!(cx.delivery() > 1, "panicking as asked");
         Ok(Step::Done(cx.delivery()))
+    }
+}
+
+/// Aborts its process, as a crash in native code or too little memory does.
+struct Killer;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum KillsAt {
+    /// While its arguments are read.
+    Args,
+    Begin,
+    /// Two seconds into its first step.
+    Step,
+    /// At its hundredth step of 20 ms.
+    Hundredth,
+    /// While a state of 20 MB is read.
+    State,
+}
+
+struct KillerArgs(KillsAt);
+
+impl<'de> Deserialize<'de> for KillerArgs {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let at = KillsAt::deserialize(from)?;
+        if at == KillsAt::Args {
+            std::process::abort();
+        }
+        Ok(Self(at))
+    }
+}
+
+#[derive(Serialize)]
+struct KillerAt {
+    step: u32,
+    ballast: String,
+}
+
+impl<'de> Deserialize<'de> for KillerAt {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Plain {
+            step: u32,
+            ballast: String,
+        }
+        let Plain { step, ballast } = Plain::deserialize(from)?;
+        if !ballast.is_empty() {
+            std::process::abort();
+        }
+        Ok(Self { step, ballast })
+    }
+}
+
+#[async_trait]
+impl Job for Killer {
+    const KIND: &'static str = "killer";
+    type Args = KillerArgs;
+    type Checkpoint = KillerAt;
+    type Output = ();
+
+    fn begin(&self, args: &KillerArgs) -> KillerAt {
+        if args.0 == KillsAt::Begin {
+            std::process::abort();
+        }
+        KillerAt { step: 0, ballast: String::new() }
+    }
+
+    async fn step(
+        &self,
+        _: &JobContext,
+        args: &KillerArgs,
+        at: KillerAt,
+    ) -> Result<Step<KillerAt, ()>, JobError> {
+        let step = at.step + 1;
+        match args.0 {
+            KillsAt::Step => {
+                sleep(Duration::from_secs(2)).await;
+                std::process::abort();
+            }
+            KillsAt::Hundredth if step == 100 => std::process::abort(),
+            KillsAt::State if step == 2 => std::process::abort(),
+            KillsAt::State => Ok(Step::Continue(KillerAt { step, ballast: "x".repeat(20 << 20) })),
+            KillsAt::Args | KillsAt::Begin | KillsAt::Hundredth => {
+                sleep(Duration::from_millis(20)).await;
+                Ok(Step::Continue(KillerAt { step, ballast: at.ballast }))
+            }
+        }
     }
 }

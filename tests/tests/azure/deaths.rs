@@ -40,7 +40,9 @@ async fn storm(connection_string: &str, walk: Walk, jobs: usize) {
         workers[victim] = worker(&sandbox, &arguments);
         kills += 1;
     }
-    emptied(&sandbox, Duration::from_secs(60)).await;
+    // A job that was killed twice at one step is deferred a minute where the others can't rest in time, as they may not be
+    // able to with a lease this short.
+    emptied(&sandbox, Duration::from_secs(240)).await;
 
     let left_over = walk.check(&sandbox, &jobs).await;
     let redone = sandbox.journal().redone();
@@ -52,8 +54,8 @@ async fn storm(connection_string: &str, walk: Walk, jobs: usize) {
     assert!(kills >= 5, "only {kills} kills: the storm was a breeze");
     // A kill costs each job that ran the step under way, or the one that was done and not saved yet.
     assert!(redone <= kills * CONCURRENCY, "{redone} steps redone after {kills} kills");
-    // Only who dies between settling a job and tidying up leaves its two checkpoints.
-    assert!(left_over <= 2 * kills * CONCURRENCY, "{left_over} checkpoints left over after {kills} kills");
+    // Only who dies between settling a job and tidying up leaves its record.
+    assert!(left_over <= kills * CONCURRENCY, "{left_over} checkpoints left over after {kills} kills");
     for worker in workers {
         worker.stop().await;
     }

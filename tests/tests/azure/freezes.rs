@@ -30,7 +30,8 @@ async fn frozen(connection_string: &str) {
     println!("SIGSTOP to taken over: {} ms", stopped.elapsed().as_millis());
     zombie.signal(Signal::CONT);
     until("the zombie knows that it lost the job", PATIENCE, async || {
-        let said = zombie.log().lines("the job's lease was lost; it is cancelled and nothing is settled");
+        let said =
+            zombie.log().lines("the job's lease was lost; the job is cancelled and nothing is settled");
         (said.len() == 1).then_some(())
     })
     .await;

@@ -26,13 +26,13 @@ const MIDDLES: [Middle; 7] = [
     Middle {
         call: "the first checkpoint",
         operation: Operation::BlobPut,
-        blobs: "/.reprieve/checkpoints/",
+        blobs: "/.reprieve/records/",
         skip: 0,
     },
     Middle {
         call: "a later checkpoint",
         operation: Operation::BlobPut,
-        blobs: "/.reprieve/checkpoints/",
+        blobs: "/.reprieve/records/",
         skip: 5,
     },
     Middle { call: "the result", operation: Operation::BlobPut, blobs: "/results/", skip: 0 },
@@ -40,7 +40,7 @@ const MIDDLES: [Middle; 7] = [
     Middle {
         call: "the tidying up",
         operation: Operation::BlobDelete,
-        blobs: "/.reprieve/checkpoints/",
+        blobs: "/.reprieve/records/",
         skip: 0,
     },
 ];

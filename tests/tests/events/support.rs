@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_core::JobId;
-use reprieve_core::checkpoint::open;
 use reprieve_core::clock::unix_millis;
-use reprieve_core::ports::Stored;
+use reprieve_core::record::Place;
 use reprieve_sim::metadata::{Config, EventPlan, EventState, MetadataServer, Span, Which};
 use reprieve_tests::{Line, Sandbox, Walked, Worker, until};
 use serde::Deserialize;
@@ -122,15 +121,10 @@ impl Set {
         struct At {
             next: u64,
         }
-        let mut newest = None;
-        for slot in 0..2 {
-            let stored = self.sandbox.store().checkpoints.load(&format!("{job}/{slot}")).await;
-            let Some(Stored { bytes, .. }) = stored.expect("a look at a checkpoint") else { continue };
-            let (_header, payload) = open(&bytes).expect("a whole checkpoint");
-            let At { next } = serde_json::from_slice(payload).expect("where a walk is");
-            newest = newest.max(Some(next));
-        }
-        newest
+        let newest = self.sandbox.record(job).await?.checkpoints.into_iter().next()?;
+        let Place::Inside(state) = newest.place else { panic!("where a walk is fits into its record") };
+        let At { next } = serde_json::from_slice(&state).expect("where a walk is");
+        Some(next)
     }
 
     /// When the leases end that are held, in milliseconds since the Unix epoch.

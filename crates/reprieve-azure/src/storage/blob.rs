@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use azure_core::Bytes;
 use azure_core::http::{Body, Etag};
+use azure_core::time::OffsetDateTime;
 use azure_storage_blob::models::{
-    BlobClientUploadOptions, BlobContainerClientListBlobsOptions, BlobItem, BlockBlobClientUploadResult,
+    BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions, BlobItem,
+    BlockBlobClientUploadResult,
 };
 use azure_storage_blob::{BlobClient, BlobContainerClient};
 use futures_util::TryStreamExt;
@@ -33,6 +35,8 @@ pub(crate) struct Container {
 pub(crate) struct Read {
     pub(crate) bytes: Vec<u8>,
     pub(crate) etag: String,
+    /// When it was written, in whole seconds.
+    pub(crate) modified: Option<Timestamp>,
 }
 
 /// A blob in a list.
@@ -114,7 +118,8 @@ impl Container {
         while let Some(chunk) = bounded(operation, target, each, body.try_next()).await? {
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Read { bytes, etag: etag(operation, found.properties.etag)? })
+        let modified = found.properties.last_modified.and_then(timestamp);
+        Ok(Read { bytes, etag: etag(operation, found.properties.etag)?, modified })
     }
 
     /// The blob's entity tag and metadata; `None` when there is no such blob.
@@ -152,15 +157,43 @@ impl Container {
         let bytes: Bytes = bytes.into();
         let each = self.effort.transfer(bytes.len());
         let again = if matches!(when, When::Always) { temporary } else { not_applied };
-        self.effort
-            .repeat(operation, each, again, || async {
-                let client = self.client.blob_client(blob);
-                // Boxed where it is made: an upload is twenty kilobytes of state.
-                let upload = Box::pin(upload(&client, bytes.clone(), metadata.clone(), when));
-                let written = bounded(operation, Target::Blob(blob), each, upload).await?;
-                etag(operation, written.etag)
-            })
-            .await
+        let write = || self.write_once(operation, blob, bytes.clone(), metadata.clone(), when);
+        self.effort.repeat(operation, each, again, write).await
+    }
+
+    /// Writes a blob that is not there yet, whole or not at all; false when there is one. Also made again where it may have
+    /// been applied: a try that finds the blob of an earlier one answers false, too.
+    pub(crate) async fn write_new(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: impl Into<Bytes>,
+        metadata: Option<Metadata>,
+    ) -> Result<bool> {
+        let bytes: Bytes = bytes.into();
+        let each = self.effort.transfer(bytes.len());
+        let write = || self.write_once(operation, blob, bytes.clone(), metadata.clone(), &When::Absent);
+        match self.effort.repeat(operation, each, temporary, write).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_once(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: Bytes,
+        metadata: Option<Metadata>,
+        when: &When,
+    ) -> Result<String> {
+        let each = self.effort.transfer(bytes.len());
+        let client = self.client.blob_client(blob);
+        // Boxed where it is made: an upload is twenty kilobytes of state.
+        let upload = Box::pin(upload(&client, bytes, metadata, when));
+        let written = bounded(operation, Target::Blob(blob), each, upload).await?;
+        etag(operation, written.etag)
     }
 
     /// Removes the blob; succeeds when there is none.
@@ -171,6 +204,23 @@ impl Container {
             bounded(operation, Target::Blob(blob), each, client.delete(None)).await
         });
         missing_is_none(deleted.await).map(drop)
+    }
+
+    /// Removes the blob that has this entity tag. Made again only where it was surely not applied.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when there is another version of the blob, or none.
+    pub(crate) async fn delete_if(&self, operation: &'static str, blob: &str, is: &str) -> Result<()> {
+        let each = self.effort.each;
+        let deleted = self.effort.repeat(operation, each, not_applied, || async {
+            let client = self.client.blob_client(blob);
+            let options = BlobClientDeleteOptions { if_match: Some(Etag::from(is)), ..Default::default() };
+            bounded(operation, Target::Blob(blob), each, client.delete(Some(options))).await
+        });
+        match missing_is_none(deleted.await)? {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Conflict, operation, format!("the blob {blob} is gone"))),
+        }
     }
 
     /// Every blob whose name starts with `prefix`.
@@ -207,8 +257,7 @@ impl Container {
 impl Listed {
     fn of(item: BlobItem) -> Option<Self> {
         let modified = item.properties.and_then(|properties| properties.last_modified);
-        let modified = modified.and_then(|at| Timestamp::from_second(at.unix_timestamp()).ok());
-        Some(Self { name: item.name?, modified })
+        Some(Self { name: item.name?, modified: modified.and_then(timestamp) })
     }
 }
 
@@ -231,6 +280,11 @@ async fn upload(
     };
     let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
     client.upload(Body::from(bytes).into(), Some(options)).await
+}
+
+/// The service's time; it has no parts of seconds.
+pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
+    Timestamp::from_second(at.unix_timestamp()).ok()
 }
 
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {

@@ -76,6 +76,18 @@ impl BlobStore for AzureBlobs {
         }
     }
 
+    async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
+        const OPERATION: &str = "create an output";
+        allowed(OPERATION, name)?;
+        self.0.write_new(OPERATION, name.as_str(), bytes, Some(signed(writer))).await
+    }
+
+    async fn exists(&self, name: &BlobName) -> Result<bool> {
+        const OPERATION: &str = "look for a blob";
+        allowed(OPERATION, name)?;
+        Ok(self.0.inspect(OPERATION, name.as_str()).await?.is_some())
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {
         let listed = self.0.list("list blobs", prefix).await?;
         let names = listed.into_iter().map(|listed| listed.name).filter(|name| !name.starts_with(RESERVED));

@@ -61,6 +61,17 @@ impl Effort {
     }
 }
 
+/// Bounds something that is made of several calls.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    operation: &'static str,
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::TimedOut, operation, format!("there was no answer within {limit:?}")))
+    })
+}
+
 /// Whether a call that was surely not applied may succeed when it is made again.
 pub(crate) fn not_applied(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable

@@ -6,15 +6,18 @@ use reprieve_core::ports::{DeadLetter, DeadLettered, Receipt};
 use reprieve_core::{Error, ErrorKind, MessageId, Result};
 
 use super::failure::is_parent;
-use super::overflow::Placed;
+use super::overflow::{Fetched, Placed};
 use super::poison;
 use super::queue::{AzureQueue, BATCH_MAX, may_be_applied};
 use super::receipt::Held;
-use super::text::TEXT_BYTES_MAX;
+use super::text::{self, TEXT_BYTES_MAX};
 
 /// How long a dead letter stays invisible in the poison queue unless its message is deleted before: when the delete
 /// turns out to be another owner's business, the letter is taken back and nobody has seen it.
 const HIDDEN: Duration = Duration::from_secs(60);
+
+/// How long the long body of one letter may take to be read for a person who looks.
+const LOOK_MAX: Duration = Duration::from_secs(30);
 
 impl AzureQueue {
     /// The letter is put first, invisible; then the message is deleted; then the letter is shown. Whoever dies in between
@@ -37,7 +40,7 @@ impl AzureQueue {
                 return Err(error);
             }
         };
-        let put = Held { id: &sent.id, pop: &sent.pop, overflow: None };
+        let put = Held::of(&sent.id, &sent.pop);
         if let Err(error) = self.main.delete(OPERATION, &held).await {
             if error.kind() != ErrorKind::TimedOut {
                 match self.poison.delete(OPERATION, &put).await {
@@ -49,7 +52,10 @@ impl AzureQueue {
             }
             return Err(error);
         }
-        self.overflow.forget(held.overflow).await;
+        if held.unreadable_since.is_none() {
+            // A letter that only refers to a long body needs it still.
+            self.overflow.forget(held.overflow).await;
+        }
         if let Err(error) = self.poison.update(OPERATION, &put, Duration::ZERO, None).await {
             tracing::debug!(%error, "a dead letter shows only in a minute");
         }
@@ -62,24 +68,58 @@ impl AzureQueue {
         if max == 0 {
             return Ok(Vec::new());
         }
-        let peeked = self.poison.peek(OPERATION, max.min(BATCH_MAX)).await;
-        let peeked = match peeked {
-            // Nothing was ever put there.
-            Err(error) if error.kind() == ErrorKind::NotFound && is_parent(&error) => return Ok(Vec::new()),
+        let peeked = match self.poison.peek(OPERATION, max.min(BATCH_MAX)).await {
+            Err(error) if is_missing_queue(&error) => return Ok(Vec::new()),
             peeked => peeked?,
         };
         let mut letters = Vec::with_capacity(peeked.len());
         for message in peeked {
             let text = message.message_text.unwrap_or_default();
-            let (letter, _) = self.overflow.fetch(OPERATION, &text).await?;
-            let (body, reason) =
-                poison::read(&letter).map_or((letter, None), |(body, reason)| (body, Some(reason)));
-            letters.push(DeadLettered {
-                id: MessageId::new(message.message_id.unwrap_or_default()),
-                body,
-                reason,
-            });
+            let Letter { body, reason, unreadable, .. } = self.open_letter(OPERATION, &text, LOOK_MAX).await;
+            let id = MessageId::new(message.message_id.unwrap_or_default());
+            if let Some(why) = unreadable {
+                tracing::warn!(message_id = %id, why, "the body of a dead letter can't be read");
+            }
+            letters.push(DeadLettered { id, body, reason });
         }
         Ok(letters)
     }
+
+    /// Reads the letter that is a message's text. The body of a message that was dead-lettered because its long body could
+    /// not be read is that message's own text: its long body is looked for once more.
+    pub(super) async fn open_letter(&self, operation: &'static str, text: &str, limit: Duration) -> Letter {
+        let (letter, blob) = match self.overflow.fetch(operation, text, limit).await {
+            Fetched::Body(letter, blob) => (letter, blob),
+            Fetched::Unreadable(_, reason) => {
+                let body = text.as_bytes().to_vec();
+                return Letter { body, reason: None, blob: None, unreadable: Some(reason) };
+            }
+        };
+        let (body, reason) = match poison::read(&letter) {
+            Some((body, reason)) => (body, Some(reason)),
+            None => (letter, None),
+        };
+        let Some(reference) = std::str::from_utf8(&body).ok().filter(|text| text::is_reference(text)) else {
+            return Letter { body, reason, blob, unreadable: None };
+        };
+        match self.overflow.fetch(operation, reference, limit).await {
+            Fetched::Body(body, blob) => Letter { body, reason, blob, unreadable: None },
+            Fetched::Unreadable(_, why) => Letter { body, reason, blob: None, unreadable: Some(why) },
+        }
+    }
+}
+
+/// A dead letter as it was read.
+pub(super) struct Letter {
+    pub(super) body: Vec<u8>,
+    pub(super) reason: Option<String>,
+    /// The blob to be removed with the letter.
+    pub(super) blob: Option<String>,
+    /// Why the body is not the one that was sent, but the text that refers to it.
+    pub(super) unreadable: Option<String>,
+}
+
+/// Whether there is no such queue: nothing was ever put there.
+pub(super) fn is_missing_queue(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound && is_parent(error)
 }

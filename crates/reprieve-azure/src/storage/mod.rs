@@ -5,7 +5,7 @@
 //! | messages | the queue `NAME`, as base64 of their bodies; other text is taken as it is |
 //! | dead letters | the queue `NAME-poison`, each with its reason |
 //! | inputs, outputs, results | the container, under their own names |
-//! | checkpoints, workers' reports, long bodies | the container, under [`RESERVED`] |
+//! | records and payloads of jobs, workers' reports, long bodies | the container, under [`RESERVED`] |
 //!
 //! # Example: the store of an account, as a managed identity
 //! ```no_run
@@ -25,7 +25,6 @@ mod address;
 mod blob;
 mod blobs;
 pub mod check;
-mod checkpoints;
 mod connection_string;
 mod container_name;
 mod effort;
@@ -37,6 +36,7 @@ mod overflow;
 mod poison;
 mod queue;
 mod receipt;
+mod records;
 mod roster;
 mod shared_key;
 mod store;

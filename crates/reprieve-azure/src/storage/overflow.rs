@@ -1,15 +1,27 @@
 //! Bodies that are too long for a message, as blobs.
 
+use std::time::Duration;
+
 use reprieve_core::Result;
 use uuid::Uuid;
 
 use super::blob::{Container, When};
 use super::blobs::RESERVED;
-use super::text::{Said, of_body, of_reference, read};
+use super::effort::within;
+use super::text::{Reference, Said, of_body, of_reference, read};
 
 /// Where long bodies are.
 #[derive(Debug)]
 pub(crate) struct Overflow(Container);
+
+/// The body of a message, by its text.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// It was read, from the blob if there is one.
+    Body(Vec<u8>, Option<String>),
+    /// It is in a blob that can't be read, for this reason.
+    Unreadable(Reference, String),
+}
 
 /// A message's text, and the blob that it refers to.
 #[derive(Debug)]
@@ -30,27 +42,37 @@ impl Overflow {
         }
         let blob = format!("{}{}", prefix(), Uuid::now_v7().simple());
         self.0.write(operation, &blob, body.to_vec(), None, &When::Always).await?;
-        Ok(Placed { text: of_reference(&blob), blob: Some(blob) })
+        Ok(Placed { text: of_reference(&blob, None), blob: Some(blob) })
     }
 
-    /// The body that `text` says, and the blob that it was in.
-    ///
-    /// # Errors
-    /// As the store's own. A blob that is gone is no error: the text is the body then, for the poison queue to keep.
-    pub(crate) async fn fetch(
-        &self,
-        operation: &'static str,
-        text: &str,
-    ) -> Result<(Vec<u8>, Option<String>)> {
+    /// Reads the body of the message with this text, within `limit`.
+    pub(crate) async fn fetch(&self, operation: &'static str, text: &str, limit: Duration) -> Fetched {
         match read(text) {
-            Said::Body(body) => Ok((body, None)),
-            // Whoever can send messages must not be able to have any other blob read, or removed.
-            Said::In(blob) if is_ours(&blob) => match self.0.read(operation, &blob).await? {
-                Some(read) => Ok((read.bytes, Some(blob))),
-                None => Ok((text.as_bytes().to_vec(), None)),
-            },
-            Said::In(_) => Ok((text.as_bytes().to_vec(), None)),
+            Said::Body(body) => Fetched::Body(body, None),
+            // A sender of messages must not be able to have any other blob read, or removed.
+            Said::In(reference) if is_ours(&reference.blob) => {
+                match within(limit, operation, self.0.read(operation, &reference.blob)).await {
+                    Ok(Some(read)) => Fetched::Body(read.bytes, Some(reference.blob)),
+                    Ok(None) => {
+                        let reason = self.gone(&reference.blob);
+                        Fetched::Unreadable(reference, reason)
+                    }
+                    Err(error) => {
+                        let reason = format!("the message's long body can't be read: {}", error.message());
+                        Fetched::Unreadable(reference, reason)
+                    }
+                }
+            }
+            Said::In(_) => Fetched::Body(text.as_bytes().to_vec(), None),
         }
+    }
+
+    fn gone(&self, blob: &str) -> String {
+        let container = self.0.name();
+        format!(
+            "the message's long body is gone: there is no blob {blob} in the container {container}; use the container \
+             that the sender used, or enqueue the job again"
+        )
     }
 
     /// Removes a body that is no longer needed. What can't be removed harms nobody.

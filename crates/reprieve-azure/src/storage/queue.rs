@@ -8,15 +8,22 @@ use async_trait::async_trait;
 use azure_storage_queue::models::ReceivedMessage;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
-use reprieve_core::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
+use jiff::Timestamp;
+use reprieve_core::clock::unix_millis;
+use reprieve_core::ports::{
+    DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release, Unreadable,
+};
 use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
 use super::access::Access;
-use super::effort::{Effort, temporary};
+use super::blob::timestamp;
+use super::effort::{Effort, temporary, within};
 use super::failure::is_speechless;
+use super::letters::is_missing_queue;
 use super::messages::Messages;
-use super::overflow::{Overflow, Placed};
+use super::overflow::{Fetched, Overflow, Placed};
 use super::receipt::Held;
+use super::text::{Reference, of_reference};
 
 /// The most messages of one receive or peek.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
@@ -25,13 +32,8 @@ pub(super) const BATCH_MAX: usize = 32;
 /// How many messages are sent at once: each is a request of its own.
 const SENDS_AT_ONCE: usize = 16;
 
-const BACK: &str = "put a message back";
-
 /// How long the long bodies of a batch may take to be read.
 const LONG_BODY_MAX: Duration = Duration::from_secs(3);
-
-/// How long a message is put back for whose long body could not be read.
-const UNREADABLE_DELAY: Duration = Duration::from_secs(5);
 
 /// How many receives take single messages after a batch could not be read: one message with a character that XML forbids
 /// spoils the batch that it is in.
@@ -50,13 +52,16 @@ pub(crate) struct AzureQueue {
     effort: Effort,
     /// How many receives are still to take single messages.
     singly: AtomicU32,
+    /// The same for the poison queue.
+    letters_singly: AtomicU32,
 }
 
 impl AzureQueue {
     pub(crate) fn new(access: &Access, name: &QueueName, overflow: Overflow, effort: Effort) -> Result<Self> {
         let (main, poison) = (name.clone(), name.poison());
         let (main, poison) = (Messages::new(access, main, effort)?, Messages::new(access, poison, effort)?);
-        Ok(Self { main, poison, overflow, effort, singly: AtomicU32::new(0) })
+        let (singly, letters_singly) = (AtomicU32::new(0), AtomicU32::new(0));
+        Ok(Self { main, poison, overflow, effort, singly, letters_singly })
     }
 
     /// Makes the queue and its poison queue, where they are missing.
@@ -103,39 +108,116 @@ impl AzureQueue {
         }
     }
 
-    /// A received message with its body; `None` when that can't be read now, and the message was put back.
+    /// Receives messages from one of the two queues.
+    async fn take(
+        &self,
+        from: &Messages,
+        singly: &AtomicU32,
+        operation: &'static str,
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let left = singly.load(Relaxed);
+        singly.store(left.saturating_sub(1), Relaxed);
+        let max = if left > 0 { 1 } else { max.min(BATCH_MAX) };
+        from.receive(operation, max, lease).await.inspect_err(|error| {
+            let unreadable = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Internal);
+            if max > 1 && (unreadable || is_speechless(error)) {
+                singly.store(SINGLE_RECEIVES, Relaxed);
+            }
+        })
+    }
+
+    /// A received message with its body.
     async fn delivery(&self, received: ReceivedMessage) -> Option<Delivery> {
+        let received = Received::of(received)?;
+        // What takes longer would hold up the other messages of the batch, whose leases run.
+        match self.overflow.fetch("read a long body", &received.text, LONG_BODY_MAX).await {
+            Fetched::Body(body, blob) => Some(received.delivery(body, blob.as_deref())),
+            Fetched::Unreadable(Reference { blob, unreadable_since }, reason) => {
+                let since_unix_ms = unreadable_since.unwrap_or_else(unix_millis);
+                let held = Held {
+                    overflow: Some(&blob),
+                    unreadable_since: Some(since_unix_ms),
+                    ..Held::of(&received.id, &received.pop)
+                };
+                let receipt = held.receipt();
+                let unreadable = Some(Unreadable { reason, since_unix_ms });
+                let body = received.text.clone().into_bytes();
+                Some(Delivery { receipt, unreadable, ..received.delivery(body, None) })
+            }
+        }
+    }
+
+    /// A received dead letter, without its reason.
+    async fn letter_delivery(&self, received: ReceivedMessage) -> Option<Delivery> {
+        let received = Received::of(received)?;
+        let letter = self.open_letter("read a dead letter", &received.text, LONG_BODY_MAX).await;
+        let since_unix_ms = unix_millis();
+        let unreadable = letter.unreadable.map(|reason| Unreadable { reason, since_unix_ms });
+        Some(Delivery { unreadable, ..received.delivery(letter.body, letter.blob.as_deref()) })
+    }
+
+    /// Shows the message again later, with its body. One with a body that could not be read keeps the time since when.
+    async fn release_unchanged(
+        &self,
+        operation: &'static str,
+        held: &Held<'_>,
+        delay: Duration,
+    ) -> Result<()> {
+        let text = match *held {
+            Held { overflow: Some(blob), unreadable_since: Some(since), .. } => {
+                Some(of_reference(blob, Some(since)))
+            }
+            _ => None,
+        };
+        self.main.update(operation, held, delay, text.as_deref()).await.map(drop)
+    }
+}
+
+/// A message of either queue as the service gave it.
+struct Received {
+    id: String,
+    pop: String,
+    text: String,
+    dequeue_count: u32,
+    inserted_unix_ms: Option<i64>,
+}
+
+impl Received {
+    fn of(received: ReceivedMessage) -> Option<Self> {
         let (Some(id), Some(pop)) = (received.message_id, received.pop_receipt) else {
             tracing::warn!(
                 "the service's answer has a message without an id or a receipt; it comes back later"
             );
             return None;
         };
-        let text = received.message_text.unwrap_or_default();
-        // What takes longer would hold up the other messages of the batch, whose leases run.
-        match within(LONG_BODY_MAX, "read a long body", self.overflow.fetch("read a long body", &text)).await
-        {
-            Ok((body, blob)) => {
-                let held = Held { id: &id, pop: &pop, overflow: blob.as_deref() };
-                Some(Delivery {
-                    receipt: held.receipt(),
-                    // Beyond what fits nobody counts; zero is no count.
-                    dequeue_count: u32::try_from(received.dequeue_count.unwrap_or(1))
-                        .unwrap_or(u32::MAX)
-                        .max(1),
-                    id: MessageId::new(id),
-                    body,
-                })
-            }
-            Err(error) => {
-                tracing::warn!(%error, message_id = id, "could not read a message's long body; it is put back");
-                let held = Held { id: &id, pop: &pop, overflow: None };
-                let back = self.main.update(BACK, &held, UNREADABLE_DELAY, None);
-                if let Err(error) = within(LONG_BODY_MAX, BACK, back).await {
-                    tracing::warn!(%error, message_id = id, "could not put it back; it comes back when its lease ends");
-                }
-                None
-            }
+        // Saturates; 0 is treated as 1.
+        let dequeue_count = u32::try_from(received.dequeue_count.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
+        let inserted = received.insertion_time.and_then(timestamp);
+        Some(Self {
+            id,
+            pop,
+            text: received.message_text.unwrap_or_default(),
+            dequeue_count,
+            inserted_unix_ms: inserted.map(Timestamp::as_millisecond),
+        })
+    }
+
+    /// The delivery with this body, which was in that blob.
+    fn delivery(self, body: Vec<u8>, blob: Option<&str>) -> Delivery {
+        let held = Held { overflow: blob, ..Held::of(&self.id, &self.pop) };
+        let receipt = held.receipt();
+        Delivery {
+            id: MessageId::new(self.id),
+            dequeue_count: self.dequeue_count,
+            body,
+            receipt,
+            inserted_unix_ms: self.inserted_unix_ms,
+            unreadable: None,
         }
     }
 }
@@ -162,18 +244,7 @@ impl Queue for AzureQueue {
     }
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
-        if max == 0 {
-            return Ok(Vec::new());
-        }
-        let single = self.singly.load(Relaxed);
-        self.singly.store(single.saturating_sub(1), Relaxed);
-        let max = if single > 0 { 1 } else { max.min(BATCH_MAX) };
-        let received = self.main.receive("receive messages", max, lease).await.inspect_err(|error| {
-            let unreadable = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Internal);
-            if max > 1 && (unreadable || is_speechless(error)) {
-                self.singly.store(SINGLE_RECEIVES, Relaxed);
-            }
-        })?;
+        let received = self.take(&self.main, &self.singly, "receive messages", max, lease).await?;
         Ok(join_all(received.into_iter().map(|one| self.delivery(one))).await.into_iter().flatten().collect())
     }
 
@@ -194,7 +265,7 @@ impl Queue for AzureQueue {
         const OPERATION: &str = "release a message";
         let held = Held::read(receipt)?;
         let Some(body) = &release.body else {
-            return self.main.update(OPERATION, &held, release.delay, None).await.map(drop);
+            return self.release_unchanged(OPERATION, &held, release.delay).await;
         };
         // The counters in a new body are worth less than the message: where there is no blob to be had for a long one, it goes
         // back with the old. Half of a try, so that the other half is left for that.
@@ -203,7 +274,7 @@ impl Queue for AzureQueue {
             Ok(placed) => placed,
             Err(error) => {
                 tracing::warn!(%error, message_id = held.id, "a message goes back without its new counters");
-                return self.main.update(OPERATION, &held, release.delay, None).await.map(drop);
+                return self.release_unchanged(OPERATION, &held, release.delay).await;
             }
         };
         match self.main.update(OPERATION, &held, release.delay, Some(&text)).await {
@@ -232,6 +303,28 @@ impl Queue for AzureQueue {
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         self.letters(max).await
     }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        const OPERATION: &str = "receive dead letters";
+        let received = match self.take(&self.poison, &self.letters_singly, OPERATION, max, lease).await {
+            Err(error) if is_missing_queue(&error) => return Ok(Vec::new()),
+            received => received?,
+        };
+        let letters = join_all(received.into_iter().map(|one| self.letter_delivery(one))).await;
+        Ok(letters.into_iter().flatten().collect())
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        let held = Held::read(receipt)?;
+        self.poison.delete("remove a dead letter", &held).await?;
+        self.overflow.forget(held.overflow).await;
+        Ok(())
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        let held = Held::read(receipt)?;
+        self.poison.update("return a dead letter", &held, Duration::ZERO, None).await.map(drop)
+    }
 }
 
 impl fmt::Debug for AzureQueue {
@@ -243,15 +336,4 @@ impl fmt::Debug for AzureQueue {
 /// Whether the service may have done what failed.
 pub(super) fn may_be_applied(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Internal)
-}
-
-/// Bounds something that is made of several calls.
-async fn within<T>(
-    limit: Duration,
-    operation: &'static str,
-    work: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::TimedOut, operation, format!("there was no answer within {limit:?}")))
-    })
 }

@@ -3,22 +3,33 @@
 use reprieve_core::ports::Receipt;
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// A message, the pop receipt that holds it, and the blob that its body is in when it is a long one.
+/// A message and the pop receipt that holds it.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Held<'a> {
     pub(crate) id: &'a str,
     pub(crate) pop: &'a str,
+    /// The blob that its body is in when it is a long one.
     pub(crate) overflow: Option<&'a str>,
+    /// Since when that blob can't be read, in milliseconds since the Unix epoch; `None` when it was read.
+    pub(crate) unreadable_since: Option<i64>,
 }
 
-/// None of the three can contain it: two are base64 or hexadecimal, and the third is a name of ours.
+/// No part can contain it: they are base64 or hexadecimal, a name of ours, and a number.
 const SEPARATOR: char = '\n';
 
 impl<'a> Held<'a> {
+    /// A message without a long body.
+    pub(crate) fn of(id: &'a str, pop: &'a str) -> Self {
+        Self { id, pop, overflow: None, unreadable_since: None }
+    }
+
     pub(crate) fn read(receipt: &'a Receipt) -> Result<Self> {
         let mut parts = receipt.as_str().split(SEPARATOR);
-        match (parts.next(), parts.next(), parts.next()) {
-            (Some(id), Some(pop), overflow) => Ok(Self { id, pop, overflow }),
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(id), Some(pop), overflow, since) => {
+                let unreadable_since = since.and_then(|since| since.parse().ok());
+                Ok(Self { overflow, unreadable_since, ..Self::of(id, pop) })
+            }
             _ => {
                 Err(Error::new(ErrorKind::Internal, "read a receipt", "it is not one of this kind of queue"))
             }
@@ -26,11 +37,15 @@ impl<'a> Held<'a> {
     }
 
     pub(crate) fn receipt(&self) -> Receipt {
-        let Self { id, pop, overflow } = self;
+        let Self { id, pop, overflow, unreadable_since } = self;
         let mut receipt = format!("{id}{SEPARATOR}{pop}");
         if let Some(blob) = overflow {
             receipt.push(SEPARATOR);
             receipt.push_str(blob);
+            if let Some(since) = unreadable_since {
+                receipt.push(SEPARATOR);
+                receipt.push_str(&since.to_string());
+            }
         }
         Receipt::new(receipt)
     }
@@ -42,8 +57,9 @@ mod tests {
 
     #[test]
     fn a_receipt_is_read_as_it_was_written() {
-        for overflow in [None, Some(".reprieve/messages/1")] {
-            let held = Held { id: "d0c1", pop: "AgAAAAMAAAA+/8=", overflow };
+        let blob = Some(".reprieve/messages/1");
+        for (overflow, unreadable_since) in [(None, None), (blob, None), (blob, Some(1_700_000_000_123))] {
+            let held = Held { overflow, unreadable_since, ..Held::of("d0c1", "AgAAAAMAAAA+/8=") };
             let receipt = held.receipt();
             assert!(Held::read(&receipt).unwrap() == held);
         }

@@ -10,11 +10,11 @@ use super::access::Access;
 use super::address::Address;
 use super::blob::Container;
 use super::blobs::AzureBlobs;
-use super::checkpoints::AzureCheckpoints;
 use super::container_name::ContainerName;
 use super::effort::Effort;
 use super::overflow::Overflow;
 use super::queue::AzureQueue;
+use super::records::AzureRecords;
 use super::roster::AzureRoster;
 
 /// Which queues and container of an account, and what to do when they are missing.
@@ -155,7 +155,7 @@ impl Clients {
         let queue = if queues.len() == 1 { queues.remove(0).1 } else { Arc::new(Shards::new(queues)?) as _ };
         Ok(Store {
             queue,
-            checkpoints: Arc::new(AzureCheckpoints::new(container.clone())),
+            records: Arc::new(AzureRecords::new(container.clone())),
             blobs: Arc::new(AzureBlobs::new(container.clone())),
             roster: Arc::new(AzureRoster::new(container)),
         })

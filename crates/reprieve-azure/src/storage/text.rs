@@ -17,18 +17,23 @@ pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
 pub(crate) enum Said {
     /// The body.
     Body(Vec<u8>),
-    /// The name of the blob that has the body.
-    In(String),
+    /// The body is in a blob.
+    In(Reference),
 }
 
-/// The body of a message whose real body is in a blob.
-#[derive(Serialize, Deserialize)]
+/// The text of a message whose body is in a blob.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Reference {
-    reprievebody: String,
+pub(crate) struct Reference {
+    /// The blob's name.
+    #[serde(rename = "reprievebody")]
+    pub(crate) blob: String,
+    /// Since when the blob can't be read, in milliseconds since the Unix epoch.
+    #[serde(rename = "reprieveunreadablesince", default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unreadable_since: Option<i64>,
 }
 
-/// How a [`Reference`] begins, as [`of_reference`] writes it.
+/// The beginning of a [`Reference`], as [`of_reference`] writes it.
 const REFERENCE_BEGINS: &[u8] = b"{\"reprievebody\":";
 
 /// The text that says `body`; `None` when it must travel by a blob: it is too long, or would be read as something else.
@@ -38,11 +43,16 @@ pub(crate) fn of_body(body: &[u8]) -> Option<String> {
     (fits && matches!(read(&text), Said::Body(read) if read == body)).then_some(text)
 }
 
-/// The text that says that the body is in `blob`.
-pub(crate) fn of_reference(blob: &str) -> String {
-    // A string always has a JSON form.
-    let json = serde_json::to_vec(&Reference { reprievebody: blob.to_owned() }).unwrap_or_default();
+/// The text for a body that is in `blob`, which can't be read since that time.
+pub(crate) fn of_reference(blob: &str, unreadable_since: Option<i64>) -> String {
+    // Strings and numbers always have a JSON form.
+    let json = serde_json::to_vec(&Reference { blob: blob.to_owned(), unreadable_since }).unwrap_or_default();
     STANDARD.encode(json)
+}
+
+/// Whether this is the text of a message with its body in a blob.
+pub(crate) fn is_reference(text: &str) -> bool {
+    matches!(read(text), Said::In(_))
 }
 
 /// Reads a message's text.
@@ -53,15 +63,14 @@ pub(crate) fn read(text: &str) -> Said {
         Err(_) => text.as_bytes().to_vec(),
     };
     match reference(&body) {
-        Some(blob) => Said::In(blob),
+        Some(reference) => Said::In(reference),
         None => Said::Body(body),
     }
 }
 
-/// The blob that a body refers to. Every message is read here, and hardly one is a reference, so that is looked for first.
-fn reference(body: &[u8]) -> Option<String> {
-    let begins = body.starts_with(REFERENCE_BEGINS);
-    begins.then(|| serde_json::from_slice::<Reference>(body).ok()).flatten().map(|it| it.reprievebody)
+/// The body as a reference. Every message is read here, and hardly one is a reference, so the beginning is compared first.
+fn reference(body: &[u8]) -> Option<Reference> {
+    body.starts_with(REFERENCE_BEGINS).then(|| serde_json::from_slice(body).ok()).flatten()
 }
 
 fn is_json(text: &[u8]) -> bool {
@@ -106,10 +115,14 @@ mod tests {
         assert!(of_body(&STANDARD.decode("1234").unwrap()).is_none());
         // It looks like a reference.
         assert!(of_body(br#"{"reprievebody":"x"}"#).is_none());
+        assert!(of_body(br#"{"reprievebody":"x","reprieveunreadablesince":1}"#).is_none());
     }
 
     #[test]
     fn a_reference_is_read_as_one() {
-        assert_eq!(read(&of_reference(".reprieve/messages/1")), Said::In(".reprieve/messages/1".to_owned()));
+        for unreadable_since in [None, Some(1_700_000_000_123)] {
+            let reference = Reference { blob: ".reprieve/messages/1".to_owned(), unreadable_since };
+            assert_eq!(read(&of_reference(&reference.blob, unreadable_since)), Said::In(reference));
+        }
     }
 }

@@ -1,36 +1,12 @@
 //! Calls that were applied, and whose answers were lost.
 
-use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
-use reprieve_core::attempts::Baseline;
-use reprieve_core::checkpoint::Checkpoints;
-use reprieve_core::ports::{Delivery, Release};
-use reprieve_core::retry::Patience;
-use reprieve_core::settle::{Settled, Settlement, Terms, settle};
+use reprieve_core::ports::Release;
 use reprieve_core::{BlobName, ErrorKind, JobId};
 use reprieve_sim::storage::{Action, Operation};
-use tokio::time::Instant;
 
 use crate::support::{LEASE, Shop, owner};
-
-#[tokio::test]
-async fn a_checkpoint_whose_answer_was_lost_is_told_by_its_nonce_to_be_ours() {
-    for lost in [Action::LoseAnswer, Action::Truncate] {
-        let shop = Shop::open().await;
-        let job = JobId::unique();
-        let mut hand = Checkpoints::new(Arc::clone(&shop.store.checkpoints), owner(&job, 1), "walk", 0);
-        for payload in [&b"1"[..], b"2", b"3", b"4"] {
-            shop.next(Operation::BlobPut, 1, lost.clone());
-            let error = hand.save(payload, Baseline::default()).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-            // The next try is refused, finds its own nonce there, and goes on from it.
-            hand.save(payload, Baseline::default()).await.unwrap();
-        }
-        assert_eq!(hand.load().await.unwrap().newest.unwrap().payload, b"4");
-    }
-}
 
 #[tokio::test]
 async fn an_output_whose_answer_was_lost_is_put_all_the_same() {
@@ -42,6 +18,22 @@ async fn an_output_whose_answer_was_lost_is_put_all_the_same() {
             shop.store.blobs.put(&output, bytes.to_vec(), Some(&owner(&job, 1))).await.unwrap();
             assert_eq!(shop.store.blobs.get(&output).await.unwrap().unwrap(), bytes);
         }
+    }
+}
+
+/// The blob of the first try is taken for another owner's: a create only promises that one complete blob is there.
+#[tokio::test]
+async fn a_result_whose_answer_was_lost_is_there() {
+    let shop = Shop::open().await;
+    let (job, result) = (JobId::unique(), BlobName::parse("results/1").unwrap());
+    for (at, lost) in [Action::LoseAnswer, Action::Truncate, Action::Reset].into_iter().enumerate() {
+        let result = BlobName::parse(format!("{result}-{at}")).unwrap();
+        shop.next(Operation::BlobPut, 1, lost.clone());
+        let created = shop.store.blobs.create(&result, b"whole".to_vec(), &owner(&job, 1)).await.unwrap();
+        assert_eq!(created, lost == Action::Reset, "{lost:?}");
+        assert_eq!(shop.store.blobs.get(&result).await.unwrap().unwrap(), b"whole");
+        assert!(shop.store.blobs.exists(&result).await.unwrap());
+        assert!(!shop.store.blobs.create(&result, b"late".to_vec(), &owner(&job, 2)).await.unwrap());
     }
 }
 
@@ -58,39 +50,24 @@ async fn a_renewal_whose_answer_was_lost_puts_the_receipt_in_doubt() {
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
 }
 
-/// Settles as the worker does, and returns how that went.
-async fn settled(shop: &Shop, delivery: Delivery, how: &Settlement, ours_until: Option<Instant>) -> Settled {
-    let until = Instant::now() + Duration::from_secs(10);
-    let patience = Patience::calm(Duration::from_secs(2), until);
-    let terms = Terms { queue: Arc::clone(&shop.store.queue), patience };
-    settle(delivery, how, ours_until, terms, pending()).await
-}
-
+/// The core takes the second answer for the first: what was applied once is not there any more.
 #[tokio::test]
-async fn a_settlement_whose_answer_was_lost_is_known_to_be_done_while_the_lease_holds() {
+async fn a_settlement_whose_answer_was_lost_was_applied_and_the_next_try_finds_the_lease_lost() {
     let shop = Shop::open().await;
     let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO };
-    for (how, operation, left) in
-        [(Settlement::Complete, Operation::Delete, 0), (Settlement::Release(release), Operation::Update, 1)]
-    {
+    for (release, operation, left) in [(None, Operation::Delete, 0), (Some(release), Operation::Update, 1)] {
         shop.send(b"{}").await;
         let delivery = shop.receive().await;
+        let settle = async || match &release {
+            Some(release) => shop.store.queue.release(&delivery.receipt, release).await,
+            None => shop.store.queue.complete(&delivery.receipt).await,
+        };
         shop.next(operation, 1, Action::LoseAnswer);
-        let ours_until = Some(Instant::now() + LEASE);
-        assert!(matches!(settled(&shop, delivery, &how, ours_until).await, Settled::Done), "{how:?}");
-        assert_eq!(shop.requests(operation), 2, "{how:?}");
-        assert_eq!(shop.store.queue.depth().await.unwrap().total, left, "{how:?}");
+        assert_eq!(settle().await.unwrap_err().kind(), ErrorKind::TimedOut, "{operation:?}");
+        assert_eq!(settle().await.unwrap_err().kind(), ErrorKind::LeaseLost, "{operation:?}");
+        assert_eq!(shop.store.queue.depth().await.unwrap().total, left, "{operation:?}");
     }
     assert_eq!(shop.receive().await.body, b"[]");
-}
-
-#[tokio::test]
-async fn a_settlement_on_a_receipt_in_doubt_is_believed_to_nobody() {
-    let shop = Shop::open().await;
-    shop.send(b"{}").await;
-    let delivery = shop.receive().await;
-    shop.next(Operation::Delete, 1, Action::LoseAnswer);
-    assert!(matches!(settled(&shop, delivery, &Settlement::Complete, None).await, Settled::LeaseLost));
 }
 
 #[tokio::test]

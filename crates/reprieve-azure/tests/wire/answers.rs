@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use reprieve_core::ErrorKind;
-use reprieve_core::ports::{NewMessage, Release};
+use reprieve_core::ports::{NewMessage, RecordWrite, Release};
+use reprieve_core::{ErrorKind, JobId};
 use reprieve_sim::storage::{Action, Config, Operation, Rule, StorageServer};
 
 use crate::support::{LEASE, Shop, open};
+
+fn job() -> JobId {
+    JobId::parse("job").unwrap()
+}
 
 fn refuse(status: u16, code: &str) -> Action {
     Action::Refuse { status, code: code.to_owned() }
@@ -36,7 +40,7 @@ async fn a_call_that_may_be_made_twice_outlasts_what_passes() {
         assert_eq!(shop.store.queue.depth().await.unwrap().total, 1, "{action:?}");
 
         shop.next(Operation::BlobGet, 2, action.clone());
-        assert_eq!(shop.store.checkpoints.load("job/0").await.unwrap(), None, "{action:?}");
+        assert_eq!(shop.store.records.load(&job()).await.unwrap(), None, "{action:?}");
         assert_eq!(shop.requests(Operation::BlobGet), 3, "{action:?}");
 
         let delivery = shop.receive().await;
@@ -132,7 +136,7 @@ async fn a_drain_gives_up_on_storage_that_is_busy_within_seconds() {
     let shop = Shop::open().await;
     shop.double.add_fault(Rule::new(Action::ServerBusy { retry_after_seconds: Some(60) })).unwrap();
     let began = tokio::time::Instant::now();
-    let error = shop.drain.checkpoints.load("job/0").await.unwrap_err();
+    let error = shop.drain.records.load(&job()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(began.elapsed() < Duration::from_secs(3), "it took {:?}", began.elapsed());
 }
@@ -142,9 +146,9 @@ async fn a_drain_gives_up_on_storage_that_says_nothing_within_seconds() {
     let shop = Shop::open().await;
     shop.double.add_fault(Rule::new(Action::Hang { applied: false })).unwrap();
     let began = tokio::time::Instant::now();
-    let error = shop.drain.checkpoints.save("job/0", None, b"x".to_vec()).await.unwrap_err();
+    let error = shop.drain.records.put(&job(), None, RecordWrite::default()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    let error = shop.drain.checkpoints.load("job/0").await.unwrap_err();
+    let error = shop.drain.records.load(&job()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reprieve_core::ErrorKind;
+use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::{DeadLetter, NewMessage, Release};
 use reprieve_sim::storage::{Action, Operation};
 use tokio::time::Instant;
@@ -112,27 +113,104 @@ async fn each_of_two_messages_that_a_lost_answer_has_made_has_its_long_body() {
 }
 
 #[tokio::test]
-async fn a_reference_to_a_body_that_is_gone_is_delivered_as_it_is_to_be_kept_with_a_reason() {
+async fn a_message_with_a_body_that_is_gone_is_delivered_as_unreadable() {
     let shop = Shop::open().await;
     shop.send(&long('a')).await;
     shop.lose(LONG_BODIES).await;
     let delivery = shop.receive().await;
     assert!(delivery.body.len() < 1_000, "{} bytes", delivery.body.len());
+    let unreadable = delivery.unreadable.expect("it is gone");
+    assert!(unreadable.reason.contains("there is no blob .reprieve/messages/"), "{}", unreadable.reason);
+    assert!((unreadable.since_unix_ms - unix_millis()).abs() < 60_000);
+
     let letter = DeadLetter::because("its body is gone");
     shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
     let letters = shop.store.queue.dead_letters(32).await.unwrap();
-    assert_eq!(letters[0].body, delivery.body);
+    assert_eq!((&letters[0].body, letters[0].reason.as_deref()), (&delivery.body, Some("its body is gone")));
     assert_eq!(shop.store.queue.depth().await.unwrap().total, 0);
+    let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+    assert_eq!(letters[0].body, delivery.body);
+    assert!(letters[0].unreadable.as_ref().is_some_and(|why| why.reason.contains("is gone")));
 }
 
 #[tokio::test]
-async fn a_long_body_that_cannot_be_read_now_comes_back() {
+async fn a_long_body_that_cannot_be_read_is_unreadable_since_the_first_time() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let mut since = None;
+    for round in 0..3 {
+        shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
+        let delivery = shop.receive().await;
+        let unreadable = delivery.unreadable.expect("it may not be read");
+        assert!(unreadable.reason.contains("can't be read"), "{}", unreadable.reason);
+        let first = *since.get_or_insert(unreadable.since_unix_ms);
+        assert_eq!(unreadable.since_unix_ms, first, "in round {round}");
+        let renewed = shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        shop.store.queue.release(&renewed, &release(None)).await.unwrap();
+    }
+    let delivery = shop.receive().await;
+    assert!(delivery.body == long('a') && delivery.unreadable.is_none());
+    shop.store.queue.release(&delivery.receipt, &release(Some(long('b')))).await.unwrap();
+
+    shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
+    let again = shop.receive().await;
+    assert!(
+        again.unreadable.is_some_and(|again| Some(again.since_unix_ms) > since),
+        "a new body, a new time"
+    );
+    shop.store.queue.complete(&again.receipt).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0);
+}
+
+/// Somebody has to be able to redrive it once the body can be read.
+#[tokio::test]
+async fn a_letter_of_an_unreadable_message_has_the_body_when_that_can_be_read() {
     let shop = Shop::open().await;
     shop.send(&long('a')).await;
     shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
-    assert_eq!(shop.store.queue.receive(32, LEASE).await.unwrap().len(), 0);
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(shop.receive().await.body == long('a'));
+    let delivery = shop.receive().await;
+    let letter = DeadLetter::because("its body can't be read");
+    shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the letter refers to it");
+
+    shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
+    let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+    assert!(letters[0].unreadable.is_some() && letters[0].body == delivery.body);
+    shop.store.queue.return_letter(&letters[0].receipt).await.unwrap();
+
+    let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+    assert!(letters[0].unreadable.is_none() && letters[0].body == long('a'));
+    shop.store.queue.remove_letter(&letters[0].receipt).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0);
+}
+
+#[tokio::test]
+async fn a_long_letter_is_removed_with_its_blob() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    let delivery = shop.receive().await;
+    let letter = DeadLetter::because("it is of no use");
+    shop.store.queue.dead_letter(&delivery.receipt, &long('b'), &letter).await.unwrap();
+    let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+    assert!(letters[0].body == long('b'), "the one that was given");
+    shop.store.queue.return_letter(&letters[0].receipt).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1);
+    let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+    shop.store.queue.remove_letter(&letters[0].receipt).await.unwrap();
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0);
+}
+
+/// Other programs, and people, put messages into a poison queue, too.
+#[tokio::test]
+async fn letters_of_others_have_their_text_as_body() {
+    let shop = Shop::open().await;
+    for text in [r#"{"a":1}"#, "hello"] {
+        shop.put_into(&format!("{QUEUE}-poison"), text, -1).await;
+        let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
+        assert_eq!((letters.len(), &letters[0].body), (1, &text.as_bytes().to_vec()));
+        shop.store.queue.remove_letter(&letters[0].receipt).await.unwrap();
+    }
 }
 
 /// A batch with one message that XML can't carry is refused whole; the others are received all the same, one by one.
@@ -208,18 +286,11 @@ async fn a_long_body_that_cannot_be_read_does_not_hold_up_its_batch() {
     shop.next(Operation::BlobGet, 1, Action::Hang { applied: false });
     let began = Instant::now();
     let received = shop.store.queue.receive(32, LEASE).await.unwrap();
-    assert_eq!(received.iter().map(|one| &one.body[..]).collect::<Vec<_>>(), [b"{}"]);
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
-    // The other was put back for a moment.
-    let again = loop {
-        let again = shop.store.queue.receive(32, LEASE).await.unwrap();
-        if !again.is_empty() {
-            break again;
-        }
-        assert!(began.elapsed() < Duration::from_secs(30), "it does not come back");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    };
-    assert!(again[0].body == long('a'));
+    let (unreadable, read): (Vec<_>, Vec<_>) = received.into_iter().partition(|one| one.unreadable.is_some());
+    assert_eq!(read.iter().map(|one| &one.body[..]).collect::<Vec<_>>(), [b"{}"]);
+    shop.store.queue.release(&unreadable[0].receipt, &release(None)).await.unwrap();
+    assert!(shop.receive().await.body == long('a'));
 }
 
 #[tokio::test]

@@ -11,4 +11,6 @@ mod bodies;
 #[cfg(test)]
 mod owners;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod support;

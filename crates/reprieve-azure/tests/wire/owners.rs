@@ -1,35 +1,9 @@
 //! Refused conditions are looked at again before anybody is told to stop.
 
-use std::sync::Arc;
-
-use reprieve_core::attempts::Baseline;
-use reprieve_core::checkpoint::Checkpoints;
 use reprieve_core::{BlobName, ErrorKind, JobId};
 use reprieve_sim::storage::{Action, Operation};
 
 use crate::support::{Shop, owner};
-
-fn hand(shop: &Shop, job: &JobId, delivery: u32) -> Checkpoints {
-    Checkpoints::new(Arc::clone(&shop.store.checkpoints), owner(job, delivery), "walk", 0)
-}
-
-#[tokio::test]
-async fn an_owner_whose_checkpoint_was_replaced_is_superseded() {
-    let shop = Shop::open().await;
-    let job = JobId::unique();
-    let (mut old, mut new) = (hand(&shop, &job, 1), hand(&shop, &job, 2));
-    old.save(b"1", Baseline::default()).await.unwrap();
-    new.load().await.unwrap();
-    new.save(b"2", Baseline::default()).await.unwrap();
-    shop.double.reset_counts();
-    let error = old.save(b"3", Baseline::default()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
-    // The write was refused because there is a blob where there was none, or another one.
-    let counts = shop.double.counts();
-    let refused = counts.answered(Operation::BlobPut, 409) + counts.answered(Operation::BlobPut, 412);
-    assert_eq!((refused, counts.requests(Operation::BlobGet)), (1, 1), "{counts:?}");
-    assert_eq!(hand(&shop, &job, 2).load().await.unwrap().newest.unwrap().payload, b"2");
-}
 
 /// Both words for a condition that is not met, while the owner is the owner still.
 #[tokio::test]
@@ -37,16 +11,8 @@ async fn a_refused_condition_alone_supersedes_nobody() {
     for (status, code) in [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")] {
         let shop = Shop::open().await;
         let job = JobId::unique();
-        let mut hand = hand(&shop, &job, 1);
-        let refuse = || Action::Refuse { status, code: code.to_owned() };
-        for payload in [&b"1"[..], b"2", b"3"] {
-            shop.next(Operation::BlobPut, 1, refuse());
-            hand.save(payload, Baseline::default()).await.unwrap();
-        }
-        assert_eq!(hand.load().await.unwrap().newest.unwrap().payload, b"3", "{code}");
-
         let output = BlobName::parse("out/1").unwrap();
-        shop.next(Operation::BlobPut, 1, refuse());
+        shop.next(Operation::BlobPut, 1, Action::Refuse { status, code: code.to_owned() });
         shop.store.blobs.put(&output, b"x".to_vec(), Some(&owner(&job, 1))).await.unwrap();
         assert_eq!(shop.store.blobs.get(&output).await.unwrap().unwrap(), b"x", "{code}");
     }

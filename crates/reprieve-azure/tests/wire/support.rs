@@ -41,6 +41,14 @@ impl Shop {
         self.double.reset_counts();
     }
 
+    /// The same for requests about blobs whose names begin with `prefix` only.
+    pub(crate) fn next_at(&self, prefix: &str, operation: Operation, times: u64, action: Action) {
+        let rule = Rule::new(action).on(operation).times(times);
+        let rule = Rule { prefix: format!("{CONTAINER}/{prefix}"), ..rule };
+        self.double.add_fault(rule).expect("a fault");
+        self.double.reset_counts();
+    }
+
     /// How many requests for `operation` there were since a fault was last added.
     pub(crate) fn requests(&self, operation: Operation) -> u64 {
         self.double.counts().requests(operation)
@@ -60,7 +68,12 @@ impl Shop {
 
     /// Puts a message with this text, as another program would, that is kept for so many seconds.
     pub(crate) async fn put(&self, text: &str, seconds: i64) {
-        let url = format!("{}/{QUEUE}/messages?messagettl={seconds}&{SAS}", self.double.queue_url());
+        self.put_into(QUEUE, text, seconds).await;
+    }
+
+    /// The same into another queue.
+    pub(crate) async fn put_into(&self, queue: &str, text: &str, seconds: i64) {
+        let url = format!("{}/{queue}/messages?messagettl={seconds}&{SAS}", self.double.queue_url());
         let body = format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>");
         let put = self.http.post(url).body(body).send().await.expect("an answer");
         assert!(put.status().is_success(), "{}", put.text().await.expect("its text"));

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result, ensure};
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
-use reprieve_core::QueueName;
 use reprieve_core::ports::Store;
+use reprieve_core::{JobId, QueueName};
 
 use super::say;
+use crate::sections::checkpoint::{name, write};
 
-/// Its key.
-const KEY: &str = "by-hand/0";
+/// Its job.
+const JOB: &str = "by-hand";
 
 /// Which checkpoint.
 #[derive(Debug, clap::Args)]
@@ -34,15 +35,17 @@ impl Checkpoint {
     /// Saves it, says so, and stays until it is killed, so that it can be looked at.
     pub(super) async fn save(&self) -> Result<()> {
         let store = self.open().await?;
-        store.checkpoints.save(KEY, None, vec![b'x'; self.bytes]).await?;
+        store.records.put(&JobId::parse(JOB)?, None, write(0, vec![b'x'; self.bytes])).await?;
         stay().await
     }
 
     /// The same for a load.
     pub(super) async fn load(&self) -> Result<()> {
         let store = self.open().await?;
-        let stored = store.checkpoints.load(KEY).await?.context("there is no checkpoint")?;
-        ensure!(stored.bytes.len() == self.bytes, "it has {} bytes", stored.bytes.len());
+        let job = JobId::parse(JOB)?;
+        store.records.load(&job).await?.context("there is no record")?;
+        let state = store.records.payload(&job, &name(0)).await?.context("there is no payload")?;
+        ensure!(state.len() == self.bytes, "it has {} bytes", state.len());
         stay().await
     }
 

@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 use rand::RngCore;
-use reprieve_core::ports::{CheckpointStore, Version};
+use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Version};
+use reprieve_core::record::INLINE_BYTES_MAX;
+use reprieve_core::{JobId, MessageId, PayloadName};
 use tokio::time::Instant;
 
 use super::{Bench, say};
@@ -28,8 +30,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
             let place = Place::new(&bench.work, durability)?;
             let local = place.open().await?;
             for (name, bytes, times) in SIZES {
-                let checkpoints = local.store().checkpoints;
-                let (save, load) = measure(bench, &*checkpoints, bytes, bench.amount(times, 2)).await?;
+                let records = local.store().records;
+                let (save, load) = measure(bench, &*records, bytes, bench.amount(times, 2)).await?;
                 let kind = |what: &str| {
                     Kind::lower(SECTION, format!("{what} {name}, {}", durability.as_str()), "ms")
                 };
@@ -41,28 +43,33 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The medians of saves and loads, in milliseconds.
+/// The medians of saves and loads, in milliseconds, of state that a job saves as its record's newest checkpoint: inside the
+/// record while that is small, else as a payload in the place of the one before the last.
 pub(super) async fn measure(
     bench: &mut Bench,
-    checkpoints: &dyn CheckpointStore,
+    records: &dyn RecordStore,
     bytes: usize,
     times: usize,
 ) -> Result<(f64, f64)> {
-    let key = format!("bench-{bytes}/a");
+    let job = JobId::parse(format!("bench-{bytes}"))?;
     let (mut saves, mut loads) = (Vec::new(), Vec::new());
     let mut last: Option<Version> = None;
     // The first one makes room, which the others find made.
     for time in 0..=times {
         let mut data = vec![0; bytes];
         bench.random.fill_bytes(&mut data);
-        let bytes = data.clone();
+        let write = write(time as u64, data.clone());
         let began = Instant::now();
-        let version = checkpoints.save(&key, last.as_ref(), bytes).await?;
+        let version = records.put(&job, last.as_ref(), write).await?;
         let save = began.elapsed();
         let began = Instant::now();
-        let loaded = checkpoints.load(&key).await?.context("a checkpoint that was saved is not there")?;
+        let mut loaded = records.load(&job).await?.context("a record that was written is not there")?.bytes;
+        if bytes > INLINE_BYTES_MAX {
+            let payload = records.payload(&job, &name(time as u64)).await?;
+            loaded = payload.context("a payload that was written is not there")?;
+        }
         let load = began.elapsed();
-        ensure!(loaded.bytes == data, "a checkpoint was not loaded as it was saved");
+        ensure!(loaded == data, "a checkpoint was not loaded as it was saved");
         last = Some(version);
         if time > 0 {
             saves.push(save.as_secs_f64() * 1e3);
@@ -70,4 +77,21 @@ pub(super) async fn measure(
         }
     }
     Ok((median(&saves), median(&loads)))
+}
+
+/// The payload of the save of this number.
+pub(crate) fn name(number: u64) -> PayloadName {
+    PayloadName::new(0, &MessageId::new("bench"), 1, number)
+}
+
+/// What a job's save of this number writes.
+pub(crate) fn write(number: u64, data: Vec<u8>) -> RecordWrite {
+    if data.len() <= INLINE_BYTES_MAX {
+        return RecordWrite { record: data, ..RecordWrite::default() };
+    }
+    RecordWrite {
+        record: format!("a record that names payload {number}").into_bytes(),
+        payload: Some(Payload { name: name(number), bytes: data }),
+        obsolete: number.checked_sub(2).map(name).into_iter().collect(),
+    }
 }

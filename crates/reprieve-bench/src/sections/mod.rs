@@ -1,6 +1,6 @@
 //! What is measured, a file for each section, and what the sections share.
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod depth;
 mod failure;
 mod footprint;

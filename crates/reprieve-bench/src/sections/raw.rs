@@ -22,7 +22,7 @@ use crate::process::own_usage;
 const SCHEMA: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../reprieve-local/src/schema.sql"));
 
 /// The statements of `reprieve-local`'s `messages/lease.rs`.
-const SEND_BODY: &str = "INSERT INTO body(queued_at, data) VALUES(?1, ?2)";
+const SEND_BODY: &str = "INSERT INTO body(queued_at, sent_at, data) VALUES(?1, ?2, ?3)";
 const SEND: &str = "INSERT INTO msg(queue, visible_at, id) VALUES(?1, ?2, ?3)";
 const FIND: &str = "SELECT m.visible_at, m.id, m.rev, b.data FROM msg m CROSS JOIN body b ON b.id = m.id
     WHERE m.queue = ?1 AND m.visible_at <= ?2 ORDER BY m.visible_at, m.id LIMIT ?3";
@@ -105,7 +105,7 @@ fn send(conn: &mut Connection, bodies: &[Vec<u8>]) -> Result<()> {
     let tx = begin(conn)?;
     let now = unix_millis();
     for body in bodies {
-        let id = tx.prepare_cached(SEND_BODY)?.insert((now, body))?;
+        let id = tx.prepare_cached(SEND_BODY)?.insert((now, now, body))?;
         tx.prepare_cached(SEND)?.execute([QUEUE, now, id])?;
     }
     Ok(tx.commit()?)
@@ -168,7 +168,7 @@ mod tests {
         for statement in [SEND_BODY, SEND, LEASE, COMPLETE, COMPLETE_BODY] {
             assert!(source.contains(&words(statement)), "{statement}");
         }
-        let of_the_store = words(FIND).replace("m.rev, b.data", "m.rev, m.dequeues, b.data");
+        let of_the_store = words(FIND).replace("m.rev, b.data", "m.rev, m.dequeues, b.data, b.sent_at");
         assert!(source.contains(&of_the_store), "{of_the_store}");
     }
 }

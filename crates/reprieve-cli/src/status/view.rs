@@ -1,8 +1,9 @@
 //! A status as people read it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use reprieve::ports::{InFlight, Progress, StandingNotice, WorkerReport};
+use reprieve::ports::{DeferredMessage, InFlight, Progress, StandingNotice, WorkerReport};
 
 use super::words::{ago, cut, in_time, seconds, short};
 use super::{Dead, Drained, Status};
@@ -16,6 +17,7 @@ pub(super) fn page(status: &Status) -> String {
     let now = status.at_unix_ms;
     let silent_after = (status.report_every * REPORTS_MISSED_MAX).as_millis();
     let mut page = depth(status);
+    page.push_str(&age_of_reports(status, silent_after));
     if status.workers.is_empty() {
         page.push_str("\nno workers\n");
     } else {
@@ -31,6 +33,10 @@ pub(super) fn page(status: &Status) -> String {
         let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
         section(&mut page, &table(headings, &rows));
     }
+    let rows: Vec<_> = deferred(status).map(|message| deferral(message, now)).collect();
+    if !rows.is_empty() {
+        section(&mut page, &table(["DEFERRED", "KIND", "SINCE", "REASON"], &rows));
+    }
     let rows: Vec<_> = status.drains.iter().map(|drained| drain(drained, now)).collect();
     if !rows.is_empty() {
         let headings = [
@@ -41,6 +47,7 @@ pub(super) fn page(status: &Status) -> String {
             "UNSTARTED",
             "SAVED",
             "CUT",
+            "UNCONFIRMED",
             "FINISHED",
             "LOST",
             "ABANDONED",
@@ -84,6 +91,43 @@ fn depth(status: &Status) -> String {
         }
     }
     line + "\n"
+}
+
+/// A note of how old the workers' reports are, where what they hold is not what the queue counts as leased.
+fn age_of_reports(status: &Status, silent_after: u128) -> String {
+    let now = status.at_unix_ms;
+    let live = || status.workers.iter().filter(|report| !is_silent(report, now, silent_after));
+    let held = held(status).filter(|(report, _)| !is_silent(report, now, silent_after)).count() as u64;
+    let oldest = live().map(|report| now.saturating_sub(report.at_unix_ms)).max();
+    match (status.queue.leased, oldest) {
+        (Some(leased), Some(oldest)) if leased != held => format!(
+            "workers report {held} held, in reports up to {} old; the counts above are of this moment\n",
+            seconds(u64::try_from(oldest).unwrap_or(0))
+        ),
+        _ => String::new(),
+    }
+}
+
+/// The messages that workers could not use, each as it was seen last.
+fn deferred(status: &Status) -> impl Iterator<Item = &DeferredMessage> {
+    let all = || status.workers.iter().flat_map(|report| &report.deferred);
+    let mut latest: BTreeMap<&str, &DeferredMessage> = BTreeMap::new();
+    for message in all() {
+        let known = latest.entry(&message.job).or_insert(message);
+        if known.seen_unix_ms < message.seen_unix_ms {
+            *known = message;
+        }
+    }
+    latest.into_values()
+}
+
+fn deferral(message: &DeferredMessage, now: i64) -> [String; 4] {
+    [
+        plain(&message.job),
+        if message.kind.is_empty() { "-".to_owned() } else { plain(&message.kind) },
+        ago(now.saturating_sub(message.since_unix_ms)),
+        cut(&plain(&message.reason)),
+    ]
 }
 
 /// The notices that stand.
@@ -156,7 +200,7 @@ fn progress(Progress { done, total }: &Progress) -> String {
     }
 }
 
-fn drain(drained: &Drained, now: i64) -> [String; 13] {
+fn drain(drained: &Drained, now: i64) -> [String; 14] {
     let report = &drained.report;
     [
         ago(now.saturating_sub(report.at_unix_ms)),
@@ -166,6 +210,7 @@ fn drain(drained: &Drained, now: i64) -> [String; 13] {
         report.released_unstarted.to_string(),
         report.released_saved.to_string(),
         report.released_cut.to_string(),
+        report.released_unconfirmed.to_string(),
         report.finished.to_string(),
         report.leases_lost.to_string(),
         report.abandoned.to_string(),
@@ -207,6 +252,7 @@ mod tests {
             completed: 17,
             in_flight,
             notices: Vec::new(),
+            deferred: Vec::new(),
             last_drain: None,
         }
     }

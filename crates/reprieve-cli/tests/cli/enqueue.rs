@@ -134,6 +134,7 @@ async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forc
         completed: 0,
         in_flight: Vec::new(),
         notices: Vec::new(),
+        deferred: Vec::new(),
         last_drain: None,
     };
     client.store().roster.publish(&report("another", "blur")).await.unwrap();

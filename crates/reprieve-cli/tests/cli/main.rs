@@ -6,6 +6,7 @@ mod enqueue;
 mod events;
 mod help;
 mod metadata;
+mod redrive;
 mod status;
 mod storage;
 mod support;

@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 
+use reprieve::ports::{DeadLetter, InFlight, Progress, WorkerReport};
+use reprieve::{JobId, WorkerId};
 use serde_json::Value;
 
 use crate::support::{Place, Working, until};
@@ -70,23 +72,71 @@ async fn a_held_job_is_shown_with_its_progress_and_its_worker() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_knows_is_shown_with_the_reason() {
+async fn a_job_that_no_worker_knows_is_shown_as_deferred_with_the_reason() {
     let place = Place::new();
     let client = place.client().await;
     let working = Working::on(&client);
     let id = place.succeeds(&["enqueue", "saty", "--args", "1"]);
-    let status = until("it is in the poison queue", async || {
+    let status = until("it is deferred", async || {
         let status = status(&place).await;
-        (status["queue"]["poisoned"] == 1).then_some(status)
+        (!status["workers"][0]["deferred"].as_array()?.is_empty()).then_some(status)
     })
     .await;
-    let dead = &status["dead_letters"][0];
-    assert_eq!((&dead["job"], &dead["kind"]), (&id.trim().into(), &"saty".into()), "{dead}");
-    let reason = dead["reason"].as_str().expect("a reason");
+    let deferred = &status["workers"][0]["deferred"][0];
+    assert_eq!((&deferred["job"], &deferred["kind"]), (&id.trim().into(), &"saty".into()), "{deferred}");
+    let reason = deferred["reason"].as_str().expect("a reason");
     assert!(reason.contains("saty"), "{reason}");
     let page = page(&place).await;
-    assert!(page.lines().any(|line| line.starts_with(id.trim()) && line.contains(reason)), "{page}");
+    assert!(page.contains("DEFERRED"), "{page}");
+    assert!(page.lines().any(|line| line.starts_with(id.trim()) && line.ends_with(reason)), "{page}");
     working.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_shown_with_the_reason() {
+    let place = Place::new();
+    let client = place.client().await;
+    let id = place.succeeds(&["enqueue", "stay", "--args", "1"]);
+    let queue = &client.store().queue;
+    let held = queue.receive(1, std::time::Duration::from_secs(60)).await.expect("received").remove(0);
+    queue.dead_letter(&held.receipt, &held.body, &DeadLetter::because("it never ends")).await.expect("moved");
+    let dead = &status(&place).await["dead_letters"][0];
+    assert_eq!((&dead["job"], &dead["kind"]), (&id.trim().into(), &"stay".into()), "{dead}");
+    let page = page(&place).await;
+    assert!(page.lines().any(|line| line.starts_with(id.trim()) && line.contains("it never ends")), "{page}");
+}
+
+/// A worker's report is up to ten seconds old, so it may hold other jobs by now than it says.
+#[tokio::test]
+async fn where_reports_and_the_queue_disagree_the_page_says_how_old_the_reports_are() {
+    let place = Place::new();
+    let client = place.client().await;
+    place.succeeds(&["enqueue", "stay"]);
+    let report = WorkerReport {
+        worker: WorkerId::unique(),
+        queue: "default".to_owned(),
+        kinds: Vec::new(),
+        vm: String::new(),
+        pid: 1,
+        stage: "start".to_owned(),
+        at_unix_ms: reprieve::clock::unix_millis() - 4_000,
+        completed: 0,
+        in_flight: vec![InFlight {
+            job: JobId::unique(),
+            kind: "stay".to_owned(),
+            delivery: 1,
+            progress: Progress::default(),
+            steps: 0,
+            since_unix_ms: 0,
+        }],
+        notices: Vec::new(),
+        deferred: Vec::new(),
+        last_drain: None,
+    };
+    client.store().roster.publish(&report).await.expect("published");
+    let page = page(&place).await;
+    assert!(page.starts_with("1 job · 1 ready · 0 leased"), "{page}");
+    assert!(page.contains("workers report 1 held, in reports up to 4."), "{page}");
 }
 
 #[test]

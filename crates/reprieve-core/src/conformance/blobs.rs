@@ -250,6 +250,82 @@ pub async fn a_list_has_the_names_with_the_prefix_in_order(fixture: &Fixture) {
     }
 }
 
+/// A blob that one process creates is read by every process, any bytes.
+pub async fn a_created_blob_is_read_by_every_process_byte_for_byte(fixture: &Fixture) {
+    for (n, bytes) in bodies::awkward(LARGE_BYTES).into_iter().enumerate() {
+        let blob = name(&format!("results/{n}"));
+        let created = fixture.store.blobs.create(&blob, bytes.clone(), &delivery("job", 1)).await;
+        assert!(created.expect("creates"), "there was none");
+        for store in [&fixture.another, &fixture.store] {
+            let got = get(&*store.blobs, &blob).await.expect("an empty blob is a blob");
+            assert!(got == bytes, "{} bytes came back as {}", bytes.len(), got.len());
+        }
+    }
+}
+
+/// A create leaves a blob alone that is there, of any writer, and says so.
+pub async fn a_create_leaves_alone_what_is_there(fixture: &Fixture) {
+    let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
+    for (n, writer) in [None, Some(delivery("job", 1)), Some(delivery("job", 9))].iter().enumerate() {
+        let blob = name(&format!("out/{n}"));
+        put(blobs, &blob, b"first", writer.as_ref()).await;
+        for creator in [delivery("job", 1), delivery("job", 5), delivery("other", 1)] {
+            assert!(!another.create(&blob, b"late".to_vec(), &creator).await.expect("looks"));
+            assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"first"[..]));
+        }
+    }
+    let blob = name("out/deleted");
+    put(blobs, &blob, b"first", Some(&delivery("job", 1))).await;
+    another.delete(&blob).await.expect("deletes");
+    assert!(blobs.create(&blob, b"again".to_vec(), &delivery("job", 1)).await.expect("creates"));
+    assert_eq!(get(another, &blob).await.as_deref(), Some(&b"again"[..]));
+}
+
+/// A created blob has the fence of its creator: a later owner's put replaces it, and an earlier owner's does not.
+pub async fn a_created_blob_is_fenced(fixture: &Fixture) {
+    let (blob, blobs) = (name("out"), &*fixture.store.blobs);
+    assert!(blobs.create(&blob, b"second".to_vec(), &delivery("job", 2)).await.expect("creates"));
+    superseded(&*fixture.another.blobs, &blob, &delivery("job", 1)).await;
+    put(&*fixture.another.blobs, &blob, b"third", Some(&delivery("job", 3))).await;
+    assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"third"[..]));
+}
+
+/// Of 16 creates at once, from two processes, one is taken, and its bytes are what is stored.
+pub async fn of_concurrent_creates_exactly_one_is_taken(fixture: &Fixture) {
+    for round in 0..4 {
+        let blob = name(&format!("results/{round}"));
+        let mut creates = JoinSet::new();
+        for creator in 1..=16 {
+            let store = if creator % 2 == 0 { &fixture.store } else { &fixture.another };
+            let (blobs, blob) = (Arc::clone(&store.blobs), blob.clone());
+            creates.spawn(async move {
+                let bytes = creator.to_string().into_bytes();
+                let taken = blobs.create(&blob, bytes.clone(), &delivery("job", creator)).await;
+                taken.expect("creates or finds").then_some(bytes)
+            });
+        }
+        let taken: Vec<_> = creates.join_all().await.into_iter().flatten().collect();
+        assert_eq!(taken.len(), 1, "how many of 16 creates were taken, in round {round}");
+        assert_eq!(get(&*fixture.another.blobs, &blob).await.as_ref(), taken.first());
+    }
+}
+
+/// A blob exists, for every process, from its put or create until it is deleted.
+pub async fn a_blob_exists_until_it_is_deleted(fixture: &Fixture) {
+    let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
+    let (one, other) = (name("a/b"), name("a"));
+    for blob in [&one, &other] {
+        assert!(!another.exists(blob).await.expect("looks"));
+    }
+    put(blobs, &one, b"", None).await;
+    assert!(another.exists(&one).await.expect("looks"));
+    assert!(!another.exists(&other).await.expect("looks"), "a part of a name is no blob");
+    blobs.create(&other, b"x".to_vec(), &delivery("job", 1)).await.expect("creates");
+    assert!(another.exists(&other).await.expect("looks"));
+    blobs.delete(&one).await.expect("deletes");
+    assert!(!another.exists(&one).await.expect("looks"));
+}
+
 /// One test per promise of a blob store; see [`conformance`](crate::conformance).
 #[macro_export]
 macro_rules! blobs_conformance {
@@ -267,6 +343,11 @@ macro_rules! blobs_conformance {
             a_get_during_puts_never_sees_a_mixture,
             names_are_told_apart,
             a_list_has_the_names_with_the_prefix_in_order,
+            a_created_blob_is_read_by_every_process_byte_for_byte,
+            a_create_leaves_alone_what_is_there,
+            a_created_blob_is_fenced,
+            of_concurrent_creates_exactly_one_is_taken,
+            a_blob_exists_until_it_is_deleted,
         }
     };
 }

@@ -9,18 +9,20 @@
 //! # Example: running all suites for a backend
 //! ```
 //! use reprieve_core::conformance::Fixture;
-//! use reprieve_core::memory;
+//! use reprieve_core::{clock, memory};
 //!
 //! /// Two handles of one new, empty store; a guard, such as a temporary directory, lives as long as the test.
 //! async fn fixture() -> Fixture {
+//!     clock::simulate(clock::wall_now()); // Only under a paused clock: what is stamped goes on with it.
 //!     let store = memory::store();
 //!     Fixture::new(store.clone(), store).with_guard("a temporary directory")
 //! }
 //!
 //! reprieve_core::queue_conformance!(fixture, start_paused = true);
-//! reprieve_core::checkpoints_conformance!(fixture, start_paused = true);
+//! reprieve_core::records_conformance!(fixture, start_paused = true);
 //! reprieve_core::blobs_conformance!(fixture, start_paused = true);
 //! reprieve_core::roster_conformance!(fixture, start_paused = true);
+//! reprieve_core::protocol_conformance!(fixture, start_paused = true);
 //! # fn main() {}
 //! ```
 //! What follows the fixture is handed to `#[tokio::test(…)]`; a backend in real time gives nothing there. The crate
@@ -29,8 +31,9 @@
 mod bodies;
 
 pub mod blobs;
-pub mod checkpoints;
+pub mod protocol;
 pub mod queue;
+pub mod records;
 pub mod roster;
 
 use std::any::Any;
@@ -113,10 +116,12 @@ mod tests {
                 include_str!("queue/mod.rs"),
                 include_str!("queue/delivery.rs"),
                 include_str!("queue/lease.rs"),
+                include_str!("queue/letters.rs"),
                 include_str!("queue/settle.rs"),
             ],
         );
-        check("checkpoints", &[include_str!("checkpoints.rs")]);
+        check("records", &[include_str!("records.rs")]);
+        check("protocol", &[include_str!("protocol.rs")]);
         check("blobs", &[include_str!("blobs.rs")]);
         check("roster", &[include_str!("roster.rs")]);
     }

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Fixture;
 use crate::clock;
 use crate::ids::{JobId, WorkerId};
-use crate::ports::{InFlight, Progress, Roster, StandingNotice, WorkerReport};
+use crate::ports::{DeferredMessage, InFlight, Progress, Roster, StandingNotice, WorkerReport};
 use crate::worker::DrainReport;
 
 /// Longer than a test takes.
@@ -25,6 +25,7 @@ fn report(worker: &str) -> WorkerReport {
         completed: 12,
         in_flight: Vec::new(),
         notices: Vec::new(),
+        deferred: Vec::new(),
         last_drain: None,
     }
 }
@@ -59,6 +60,13 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
             not_before_unix_ms: Some(1_650_000_000_000),
             doing: "going on".to_owned(),
             approved: true,
+        }],
+        deferred: vec![DeferredMessage {
+            job: "order-18".to_owned(),
+            kind: "unheard-of".to_owned(),
+            reason: "no worker knows it".to_owned(),
+            since_unix_ms: 1_650_000_000_000,
+            seen_unix_ms: -1,
         }],
         last_drain: Some(drain),
         ..report("worker")

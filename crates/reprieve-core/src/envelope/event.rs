@@ -5,8 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{COUNTERS, Data, Envelope, SOURCE, job_id_of, text};
+use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of, text};
 use crate::ids::{BlobName, JobId, MessageId};
+use crate::record::End;
 
 /// The attributes that mean something here, as they stand in the JSON. Each message is read at least once, so nothing is
 /// copied that is not needed.
@@ -21,10 +22,10 @@ struct Attributes<'a> {
     data: Option<&'a RawValue>,
     dataref: Option<&'a RawValue>,
     data_base64: Option<&'a RawValue>,
-    reprievefailed: Option<&'a RawValue>,
-    reprieveinterrupted: Option<&'a RawValue>,
-    reprievedeferred: Option<&'a RawValue>,
     reprievegeneration: Option<&'a RawValue>,
+    reprieveends: Option<&'a RawValue>,
+    reprievedeferred: Option<&'a RawValue>,
+    reprievejob: Option<&'a RawValue>,
     // Event Grid's names, of which the last four are in each of its events.
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
@@ -74,12 +75,15 @@ fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Resul
         string("type", event.r#type)?.ok_or("the envelope has no `type`, which names the job's kind")?;
     // An id is only unique within its source. The envelope keeps the original.
     let source = string("source", event.source)?.unwrap_or_default();
-    let job = match string("id", event.id)? {
+    let id = string("id", event.id)?;
+    let named_by_message = id.is_none();
+    let job = match id {
         Some(id) if source == SOURCE => JobId::parse(id).map_err(|error| error.to_string())?,
         Some(id) => JobId::of_event(&source, &id),
         None => job_id_of(message),
     };
-    event.envelope(json, job, kind, event.cloud_data()?)
+    let envelope = event.envelope(json, job, kind, event.cloud_data()?)?;
+    Ok(Envelope { named_by_message, ..envelope })
 }
 
 fn grid_event(json: &str, event: &Attributes<'_>) -> Result<Envelope, String> {
@@ -126,16 +130,28 @@ impl Attributes<'_> {
     }
 
     fn envelope(&self, json: &str, job: JobId, kind: String, data: Data) -> Result<Envelope, String> {
-        let counters =
-            [self.reprievefailed, self.reprieveinterrupted, self.reprievedeferred, self.reprievegeneration];
-        let mut counted = [0; 4];
-        for (at, (name, value)) in COUNTERS.into_iter().zip(counters).enumerate() {
-            counted[at] = count(name, value)?;
-        }
-        let [failed, interrupted, deferred, generation] = counted;
+        let pinned = string("reprievejob", self.reprievejob)?
+            .map(|id| JobId::parse(id).map_err(|error| error.to_string()))
+            .transpose()?;
+        let notes = Notes {
+            generation: number("reprievegeneration", self.reprievegeneration)?,
+            ends: ends(self.reprieveends)?,
+            deferral: string("reprievedeferred", self.reprievedeferred)?
+                .map(|text| Deferral::read(&text).ok_or("`reprievedeferred` must be a reason and a time"))
+                .transpose()?,
+            job: pinned.clone(),
+        };
+        let job = pinned.unwrap_or(job);
         let original = json.to_owned();
-        Ok(Envelope { original, counted, job, kind, data, failed, interrupted, deferred, generation })
+        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, named_by_message: false })
     }
+}
+
+/// The ends of deliveries, which are JSON in a string: an attribute of an event can't be an array.
+fn ends(value: Option<&RawValue>) -> Result<Vec<End>, String> {
+    let Some(text) = string("reprieveends", value)? else { return Ok(Vec::new()) };
+    serde_json::from_str(&text)
+        .map_err(|_| "`reprieveends` must be the ends of deliveries as JSON".to_owned())
 }
 
 fn string(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
@@ -144,7 +160,7 @@ fn string(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String
     })
 }
 
-fn count(name: &str, value: Option<&RawValue>) -> Result<u32, String> {
+fn number(name: &str, value: Option<&RawValue>) -> Result<u32, String> {
     value.map_or(Ok(0), |value| {
         serde_json::from_str(value.get()).map_err(|_| format!("`{name}` must be a whole number"))
     })

@@ -5,15 +5,15 @@
 //! | `id` | the job id |
 //! | `type` | the job's kind |
 //! | `data` | its arguments; or `dataref`, the name of the blob that has them |
-//! | `reprievefailed` | deliveries that ended in a failure of the job |
-//! | `reprieveinterrupted` | deliveries that were cut short by an interruption |
-//! | `reprievedeferred` | deliveries that were given back before a step of them had run |
-//! | `reprievegeneration` | how often it was redriven from the poison queue, or made way for another message of its job |
+//! | `reprievegeneration` | how often the job was redriven |
+//! | `reprieveends` | how deliveries of the message ended, as far as no [record](crate::record) holds it, as JSON in a string |
+//! | `reprievedeferred` | why and since when no worker could use the message |
+//! | `reprievejob` | the job id, where the message has none and was moved to another queue |
 //!
 //! Attributes that Reprieve does not know are carried along unchanged.
 //!
 //! Events in Event Grid's own schema are understood as well: `eventType` is the kind, `topic` and `id` make the job id,
-//! `data` the arguments. Such a message keeps its form, and our counters stand in it beside the members that it came
+//! `data` the arguments. Such a message keeps its form, and ours are added to the members that it came
 //! with. <https://learn.microsoft.com/azure/event-grid/event-schema>
 
 mod event;
@@ -30,6 +30,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::ids::{BlobName, JobId, MessageId};
+use crate::record::End;
 
 /// Arguments above this many bytes of JSON travel by a blob. A Storage queue takes 64 KiB as base64, that is 48 KiB
 /// of JSON, and the rest is room for the envelope and for attributes that others add.
@@ -51,22 +52,77 @@ pub struct Envelope {
     /// The JSON object that it was made or read as. What is sent again is made of this, so that attributes of others
     /// survive.
     original: String,
-    /// The counters that stand in it.
-    counted: [u32; 4],
+    /// The notes that are in it.
+    noted: Notes,
+    /// Whether the job is named after its message, because the event has no id.
+    named_by_message: bool,
     /// The job's id.
     pub job: JobId,
     /// The job's kind.
     pub kind: String,
     /// Its arguments.
     pub data: Data,
-    /// Deliveries that ended in a failure.
-    pub failed: u32,
-    /// Deliveries that were cut short.
-    pub interrupted: u32,
-    /// Deliveries that were given back unstarted.
-    pub deferred: u32,
-    /// How often it was redriven, or made way for another message of its job.
+    /// What Reprieve notes in the message.
+    pub notes: Notes,
+}
+
+/// What Reprieve notes in a message.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Notes {
+    /// How often the job was redriven.
     pub generation: u32,
+    /// How deliveries ended, as far as no record holds it.
+    pub ends: Vec<End>,
+    /// Why and since when no worker could use the message.
+    pub deferral: Option<Deferral>,
+    /// The job id, where the message has none of its own.
+    job: Option<JobId>,
+}
+
+/// Why no worker could use a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Misfit {
+    /// No worker that received it knows its kind, or reads its state.
+    Unknown,
+    /// Its arguments or state do not fit its kind.
+    Shape,
+    /// Its body or its arguments could not be read.
+    Unreadable,
+}
+
+/// Why and since when no worker could use a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Deferral {
+    /// Why.
+    pub misfit: Misfit,
+    /// Since when, in milliseconds since the Unix epoch.
+    pub since_unix_ms: i64,
+}
+
+impl Misfit {
+    const ALL: [Self; 3] = [Self::Unknown, Self::Shape, Self::Unreadable];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Shape => "shape",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+impl Deferral {
+    fn read(text: &str) -> Option<Self> {
+        let (reason, since) = text.split_once(' ')?;
+        let misfit = Misfit::ALL.into_iter().find(|misfit| misfit.as_str() == reason)?;
+        Some(Self { misfit, since_unix_ms: since.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Deferral {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.misfit.as_str(), self.since_unix_ms)
+    }
 }
 
 /// A new message.
@@ -88,10 +144,6 @@ struct NewEvent<'a> {
 /// The `source` of what Reprieve's own producers send. Their ids are unique by themselves.
 const SOURCE: &str = "reprieve";
 
-/// The attributes that count, in the order in which [`Envelope`] has them.
-const COUNTERS: [&str; 4] =
-    ["reprievefailed", "reprieveinterrupted", "reprievedeferred", "reprievegeneration"];
-
 impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -108,10 +160,7 @@ impl fmt::Debug for Envelope {
             .field("job", &self.job)
             .field("kind", &self.kind)
             .field("data", &self.data)
-            .field("failed", &self.failed)
-            .field("interrupted", &self.interrupted)
-            .field("deferred", &self.deferred)
-            .field("generation", &self.generation)
+            .field("notes", &self.notes)
             .finish_non_exhaustive()
     }
 }
@@ -138,33 +187,35 @@ impl Envelope {
         // Strings, and what is JSON already, always have a JSON form.
         let original = serde_json::to_string(&event).unwrap_or_default();
         let kind = kind.to_owned();
-        Self {
-            original,
-            counted: [0; 4],
-            job,
-            kind,
-            data,
-            failed: 0,
-            interrupted: 0,
-            deferred: 0,
-            generation: 0,
-        }
+        let notes = Notes::default();
+        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, notes }
     }
 
-    /// The body to send: the envelope with its counters as they are now.
+    /// The body to send: the envelope with its notes as they are now.
     #[must_use]
     pub fn to_body(&self) -> Vec<u8> {
-        let counts = [self.failed, self.interrupted, self.deferred, self.generation];
-        if counts == self.counted {
+        self.with_notes(&self.notes)
+    }
+
+    /// The body of a copy of the message, in another queue or under another id: of this generation, with nothing noted of
+    /// this message's deliveries, and the same job.
+    #[must_use]
+    pub fn to_copy(&self, generation: u32) -> Vec<u8> {
+        let job = if self.named_by_message { Some(self.job.clone()) } else { self.notes.job.clone() };
+        self.with_notes(&Notes { generation, job, ..Notes::default() })
+    }
+
+    fn with_notes(&self, notes: &Notes) -> Vec<u8> {
+        if *notes == self.noted {
             return self.original.clone().into_bytes();
         }
         // It was read as an object before.
         let mut attributes: BTreeMap<Cow<'_, str>, Cow<'_, RawValue>> =
             serde_json::from_str(&self.original).unwrap_or_default();
-        for (name, count) in COUNTERS.into_iter().zip(counts) {
-            match to_raw_value(&count) {
-                Ok(json) if count > 0 => drop(attributes.insert(name.into(), Cow::Owned(json))),
-                _ => drop(attributes.remove(name)),
+        for (name, value) in notes.attributes() {
+            match value {
+                Some(json) => drop(attributes.insert(name.into(), Cow::Owned(json))),
+                None => drop(attributes.remove(name)),
             }
         }
         serde_json::to_vec(&attributes).unwrap_or_default()
@@ -193,6 +244,22 @@ impl Envelope {
                               default kind"
                 .to_owned()),
         }
+    }
+}
+
+impl Notes {
+    /// The attributes that hold the notes; what is not noted has none.
+    fn attributes(&self) -> [(&'static str, Option<Box<RawValue>>); 4] {
+        let Self { generation, ends, deferral, job } = self;
+        // Numbers and strings always have a JSON form.
+        let text = |text: String| to_raw_value(&text).ok();
+        let ends = (!ends.is_empty()).then(|| serde_json::to_string(ends).ok()).flatten();
+        [
+            ("reprievegeneration", (*generation > 0).then(|| to_raw_value(generation).ok()).flatten()),
+            ("reprieveends", ends.and_then(text)),
+            ("reprievedeferred", deferral.and_then(|deferral| text(deferral.to_string()))),
+            ("reprievejob", job.as_ref().and_then(|job| text(job.to_string()))),
+        ]
     }
 }
 

@@ -3,19 +3,29 @@
 use base64::Engine as _;
 
 use super::*;
+use crate::ids::WorkerId;
+use crate::record::EndKind;
+
+/// A note of how delivery `count` ended.
+fn end(count: u32, kind: EndKind) -> End {
+    let (message, worker, why) = (MessageId::new("7"), WorkerId::new("w"), "\"why\" é\n".to_owned());
+    End { message, count, kind, worker, at_unix_ms: 5, why, unsaved_steps: count }
+}
 
 fn read(body: &str) -> Result<Envelope, String> {
     Envelope::read(body.as_bytes(), &MessageId::new("7"), None)
 }
 
 #[test]
-fn what_was_written_is_read_again_with_its_counters() {
+fn what_was_written_is_read_again_with_its_notes() {
     let job = JobId::parse("j1").unwrap();
     let mut sent = Envelope::new(job.clone(), "resize", Data::Inline(to_raw_value(&[1, 2]).unwrap()));
-    (sent.failed, sent.interrupted, sent.generation) = (1, 2, 3);
+    sent.notes.generation = 3;
+    sent.notes.ends = vec![end(1, EndKind::Failed), end(2, EndKind::Interrupted)];
+    sent.notes.deferral = Some(Deferral { misfit: Misfit::Shape, since_unix_ms: 17 });
     let got = Envelope::read(&sent.to_body(), &MessageId::new("7"), None).unwrap();
     assert_eq!((got.job, got.kind.as_str()), (job, "resize"));
-    assert_eq!((got.failed, got.interrupted, got.generation), (1, 2, 3));
+    assert_eq!(got.notes, sent.notes);
     assert!(matches!(got.data, Data::Inline(data) if data.get() == "[1,2]"));
 }
 
@@ -24,22 +34,44 @@ fn attributes_of_others_survive_a_rewrite() {
     let body =
         r#"{"specversion":"1.0","type":"k","id":"a","source":"/s","traceparent":"00-ab-cd-01","x":1.50}"#;
     let mut got = read(body).unwrap();
-    got.interrupted += 1;
+    got.notes.ends = vec![end(1, EndKind::Vanished)];
     let rewritten = String::from_utf8(got.to_body()).unwrap();
     for kept in [r#""traceparent":"00-ab-cd-01""#, r#""source":"/s""#, r#""x":1.50"#] {
         assert!(rewritten.contains(kept), "{kept} is gone from {rewritten}");
     }
-    assert_eq!(read(&rewritten).unwrap().interrupted, 1);
+    assert_eq!(read(&rewritten).unwrap().notes, got.notes);
+    // An attribute of an event may be a string, and no array.
+    assert!(rewritten.contains(r#""reprieveends":"[{"#), "{rewritten}");
 }
 
 #[test]
-fn counters_that_were_set_back_are_not_carried_along() {
-    let body = r#"{"specversion":"1.0","type":"k","id":"a","reprievefailed":4,"reprieveinterrupted":2}"#;
+fn notes_that_were_dropped_are_not_carried_along() {
+    let mut noted = read(r#"{"specversion":"1.0","type":"k","id":"a"}"#).unwrap();
+    noted.notes.ends = vec![end(4, EndKind::Failed)];
+    noted.notes.deferral = Some(Deferral { misfit: Misfit::Unknown, since_unix_ms: 1 });
+    let body = noted.to_body();
     for generation in [0, 1] {
-        let mut got = read(body).unwrap();
-        (got.failed, got.interrupted, got.generation) = (0, 0, generation);
+        let mut got = Envelope::read(&body, &MessageId::new("7"), None).unwrap();
+        got.notes = Notes { generation, ..Notes::default() };
         let again = Envelope::read(&got.to_body(), &MessageId::new("7"), None).unwrap();
-        assert_eq!((again.failed, again.interrupted, again.generation), (0, 0, generation));
+        assert_eq!(again.notes, got.notes);
+    }
+}
+
+#[test]
+fn a_copy_is_the_same_job_under_its_generation_whatever_its_message_is_called() {
+    let with_id = r#"{"specversion":"1.0","type":"k","id":"a","source":"/s","reprieveends":"[]","x":1.50}"#;
+    let without = r#"{"specversion":"1.0","type":"k","x":1.50}"#;
+    for (body, default_kind) in [(with_id, None), (without, None), ("[1,2]", Some("k")), (BLOB_CREATED, None)]
+    {
+        let mut sent = Envelope::read(body.as_bytes(), &MessageId::new("first"), default_kind).unwrap();
+        sent.notes.ends = vec![end(1, EndKind::Failed)];
+        let copy = sent.to_copy(1);
+        let got = Envelope::read(&copy, &MessageId::new("another"), None).unwrap();
+        assert_eq!((&got.job, got.notes.generation, got.notes.ends.len()), (&sent.job, 1, 0), "{body}");
+        let again = Envelope::read(&got.to_copy(2), &MessageId::new("a-third"), None).unwrap();
+        assert_eq!((&again.job, again.notes.generation), (&sent.job, 2), "{body}");
+        assert_eq!(args(&again), args(&sent));
     }
 }
 
@@ -86,7 +118,9 @@ fn a_body_that_cannot_be_read_says_why() {
         (r#"{"specversion":"1.0"}"#, "no `type`"),
         (r#"{"specversion":"1.0","type":3}"#, "`type` must be a string"),
         (r#"{"specversion":"1.0","type":"k","type":"l"}"#, "an attribute twice"),
-        (r#"{"specversion":"1.0","type":"k","reprievefailed":-1}"#, "`reprievefailed` must be"),
+        (r#"{"specversion":"1.0","type":"k","reprievegeneration":-1}"#, "`reprievegeneration` must be"),
+        (r#"{"specversion":"1.0","type":"k","reprieveends":"[1]"}"#, "`reprieveends` must be"),
+        (r#"{"specversion":"1.0","type":"k","reprievedeferred":"x 1"}"#, "`reprievedeferred` must be"),
         (r#"{"specversion":"1.0","type":"k","dataref":"../x"}"#, "`dataref` must be"),
         (r#"{"specversion":"1.0","type":"k","data_base64":"AA=="}"#, "not base64 of JSON"),
     ] {
@@ -197,18 +231,19 @@ fn a_foreign_message_that_goes_back_keeps_all_it_had_and_is_the_same_job() {
     ] {
         let mut got = Envelope::read(&body, &MessageId::new("work-3.a-guid"), Some("fallback")).unwrap();
         for round in 1..4 {
-            (got.failed, got.interrupted, got.deferred) = (round, round + 1, round + 2);
+            got.notes.generation = round;
+            got.notes.ends = vec![end(round, EndKind::Interrupted)];
             let sent = got.to_body();
             // It may come back under another id, as from a poison queue.
             let again = Envelope::read(&sent, &MessageId::new("another"), None).unwrap();
             assert_eq!((&again.job, &again.kind, args(&again)), (&got.job, &got.kind, args(&got)));
-            assert_eq!((again.failed, again.interrupted, again.deferred), (round, round + 1, round + 2));
+            assert_eq!(again.notes, got.notes);
             if let Some(kept) = kept {
                 let (sent, kept) = (value(std::str::from_utf8(&sent).unwrap()), value(kept));
                 for (name, before) in kept.as_object().unwrap() {
                     assert_eq!(&sent[name], before, "{name}");
                 }
-                assert_eq!(sent.as_object().unwrap().len(), kept.as_object().unwrap().len() + 3);
+                assert_eq!(sent.as_object().unwrap().len(), kept.as_object().unwrap().len() + 2);
             }
             got = again;
         }

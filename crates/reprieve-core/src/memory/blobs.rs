@@ -1,6 +1,7 @@
 //! Blobs in memory.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -52,6 +53,20 @@ impl BlobStore for MemoryBlobs {
         }
         blobs.insert(name.clone(), Blob { bytes, writer: writer.cloned() });
         Ok(())
+    }
+
+    async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
+        match lock(&self.blobs).entry(name.clone()) {
+            Entry::Occupied(_) => Ok(false),
+            Entry::Vacant(vacant) => {
+                vacant.insert(Blob { bytes, writer: Some(writer.clone()) });
+                Ok(true)
+            }
+        }
+    }
+
+    async fn exists(&self, name: &BlobName) -> Result<bool> {
+        Ok(lock(&self.blobs).contains_key(name))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {

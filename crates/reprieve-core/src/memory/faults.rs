@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::faulty::{FaultyBlobs, FaultyCheckpoints, FaultyQueue, FaultyRoster};
+use super::faulty::{FaultyBlobs, FaultyQueue, FaultyRecords, FaultyRoster};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ports::Store;
 
@@ -19,17 +19,19 @@ use crate::ports::Store;
 /// # Example: two saves fail, the third is taken
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use reprieve_core::ErrorKind;
 /// use reprieve_core::memory::{self, Fault, Faults, Op};
+/// use reprieve_core::ports::RecordWrite;
+/// use reprieve_core::{ErrorKind, JobId};
 ///
 /// let (store, faults) = Faults::wrap(memory::store());
 /// faults.next_calls(Op::Save, 2, Fault::Fail(ErrorKind::Unavailable));
 ///
+/// let (job, write) = (JobId::unique(), RecordWrite { record: b"half way".to_vec(), ..RecordWrite::default() });
 /// for _ in 0..2 {
-///     let error = store.checkpoints.save("job/0", None, b"half way".to_vec()).await.unwrap_err();
+///     let error = store.records.put(&job, None, write.clone()).await.unwrap_err();
 ///     assert_eq!(error.kind(), ErrorKind::Unavailable);
 /// }
-/// store.checkpoints.save("job/0", None, b"half way".to_vec()).await.unwrap();
+/// store.records.put(&job, None, write).await.unwrap();
 /// assert_eq!(faults.calls(Op::Save), 3);
 /// assert_eq!(faults.calls(Op::Load), 0);
 /// # });
@@ -39,9 +41,14 @@ pub struct Faults {
     plans: Arc<watch::Sender<HashMap<Op, Plan>>>,
 }
 
-/// An operation of a store.
+/// An operation of a store. [`Save`](Self::Save) is [`RecordStore::put`], and [`Put`](Self::Put) is
+/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method.
+///
+/// [`RecordStore::put`]: crate::ports::RecordStore::put
+/// [`BlobStore::put`]: crate::ports::BlobStore::put
+/// [`BlobStore::create`]: crate::ports::BlobStore::create
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named after the port's method")]
+#[expect(missing_docs, reason = "each is named after the port's method, or the doc comment says which it is")]
 pub enum Op {
     Send,
     Receive,
@@ -52,11 +59,17 @@ pub enum Op {
     Recover,
     Depth,
     DeadLetters,
+    ReceiveLetters,
+    RemoveLetter,
+    ReturnLetter,
     Load,
     Save,
-    Clear,
+    Remove,
+    Payload,
+    Stale,
     Get,
     Put,
+    Exists,
     List,
     Delete,
     Publish,
@@ -73,6 +86,8 @@ pub enum Fault {
     Hang,
     /// It waits this long, and then goes on unharmed.
     Delay(Duration),
+    /// It is applied at once, and answered this much later.
+    LateAnswer(Duration),
     /// It is applied, and fails with [`ErrorKind::TimedOut`] whatever came of it.
     LoseAnswer,
 }
@@ -94,7 +109,7 @@ impl Faults {
         let faults = Self { plans: Arc::default() };
         let store = Store {
             queue: Arc::new(FaultyQueue { inner: store.queue, faults: faults.clone() }),
-            checkpoints: Arc::new(FaultyCheckpoints { inner: store.checkpoints, faults: faults.clone() }),
+            records: Arc::new(FaultyRecords { inner: store.records, faults: faults.clone() }),
             blobs: Arc::new(FaultyBlobs { inner: store.blobs, faults: faults.clone() }),
             roster: Arc::new(FaultyRoster { inner: store.roster, faults: faults.clone() }),
         };
@@ -160,6 +175,11 @@ impl Faults {
                 tokio::time::sleep(delay).await;
                 inner.await
             }
+            Some(Fault::LateAnswer(delay)) => {
+                let answer = inner.await;
+                tokio::time::sleep(delay).await;
+                answer
+            }
             Some(Fault::LoseAnswer) => {
                 // The answer is what is to be lost, be it good or bad.
                 drop(inner.await);
@@ -207,7 +227,7 @@ impl Plan {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
         Self::Send,
         Self::Receive,
         Self::Renew,
@@ -217,11 +237,17 @@ impl Op {
         Self::Recover,
         Self::Depth,
         Self::DeadLetters,
+        Self::ReceiveLetters,
+        Self::RemoveLetter,
+        Self::ReturnLetter,
         Self::Load,
         Self::Save,
-        Self::Clear,
+        Self::Remove,
+        Self::Payload,
+        Self::Stale,
         Self::Get,
         Self::Put,
+        Self::Exists,
         Self::List,
         Self::Delete,
         Self::Publish,
@@ -241,11 +267,17 @@ impl Op {
             Self::Recover => "recover messages",
             Self::Depth => "count messages",
             Self::DeadLetters => "look at dead letters",
-            Self::Load => "load a checkpoint",
-            Self::Save => "save a checkpoint",
-            Self::Clear => "clear a checkpoint",
+            Self::ReceiveLetters => "receive dead letters",
+            Self::RemoveLetter => "remove a dead letter",
+            Self::ReturnLetter => "return a dead letter",
+            Self::Load => "load a record",
+            Self::Save => "write a record",
+            Self::Remove => "remove a record",
+            Self::Payload => "read a payload",
+            Self::Stale => "list stale records",
             Self::Get => "read a blob",
             Self::Put => "write a blob",
+            Self::Exists => "look for a blob",
             Self::List => "list blobs",
             Self::Delete => "delete a blob",
             Self::Publish => "publish a report",
@@ -260,17 +292,23 @@ mod tests {
     use tokio::time::{Instant, timeout};
 
     use super::*;
+    use crate::ids::JobId;
     use crate::memory;
-    use crate::ports::{CheckpointStore, NewMessage};
+    use crate::ports::{NewMessage, RecordStore, RecordWrite};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    async fn save(store: &Store) -> Result<()> {
-        store.checkpoints.save("job/0", None, b"value".to_vec()).await.map(drop)
+    fn job() -> JobId {
+        JobId::parse("job").unwrap()
     }
 
-    async fn saved(checkpoints: &dyn CheckpointStore) -> bool {
-        checkpoints.load("job/0").await.unwrap().is_some()
+    async fn save(store: &Store) -> Result<()> {
+        let write = RecordWrite { record: b"value".to_vec(), ..RecordWrite::default() };
+        store.records.put(&job(), None, write).await.map(drop)
+    }
+
+    async fn saved(records: &dyn RecordStore) -> bool {
+        records.load(&job()).await.unwrap().is_some()
     }
 
     #[tokio::test]
@@ -283,9 +321,9 @@ mod tests {
 
         assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::Full);
-        assert!(!saved(&*inner.checkpoints).await);
+        assert!(!saved(&*inner.records).await);
         save(&store).await.unwrap();
-        assert!(saved(&*inner.checkpoints).await);
+        assert!(saved(&*inner.records).await);
     }
 
     #[tokio::test]
@@ -306,7 +344,7 @@ mod tests {
         let (store, faults) = Faults::wrap(memory::store());
         faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
         assert_eq!(save(&store).await.unwrap_err().kind(), ErrorKind::TimedOut);
-        assert!(saved(&*store.checkpoints).await);
+        assert!(saved(&*store.records).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -319,11 +357,11 @@ mod tests {
         });
         faults.called(Op::Save, 1).await;
         assert!(timeout(SECOND * 3600, save(&store)).await.is_err());
-        assert!(!saved(&*store.checkpoints).await);
+        assert!(!saved(&*store.records).await);
 
         faults.clear(Op::Save);
         hanging.await.unwrap().unwrap();
-        assert!(saved(&*store.checkpoints).await);
+        assert!(saved(&*store.records).await);
     }
 
     #[tokio::test(start_paused = true)]

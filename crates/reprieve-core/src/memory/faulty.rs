@@ -7,10 +7,10 @@ use async_trait::async_trait;
 
 use super::faults::{Faults, Op};
 use crate::error::Result;
-use crate::ids::{BlobName, MessageId, WorkerId, Writer};
+use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
-    BlobStore, CheckpointStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt,
-    Release, Roster, Stored, Version, WorkerReport,
+    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, RecordStore,
+    RecordWrite, Release, Roster, Stored, Version, WorkerReport,
 };
 
 #[derive(Debug)]
@@ -66,27 +66,55 @@ impl Queue for FaultyQueue {
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         self.faults.call(Op::DeadLetters, self.inner.dead_letters(max)).await
     }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        self.faults.call(Op::ReceiveLetters, self.inner.receive_letters(max, lease)).await
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.faults.call(Op::RemoveLetter, self.inner.remove_letter(receipt)).await
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.faults.call(Op::ReturnLetter, self.inner.return_letter(receipt)).await
+    }
+
+    fn part(&self, receipt: &Receipt) -> usize {
+        self.inner.part(receipt)
+    }
+
+    fn parts(&self) -> usize {
+        self.inner.parts()
+    }
 }
 
 #[derive(Debug)]
-pub(super) struct FaultyCheckpoints {
-    pub(super) inner: Arc<dyn CheckpointStore>,
+pub(super) struct FaultyRecords {
+    pub(super) inner: Arc<dyn RecordStore>,
     pub(super) faults: Faults,
 }
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "a method that is not passed on would change the store")]
-impl CheckpointStore for FaultyCheckpoints {
-    async fn load(&self, key: &str) -> Result<Option<Stored>> {
-        self.faults.call(Op::Load, self.inner.load(key)).await
+impl RecordStore for FaultyRecords {
+    async fn load(&self, job: &JobId) -> Result<Option<Stored>> {
+        self.faults.call(Op::Load, self.inner.load(job)).await
     }
 
-    async fn save(&self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Result<Version> {
-        self.faults.call(Op::Save, self.inner.save(key, expected, bytes)).await
+    async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
+        self.faults.call(Op::Save, self.inner.put(job, expected, write)).await
     }
 
-    async fn clear(&self, key: &str) -> Result<()> {
-        self.faults.call(Op::Clear, self.inner.clear(key)).await
+    async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
+        self.faults.call(Op::Remove, self.inner.remove(job, expected, payloads)).await
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+        self.faults.call(Op::Payload, self.inner.payload(job, name)).await
+    }
+
+    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
+        self.faults.call(Op::Stale, self.inner.stale(before_unix_ms, max)).await
     }
 }
 
@@ -105,6 +133,14 @@ impl BlobStore for FaultyBlobs {
 
     async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()> {
         self.faults.call(Op::Put, self.inner.put(name, bytes, writer)).await
+    }
+
+    async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
+        self.faults.call(Op::Put, self.inner.create(name, bytes, writer)).await
+    }
+
+    async fn exists(&self, name: &BlobName) -> Result<bool> {
+        self.faults.call(Op::Exists, self.inner.exists(name)).await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {

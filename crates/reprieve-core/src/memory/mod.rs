@@ -27,20 +27,20 @@
 //! ```
 
 mod blobs;
-mod checkpoints;
 mod faults;
 mod faulty;
 mod notices;
 mod queue;
+mod records;
 mod roster;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use blobs::MemoryBlobs;
-pub use checkpoints::MemoryCheckpoints;
 pub use faults::{Fault, Faults, Op};
 pub use notices::{ManualNotices, NoInterruptions};
 pub use queue::MemoryQueue;
+pub use records::MemoryRecords;
 pub use roster::MemoryRoster;
 
 use crate::ports::Store;
@@ -50,7 +50,7 @@ use crate::ports::Store;
 pub fn store() -> Store {
     Store {
         queue: Arc::new(MemoryQueue::new()),
-        checkpoints: Arc::new(MemoryCheckpoints::new()),
+        records: Arc::new(MemoryRecords::new()),
         blobs: Arc::new(MemoryBlobs::new()),
         roster: Arc::new(MemoryRoster::new()),
     }
@@ -67,12 +67,14 @@ mod tests {
     use crate::conformance::Fixture;
 
     async fn fixture() -> Fixture {
+        crate::clock::simulate(crate::clock::wall_now());
         let store = store();
         Fixture::new(store.clone(), store)
     }
 
     crate::queue_conformance!(fixture, start_paused = true);
-    crate::checkpoints_conformance!(fixture, start_paused = true);
+    crate::records_conformance!(fixture, start_paused = true);
     crate::blobs_conformance!(fixture, start_paused = true);
     crate::roster_conformance!(fixture, start_paused = true);
+    crate::protocol_conformance!(fixture, start_paused = true);
 }

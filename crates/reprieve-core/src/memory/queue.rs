@@ -9,30 +9,36 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::lock;
+use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
 
 /// A queue in memory, with its poison queue. Oldest messages are received first.
 ///
-/// A receipt holds its message until somebody else receives it, even when its lease ended: as on Storage Queues, late
-/// is not yet lost. [`arrived`](Queue::arrived) also completes at once while a message is receivable, so that one
+/// A receipt holds its message until another receive gets the message, even when its lease ended: as on Storage Queues,
+/// late is not yet lost. [`arrived`](Queue::arrived) also completes at once while a message is receivable, so that one
 /// sent between a receive and the wait is not missed.
 #[derive(Debug, Default)]
 pub struct MemoryQueue {
+    /// The beginning of the messages' ids.
+    prefix: String,
     state: Mutex<State>,
-    /// Told whenever the moment at which the next message is receivable may have moved.
+    /// Notified whenever the moment at which the next message is receivable may have moved.
     moved: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By number, which is the order of arrival. Numbers name the messages in their receipts.
-    messages: BTreeMap<u64, Message>,
-    poison: Vec<DeadLettered>,
+    messages: Messages,
+    poison: Messages,
     /// The last number given to a message or a receipt; none is ever given twice.
     last_number: u64,
 }
+
+/// Messages by number, which is the order of arrival. Numbers name the messages in their receipts.
+#[derive(Debug, Default)]
+struct Messages(BTreeMap<u64, Message>);
 
 #[derive(Debug)]
 struct Message {
@@ -42,16 +48,26 @@ struct Message {
     receivable_at: Instant,
     /// The number of the receipt that holds it; `None` before the first receive and after a release.
     held_by: Option<u64>,
+    inserted_unix_ms: i64,
+    /// The reason, for a dead letter.
+    reason: Option<String>,
 }
 
 impl MemoryQueue {
-    /// A new, empty queue.
+    /// A new, empty queue, with message ids that are numbers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Does `change` to the state and wakes whoever waits for a message.
+    /// A new, empty queue with message ids of the form `<name>-<number>`, so that several queues can be joined as
+    /// [`Shards`](crate::Shards).
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { prefix: format!("{name}-"), ..Self::default() }
+    }
+
+    /// Does `change` to the state and wakes all that wait for a message.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut lock(&self.state));
         self.moved.notify_waiters();
@@ -63,20 +79,24 @@ impl MemoryQueue {
 impl Queue for MemoryQueue {
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
         let now = Instant::now();
-        Ok(self.change(|state| messages.into_iter().map(|message| state.add(message, now)).collect()))
+        let add =
+            |state: &mut State| messages.into_iter().map(|one| state.add(&self.prefix, one, now)).collect();
+        Ok(self.change(add))
     }
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let now = Instant::now();
-        Ok(self.change(|state| state.receive(max, now, now + lease)))
+        let receive =
+            |state: &mut State| state.messages.receive(&mut state.last_number, max, now, now + lease);
+        Ok(self.change(receive))
     }
 
     async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
         let until = Instant::now() + lease;
         self.change(|state| {
-            let number = state.held("renew a lease", receipt)?;
+            let number = state.messages.held("renew a lease", receipt)?;
             let token = state.number();
-            let message = state.message(number);
+            let message = state.messages.message(number);
             message.receivable_at = until;
             message.held_by = Some(token);
             Ok(receipt_of(number, token))
@@ -84,20 +104,13 @@ impl Queue for MemoryQueue {
     }
 
     async fn complete(&self, receipt: &Receipt) -> Result<()> {
-        self.change(|state| {
-            let number = state.held("complete a message", receipt)?;
-            state.messages.remove(&number);
-            Ok(())
-        })
+        self.change(|state| state.messages.remove("complete a message", receipt).map(drop))
     }
 
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
         let until = Instant::now() + release.delay;
         self.change(|state| {
-            let number = state.held("release a message", receipt)?;
-            let message = state.message(number);
-            message.receivable_at = until;
-            message.held_by = None;
+            let message = state.messages.release("release a message", receipt, until)?;
             if let Some(body) = &release.body {
                 message.body.clone_from(body);
             }
@@ -105,12 +118,17 @@ impl Queue for MemoryQueue {
         })
     }
 
-    async fn dead_letter(&self, receipt: &Receipt, _body: &[u8], letter: &DeadLetter) -> Result<()> {
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        let now = Instant::now();
         self.change(|state| {
-            let number = state.held("dead-letter a message", receipt)?;
-            if let Some(Message { id, body, .. }) = state.messages.remove(&number) {
-                state.poison.push(DeadLettered { id, body, reason: Some(letter.reason.clone()) });
-            }
+            let message = state.messages.remove("dead-letter a message", receipt)?;
+            let dead = Message {
+                body: body.to_vec(),
+                reason: Some(letter.reason.clone()),
+                ..Message::new(message.id, now)
+            };
+            let number = state.number();
+            state.poison.0.insert(number, dead);
             Ok(())
         })
     }
@@ -119,7 +137,7 @@ impl Queue for MemoryQueue {
         loop {
             // Listens before it looks, so that a change between the two is not missed.
             let moved = self.moved.notified();
-            let next = lock(&self.state).messages.values().map(|message| message.receivable_at).min();
+            let next = lock(&self.state).messages.0.values().map(|message| message.receivable_at).min();
             match next {
                 Some(at) if at <= Instant::now() => return,
                 Some(at) => tokio::select! { () = sleep_until(at) => {}, () = moved => {} },
@@ -131,20 +149,42 @@ impl Queue for MemoryQueue {
     async fn depth(&self) -> Result<Depth> {
         let now = Instant::now();
         let state = lock(&self.state);
+        let messages = &state.messages.0;
         let count = |is: fn(&Message, Instant) -> bool| {
-            Some(state.messages.values().filter(|message| is(message, now)).count() as u64)
+            Some(messages.values().filter(|message| is(message, now)).count() as u64)
         };
         Ok(Depth {
-            total: state.messages.len() as u64,
+            total: messages.len() as u64,
             ready: count(|message, now| message.receivable_at <= now),
             leased: count(|message, now| message.receivable_at > now && message.held_by.is_some()),
             delayed: count(|message, now| message.receivable_at > now && message.held_by.is_none()),
-            poisoned: Some(state.poison.len() as u64),
+            poisoned: Some(state.poison.0.len() as u64),
         })
     }
 
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
-        Ok(lock(&self.state).poison.iter().take(max).cloned().collect())
+        let state = lock(&self.state);
+        let letter = |message: &Message| DeadLettered {
+            id: message.id.clone(),
+            body: message.body.clone(),
+            reason: message.reason.clone(),
+        };
+        Ok(state.poison.0.values().take(max).map(letter).collect())
+    }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        let now = Instant::now();
+        let receive = |state: &mut State| state.poison.receive(&mut state.last_number, max, now, now + lease);
+        Ok(self.change(receive))
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.change(|state| state.poison.remove("remove a dead letter", receipt).map(drop))
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        let now = Instant::now();
+        self.change(|state| state.poison.release("return a dead letter", receipt, now).map(drop))
     }
 }
 
@@ -154,19 +194,34 @@ impl State {
         self.last_number
     }
 
-    fn add(&mut self, message: NewMessage, now: Instant) -> MessageId {
+    fn add(&mut self, prefix: &str, message: NewMessage, now: Instant) -> MessageId {
         let number = self.number();
-        let id = MessageId::new(number.to_string());
+        let id = MessageId::new(format!("{prefix}{number}"));
         let NewMessage { body, delay } = message;
-        let receivable_at = now + delay;
-        let message = Message { id: id.clone(), body, dequeue_count: 0, receivable_at, held_by: None };
-        self.messages.insert(number, message);
+        let message = Message { body, ..Message::new(id.clone(), now + delay) };
+        self.messages.0.insert(number, message);
         id
     }
+}
 
-    fn receive(&mut self, max: usize, now: Instant, until: Instant) -> Vec<Delivery> {
-        let Self { messages, last_number, .. } = self;
-        let receivable = messages.iter_mut().filter(|(_, message)| message.receivable_at <= now);
+impl Message {
+    /// A message that is sent now, with no body and no reason.
+    fn new(id: MessageId, receivable_at: Instant) -> Self {
+        Self {
+            id,
+            body: Vec::new(),
+            dequeue_count: 0,
+            receivable_at,
+            held_by: None,
+            inserted_unix_ms: unix_millis(),
+            reason: None,
+        }
+    }
+}
+
+impl Messages {
+    fn receive(&mut self, last_number: &mut u64, max: usize, now: Instant, until: Instant) -> Vec<Delivery> {
+        let receivable = self.0.iter_mut().filter(|(_, message)| message.receivable_at <= now);
         let deliver = |(&number, message): (&u64, &mut Message)| {
             *last_number += 1;
             message.dequeue_count += 1;
@@ -177,6 +232,8 @@ impl State {
                 dequeue_count: message.dequeue_count,
                 body: message.body.clone(),
                 receipt: receipt_of(number, *last_number),
+                inserted_unix_ms: Some(message.inserted_unix_ms),
+                unreadable: None,
             }
         };
         receivable.take(max).map(deliver).collect()
@@ -189,7 +246,7 @@ impl State {
         let Some((number, token)) = numbers else {
             return Err(Error::new(ErrorKind::Invalid, operation, "the receipt is not one of this queue's"));
         };
-        match self.messages.get(&number) {
+        match self.0.get(&number) {
             Some(message) if message.held_by == Some(token) => Ok(number),
             Some(_) => Err(Error::new(
                 ErrorKind::LeaseLost,
@@ -202,7 +259,27 @@ impl State {
 
     /// A message that [`held`](Self::held) has just found.
     fn message(&mut self, number: u64) -> &mut Message {
-        self.messages.get_mut(&number).expect("a held message is there")
+        self.0.get_mut(&number).expect("a held message is there")
+    }
+
+    /// Takes out the message that `receipt` holds.
+    fn remove(&mut self, operation: &'static str, receipt: &Receipt) -> Result<Message> {
+        let number = self.held(operation, receipt)?;
+        Ok(self.0.remove(&number).expect("a held message is there"))
+    }
+
+    /// Ends the lease of the message that `receipt` holds.
+    fn release(
+        &mut self,
+        operation: &'static str,
+        receipt: &Receipt,
+        until: Instant,
+    ) -> Result<&mut Message> {
+        let number = self.held(operation, receipt)?;
+        let message = self.message(number);
+        message.receivable_at = until;
+        message.held_by = None;
+        Ok(message)
     }
 }
 

@@ -45,7 +45,7 @@ impl fmt::Debug for Receipt {
 
 /// One receipt of a message, held until it is settled or its lease runs out.
 ///
-/// Not `Clone`: one delivery has one owner. [`settle`](crate::settle) consumes it.
+/// Not `Clone`: one delivery has one owner. Settling consumes it.
 #[derive(PartialEq, Eq)]
 pub struct Delivery {
     /// The queue's name for the message.
@@ -56,6 +56,21 @@ pub struct Delivery {
     pub body: Vec<u8>,
     /// What holds it.
     pub receipt: Receipt,
+    /// When the message was sent, in milliseconds since the Unix epoch, by the queue's clock; `None` where the queue
+    /// does not know. A message that was sent again has the later time.
+    pub inserted_unix_ms: Option<i64>,
+    /// Set when the body is kept apart from the message and can't be read now; `body` is then the message's own text.
+    pub unreadable: Option<Unreadable>,
+}
+
+/// Why a message's body could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// One sentence.
+    pub reason: String,
+    /// Since when, in milliseconds since the Unix epoch. The queue keeps this with the message when such a delivery is
+    /// released without a new body.
+    pub since_unix_ms: i64,
 }
 
 /// How a message goes back to its queue.
@@ -122,6 +137,7 @@ impl fmt::Debug for Delivery {
             .field("id", &self.id)
             .field("dequeue_count", &self.dequeue_count)
             .field("body", &Bytes(self.body.len()))
+            .field("unreadable", &self.unreadable)
             .finish_non_exhaustive()
     }
 }
@@ -168,7 +184,8 @@ pub struct Depth {
 /// - Renewing gives a new receipt; any older one is refused with [`LeaseLost`](crate::ErrorKind::LeaseLost), as
 ///   is every receipt of a message that is settled, or whose lease ended and that somebody else received since.
 /// - Releasing with a new body is one step: nobody sees the message with only one of the two done.
-/// - The body comes back byte for byte, and the poison queue keeps it with the reason.
+/// - The body comes back byte for byte, and the poison queue keeps the one given for it, with the reason.
+/// - A dead letter that is received stays in the poison queue until it is removed.
 ///
 /// # Cancel safety
 /// Dropping a future may or may not apply what it asked for. A dropped `receive` that was applied leaves messages
@@ -200,8 +217,7 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// Gives the message back.
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()>;
 
-    /// Moves the message to the poison queue. `body` is the one it was delivered with, for backends that can't find it by
-    /// the receipt.
+    /// Moves the message to the poison queue, with `body` in place of the one it was delivered with.
     async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()>;
 
     /// Completes when a message may have become receivable, as a hint that ends an idle wait early. Never completes
@@ -221,4 +237,27 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
 
     /// Looks at up to `max` messages of the poison queue, the oldest first, without receiving them.
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>>;
+
+    /// Receives up to `max` messages of the poison queue under leases, to redrive them. The bodies are those that were
+    /// dead-lettered, without the reasons. What is neither [removed](Self::remove_letter) nor
+    /// [returned](Self::return_letter) shows again when its lease ends.
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>>;
+
+    /// Deletes a message of the poison queue that [`receive_letters`](Self::receive_letters) gave.
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()>;
+
+    /// Shows a message of the poison queue again, as it was.
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()>;
+
+    /// Which part of the queue holds the receipt's message: parts fail independently of each other, so a drain gives each
+    /// its own share of the releases under way. Less than [`parts`](Self::parts).
+    fn part(&self, receipt: &Receipt) -> usize {
+        let _ = receipt;
+        0
+    }
+
+    /// How many parts there are: the shards of a queue that is made of several.
+    fn parts(&self) -> usize {
+        1
+    }
 }

@@ -52,6 +52,21 @@ pub struct StandingNotice {
     pub approved: bool,
 }
 
+/// A message that a worker could not use, and deferred.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeferredMessage {
+    /// The job's id; the message's where the job's is unknown.
+    pub job: String,
+    /// The job's kind; empty when unknown.
+    pub kind: String,
+    /// Why it could not be used.
+    pub reason: String,
+    /// Since when no worker could, in milliseconds since the Unix epoch.
+    pub since_unix_ms: i64,
+    /// When this worker last received it, in milliseconds since the Unix epoch.
+    pub seen_unix_ms: i64,
+}
+
 /// What a worker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
@@ -78,6 +93,9 @@ pub struct WorkerReport {
     /// The notices that stand for it.
     #[serde(default)]
     pub notices: Vec<StandingNotice>,
+    /// The messages that it could not use.
+    #[serde(default)]
+    pub deferred: Vec<DeferredMessage>,
     /// What its last drain did; `None` before the first.
     pub last_drain: Option<crate::worker::DrainReport>,
 }

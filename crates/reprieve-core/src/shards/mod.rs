@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use rand::Rng;
 
 use self::spread::Spread;
 use self::turns::{Answer, Turns};
@@ -46,7 +45,10 @@ const AT_ONCE: usize = 16;
 /// - A shard that fails is asked ever more rarely, once a minute at last, and does not hide the messages of the others.
 /// - Sending goes round the shards in runs of 32 messages or more, because what is sent together is received together.
 ///   A run that a shard is too busy for, or that can't reach it, goes to another.
-/// - Message ids are `<queue>.<id>`. Dead letters come in turn from each shard's poison queue, each in its own order.
+/// - Message ids are those that the shards gave, so that adding a shard renames no message. No two shards may give the
+///   same id: Storage queues give unique ones, and [`MemoryQueue::named`](crate::memory::MemoryQueue::named) does.
+/// - Receipts are `<queue>:<receipt>`. Dead letters come in turn from each shard's poison queue, each in its own order.
+/// - Each shard is a [part](Queue::part) of the queue.
 ///
 /// # Example: two queues
 /// ```
@@ -58,7 +60,7 @@ const AT_ONCE: usize = 16;
 /// use reprieve_core::ports::{NewMessage, Queue};
 /// use reprieve_core::{QueueName, Shards};
 ///
-/// let shard = |name| Ok::<_, reprieve_core::Error>((QueueName::parse(name)?, Arc::new(MemoryQueue::new()) as Arc<dyn Queue>));
+/// let shard = |name| Ok::<_, reprieve_core::Error>((QueueName::parse(name)?, Arc::new(MemoryQueue::named(name)) as Arc<dyn Queue>));
 /// let queue = Shards::new(vec![shard("work-0")?, shard("work-1")?])?;
 /// queue.send(vec![NewMessage { body: b"hello".to_vec(), delay: Duration::ZERO }]).await?;
 ///
@@ -84,13 +86,13 @@ impl Shards {
     /// A shard that answers is asked at least once in this many receives for each shard there is.
     pub const REACHED_IN_RECEIVES: usize = turns::OVERDUE + 1;
 
-    /// One queue of `queues`, each of which has a name of its own. Every process should name them alike: the names are
-    /// part of message ids and receipts. Their order does not matter.
+    /// One queue of `queues`, each of which has a name of its own and message ids that no other one gives. Every process
+    /// should name them alike: the names are in receipts, errors and logs. Their order does not matter.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when there is none, or when two have one name.
     pub fn new(queues: Vec<(QueueName, Arc<dyn Queue>)>) -> Result<Self> {
-        Self::seeded(queues, rand::rng().random())
+        Self::seeded(queues, crate::chance::number())
     }
 
     /// The same with the random choices that `seed` makes.
@@ -119,12 +121,16 @@ impl Shards {
         self.spread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The index of the shard that gave `receipt`, and the receipt that it gave.
+    fn place<'a>(&self, receipt: &'a Receipt) -> Option<(usize, &'a str)> {
+        let (name, receipt) = receipt.as_str().split_once(':')?;
+        let at = self.members.iter().position(|shard| shard.name.as_str() == name)?;
+        Some((at, receipt))
+    }
+
     /// The shard that gave `receipt`, and the receipt that it gave.
     fn holder(&self, operation: &'static str, receipt: &Receipt) -> Result<(&Shard, Receipt)> {
-        let holder = receipt.as_str().split_once(':').and_then(|(name, receipt)| {
-            let shard = self.members.iter().find(|shard| shard.name.as_str() == name)?;
-            Some((shard, Receipt::new(receipt)))
-        });
+        let holder = self.place(receipt).map(|(at, receipt)| (&self.members[at], Receipt::new(receipt)));
         holder.ok_or_else(|| {
             Error::new(
                 ErrorKind::Invalid,
@@ -184,24 +190,19 @@ impl Shards {
 }
 
 impl Shard {
-    /// A delivery under the names that are unique among all shards. Neither `.` nor `:` can be in a queue's name.
+    /// The delivery with a receipt that names the shard.
     fn named(&self, delivery: Delivery) -> Delivery {
-        let id = self.id(&delivery.id);
         let receipt = self.receipt(&delivery.receipt);
-        Delivery { id, receipt, ..delivery }
+        Delivery { receipt, ..delivery }
     }
 
-    fn id(&self, id: &MessageId) -> MessageId {
-        MessageId::new(format!("{}.{id}", self.name))
-    }
-
+    /// The shard's receipt after its name, in which there can be no `:`.
     fn receipt(&self, receipt: &Receipt) -> Receipt {
         Receipt::new(format!("{}:{}", self.name, receipt.as_str()))
     }
 
     async fn send(&self, run: Vec<NewMessage>) -> Result<Vec<MessageId>> {
-        let ids = self.queue.send(run).await.map_err(|error| self.blame(error))?;
-        Ok(ids.iter().map(|id| self.id(id)).collect())
+        self.queue.send(run).await.map_err(|error| self.blame(error))
     }
 
     /// The error, with which queue it is of.

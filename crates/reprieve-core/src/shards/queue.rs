@@ -147,8 +147,7 @@ impl Queue for Shards {
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         let looks = self.all(|shard| async move {
             let letters = shard.queue.dead_letters(max).await.map_err(|error| shard.blame(error))?;
-            let named = letters.into_iter().map(|letter| DeadLettered { id: shard.id(&letter.id), ..letter });
-            Ok::<_, Error>(named)
+            Ok::<_, Error>(letters.into_iter())
         });
         let mut shards = looks.await.into_iter().collect::<Result<Vec<_>>>()?;
         let mut letters = Vec::new();
@@ -164,6 +163,43 @@ impl Queue for Shards {
                 return Ok(letters);
             }
         }
+    }
+
+    /// Asks shards in turn until there are `max`. A shard that fails does not keep back the letters of the others.
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        let (mut letters, mut failed) = (Vec::new(), None);
+        for shard in &self.members {
+            if letters.len() >= max {
+                break;
+            }
+            match shard.queue.receive_letters(max - letters.len(), lease).await {
+                Ok(received) => letters.extend(received.into_iter().map(|letter| shard.named(letter))),
+                Err(error) => {
+                    tracing::warn!(queue = %shard.name, %error, "could not receive dead letters of one of the queues");
+                    failed = Some(shard.blame(error));
+                }
+            }
+        }
+        failed.filter(|_| letters.is_empty()).map_or(Ok(letters), Err)
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        let (shard, receipt) = self.holder("remove a dead letter", receipt)?;
+        shard.queue.remove_letter(&receipt).await
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        let (shard, receipt) = self.holder("return a dead letter", receipt)?;
+        shard.queue.return_letter(&receipt).await
+    }
+
+    /// The index of the shard.
+    fn part(&self, receipt: &Receipt) -> usize {
+        self.place(receipt).map_or(0, |(at, _)| at)
+    }
+
+    fn parts(&self) -> usize {
+        self.members.len()
     }
 }
 

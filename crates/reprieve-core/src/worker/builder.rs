@@ -1,26 +1,31 @@
 //! Puts a worker together and refuses one that can't keep its promises.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use super::capacity::RELEASES_AT_ONCE;
 use super::control::Control;
+use super::delivery::{KEPT, Registry};
+use super::isolation::Isolation;
 use super::measure::Recent;
 use super::monitor::Monitor;
 use super::publish::Publisher;
-use super::registry::Registry;
 use super::report::Stopped;
 use super::settings::Settings;
-use super::shared::{Roll, Shared};
+use super::shared::{Deferred, Roll, Shared};
 use super::stop::Stopping;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::telemetry::Telemetry;
+
+/// How long a measured settlement says something of the next: storage that was slow a minute ago may be well.
+const SETTLEMENTS_KEPT: Duration = Duration::from_mins(1);
 
 /// A worker that is ready to run.
 ///
@@ -212,17 +217,22 @@ impl WorkerBuilder {
         let (Some(jobs), true) = (jobs, faults.is_empty()) else {
             return Err(Error::new(ErrorKind::Invalid, "set up a worker", faults.join("; ")));
         };
+        let part = |_| Arc::new(Semaphore::new(RELEASES_AT_ONCE));
         let shared = Shared {
+            worker: self.id.clone(),
+            releases: (0..self.store.queue.parts()).map(part).collect(),
+            isolation: Arc::new(Isolation::default()),
+            numbers: AtomicU64::new(0),
+            deferred: Deferred::default(),
             slots: Arc::new(Semaphore::new(self.settings.concurrency)),
             settings: self.settings,
             drain_store: self.drain_store,
             registry: self.registry,
             telemetry: Arc::clone(&self.telemetry),
             jobs,
-            settlements: Recent::default(),
-            runs: Recent::default(),
+            settlements: Recent::new(SETTLEMENTS_KEPT),
+            runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
-            releases: Semaphore::new(RELEASES_AT_ONCE),
             roll: Roll::default(),
             rules: watch::Sender::default(),
             store: self.store,
@@ -238,6 +248,7 @@ impl WorkerBuilder {
             completed: 0,
             in_flight: Vec::new(),
             notices: Vec::new(),
+            deferred: Vec::new(),
             last_drain: None,
         };
         let publisher = Publisher::new(Arc::clone(&shared.store.roster), who);

@@ -1,4 +1,4 @@
-//! How much a worker may hold: never more than it can give back inside the budget.
+//! How much a worker may hold: what it can run, and no more ahead than it can release inside the budget.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 pub(super) const AHEAD: Duration = Duration::from_secs(1);
 
-/// How many messages a drain of `budget` can release when releasing one takes `each`: no worker holds more. Half of the
+/// How many messages a drain of `budget` can release when releasing one takes `each`. Half of the
 /// budget is for releases; the other half is the jobs' to yield in.
 #[must_use]
 pub fn releasable(budget: Duration, each: Duration) -> usize {
@@ -31,17 +31,19 @@ pub(super) struct Capacity {
     /// The most messages of one receive.
     pub(super) batch: usize,
     pub(super) budget: Duration,
-    /// The 95th percentile of recent settlements; `None` before the first.
+    /// The 95th percentile of recent single calls that settled a message; `None` before the first.
     pub(super) release: Option<Duration>,
     /// How long jobs have run on average; `None` before the first ended.
     pub(super) run: Option<Duration>,
 }
 
 impl Capacity {
-    /// The most that may be held.
+    /// The most that may be held: a job for every slot, and read-ahead no larger than what can still be released inside the
+    /// budget. Storage that is slow for a while makes a worker read less ahead, and never leaves a slot idle.
     pub(super) fn most(&self) -> usize {
         let release = self.release.unwrap_or(ASSUMED_RELEASE);
-        (self.concurrency + self.read_ahead()).min(releasable(self.budget, release))
+        let releasable = releasable(self.budget, release).saturating_sub(self.concurrency);
+        self.concurrency + self.read_ahead().min(releasable)
     }
 
     /// How many messages may wait for a slot: as many as are done within [`AHEAD`]. None before jobs are known to be
@@ -90,9 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_never_exceeds_what_can_be_released_inside_the_budget() {
-        for (release_ms, most) in [(1, 1000), (100, 1000), (1_000, 320), (4_000, 64), (60_000, 1)] {
-            let slow = Capacity { release: Some(Duration::from_millis(release_ms)), ..capacity(1000) };
+    fn slow_releases_shorten_the_read_ahead_and_leave_every_slot_its_job() {
+        for (release_ms, most) in [(1, 128), (100, 128), (1_000, 128), (4_000, 100), (60_000, 100)] {
+            let release = Some(Duration::from_millis(release_ms));
+            let slow = Capacity { release, run: Some(Duration::from_millis(1)), batch: 28, ..capacity(100) };
             assert_eq!(slow.most(), most, "a release of {release_ms} ms");
         }
     }

@@ -2,11 +2,10 @@
 
 mod deliveries;
 mod draining;
-mod fetching;
 mod interruptions;
 mod wake;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,28 +15,28 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use self::deliveries::Received;
 use self::wake::Woke;
 use super::capacity::AHEAD;
+use super::delivery::{DeliveryReport, RunningJob};
 use super::drain::Drain;
-use super::fetch::Pace;
 use super::listen::listen;
 use super::monitor::Monitor;
-use super::order::Card;
-use super::outcome::Ended;
 use super::prepare::prepare;
-use super::publish::Publisher;
+use super::publish::{Publisher, Showing};
 use super::rally::{Rallied, Rally};
+use super::receiver::{Receiver, ReceiverEvent};
 use super::report::{StopReason, Stopped};
 use super::shared::Shared;
 use super::stop::Stopping;
 
+use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::error::Result;
 use crate::lifecycle::{Action, Event, Lifecycle, Stage};
 use crate::notice::{Notice, NoticeId, NoticeKind};
 use crate::policy::{Agenda, Key};
 use crate::ports::{Change, InterruptionSource};
+use crate::process::in_process;
 
 /// How often what the worker does is looked at for the roster, and the loop shows that it lives.
 const TICK: Duration = Duration::from_secs(1);
@@ -57,8 +56,6 @@ pub(super) struct Control {
     changes: mpsc::UnboundedReceiver<(usize, Change)>,
     sources: Vec<Arc<dyn InterruptionSource>>,
     _watchers: JoinSet<()>,
-    /// Receiving failed: an arrival is no reason to try again before the pace says so.
-    deaf: bool,
 
     /// The notices that stand, and when to look at them again.
     agenda: Agenda,
@@ -67,21 +64,17 @@ pub(super) struct Control {
     approvals: JoinSet<Option<Result<()>>>,
     /// Events for several machines whose workers are waited for.
     rallying: JoinSet<Rallied>,
-    rallies: HashMap<Key, (Rally, AbortHandle)>,
+    rallies: BTreeMap<Key, (Rally, AbortHandle)>,
     /// Which approvals are being said, of which source.
-    approving: HashMap<Id, (usize, Vec<NoticeId>, AbortHandle)>,
+    approving: BTreeMap<Id, (usize, Vec<NoticeId>, AbortHandle)>,
 
     preparing: Pending<()>,
-    receiving: Pending<Received>,
-    arrival: Pending<()>,
-    pace: Pace,
-    /// When the leases end that the last receive asked for.
-    fetched_ends: Instant,
-    /// Nothing is received until then, because what came last was too long for this machine.
-    resting_until: Option<Instant>,
+    receiver: Receiver,
     ticks: Interval,
 
-    guardians: JoinSet<Ended>,
+    guardians: JoinSet<DeliveryReport>,
+    /// What deliveries that have ended still write; nothing waits for it.
+    epilogues: JoinSet<()>,
     /// Tasks that were given up in this drain and have not ended.
     lingering: JoinSet<()>,
     /// Running jobs that take long, as of the last tick.
@@ -109,11 +102,12 @@ impl Control {
         let answered = vec![false; sources.len()];
         let mut watchers = JoinSet::new();
         for (number, source) in sources.iter().enumerate() {
-            watchers.spawn(listen(number, Arc::clone(source), tell.clone()));
+            watchers.spawn(in_process(listen(number, Arc::clone(source), tell.clone())));
         }
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
+            receiver: Receiver::new(Arc::clone(&shared)),
             shared,
             monitor,
             publisher,
@@ -123,21 +117,16 @@ impl Control {
             changes,
             sources,
             _watchers: watchers,
-            deaf: false,
             agenda: Agenda::default(),
             look_again: None,
             approvals: JoinSet::new(),
             rallying: JoinSet::new(),
-            rallies: HashMap::new(),
-            approving: HashMap::new(),
+            rallies: BTreeMap::new(),
+            approving: BTreeMap::new(),
             preparing: None,
-            receiving: None,
-            arrival: None,
-            pace: Pace::new(),
-            fetched_ends: Instant::now(),
-            resting_until: None,
             ticks,
             guardians: JoinSet::new(),
+            epilogues: JoinSet::new(),
             lingering: JoinSet::new(),
             slow: 0,
             drain: None,
@@ -162,7 +151,10 @@ impl Control {
             if self.life.stage() == Stage::Stopped {
                 return self.end().await;
             }
-            self.fetch_perhaps();
+            if self.life.stage() == Stage::Start {
+                let (held, unseen) = (self.guardians.len(), self.guardians.len() > self.shared.roll.len());
+                self.receiver.receive_if_due(held, self.slow, unseen);
+            }
         }
     }
 
@@ -183,27 +175,25 @@ impl Control {
                 self.preparing = None;
                 self.decide(Event::Prepared, None);
             }
-            Woke::Received(received) => {
-                self.receiving = None;
-                self.received(received);
-            }
+            Woke::Receiver(ReceiverEvent::Received(received)) => self.received(received),
+            Woke::Receiver(ReceiverEvent::Arrived) => self.receiver.hurry(),
+            // What is due is done after every event.
+            Woke::Receiver(ReceiverEvent::Due) => {}
             Woke::Ended(ended) => self.ended(ended),
             Woke::Approved(task, said) => self.approved(task, said),
             Woke::Rallied(task, how) => self.rallied(task, how),
             // Whether the drain is over, and what is due about notices, is looked at after every event.
             Woke::Stilled | Woke::Review => {}
-            Woke::Arrived => {
-                self.arrival = None;
-                self.pace.hurry();
+            Woke::HardMark => {
+                if self.drain.as_mut().is_none_or(Drain::is_hard) {
+                    self.abandon();
+                }
             }
-            // What is due is done after every event.
-            Woke::FetchDue => {}
-            Woke::HardMark => self.abandon(),
             Woke::Tick => {
                 self.slow = self
                     .shared
                     .roll
-                    .cards(|card| card.runs_longer_than(AHEAD))
+                    .cards(|job| job.runs_longer_than(AHEAD))
                     .into_iter()
                     .filter(|slow| *slow)
                     .count();
@@ -232,7 +222,7 @@ impl Control {
             Action::Wait | Action::Exit => {}
             Action::Recover => self.answered_perhaps(),
             Action::Prepare => self.preparing = Some(Box::pin(prepare(Arc::clone(&self.shared)))),
-            Action::Fetch => self.pace.hurry(),
+            Action::Fetch => self.receiver.hurry(),
             Action::Drain => self.begin_drain(drain),
             Action::Tighten => self.tighten(drain),
             Action::Abandon => {
@@ -253,15 +243,14 @@ impl Control {
     }
 
     fn publish(&mut self) {
-        let in_flight = self.shared.roll.cards(Card::in_flight);
-        let notices = self.agenda.standing();
-        self.publisher.publish(
-            self.life.stage(),
-            self.completed,
-            in_flight,
-            notices,
-            self.monitor.last_drain(),
-        );
+        self.publisher.publish(Showing {
+            stage: self.life.stage(),
+            completed: self.completed,
+            in_flight: self.shared.roll.cards(RunningJob::in_flight),
+            notices: self.agenda.standing(),
+            deferred: self.shared.deferred.shown(unix_millis()),
+            last_drain: self.monitor.last_drain(),
+        });
     }
 
     async fn end(mut self) -> Stopped {

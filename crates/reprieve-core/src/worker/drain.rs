@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::outcome::{Ended, Outcome};
+use super::delivery::{DeliveryReport, Outcome};
 use super::report::DrainReport;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
@@ -17,7 +17,13 @@ pub(super) struct Drain {
     report: DrainReport,
     began: Instant,
     released_at: Instant,
+    /// When what has not ended is abandoned although its time came while this machine was frozen.
+    grace: Option<Instant>,
 }
+
+/// How late the hard mark may come before that is taken for a freeze, and how long what is still held has after one: what
+/// was under way may have been done, and that is to be found out.
+const GRACE: Duration = Duration::from_secs(2);
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -33,7 +39,22 @@ impl Drain {
             held: held as u64,
             ..DrainReport::default()
         };
-        Self { deadline, report, began: deadline.asked(), released_at: deadline.asked() }
+        Self { deadline, report, began: deadline.asked(), released_at: deadline.asked(), grace: None }
+    }
+
+    /// When what has not ended is abandoned.
+    pub(super) fn hard_mark(&self) -> Instant {
+        self.grace.unwrap_or(self.deadline.hard())
+    }
+
+    /// Whether what has not ended is to be abandoned at once, now that the hard mark has come.
+    pub(super) fn is_hard(&mut self) -> bool {
+        let now = Instant::now();
+        if self.grace.is_some() || now < self.deadline.hard() + GRACE {
+            return true;
+        }
+        self.grace = Some(now + GRACE);
+        false
     }
 
     /// The earlier of this deadline and the present one counts.
@@ -56,17 +77,24 @@ impl Drain {
     }
 
     /// Enters how one delivery ended.
-    pub(super) fn note(&mut self, ended: &Ended) {
+    pub(super) fn note(&mut self, ended: &DeliveryReport) {
         let report = &mut self.report;
         match ended.outcome {
             Outcome::Unstarted | Outcome::Deferred => report.released_unstarted += 1,
             Outcome::Saved => report.released_saved += 1,
             Outcome::Cut => report.released_cut += 1,
+            Outcome::Unconfirmed => report.released_unconfirmed += 1,
             Outcome::Abandoned => report.abandoned += 1,
             Outcome::LeaseLost => report.leases_lost += 1,
-            Outcome::Completed | Outcome::Retried | Outcome::DeadLettered => report.finished += 1,
+            Outcome::Completed | Outcome::Duplicate | Outcome::Retried | Outcome::DeadLettered => {
+                report.finished += 1;
+            }
         }
-        report.work_lost_ms += millis(ended.work_lost);
+        match ended.outcome {
+            Outcome::Unconfirmed => report.work_unconfirmed_ms += millis(ended.work_at_stake),
+            Outcome::Cut => report.work_lost_ms += millis(ended.work_at_stake),
+            _ => {}
+        }
         self.released_at = self.released_at.max(ended.settled_at);
     }
 
@@ -104,11 +132,13 @@ impl Drain {
             unstarted = r.released_unstarted,
             saved = r.released_saved,
             cut = r.released_cut,
+            unconfirmed = r.released_unconfirmed,
             finished = r.finished,
             leases_lost = r.leases_lost,
             abandoned = r.abandoned,
             still_running = r.still_running,
             work_lost_ms = r.work_lost_ms,
+            work_unconfirmed_ms = r.work_unconfirmed_ms,
             patient_ms = r.patient_ms,
             released_after_ms = r.released_after_ms,
             quiesced_after_ms = r.quiesced_after_ms,
@@ -120,6 +150,7 @@ impl Drain {
 
     /// Deliveries that were given back so far.
     pub(super) fn released(&self) -> u64 {
-        self.report.released_unstarted + self.report.released_saved + self.report.released_cut
+        let r = &self.report;
+        r.released_unstarted + r.released_saved + r.released_cut + r.released_unconfirmed
     }
 }

@@ -8,6 +8,7 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ports::{Change, InterruptionSource};
+use crate::process::in_process;
 
 /// How long after a failure a source is listened to again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -20,7 +21,7 @@ pub(super) async fn listen(
 ) {
     loop {
         let next = Arc::clone(&source);
-        match AbortOnDropHandle::new(tokio::spawn(async move { next.next().await })).await {
+        match AbortOnDropHandle::new(tokio::spawn(in_process(async move { next.next().await }))).await {
             Ok(change) => {
                 if tell.send((number, change)).is_err() {
                     return;

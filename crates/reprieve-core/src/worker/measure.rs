@@ -1,47 +1,58 @@
 //! Running figures that the worker decides by: means and percentiles of what it has seen lately.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// How many of the latest values are remembered.
 const REMEMBERED: usize = 64;
 
-/// The latest durations of something.
-#[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<Ring>);
-
-#[derive(Debug, Default)]
-struct Ring {
-    values: Vec<Duration>,
-    next: usize,
+/// The latest durations of something, as far as they are not too old to say anything of now.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    values: Mutex<VecDeque<(Instant, Duration)>>,
+    age_max: Duration,
 }
 
 impl Recent {
+    /// Nothing yet; values count for `age_max`.
+    pub(crate) fn new(age_max: Duration) -> Self {
+        Self { values: Mutex::default(), age_max }
+    }
+
     /// Takes one in.
     pub(crate) fn note(&self, value: Duration) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = ring.next;
-        if ring.values.len() < REMEMBERED {
-            ring.values.push(value);
-        } else {
-            ring.values[next] = value;
+        let mut values = self.lock();
+        if values.len() == REMEMBERED {
+            values.pop_front();
         }
-        ring.next = (next + 1) % REMEMBERED;
+        values.push_back((Instant::now(), value));
     }
 
     /// The mean; `None` when there was nothing.
     pub(crate) fn mean(&self) -> Option<Duration> {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = u32::try_from(ring.values.len()).ok().filter(|count| *count > 0)?;
-        Some(ring.values.iter().sum::<Duration>() / count)
+        let values = self.lock();
+        let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
+        Some(values.iter().map(|(_, value)| *value).sum::<Duration>() / count)
     }
 
     /// The 95th percentile; `None` when there was nothing.
     pub(crate) fn p95(&self) -> Option<Duration> {
-        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner).values.clone();
+        let mut values: Vec<_> = self.lock().iter().map(|(_, value)| *value).collect();
         values.sort_unstable();
         let at = (values.len() * 95).div_ceil(100).checked_sub(1)?;
         values.get(at).copied()
+    }
+
+    /// The values that are not too old.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Duration)>> {
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        while values.front().is_some_and(|(at, _)| at.elapsed() > self.age_max) {
+            values.pop_front();
+        }
+        values
     }
 }
 
@@ -49,9 +60,9 @@ impl Recent {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_the_latest_values_count() {
-        let recent = Recent::default();
+    #[tokio::test(start_paused = true)]
+    async fn only_the_latest_values_count() {
+        let recent = Recent::new(Duration::from_secs(60));
         assert_eq!((recent.mean(), recent.p95()), (None, None));
         recent.note(Duration::from_secs(9));
         assert_eq!(recent.p95(), Some(Duration::from_secs(9)));
@@ -60,5 +71,7 @@ mod tests {
         }
         assert_eq!(recent.p95(), Some(Duration::from_millis(61)));
         assert_eq!(recent.mean(), Some(Duration::from_micros(32_500)));
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!((recent.mean(), recent.p95()), (None, None), "what is long past");
     }
 }

@@ -9,7 +9,8 @@ use tokio::time::{Instant, timeout};
 use crate::clock::unix_millis;
 use crate::ids::BlobName;
 use crate::lifecycle::Stage;
-use crate::ports::{BlobStore, InFlight, Roster, StandingNotice, WorkerReport};
+use crate::ports::{BlobStore, DeferredMessage, InFlight, Roster, StandingNotice, WorkerReport};
+use crate::process::in_process;
 use crate::worker::DrainReport;
 
 /// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one; where reports are
@@ -30,6 +31,17 @@ const LAST_TRY: Duration = Duration::from_secs(1);
 
 /// Where drains' reports are kept: the prefix of their blobs' names, which sort by time.
 pub const DRAINS: &str = "drains/";
+
+/// What a worker shows of itself.
+#[derive(Debug)]
+pub(super) struct Showing {
+    pub(super) stage: Stage,
+    pub(super) completed: u64,
+    pub(super) in_flight: Vec<InFlight>,
+    pub(super) notices: Vec<StandingNotice>,
+    pub(super) deferred: Vec<DeferredMessage>,
+    pub(super) last_drain: Option<DrainReport>,
+}
 
 #[derive(Debug)]
 pub(super) struct Publisher {
@@ -71,23 +83,18 @@ impl Publisher {
     }
 
     /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.
-    pub(super) fn publish(
-        &mut self,
-        stage: Stage,
-        completed: u64,
-        mut in_flight: Vec<InFlight>,
-        notices: Vec<StandingNotice>,
-        last_drain: Option<DrainReport>,
-    ) {
+    pub(super) fn publish(&mut self, showing: Showing) {
         if self.saying.as_ref().is_some_and(|saying| !saying.is_finished()) {
             return;
         }
+        let Showing { stage, completed, mut in_flight, notices, deferred, last_drain } = showing;
         in_flight.sort_by(|a, b| a.job.cmp(&b.job));
         let mut report = WorkerReport {
             stage: stage.as_str().to_owned(),
             completed,
             in_flight,
             notices,
+            deferred,
             last_drain,
             at_unix_ms: self.said.at_unix_ms,
             ..self.said.clone()
@@ -102,13 +109,13 @@ impl Publisher {
         self.said = report.clone();
         self.said_at = Some(Instant::now());
         let roster = Arc::clone(&self.roster);
-        self.saying = Some(tokio::spawn(async move {
+        self.saying = Some(tokio::spawn(in_process(async move {
             match timeout(TRY, roster.publish(&report)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "could not say what this worker does"),
                 Err(_) => tracing::debug!("no answer in time when saying what this worker does"),
             }
-        }));
+        })));
     }
 
     /// Keeps what a drain did, as `drains/<time>-<worker>.json`: the machine it was on is about to go, and with it its log.
@@ -116,7 +123,7 @@ impl Publisher {
         let name = format!("{DRAINS}{:013}-{}.json", report.at_unix_ms, self.said.worker);
         let (Ok(name), Ok(json)) = (BlobName::parse(name), serde_json::to_vec(report)) else { return };
         let blobs = Arc::clone(blobs);
-        self.keeping.spawn(async move {
+        self.keeping.spawn(in_process(async move {
             match timeout(TRY, blobs.put(&name, json, None)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -126,7 +133,7 @@ impl Publisher {
                     tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");
                 }
             }
-        });
+        }));
     }
 
     /// Takes the worker off the roster: it ended well.

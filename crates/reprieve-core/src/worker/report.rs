@@ -23,6 +23,8 @@ pub struct DrainReport {
     pub released_saved: u64,
     /// Released on their last checkpoint, because they had not yielded by the soft mark or could not save.
     pub released_cut: u64,
+    /// Released while a save of theirs had not been answered: their progress may be saved, or not.
+    pub released_unconfirmed: u64,
     /// Jobs that ended by themselves during the drain.
     pub finished: u64,
     /// Deliveries whose lease was lost before they could be released: somebody else has them, or will.
@@ -33,6 +35,9 @@ pub struct DrainReport {
     pub still_running: u64,
     /// Work since the last checkpoint of the jobs that were cut, in milliseconds, summed.
     pub work_lost_ms: u64,
+    /// Work since the last confirmed checkpoint of the jobs whose save had not been answered, in milliseconds, summed. It may
+    /// be saved, and is not counted as lost.
+    pub work_unconfirmed_ms: u64,
     /// How long jobs that would be done in time were left to finish before the rest of it.
     pub patient_ms: u64,
     /// When the last delivery was released or given up.

@@ -12,6 +12,15 @@ pub const LEASE_MAX: Duration = Duration::from_hours(7 * 24);
 /// The shortest lease: a Storage queue's shortest visibility timeout.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
+/// The longest time for which a message may be deferred that no worker can use: what waits for a month is forgotten.
+const UNKNOWN_KIND_AFTER_MAX: Duration = Duration::from_hours(720);
+
+/// The longest time for which finished jobs may be remembered: a year.
+const REMEMBER_DONE_MAX: Duration = Duration::from_hours(8760);
+
+/// How long a job is deferred whose arguments or state do not fit its kind: as long as a rolling update takes.
+const MISFIT_AFTER: Duration = Duration::from_mins(10);
+
 /// A worker's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -28,6 +37,13 @@ pub struct Settings {
     pub checkpoint_every: CheckpointEvery,
     /// The kind of messages that are bare JSON. Default: none; they are dead-lettered.
     pub default_kind: Option<String>,
+    /// How long a message is deferred whose kind no worker knows, or whose body can't be read, before it is dead-lettered.
+    /// Default: 24 h, so that the worker that knows it can still be deployed. Arguments or state that do not fit a known
+    /// kind are dead-lettered after ten minutes, or this if it is less.
+    pub unknown_kind_after: Duration,
+    /// How long a finished job is remembered, so that a second message of it is deleted and not run again, also when the
+    /// job has no result; costs a read before, and a write after, every job. Default: zero, which is not at all.
+    pub remember_done: Duration,
     /// What is done about the platform's events. Default: as [`Policy`] says.
     pub policy: Policy,
 }
@@ -40,12 +56,19 @@ impl Default for Settings {
             lease: Duration::from_mins(1),
             checkpoint_every: CheckpointEvery::Auto,
             default_kind: None,
+            unknown_kind_after: Duration::from_hours(24),
+            remember_done: Duration::ZERO,
             policy: Policy::default(),
         }
     }
 }
 
 impl Settings {
+    /// How long a job is deferred whose arguments or state do not fit its kind.
+    pub(super) fn misfit_after(&self) -> Duration {
+        self.unknown_kind_after.min(MISFIT_AFTER)
+    }
+
     /// Every fault at once, one sentence each; none when the settings are good.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
@@ -69,6 +92,15 @@ impl Settings {
         {
             faults.push(format!("checkpoint-every is {every:?}, and must be at most a day"));
         }
+        if self.unknown_kind_after > UNKNOWN_KIND_AFTER_MAX {
+            faults.push(format!(
+                "unknown-kind-after is {:?}, and must be at most 720h",
+                self.unknown_kind_after
+            ));
+        }
+        if self.remember_done > REMEMBER_DONE_MAX {
+            faults.push(format!("remember-done is {:?}, and must be at most 8760h", self.remember_done));
+        }
         faults.extend(self.policy.check());
         faults
     }
@@ -85,11 +117,13 @@ mod tests {
             concurrency: 0,
             budget: Duration::ZERO,
             lease: Duration::from_millis(10),
+            unknown_kind_after: Duration::from_hours(721),
+            remember_done: Duration::from_hours(9_000),
             checkpoint_every: CheckpointEvery::Every(Duration::from_secs(86_401)),
-            default_kind: None,
             policy: Policy { approve_wait: Duration::from_hours(2), ..Policy::default() },
+            ..Settings::default()
         };
-        assert_eq!(bad.check().len(), 5);
+        assert_eq!(bad.check().len(), 7);
         let short = Settings { lease: Duration::from_secs(14), ..Settings::default() };
         assert!(short.check()[0].contains("1.5 times the budget"), "{:?}", short.check());
     }

@@ -1,23 +1,25 @@
 //! What every part of one worker sees.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
 use super::capacity::Capacity;
+use super::delivery::{Registry, RunningJob};
+use super::isolation::Isolation;
 use super::measure::Recent;
-use super::order::Card;
-use super::registry::Registry;
 use super::rules::Rules;
 use super::settings::Settings;
-use crate::ports::Store;
+use crate::ids::WorkerId;
+use crate::ports::{DeferredMessage, Store};
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]
 pub(super) struct Shared {
+    pub(super) worker: WorkerId,
     pub(super) settings: Settings,
     pub(super) store: Store,
     /// The store as a drain uses it: impatient.
@@ -30,9 +32,16 @@ pub(super) struct Shared {
     pub(super) slots: Arc<Semaphore>,
     /// Guardians whose job has a slot. What is taken beyond these belongs to tasks that were given up and run on.
     pub(super) guarded: AtomicUsize,
-    /// One permit for each release that may be under way at once in a drain.
-    pub(super) releases: Semaphore,
-    /// How long settlements took.
+    /// For each part of the queue, one permit for each release that may be under way at once in a drain: a part that does
+    /// not answer does not keep the others waiting.
+    pub(super) releases: Vec<Arc<Semaphore>>,
+    /// Lets a job run alone.
+    pub(super) isolation: Arc<Isolation>,
+    /// How many deliveries were given a number.
+    pub(super) numbers: AtomicU64,
+    /// Messages that this worker could not use.
+    pub(super) deferred: Deferred,
+    /// How long single calls took that settled a message.
     pub(super) settlements: Recent,
     /// How long jobs ran that were finished in their first delivery.
     pub(super) runs: Recent,
@@ -47,6 +56,11 @@ impl Shared {
     pub(super) fn stuck(&self) -> usize {
         let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
         taken.saturating_sub(self.guarded.load(Relaxed))
+    }
+
+    /// A number for a delivery, which no other of this worker has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Relaxed)
     }
 
     /// How long a lease is to be that is taken or renewed now.
@@ -69,7 +83,7 @@ impl Shared {
 
 /// The deliveries in flight.
 #[derive(Debug, Default)]
-pub(super) struct Roll(Mutex<(u64, BTreeMap<u64, Card>)>);
+pub(super) struct Roll(Mutex<(u64, BTreeMap<u64, RunningJob>)>);
 
 /// A place on the roll, given up when dropped.
 #[derive(Debug)]
@@ -79,7 +93,7 @@ pub(super) struct Place {
 }
 
 impl Roll {
-    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Card>)> {
+    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, RunningJob>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,17 +103,17 @@ impl Roll {
     }
 
     /// Looks at every card.
-    pub(super) fn cards<T>(&self, look: impl Fn(&Card) -> T) -> Vec<T> {
+    pub(super) fn cards<T>(&self, look: impl Fn(&RunningJob) -> T) -> Vec<T> {
         self.lock().1.values().map(look).collect()
     }
 }
 
 impl Place {
-    pub(super) fn take(shared: &Arc<Shared>, card: Card) -> Self {
+    pub(super) fn take(shared: &Arc<Shared>, job: RunningJob) -> Self {
         let mut roll = shared.roll.lock();
         roll.0 += 1;
         let number = roll.0;
-        roll.1.insert(number, card);
+        roll.1.insert(number, job);
         drop(roll);
         Self { shared: Arc::clone(shared), number }
     }
@@ -108,5 +122,31 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.roll.lock().1.remove(&self.number);
+    }
+}
+
+/// The messages that this worker received lately and could not use, for the roster.
+#[derive(Debug, Default)]
+pub(super) struct Deferred(Mutex<BTreeMap<String, DeferredMessage>>);
+
+/// How many deferred messages a worker shows.
+const DEFERRED_MAX: usize = 32;
+
+/// How long a deferred message is shown after its last delivery here: longer than it is deferred at a time.
+const DEFERRED_SHOWN_MS: i64 = 10 * 60_000;
+
+impl Deferred {
+    pub(super) fn note(&self, message: DeferredMessage) {
+        let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if messages.len() < DEFERRED_MAX || messages.contains_key(&message.job) {
+            messages.insert(message.job.clone(), message);
+        }
+    }
+
+    /// The messages to show.
+    pub(super) fn shown(&self, now_unix_ms: i64) -> Vec<DeferredMessage> {
+        let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        messages.retain(|_, message| message.seen_unix_ms > now_unix_ms - DEFERRED_SHOWN_MS);
+        messages.values().cloned().collect()
     }
 }

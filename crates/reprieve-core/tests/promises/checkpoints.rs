@@ -1,71 +1,49 @@
 //! Promises 4 and 6: a zombie can't corrupt its successor, and a checkpoint is never half a checkpoint.
 
-use std::sync::Arc;
-
-use reprieve_core::attempts::Baseline;
-use reprieve_core::checkpoint::{Checkpoints, Header, open, seal};
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
-use reprieve_core::{ErrorKind, Fence, JobId, Writer};
-
-use reprieve_core::ports::{NewMessage, Release};
-use serde_json::json;
+use reprieve_core::record::{Checkpoint, INLINE_BYTES_MAX, Place, Record, seal};
+use reprieve_core::{ErrorKind, JobId, PayloadName};
 
 use crate::support::*;
 
-fn hand(store: &Store, job: &JobId, dequeues: u32) -> Checkpoints {
-    let writer = Writer { job: job.clone(), fence: Fence::new(0, dequeues) };
-    Checkpoints::new(Arc::clone(&store.checkpoints), writer, "steps", 1)
-}
-
-/// The newest slot of `job` and what is in it.
-async fn newest(store: &Store, job: &JobId) -> (String, Header, Vec<u8>) {
-    let mut found = Vec::new();
-    for slot in 0..2 {
-        let key = format!("{job}/{slot}");
-        if let Some(stored) = store.checkpoints.load(&key).await.unwrap() {
-            let (header, payload) = open(&stored.bytes).unwrap();
-            found.push((header.sequence, (key, header.clone(), payload.to_vec())));
-        }
-    }
-    found.sort_by_key(|(sequence, _)| *sequence);
-    found.pop().expect("there is a checkpoint").1
-}
-
-async fn overwrite(store: &Store, key: &str, bytes: Vec<u8>) {
-    let stored = store.checkpoints.load(key).await.unwrap();
-    store.checkpoints.save(key, stored.map(|stored| stored.version).as_ref(), bytes).await.unwrap();
-}
-
 /// Runs a job of 60 steps past some checkpoints and kills its worker.
 async fn half_done(store: &Store, job: &Steps) -> JobId {
-    let ids = enqueue(store, &[Plan::new(60, 500)]).await;
+    half_done_of(store, job, Plan::new(60, 500)).await
+}
+
+async fn half_done_of(store: &Store, job: &Steps, plan: Plan) -> JobId {
+    let ids = enqueue(store, &[plan]).await;
     let worker = start(store, job);
     within(secs(60), "half way", async || job.trace.steps(&ids[0]).len() == 40).await;
     worker.kill().await;
     ids[0].clone()
 }
 
+/// Replaces the state of a checkpoint, with a checksum that fits or the one that was there.
+fn with_state(checkpoint: &Checkpoint, state: &[u8], fits: bool) -> Checkpoint {
+    let crc32 = if fits { crc(state) } else { checkpoint.crc32 };
+    Checkpoint {
+        bytes: state.len() as u64,
+        crc32,
+        place: Place::Inside(state.to_vec()),
+        ..checkpoint.clone()
+    }
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    crc32fast::hash(bytes)
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_torn_or_damaged_checkpoint_costs_one_interval_not_the_job() {
-    let damages: [fn(Vec<u8>) -> Vec<u8>; 3] = [
-        |mut bytes| {
-            bytes.truncate(bytes.len() / 2);
-            bytes
-        },
-        |mut bytes| {
-            let last = bytes.len() - 1;
-            bytes[last] ^= 1;
-            bytes
-        },
-        |_| Vec::new(),
-    ];
-    for damage in damages {
+async fn a_damaged_checkpoint_costs_one_interval_not_the_job() {
+    for state in [&b""[..], b"3", b"not what was saved"] {
         let (store, job) = (memory::store(), Steps::default());
         let id = half_done(&store, &job).await;
-        let (key, ..) = newest(&store, &id).await;
-        let whole = store.checkpoints.load(&key).await.unwrap().unwrap().bytes;
-        overwrite(&store, &key, damage(whole)).await;
+        rewrite(&store, &id, |record| {
+            record.checkpoints[0] = with_state(&record.checkpoints[0], state, false);
+        })
+        .await;
         let _next = start(&store, &job);
         emptied(&store, secs(300)).await;
         assert!((1..=24).contains(&job.trace.redone()), "{} steps redone", job.trace.redone());
@@ -74,104 +52,112 @@ async fn a_torn_or_damaged_checkpoint_costs_one_interval_not_the_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_both_checkpoints_damaged_the_job_begins_again() {
+async fn a_large_checkpoint_that_is_missing_or_torn_costs_one_interval_not_the_job() {
+    let torn: [fn(&mut Vec<u8>); 3] =
+        [Vec::clear, |state| state.truncate(state.len() / 2), |state| state[0] ^= 1];
+    for tear in torn {
+        let (store, job) = (memory::store(), Steps::default());
+        let id =
+            half_done_of(&store, &job, Plan { padding: INLINE_BYTES_MAX * 3, ..Plan::new(60, 500) }).await;
+        let newest = record(&store, &id).await.unwrap().checkpoints[0].clone();
+        let Place::Payload(name) = &newest.place else { panic!("{newest:?} is a payload") };
+        let mut state = store.records.payload(&id, name).await.unwrap().expect("it is there");
+        tear(&mut state);
+        replace_payload(&store, &id, name, state).await;
+        let _next = start(&store, &job);
+        emptied(&store, secs(300)).await;
+        assert!((1..=24).contains(&job.trace.redone()), "{} steps redone", job.trace.redone());
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    }
+}
+
+/// Puts other bytes in the place of a payload; none for no bytes.
+async fn replace_payload(store: &Store, job: &JobId, name: &PayloadName, bytes: Vec<u8>) {
+    use reprieve_core::ports::{Payload, RecordWrite};
+    let record = seal(&record(store, job).await.unwrap());
+    let put = async |payload, obsolete| {
+        let version = store.records.load(job).await.unwrap().unwrap().version;
+        let write = RecordWrite { record: record.clone(), payload, obsolete };
+        store.records.put(job, Some(&version), write).await.unwrap();
+    };
+    put(None, vec![name.clone()]).await;
+    if !bytes.is_empty() {
+        put(Some(Payload { name: name.clone(), bytes }), Vec::new()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_both_checkpoints_damaged_or_the_record_itself_the_job_begins_again() {
+    for whole_record in [false, true] {
+        let (store, job) = (memory::store(), Steps::default());
+        let id = half_done(&store, &job).await;
+        if whole_record {
+            overwrite(&store, &id, b"not a record".to_vec()).await;
+        } else {
+            rewrite(&store, &id, |record| {
+                let damaged = |checkpoint: &Checkpoint| with_state(checkpoint, b"not it", false);
+                record.checkpoints = record.checkpoints.iter().map(damaged).collect();
+            })
+            .await;
+        }
+        let next = start(&store, &job);
+        emptied(&store, secs(300)).await;
+        assert_eq!(job.trace.redone(), 40);
+        let metrics = next.monitor.telemetry().encode();
+        assert!(!metrics.contains("reprieve_checkpoints_unreadable_total 0"), "it is counted");
+    }
+}
+
+/// The format digit is covered by the checksum, so that one flipped bit is damage and no newer format.
+#[tokio::test(start_paused = true)]
+async fn a_flipped_bit_in_the_format_of_a_record_defers_nothing() {
     let (store, job) = (memory::store(), Steps::default());
     let id = half_done(&store, &job).await;
-    for slot in 0..2 {
-        overwrite(&store, &format!("{id}/{slot}"), b"not a checkpoint".to_vec()).await;
-    }
+    let mut bytes = store.records.load(&id).await.unwrap().unwrap().bytes;
+    let digit = bytes.iter().position(|byte| *byte == b'\n').map(|end| bytes[..end].to_vec()).unwrap();
+    let digit = digit.windows(3).position(|window| window == b" 1 ").unwrap() + 1;
+    bytes[digit] ^= 2;
+    overwrite(&store, &id, bytes).await;
     let _next = start(&store, &job);
-    emptied(&store, secs(300)).await;
-    assert_eq!(job.trace.redone(), 40);
+    emptied(&store, secs(120)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_of_a_newer_binary_is_left_for_one_and_not_poisoned() {
     let (store, job) = (memory::store(), Steps::default());
     let id = half_done(&store, &job).await;
-    let (key, header, payload) = newest(&store, &id).await;
-    overwrite(&store, &key, seal(&Header { schema: 2, ..header.clone() }, &payload)).await;
+    rewrite(&store, &id, |record| record.checkpoints[0].schema = 2).await;
     let worker = start(&store, &job);
     tokio::time::sleep(secs(3600)).await;
-    assert_eq!((total(&store).await, poisoned(&store).await), (1, vec![]), "an hour of putting it back");
+    assert_eq!((total(&store).await, poisoned(&store).await), (1, vec![]), "an hour of deferring it");
     assert_eq!(job.trace.redone(), 0);
-    overwrite(&store, &key, seal(&header, &payload)).await;
-    emptied(&store, secs(300)).await;
+    rewrite(&store, &id, |record| record.checkpoints[0].schema = 1).await;
+    emptied(&store, secs(600)).await;
     worker.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_whose_shape_changed_unannounced_fails_the_job_and_is_kept() {
+async fn a_checkpoint_whose_shape_changed_unannounced_is_deferred_then_kept_with_the_reason() {
     let (store, job) = (memory::store(), Steps::default());
     let id = half_done(&store, &job).await;
-    let (key, header, _) = newest(&store, &id).await;
-    overwrite(&store, &key, seal(&header, br#"{"renamed":3}"#)).await;
+    let renamed = br#"{"renamed":3}"#;
+    rewrite(&store, &id, |record| {
+        record.checkpoints[0] = with_state(&record.checkpoints[0], renamed, true);
+    })
+    .await;
     let _next = start(&store, &job);
+    tokio::time::sleep(secs(9 * 60)).await;
+    assert_eq!(total(&store).await, 1, "a worker that reads it may yet come");
     emptied(&store, secs(900)).await;
     let reasons = poisoned(&store).await;
-    assert!(reasons[0].contains("does not fit this binary"), "{reasons:?}");
-    assert_eq!(newest(&store, &id).await.2, br#"{"renamed":3}"#, "progress is never thrown away unasked");
+    assert!(reasons[0].contains("does not fit kind \"steps\""), "{reasons:?}");
+    let kept = record(&store, &id).await.unwrap().checkpoints[0].place.clone();
+    assert_eq!(kept, Place::Inside(renamed.to_vec()), "progress is never thrown away unasked");
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_owner_before_the_newest_is_refused_whichever_slot_it_writes() {
-    for saves_before in 0..5 {
-        let store = memory::store();
-        let id = JobId::unique();
-        let mut zombie = hand(&store, &id, 1);
-        for n in 0..saves_before {
-            zombie.save(format!("old {n}").as_bytes(), Baseline::default()).await.unwrap();
-        }
-        let mut successor = hand(&store, &id, 2);
-        successor.load().await.unwrap();
-        successor.save(b"claimed", Baseline::default()).await.unwrap();
-
-        let refused = zombie.save(b"zombie", Baseline::default()).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Superseded, "after {saves_before} saves");
-        assert_eq!(newest(&store, &id).await.2, b"claimed");
-        successor.save(b"moved on", Baseline::default()).await.unwrap();
-        assert_eq!(newest(&store, &id).await.2, b"moved on");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_older_owner_that_writes_between_a_load_and_a_claim_is_overruled() {
-    let store = memory::store();
-    let id = JobId::unique();
-    let mut zombie = hand(&store, &id, 1);
-    zombie.save(b"1", Baseline::default()).await.unwrap();
-    let mut successor = hand(&store, &id, 2);
-    successor.load().await.unwrap();
-    zombie.save(b"2", Baseline::default()).await.unwrap();
-    successor.save(b"claimed", Baseline::default()).await.unwrap();
-    let found = hand(&store, &id, 3).load().await.unwrap().newest.unwrap();
-    assert_eq!((found.payload.as_slice(), found.header.fence), (&b"claimed"[..], Fence::new(0, 2)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_save_whose_answer_was_lost_is_known_again_by_its_nonce() {
-    let inner = memory::store();
-    let (store, faults) = Faults::wrap(inner.clone());
-    let id = JobId::unique();
-    let mut owner = hand(&store, &id, 1);
-    owner.save(b"1", Baseline::default()).await.unwrap();
-    faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
-    assert_eq!(owner.save(b"2", Baseline::default()).await.unwrap_err().kind(), ErrorKind::TimedOut);
-    owner.save(b"3", Baseline::default()).await.unwrap();
-    assert_eq!(newest(&inner, &id).await.2, b"3");
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_owners_with_the_same_fence_do_not_both_go_on() {
-    let store = memory::store();
-    let id = JobId::unique();
-    let (mut one, mut twin) = (hand(&store, &id, 1), hand(&store, &id, 1));
-    one.save(b"one", Baseline::default()).await.unwrap();
-    assert_eq!(twin.save(b"twin", Baseline::default()).await.unwrap_err().kind(), ErrorKind::Superseded);
-}
-
-/// The whole story: a worker cut off from the queue loses its lease unknowingly late, another takes the job over and
-/// finishes it, and nothing the first one wrote afterwards counts.
+/// A worker cut off from the queue loses its lease without knowing it in time, another takes the job over and finishes
+/// it, and nothing that the first one wrote afterwards counts.
 #[tokio::test(start_paused = true)]
 async fn what_a_worker_publishes_after_its_lease_is_lost_never_replaces_its_successors() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -213,10 +199,7 @@ async fn a_job_whose_saves_fail_goes_on_and_saves_again_when_it_can() {
     assert!(job.trace.steps(&ids[0]).len() > 40);
     assert_eq!(faults.calls(Op::Save), 4, "one try an interval, not one a step");
     faults.clear_all();
-    within(secs(10), "a save", async || {
-        inner.checkpoints.load(&format!("{}/0", ids[0])).await.unwrap().is_some()
-    })
-    .await;
+    within(secs(10), "a save", async || record(&inner, &ids[0]).await.is_some()).await;
     worker.kill().await;
     let _next = start(&inner, &job);
     emptied(&inner, secs(300)).await;
@@ -240,36 +223,72 @@ async fn a_job_that_cannot_save_at_its_interruption_is_released_on_its_last_chec
     assert!((1..=11).contains(&job.trace.redone()), "{} steps redone", job.trace.redone());
 }
 
+/// A save that is applied and not answered by the soft mark is neither lost nor known to be kept.
 #[tokio::test(start_paused = true)]
-async fn a_finished_job_leaves_no_checkpoint_behind() {
+async fn a_save_without_an_answer_at_the_report_counts_as_unknown_and_not_as_lost() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(100, 500); 2]).await;
+    let worker = start(&store, &job);
+    within(secs(60), "half way", async || job.trace.steps(&ids[1]).len() == 44).await;
+    faults.every_call(Op::Save, Fault::LoseAnswer);
+    let report = worker.evict(secs(1)).await;
+    assert_eq!(
+        (report.released_unconfirmed, report.released_cut, report.work_lost_ms),
+        (2, 0, 0),
+        "{report:?}"
+    );
+    assert!(report.work_unconfirmed_ms > 0, "{report:?}");
+    worker.kill().await;
+    let _next = start(&inner, &job);
+    emptied(&inner, secs(300)).await;
+    assert_eq!(job.trace.redone(), 0, "the saves were taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_job_leaves_no_record_behind() {
     let (store, job) = (memory::store(), Steps::default());
-    let id = half_done(&store, &job).await;
+    let id = half_done_of(&store, &job, Plan { padding: INLINE_BYTES_MAX * 3, ..Plan::new(60, 500) }).await;
+    let saved: Record = record(&store, &id).await.unwrap();
+    assert_eq!(saved.payloads().len(), 2);
     let worker = start(&store, &job);
     emptied(&store, secs(300)).await;
     worker.stop().await;
-    for slot in 0..2 {
-        assert_eq!(store.checkpoints.load(&format!("{id}/{slot}")).await.unwrap(), None);
+    assert_eq!(record(&store, &id).await, None);
+    for payload in saved.payloads() {
+        assert_eq!(store.records.payload(&id, &payload).await.unwrap(), None, "{payload}");
     }
+}
+
+/// What a claim costs does not depend on how large the state is.
+#[tokio::test(start_paused = true)]
+async fn a_claim_at_twenty_megabytes_of_state_is_one_small_write() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let plan = Plan { padding: 20 << 20, ..Plan::new(4, 6_000) };
+    let ids = enqueue(&inner, &[plan]).await;
+    let worker = start(&inner, &job);
+    within(secs(60), "two saves", async || job.trace.steps(&ids[0]).len() == 2).await;
+    tokio::time::sleep(secs(1)).await;
+    worker.kill().await;
+    let (store, faults) = Faults::wrap(inner.clone());
+    let _next = start(&store, &job);
+    faults.called(Op::Save, 1).await;
+    tokio::time::sleep(ms(1)).await;
+    let claimed = inner.records.load(&ids[0]).await.unwrap().unwrap().bytes;
+    assert!(claimed.len() < 64 * 1024, "{} bytes", claimed.len());
+    assert_eq!(faults.calls(Op::Save), 1);
+    emptied(&inner, secs(300)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_format_is_left_for_a_newer_binary() {
     let (store, job) = (memory::store(), Steps::default());
-    let id = JobId::parse("j").unwrap();
-    let body = json!({"specversion":"1.0","id":"j","source":"reprieve","type":"steps","data":Plan::new(10, 10),"reprieveinterrupted":20}).to_string();
-    store.queue.send(vec![NewMessage { body: body.into_bytes(), delay: secs(0) }]).await.unwrap();
-    for _ in 0..21 {
-        let held = store.queue.receive(1, secs(60)).await.unwrap();
-        store.queue.release(&held[0].receipt, &Release::default()).await.unwrap();
-    }
-    for slot in 0..2 {
-        store
-            .checkpoints
-            .save(&format!("{id}/{slot}"), None, b"reprieve-checkpoint 2 whatever\n".to_vec())
-            .await
-            .unwrap();
-    }
+    let id = half_done(&store, &job).await;
+    let rest = b" 2 whatever\n";
+    let newer = [b"reprieve-record ", format!("{:08x}", crc(rest)).as_bytes(), rest].concat();
+    overwrite(&store, &id, newer.clone()).await;
     let _worker = start(&store, &job);
-    tokio::time::sleep(secs(30)).await;
-    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    tokio::time::sleep(secs(7200)).await;
+    assert_eq!((total(&store).await, poisoned(&store).await), (1, vec![]));
+    assert_eq!(store.records.load(&id).await.unwrap().unwrap().bytes, newer, "it is left as it was");
 }

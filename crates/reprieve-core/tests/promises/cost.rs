@@ -15,7 +15,9 @@ async fn a_short_job_costs_a_share_of_a_receive_and_one_delete() {
     emptied(&inner, secs(60)).await;
     assert_eq!(worker.stop().await.completed, 640);
     assert_eq!(faults.calls(Op::Complete), 640);
-    for op in [Op::Load, Op::Save, Op::Clear, Op::Get, Op::Delete, Op::Renew, Op::Release] {
+    for op in
+        [Op::Load, Op::Save, Op::Remove, Op::Payload, Op::Exists, Op::Get, Op::Delete, Op::Renew, Op::Release]
+    {
         assert_eq!(faults.calls(op), 0, "{op:?}");
     }
     // `Steps` has a result, which is one put each; a job without one has none.

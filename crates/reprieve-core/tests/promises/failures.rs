@@ -1,27 +1,51 @@
 //! Failures of the job itself: tried again, later and later, then kept with the reason.
 
 use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::{BlobName, ErrorKind};
 use tokio::time::Instant;
 
 use crate::support::*;
 
+/// How many deliveries of the job ended so, by the worker's metrics.
+fn ended(worker: &Running, outcome: &'static str) -> u64 {
+    worker.monitor.telemetry().jobs.get_or_create(&ByOutcome { kind: "steps".into(), outcome }).get()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_job_that_fails_is_tried_five_times_and_then_kept_with_the_reason() {
     for (habit, reason) in
-        [(Habit::FailsAt(1), "not today"), (Habit::PanicsAt(1), "panicked: step 1 is cursed")]
+        [(Habit::FailsAt(0), "not today"), (Habit::PanicsAt(0), "panicked: step 0 is cursed")]
     {
         let (store, job) = (memory::store(), Steps::default());
-        let ids = enqueue(&store, &[Plan::new(2, 10).habit(habit)]).await;
+        enqueue(&store, &[Plan::new(2, 10).habit(habit)]).await;
         let began = Instant::now();
         let worker = start(&store, &job);
         emptied(&store, secs(600)).await;
-        assert_eq!(job.trace.steps(&ids[0]).len(), 5, "{habit:?}");
+        assert_eq!((ended(&worker, "retried"), ended(&worker, "dead_lettered")), (4, 1), "{habit:?}");
         // 1 + 4 + 16 + 64 s between the tries, and up to half as much again.
         assert!((secs(85)..secs(160)).contains(&began.elapsed()), "{habit:?} took {:?}", began.elapsed());
         let reasons = poisoned(&store).await;
         assert!(reasons.len() == 1 && reasons[0].contains(reason), "{reasons:?}");
         worker.stop().await;
+    }
+}
+
+/// The second delivery saves the steps before the failure, which is movement; from there on the limit counts.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_always_fails_at_a_later_step_is_kept_too() {
+    for step in [1, 7, 30] {
+        let (store, job) = (memory::store(), Steps::default());
+        let ids = enqueue(&store, &[Plan::new(40, 100).habit(Habit::FailsAt(step))]).await;
+        let worker = start(&store, &job);
+        emptied(&store, secs(900)).await;
+        assert_eq!((ended(&worker, "retried"), ended(&worker, "dead_lettered")), (5, 1), "at step {step}");
+        let redone = job.trace.steps(&ids[0]).len() - usize::try_from(step).unwrap();
+        assert_eq!(
+            redone,
+            usize::try_from(step).unwrap(),
+            "what was not saved is done once more, and then saved"
+        );
     }
 }
 
@@ -79,4 +103,20 @@ async fn a_blob_store_that_is_down_for_an_hour_fails_no_job() {
     assert_eq!(poisoned(&inner).await, Vec::<String>::new());
     let output = BlobName::parse(format!("out/{}/0", ids[0])).unwrap();
     assert!(inner.blobs.get(&output).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_heal_at_one_retry_poison_no_job_however_many_there_are() {
+    // A 503 once an hour, and a 429 every half minute.
+    for (steps, step_ms, every) in [(1_300, 20_000, 180), (600, 1_000, 30)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let ids = enqueue(&store, &[Plan::new(steps, step_ms).habit(Habit::FailsOnceEvery(every))]).await;
+        let worker = start(&store, &job);
+        emptied(&store, secs(40_000)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new(), "every {every} steps");
+        assert_eq!(ended(&worker, "retried"), u64::from(steps / every));
+        // At each failure what was not saved is lost once, and no more.
+        let redone = job.trace.steps(&ids[0]).len() - usize::try_from(steps).unwrap();
+        assert!(redone <= usize::try_from(steps / every * 5).unwrap(), "{redone} steps redone");
+    }
 }

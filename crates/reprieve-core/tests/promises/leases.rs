@@ -4,10 +4,7 @@ use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use tokio::time::Instant;
 
-use reprieve_core::attempts::Baseline;
-use reprieve_core::ports::NewMessage;
-use reprieve_core::{Fence, Writer};
-use serde_json::json;
+use reprieve_core::record::seal;
 
 use crate::support::*;
 
@@ -52,7 +49,7 @@ async fn renewals_that_fail_for_a_while_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_somebody_else_has_taken_cancels_the_job_and_settles_nothing() {
+async fn a_lease_whose_receipt_is_lost_cancels_the_job_and_settles_nothing() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     // A renewal that is applied and whose answer is lost leaves the worker with a receipt that no longer holds.
@@ -122,50 +119,31 @@ async fn a_lease_that_ended_in_a_drain_is_not_taken_for_settled() {
     tokio::time::sleep(ms(6_400)).await;
     let other = inner.queue.receive(1, secs(60)).await.unwrap();
     assert_eq!(other[0].dequeue_count, 2);
-    let writer = Writer { job: ids[0].clone(), fence: Fence::new(0, 2) };
-    let mut theirs =
-        reprieve_core::checkpoint::Checkpoints::new(inner.checkpoints.clone(), writer, "steps", 1);
-    theirs.load().await.unwrap();
-    theirs.save(b"107", Baseline::default()).await.unwrap();
+    // The next owner has claimed the job, as any worker would.
+    let mut theirs = record(&inner, &ids[0]).await.unwrap();
+    theirs.owner.count = 2;
+    theirs.owner.nonce = "theirs".to_owned();
+    overwrite(&inner, &ids[0], seal(&theirs)).await;
     faults.clear(Op::Complete);
     tokio::time::sleep(secs(12)).await;
-    theirs.save(b"107", Baseline::default()).await.expect("the successor still owns its checkpoints");
+    assert_eq!(record(&inner, &ids[0]).await, Some(theirs), "the successor still owns its record");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_outgrew_the_queue_is_released_without_its_counters() {
+async fn where_the_body_has_no_room_the_record_keeps_how_the_delivery_ended() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
-    enqueue(&inner, &[Plan::new(100, 500)]).await;
+    let ids = enqueue(&inner, &[Plan::new(100, 500)]).await;
     let worker = start(&store, &job);
     within(secs(5), "in flight", async || leased(&inner).await == 1).await;
     faults.next_calls(Op::Release, 1, Fault::Fail(ErrorKind::TooLarge));
     let report = worker.evict(secs(30)).await;
     assert_eq!(ready(&inner).await, 1, "{report:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn counters_at_their_limit_do_not_break_the_guardian() {
-    let body = |habit, counter: &str| {
-        let plan = Plan::new(3, 10).habit(habit);
-        json!({"specversion": "1.0", "id": "1", "source": "reprieve", "type": "steps", "data": plan, counter: u32::MAX})
-    };
-    let send = async |body: serde_json::Value| {
-        let store = memory::store();
-        let message = NewMessage { body: body.to_string().into_bytes(), delay: secs(0) };
-        store.queue.send(vec![message]).await.unwrap();
-        store
-    };
-    let store = send(body(Habit::FailsAt(0), "reprievefailed")).await;
-    let _worker = start(&store, &Steps::default());
-    emptied(&store, secs(15)).await;
-    assert_eq!(poisoned(&store).await.len(), 1);
-
-    let store = send(body(Habit::StuckAt(0), "reprieveinterrupted")).await;
-    let worker = start(&store, &Steps::default());
-    within(secs(5), "in flight", async || leased(&store).await == 1).await;
-    let report = worker.evict(secs(30)).await;
-    assert_eq!((leased(&store).await, report.released_cut), (0, 1), "{report:?}");
+    assert_eq!(record(&inner, &ids[0]).await.unwrap().account.interrupted, 1);
+    worker.kill().await;
+    let _next = start(&inner, &job);
+    within(secs(5), "a claim", async || record(&inner, &ids[0]).await.unwrap().owner.count == 2).await;
+    assert_eq!(record(&inner, &ids[0]).await.unwrap().account.vanished, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,15 +4,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reprieve_core::memory::{self, ManualNotices};
 use reprieve_core::ports::{NewMessage, Queue, Release, Store};
+use reprieve_core::record::Status;
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, JobId};
+use reprieve_core::{BlobName, ErrorKind, JobId};
 
-use reprieve_core::Fence;
-use reprieve_core::Writer;
-use std::sync::Arc;
-
-use reprieve_core::attempts::Baseline;
-use reprieve_core::checkpoint::Checkpoints;
 use reprieve_core::memory::{Fault, Faults, Op};
 use serde_json::json;
 
@@ -32,7 +27,6 @@ async fn workers_killed_and_evicted_at_any_instant_lose_nothing() {
         let plans: Vec<_> =
             (0..12).map(|_| Plan::new(rng.random_range(1..60), rng.random_range(1..900))).collect();
         let ids = enqueue(&store, &plans).await;
-        // Three kills in a row at one place would be the job's doing, so evictions come between.
         for round in 0..12 {
             let worker = start(&store, &job);
             tokio::time::sleep(ms(rng.random_range(0..40_000))).await;
@@ -120,19 +114,24 @@ async fn a_hundred_evictions_never_poison_a_job_that_keeps_moving() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_interrupted_at_the_same_place_too_often_is_escalated_not_looped() {
+async fn a_job_that_is_interrupted_at_the_same_place_however_often_is_never_poisoned() {
     // One is cut off in its long step each time; the other yields at once, but never gets anywhere either.
     for habit in [Habit::Works, Habit::Watches] {
         let (store, job) = (memory::store(), Steps::default());
-        enqueue(&store, &[Plan::new(3, 20_000).habit(habit)]).await;
-        for _ in 0..20 {
+        let ids = enqueue(&store, &[Plan::new(3, 20_000).habit(habit)]).await;
+        for _ in 0..30 {
             let worker = start(&store, &job);
             tokio::time::sleep(secs(15)).await;
             worker.evict(secs(30)).await;
             worker.kill().await;
         }
-        let reasons = poisoned(&store).await;
-        assert!(reasons.len() == 1 && reasons[0].contains("same checkpoint"), "{habit:?}: {reasons:?}");
+        assert_eq!(poisoned(&store).await, Vec::<String>::new(), "{habit:?}");
+        let _last = start(&store, &job);
+        within(secs(30), "a claim", async || {
+            record(&store, &ids[0]).await.is_some_and(|record| record.account.interrupted == 30)
+        })
+        .await;
+        emptied(&store, secs(120)).await;
     }
 }
 
@@ -140,7 +139,7 @@ async fn a_job_that_is_interrupted_at_the_same_place_too_often_is_escalated_not_
 async fn a_job_that_kills_its_worker_each_time_is_dead_lettered_and_kept() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(3, 1000)]).await;
-    for _ in 0..4 {
+    for _ in 0..3 {
         let worker = start(&store, &job);
         within(secs(90), "in flight", async || worker.monitor.telemetry().in_flight.get() == 1).await;
         tokio::time::sleep(ms(500)).await;
@@ -149,21 +148,26 @@ async fn a_job_that_kills_its_worker_each_time_is_dead_lettered_and_kept() {
     let worker = start(&store, &job);
     emptied(&store, secs(120)).await;
     let reasons = poisoned(&store).await;
-    assert!(reasons.len() == 1 && reasons[0].contains("worker's death"), "{reasons:?}");
+    assert!(reasons.len() == 1 && reasons[0].contains("the death of their worker"), "{reasons:?}");
     assert_eq!(worker.stop().await.completed, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_counts_as_an_interruption_in_the_message_itself() {
+async fn an_interruption_is_noted_in_the_message_itself_and_then_in_the_record() {
     let (store, job) = (memory::store(), Steps::default());
-    enqueue(&store, &[Plan::new(100, 500)]).await;
+    let ids = enqueue(&store, &[Plan::new(100, 500)]).await;
     let worker = start(&store, &job);
     tokio::time::sleep(secs(3)).await;
     worker.evict(secs(30)).await;
-    let held = store.queue.receive(1, secs(60)).await.unwrap();
+    let held = store.queue.receive(1, secs(1)).await.unwrap();
     let body = String::from_utf8(held[0].body.clone()).unwrap();
-    assert!(body.contains(r#""reprieveinterrupted":1"#), "{body}");
-    assert!(!body.contains("reprievefailed"), "{body}");
+    assert!(body.contains("interrupted") && !body.contains("failed"), "{body}");
+    worker.kill().await;
+    tokio::time::sleep(secs(2)).await;
+    let _next = start(&store, &job);
+    within(secs(5), "a claim", async || record(&store, &ids[0]).await.unwrap().owner.count == 3).await;
+    let account = record(&store, &ids[0]).await.unwrap().account;
+    assert_eq!((account.interrupted, account.vanished), (1, 0), "{account:?}");
 }
 
 /// What is held never exceeds what can be released inside the budget, even for short jobs in a deep queue.
@@ -197,7 +201,7 @@ async fn a_message_that_somebody_else_released_with_a_delay_is_done_when_it_come
 
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_store_that_does_not_answer_once_is_asked_again() {
-    for op in [Op::Load, Op::Save] {
+    for op in [Op::Load, Op::Save, Op::Exists] {
         let (inner, job) = (memory::store(), Steps::default());
         enqueue(&inner, &[Plan::new(60, 500)]).await;
         let first = start(&inner, &job);
@@ -239,24 +243,6 @@ async fn events_of_two_sources_with_one_id_are_two_jobs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_redrive_interruptions_count_afresh() {
-    let (store, job) = (memory::store(), Steps::default());
-    let body = json!({
-        "specversion": "1.0", "id": "j", "source": "reprieve", "type": "steps", "data": Plan::new(10, 10),
-        "reprievegeneration": 1, "reprieveinterrupted": 11,
-    });
-    let message = NewMessage { body: body.to_string().into_bytes(), delay: secs(0) };
-    store.queue.send(vec![message]).await.unwrap();
-    // What was remembered before the redrive would excuse fifty.
-    let writer = Writer { job: JobId::parse("j").unwrap(), fence: Fence::new(0, 60) };
-    let mut old = Checkpoints::new(Arc::clone(&store.checkpoints), writer, "steps", 1);
-    old.save(b"3", Baseline { interrupted: 50, ..Baseline::default() }).await.unwrap();
-    let _worker = start(&store, &job);
-    emptied(&store, secs(60)).await;
-    assert!(poisoned(&store).await[0].contains("same checkpoint"));
-}
-
-#[tokio::test(start_paused = true)]
 async fn four_kills_while_merely_waiting_for_a_slot_do_not_poison() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(1, 1); 64]).await;
@@ -274,6 +260,34 @@ async fn four_kills_while_merely_waiting_for_a_slot_do_not_poison() {
     }
     let _last = start(&store, &job);
     tokio::time::sleep(secs(400)).await;
-    // Only those that had a slot each time.
-    assert_eq!(poisoned(&store).await.len(), 4);
+    // A job that ran alone at its third death, as the first suspect of a worker does, can't be told from a killer.
+    let reasons = poisoned(&store).await;
+    assert!(reasons.len() <= 2 && reasons.iter().all(|reason| reason.contains("ran alone")), "{reasons:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_job_leaves_no_running_record_when_the_answer_to_its_only_save_was_lost() {
+    let inner = memory::store();
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
+    let worker = start(&store, &Steps::default());
+    let ids = enqueue(&inner, &[Plan::new(8, 1000)]).await;
+    emptied(&inner, secs(60)).await;
+    worker.stop().await;
+    assert_eq!(record(&inner, &ids[0]).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_lands_after_its_job_was_finished_finds_it_done() {
+    let inner = memory::store();
+    let (store, faults) = Faults::wrap(inner.clone());
+    // The store has it for longer than the job waits for an answer, and applies it in the end.
+    faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::TimedOut));
+    let worker = start(&store, &Steps::default());
+    let ids = enqueue(&inner, &[Plan::new(8, 1000)]).await;
+    emptied(&inner, secs(60)).await;
+    worker.stop().await;
+    let done = record(&inner, &ids[0]).await.expect("a mark that the late write meets");
+    assert_eq!(done.status, Status::Done);
+    assert!(done.expires_unix_ms.is_some());
 }

@@ -2,16 +2,21 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod bad_input;
+mod capacity;
 mod checkpoints;
 mod cost;
+mod deaths;
 mod drains;
 mod events;
 mod failures;
 mod foreign;
 mod leases;
 mod losses;
+mod misfits;
 mod odd_jobs;
+mod redrive;
 mod shards;
 mod stages;
 mod support;
+mod thaws;
 mod twice;

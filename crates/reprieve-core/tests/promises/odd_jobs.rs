@@ -138,6 +138,15 @@ impl Queue for Sick {
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         self.inner.dead_letters(max).await
     }
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        self.inner.receive_letters(max, lease).await
+    }
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.inner.remove_letter(receipt).await
+    }
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.inner.return_letter(receipt).await
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,15 +4,20 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, MemoryQueue, Op};
 use reprieve_core::ports::{Queue, Store};
+use reprieve_core::worker::Settings;
 use reprieve_core::{BlobName, ErrorKind, QueueName, Shards};
+use tokio::time::Instant;
 
 use crate::support::*;
 
 /// A store whose queue is made of `shards`, each with faults of its own. All workers share what is behind them.
 fn sharded(shards: usize) -> (Vec<Arc<dyn Queue>>, Vec<Faults>) {
-    let wrap = |_| Faults::wrap(memory::store());
+    let wrap = |at: usize| {
+        let queue = Arc::new(MemoryQueue::named(&format!("work-{at}")));
+        Faults::wrap(Store { queue, ..memory::store() })
+    };
     let (stores, faults): (Vec<Store>, Vec<Faults>) = (0..shards).map(wrap).unzip();
     (stores.into_iter().map(|store| store.queue).collect(), faults)
 }
@@ -98,4 +103,29 @@ async fn an_idle_worker_on_many_shards_pays_for_a_third_of_them() {
     tokio::time::sleep(secs(600)).await;
     let looks = calls() - before;
     assert!((48 * 4..=80 * 4).contains(&looks), "{looks} looks in ten minutes");
+}
+
+/// What a shard that does not answer holds takes no turns from the others.
+#[tokio::test(start_paused = true)]
+async fn in_a_drain_a_dead_shard_does_not_keep_the_healthy_ones_messages() {
+    for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let (queues, faults) = sharded(2);
+        let all = joined(&store, &queues);
+        enqueue(&all, &[Plan::new(1_000, 100); 128]).await;
+        let wide = Settings { concurrency: 128, ..settings() };
+        let worker = start_with(&all, &job, wide, ManualNotices::answered());
+        within(secs(30), "all in flight", async || leased(&all).await == 128).await;
+        faults[0].everything(fault);
+        worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+        tokio::time::sleep(secs(1)).await;
+        assert_eq!(
+            queues[1].depth().await.unwrap().leased,
+            Some(0),
+            "{fault:?}: the healthy one within a second"
+        );
+        faults[0].clear_all();
+        let report = worker.drained().await;
+        assert_eq!((report.abandoned, leased(&all).await), (0, 0), "{fault:?}: {report:?}");
+    }
 }

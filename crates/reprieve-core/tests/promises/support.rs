@@ -1,16 +1,22 @@
 //! Jobs that behave, or do not, and a worker to run them, on one paused runtime.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::clock;
 use reprieve_core::lifecycle::Stage;
 use reprieve_core::memory::ManualNotices;
-use reprieve_core::ports::Store;
+use reprieve_core::ports::{RecordWrite, Store};
+use reprieve_core::process::Gate;
+use reprieve_core::record::{Record, open, seal};
 use reprieve_core::worker::{DrainReport, Monitor, Settings, Stopped, Stopper, Worker, stopping};
 use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -31,10 +37,16 @@ pub(crate) enum Habit {
     Watches,
     /// Never returns from this step.
     StuckAt(u32),
+    /// Has its process killed in this step; see [`Steps::has_killed`].
+    KillsAt(u32),
+    /// Asks for another try in every so many-th step, the first time that it is there.
+    FailsOnceEvery(u32),
     /// Panics in this step.
     PanicsAt(u32),
     /// Asks for another try in this step.
     FailsAt(u32),
+    /// Asks for another try in this step until [`Steps::heal`] is called.
+    FailsUntilHealed(u32),
     /// Fails for good in this step.
     FatalAt(u32),
     /// Writes an output named after the step.
@@ -47,15 +59,38 @@ pub(crate) struct Plan {
     pub(crate) steps: u32,
     pub(crate) step_ms: u64,
     pub(crate) habit: Habit,
+    /// How many bytes of state the job carries beside its step.
+    #[serde(default)]
+    pub(crate) padding: usize,
 }
 
 impl Plan {
     pub(crate) fn new(steps: u32, step_ms: u64) -> Self {
-        Self { steps, step_ms, habit: Habit::Works }
+        Self { steps, step_ms, habit: Habit::Works, padding: 0 }
     }
 
     pub(crate) fn habit(self, habit: Habit) -> Self {
         Self { habit, ..self }
+    }
+}
+
+/// Where a [`Steps`] job is: its next step, and as many bytes more as its plan asks for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum At {
+    Step(u32),
+    Padded(u32, String),
+}
+
+impl At {
+    fn new(step: u32, plan: &Plan) -> Self {
+        if plan.padding == 0 { Self::Step(step) } else { Self::Padded(step, "x".repeat(plan.padding)) }
+    }
+
+    fn step(&self) -> u32 {
+        match self {
+            Self::Step(step) | Self::Padded(step, _) => *step,
+        }
     }
 }
 
@@ -89,29 +124,66 @@ impl Trace {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     pub(crate) trace: Trace,
+    healed: Arc<AtomicBool>,
+    /// How many processes were killed by jobs.
+    deaths: watch::Sender<u32>,
+    failed: Arc<Mutex<BTreeSet<(JobId, u32)>>>,
+}
+
+impl Steps {
+    /// Completes when another process is to die by [`Habit::KillsAt`].
+    pub(crate) async fn has_killed(&self) {
+        let mut deaths = self.deaths.subscribe();
+        let before = *deaths.borrow_and_update();
+        deaths.wait_for(|deaths| *deaths > before).await.unwrap();
+    }
+
+    fn is_first_time(&self, job: &JobId, step: u32) -> bool {
+        self.failed.lock().unwrap().insert((job.clone(), step))
+    }
+
+    /// Lets [`Habit::FailsUntilHealed`] succeed from now on.
+    pub(crate) fn heal(&self) {
+        self.healed.store(true, Relaxed);
+    }
 }
 
 #[async_trait::async_trait]
 impl Job for Steps {
     const KIND: &'static str = "steps";
     type Args = Plan;
-    type Checkpoint = u32;
+    type Checkpoint = At;
     type Output = u32;
 
-    fn begin(&self, _: &Plan) -> u32 {
-        0
+    fn begin(&self, plan: &Plan) -> At {
+        At::new(0, plan)
     }
 
-    async fn step(&self, cx: &JobContext, plan: &Plan, at: u32) -> Result<Step<u32, u32>, JobError> {
+    async fn step(&self, cx: &JobContext, plan: &Plan, at: At) -> Result<Step<At, u32>, JobError> {
+        let at = at.step();
         let work = tokio::time::sleep(ms(plan.step_ms));
         match plan.habit {
             Habit::StuckAt(step) if step == at => std::future::pending().await,
+            Habit::KillsAt(step) if step == at => {
+                // The process dies some time into the step.
+                work.await;
+                self.deaths.send_modify(|deaths| *deaths += 1);
+                std::future::pending::<()>().await;
+            }
+            Habit::FailsOnceEvery(steps)
+                if (at + 1).is_multiple_of(steps) && self.is_first_time(cx.job(), at) =>
+            {
+                return Err(JobError::retry("503"));
+            }
             Habit::PanicsAt(step) if step == at => panic!("step {at} is cursed"),
             Habit::FailsAt(step) if step == at => return Err(JobError::retry("not today")),
+            Habit::FailsUntilHealed(step) if step == at && !self.healed.load(Relaxed) => {
+                return Err(JobError::retry("not yet"));
+            }
             Habit::FatalAt(step) if step == at => return Err(JobError::fatal("never")),
             Habit::Watches => tokio::select! {
                 () = work => {}
-                () = cx.interrupted() => return Ok(Step::Continue(at)),
+                () = cx.interrupted() => return Ok(Step::Continue(At::new(at, plan))),
             },
             Habit::Publishes => {
                 work.await;
@@ -121,7 +193,7 @@ impl Job for Steps {
         }
         self.trace.note(cx.job(), at);
         cx.progress(u64::from(at) + 1, u64::from(plan.steps));
-        Ok(if at + 1 == plan.steps { Step::Done(plan.steps) } else { Step::Continue(at + 1) })
+        Ok(if at + 1 == plan.steps { Step::Done(plan.steps) } else { Step::Continue(At::new(at + 1, plan)) })
     }
 }
 
@@ -134,6 +206,7 @@ pub(crate) struct Running {
     pub(crate) monitor: Monitor,
     pub(crate) notices: ManualNotices,
     pub(crate) stopper: Stopper,
+    pub(crate) gate: Gate,
     pub(crate) handle: JoinHandle<Stopped>,
 }
 
@@ -141,7 +214,28 @@ pub(crate) fn start(store: &Store, job: &Steps) -> Running {
     start_with(store, job, settings(), ManualNotices::answered())
 }
 
+thread_local! {
+    static SIMULATED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets the wall clock go with the paused one from now on: records and messages carry times.
+pub(crate) fn on_one_clock() {
+    if !SIMULATED.replace(true) {
+        clock::simulate(clock::wall_now());
+    }
+}
+
+/// A worker in a process that can be frozen.
+pub(crate) fn start_in(gate: &Gate, store: &Store, job: &Steps, settings: Settings) -> Running {
+    run_in(gate.clone(), store, job, settings, ManualNotices::answered())
+}
+
 pub(crate) fn start_with(store: &Store, job: &Steps, settings: Settings, notices: ManualNotices) -> Running {
+    run_in(Gate::new(), store, job, settings, notices)
+}
+
+fn run_in(gate: Gate, store: &Store, job: &Steps, settings: Settings, notices: ManualNotices) -> Running {
+    on_one_clock();
     let worker = Worker::builder(store.clone())
         .job(job.clone())
         .settings(settings)
@@ -150,7 +244,8 @@ pub(crate) fn start_with(store: &Store, job: &Steps, settings: Settings, notices
         .unwrap();
     let monitor = worker.monitor();
     let (stopper, stopping) = stopping();
-    Running { monitor, notices, stopper, handle: tokio::spawn(worker.run(stopping)) }
+    let handle = tokio::spawn(gate.clone().run(worker.run(stopping)));
+    Running { monitor, notices, stopper, gate, handle }
 }
 
 impl Running {
@@ -169,6 +264,7 @@ impl Running {
 
     /// Kills it as SIGKILL would: nothing of it runs on, and nothing is given back.
     pub(crate) async fn kill(self) {
+        self.gate.freeze();
         self.handle.abort();
         assert!(self.handle.await.unwrap_err().is_cancelled());
     }
@@ -188,6 +284,7 @@ pub(crate) fn preempt(id: &str) -> Notice {
 }
 
 pub(crate) async fn enqueue(store: &Store, plans: &[Plan]) -> Vec<JobId> {
+    on_one_clock();
     let jobs = plans.iter().map(|plan| NewJob::of::<Steps>(plan).unwrap()).collect();
     Producer::new(store.clone()).enqueue(jobs).await.unwrap()
 }
@@ -195,9 +292,11 @@ pub(crate) async fn enqueue(store: &Store, plans: &[Plan]) -> Vec<JobId> {
 /// Waits until `condition` holds, looking every few milliseconds of paused time.
 pub(crate) async fn within(limit: Duration, what: &str, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + limit;
+    // Each look is work, also in paused time: a wait of days looks less often.
+    let pause = ms(5).max(limit / 20_000);
     while !condition().await {
         assert!(Instant::now() < end, "{what} did not come within {limit:?}");
-        tokio::time::sleep(ms(5)).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -222,4 +321,24 @@ pub(crate) async fn leased(store: &Store) -> u64 {
 pub(crate) async fn poisoned(store: &Store) -> Vec<String> {
     let letters = store.queue.dead_letters(32).await.unwrap();
     letters.into_iter().map(|letter| letter.reason.unwrap_or_default()).collect()
+}
+
+/// The job's record.
+pub(crate) async fn record(store: &Store, job: &JobId) -> Option<Record> {
+    let stored = store.records.load(job).await.unwrap();
+    stored.map(|stored| open(&stored.bytes).unwrap())
+}
+
+/// Puts other bytes in the place of the job's record.
+pub(crate) async fn overwrite(store: &Store, job: &JobId, record: Vec<u8>) {
+    let version = store.records.load(job).await.unwrap().map(|stored| stored.version);
+    let write = RecordWrite { record, ..RecordWrite::default() };
+    store.records.put(job, version.as_ref(), write).await.unwrap();
+}
+
+/// Changes the job's record.
+pub(crate) async fn rewrite(store: &Store, job: &JobId, change: impl FnOnce(&mut Record)) {
+    let mut changed = record(store, job).await.expect("there is a record");
+    change(&mut changed);
+    overwrite(store, job, seal(&changed)).await;
 }

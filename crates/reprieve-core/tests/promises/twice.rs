@@ -2,9 +2,12 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{NewMessage, Store};
-use reprieve_core::{BlobName, JobId};
+use reprieve_core::record::Status;
+use reprieve_core::telemetry::ByOutcome;
+use reprieve_core::worker::Settings;
+use reprieve_core::{BlobName, ErrorKind, JobId};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -12,6 +15,7 @@ use crate::support::*;
 
 /// Sends the same event so many times.
 async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize) -> JobId {
+    on_one_clock();
     let event = json!({"specversion": "1.0", "id": job, "source": "reprieve", "type": "steps", "data": plan});
     let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
     store.queue.send(vec![message; times]).await.unwrap();
@@ -20,8 +24,7 @@ async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize
 
 /// Waits until every message is settled, and checks that all is as if there had been one.
 async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
-    // Far apart, because it may be hours until the second has its turn.
-    let end = Instant::now() + secs(30 * 24 * 3600);
+    let end = Instant::now() + secs(24 * 3600);
     while total(store).await > 0 {
         assert!(Instant::now() < end, "it does not end");
         tokio::time::sleep(secs(1)).await;
@@ -34,12 +37,10 @@ async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
     steps.sort_unstable();
     steps.dedup();
     assert_eq!(steps, (0..plan.steps).collect::<Vec<_>>());
-    // A worker clears the checkpoints just after it settled the message.
+    // A worker removes the record just after it settled the message, or keeps it as a mark that the job is done.
     within(secs(5), "no checkpoint", async || {
-        let (one, other) = (format!("{job}/0"), format!("{job}/1"));
-        let slots =
-            [store.checkpoints.load(&one).await.unwrap(), store.checkpoints.load(&other).await.unwrap()];
-        slots.iter().all(Option::is_none)
+        let record = record(store, job).await;
+        record.is_none_or(|record| record.status == Status::Done && record.checkpoints.is_empty())
     })
     .await;
 }
@@ -130,4 +131,90 @@ async fn a_message_that_comes_again_long_after_the_first_was_done_is_settled_too
     send_again_and_again(&store, "j", plan, 1).await;
     ends_well(&store, &job.trace, &id, plan).await;
     assert_eq!(worker.stop().await.completed, 2);
+}
+
+/// How many deliveries of the worker ended so.
+fn ended(worker: &Running, outcome: &'static str) -> u64 {
+    let label = ByOutcome { kind: "steps".into(), outcome };
+    worker.monitor.telemetry().jobs.get_or_create(&label).get()
+}
+
+/// A first delivery reads nothing, so a second message of a finished job is known at its first save, at its commit, or at
+/// any redelivery.
+#[tokio::test(start_paused = true)]
+async fn a_second_message_of_a_finished_job_is_known_at_its_first_save() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let plan = Plan::new(40, 500);
+    let id = send_again_and_again(&inner, "j", plan, 1).await;
+    let worker = start(&store, &job);
+    ends_well(&inner, &job.trace, &id, plan).await;
+    faults.clear_all();
+    let (reads, began) = (faults.calls(Op::Load), Instant::now());
+    send_again_and_again(&inner, "j", plan, 1).await;
+    tokio::time::sleep(secs(4)).await;
+    assert_eq!(faults.calls(Op::Load), reads, "a first delivery reads nothing");
+    ends_well(&inner, &job.trace, &id, plan).await;
+    // The record is gone, so the save makes one anew; the result stands at the end.
+    assert!(began.elapsed() <= secs(21), "{:?}", began.elapsed());
+    assert_eq!(ended(&worker, "deferred"), 0, "nothing waits for minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_remembered_job_is_not_run_again_also_without_a_result() {
+    let (store, job) = (memory::store(), Steps::default());
+    let plan = Plan::new(4, 500);
+    let remember = Settings { remember_done: secs(3600), ..settings() };
+    let id = send_again_and_again(&store, "j", plan, 1).await;
+    let worker = start_with(&store, &job, remember, ManualNotices::answered());
+    ends_well(&store, &job.trace, &id, plan).await;
+    let result = BlobName::parse("results/j.json").unwrap();
+    store.blobs.delete(&result).await.unwrap();
+    send_again_and_again(&store, "j", plan, 5).await;
+    emptied(&store, secs(15)).await;
+    assert_eq!((job.trace.redone(), ended(&worker, "duplicate")), (0, 5));
+}
+
+/// The arguments' blob is gone with the first; its record proves that the job is done, and nothing else does.
+#[tokio::test(start_paused = true)]
+async fn a_second_message_whose_arguments_are_gone_settles_only_where_the_job_is_known_to_be_done() {
+    let (store, job) = (memory::store(), Steps::default());
+    let plan = Plan::new(4, 500);
+    let args = BlobName::parse("args/j.json").unwrap();
+    let event =
+        json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": "steps", "dataref": args});
+    let send = async |store: &Store| {
+        let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+        store.queue.send(vec![message]).await.unwrap();
+    };
+    store.blobs.put(&args, json!(plan).to_string().into_bytes(), None).await.unwrap();
+    send(&store).await;
+    let worker = start(&store, &job);
+    emptied(&store, secs(15)).await;
+    // As if the job had had no result.
+    store.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    send(&store).await;
+    emptied(&store, secs(15)).await;
+    assert_eq!((job.trace.redone(), ended(&worker, "duplicate"), poisoned(&store).await.len()), (0, 1, 0));
+
+    // The same message where another container was named by mistake.
+    let wrong = memory::store();
+    send(&wrong).await;
+    let _worker = start(&wrong, &job);
+    tokio::time::sleep(secs(3600)).await;
+    assert_eq!((total(&wrong).await, poisoned(&wrong).await.len()), (1, 0), "it is not settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_result_is_there_is_settled_and_not_run_again() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(6, 1_000)]).await;
+    faults.every_call(Op::Complete, Fault::Fail(ErrorKind::Unavailable));
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(75)).await;
+    faults.clear_all();
+    emptied(&inner, secs(90)).await;
+    assert_eq!((job.trace.redone(), poisoned(&inner).await.len()), (0, 0));
+    within(secs(5), "no record", async || record(&inner, &ids[0]).await.is_none()).await;
 }

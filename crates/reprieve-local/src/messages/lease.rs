@@ -46,8 +46,10 @@ pub(super) fn send(tx: &Tx<'_>, queue: i64, messages: &[NewMessage]) -> Result<V
     let mut ids = Vec::with_capacity(messages.len());
     for message in messages {
         let visible_at = tx.now.saturating_add(millis(message.delay));
-        let id =
-            tx.insert("INSERT INTO body(queued_at, data) VALUES(?1, ?2)", (visible_at, &message.body))?;
+        let id = tx.insert(
+            "INSERT INTO body(queued_at, sent_at, data) VALUES(?1, ?2, ?3)",
+            (visible_at, tx.now, &message.body),
+        )?;
         tx.execute("INSERT INTO msg(queue, visible_at, id) VALUES(?1, ?2, ?3)", [queue, visible_at, id])?;
         ids.push(message_id(id));
     }
@@ -66,17 +68,17 @@ pub(super) fn receive(
 ) -> Result<(Vec<Delivery>, Option<i64>), Fault> {
     // Read first, then change by key: an UPDATE with a sub-select is five times slower.
     let found = tx.rows(
-        "SELECT m.visible_at, m.id, m.rev, m.dequeues, b.data FROM msg m CROSS JOIN body b ON b.id = m.id
+        "SELECT m.visible_at, m.id, m.rev, m.dequeues, b.data, b.sent_at FROM msg m CROSS JOIN body b ON b.id = m.id
          WHERE m.queue = ?1 AND m.visible_at <= ?2 ORDER BY m.visible_at, m.id LIMIT ?3",
         [queue, tx.now, i64::try_from(max).unwrap_or(i64::MAX)],
         |row| {
             let key = Key { queue, visible_at: row.get(0)?, id: row.get(1)?, rev: row.get(2)? };
-            Ok((key, row.get::<_, i64>(3)?, row.get::<_, Vec<u8>>(4)?))
+            Ok((key, row.get::<_, i64>(3)?, row.get::<_, Vec<u8>>(4)?, row.get(5)?))
         },
     )?;
     let leased_until = tx.now.saturating_add(millis(lease));
     let mut deliveries = Vec::with_capacity(found.len());
-    for (key, dequeues, body) in found {
+    for (key, dequeues, body, sent_at) in found {
         tx.execute(
             "UPDATE msg SET visible_at = ?5, rev = rev + 1, dequeues = dequeues + 1, holder = ?6
              WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
@@ -88,6 +90,8 @@ pub(super) fn receive(
             dequeue_count: u32::try_from(dequeues + 1).unwrap_or(u32::MAX),
             body,
             receipt: leased.receipt(),
+            inserted_unix_ms: Some(sent_at),
+            unreadable: None,
         });
     }
     let next_due = if deliveries.len() < max {
@@ -144,7 +148,14 @@ pub(super) fn give_back(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Durat
     Ok(())
 }
 
-pub(super) fn dead_letter(tx: &Tx<'_>, key: Key, poison: i64, reason: &str) -> Result<(), Fault> {
+/// Moves the message to the poison queue, where it is a new one that was sent now.
+pub(super) fn dead_letter(
+    tx: &Tx<'_>,
+    key: Key,
+    poison: i64,
+    body: &[u8],
+    reason: &str,
+) -> Result<(), Fault> {
     let [queue, visible_at, id, rev] = key.params();
     // It counts dequeues anew: what happens to it in the poison queue is another story.
     held(tx.execute(
@@ -152,7 +163,10 @@ pub(super) fn dead_letter(tx: &Tx<'_>, key: Key, poison: i64, reason: &str) -> R
          WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
         [queue, visible_at, id, rev, poison, tx.now],
     )?)?;
-    tx.execute("UPDATE body SET reason = ?2, queued_at = ?3 WHERE id = ?1", (id, reason, tx.now))?;
+    tx.execute(
+        "UPDATE body SET reason = ?2, queued_at = ?3, sent_at = ?3, data = ?4 WHERE id = ?1",
+        (id, reason, tx.now, body),
+    )?;
     tx.ring();
     Ok(())
 }

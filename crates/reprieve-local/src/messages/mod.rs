@@ -91,11 +91,14 @@ impl Queue for Ports {
         self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
     }
 
-    async fn dead_letter(&self, receipt: &Receipt, _body: &[u8], letter: &DeadLetter) -> Result<()> {
-        let (key, poison, reason) = (Key::read(self.queue, receipt), self.poison, letter.reason.clone());
-        let moved =
-            self.shared.writer.call(0, move |tx| lease::dead_letter(tx, key, poison, &reason), Ok).await;
-        moved.map_err(|failure| failure.during("dead-letter a message"))
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        const OPERATION: &str = "dead-letter a message";
+        check_body(body).map_err(|failure| failure.during(OPERATION))?;
+        let (key, poison) = (Key::read(self.queue, receipt), self.poison);
+        let (body, reason) = (body.to_vec(), letter.reason.clone());
+        let bytes = body.len();
+        let apply = move |tx: &Tx<'_>| lease::dead_letter(tx, key, poison, &body, &reason);
+        self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
     }
 
     async fn arrived(&self) {
@@ -172,6 +175,27 @@ impl Queue for Ports {
             )
         });
         found.await.map_err(|failure| failure.during("look at dead letters"))
+    }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        let (poison, holder, max) = (self.poison, self.holder, max.min(RECEIVE_MAX));
+        let apply = move |tx: &Tx<'_>| lease::receive(tx, poison, holder, max, lease);
+        let received = self.shared.writer.call(0, apply, Ok).await;
+        let (letters, _next_due) = received.map_err(|failure| failure.during("receive dead letters"))?;
+        Ok(letters)
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        let key = Key::read(self.poison, receipt);
+        let removed = self.shared.writer.call(0, move |tx| lease::complete(tx, key), Ok).await;
+        removed.map_err(|failure| failure.during("remove a dead letter"))
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        let key = Key::read(self.poison, receipt);
+        let apply = move |tx: &Tx<'_>| lease::give_back(tx, key, None, Duration::ZERO);
+        let returned = self.shared.writer.call(0, apply, Ok).await;
+        returned.map_err(|failure| failure.during("return a dead letter"))
     }
 }
 

@@ -90,7 +90,7 @@ async fn a_commit_that_fails_is_tried_again_without_the_culprit() {
 #[tokio::test]
 async fn a_full_file_fails_only_what_does_not_fit() {
     let prepare = "PRAGMA max_page_count = 60;";
-    let wrong = "INSERT INTO body(queued_at, data) VALUES(0, zeroblob(1000000))";
+    let wrong = "INSERT INTO body(queued_at, sent_at, data) VALUES(0, 0, zeroblob(1000000))";
     the_second_fails_alone(prepare, wrong, ErrorKind::Full).await;
 }
 

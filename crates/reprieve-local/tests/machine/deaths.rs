@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_core::ports::{Store, WorkerReport};
-use reprieve_core::{BlobName, ErrorKind, WorkerId};
+use reprieve_core::ports::{Payload, RecordWrite, Store, Stored, WorkerReport};
+use reprieve_core::{BlobName, ErrorKind, JobId, PayloadName, WorkerId};
 use tokio::time::{Instant, sleep};
 
 use crate::scene::{PATIENCE, Say, Scene, open, send};
@@ -123,13 +123,21 @@ async fn half_written_files_of_a_killed_process_are_swept() {
         child.kill();
         std::fs::remove_file(scene.log().0).unwrap();
         let deadline = Instant::now() + PATIENCE;
-        // The one checkpoint has at most one file.
-        while files("temporary") > 0 || files("checkpoints") > 1 || files("sessions") > 1 {
+        // The one payload that is not obsolete has at most one file.
+        while files("temporary") > 0 || files("payloads") > 1 || files("sessions") > 1 {
             assert!(Instant::now() < deadline, "leftovers stay");
             sleep(Duration::from_millis(20)).await;
         }
+        let stored = store.records.load(&job()).await.unwrap();
+        let payload = match &stored {
+            Some(stored) => {
+                let read = store.records.payload(&job(), &named(stored)).await.unwrap();
+                Some(read.expect("the payload that a record names is there"))
+            }
+            None => None,
+        };
         for (bytes, what) in [
-            (store.checkpoints.load("job/a").await.unwrap().map(|stored| stored.bytes), "checkpoint"),
+            (payload, "payload"),
             (store.blobs.get(&BlobName::parse("out/a").unwrap()).await.unwrap(), "blob"),
         ] {
             let whole =
@@ -177,6 +185,7 @@ pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Durat
         completed: 0,
         in_flight: Vec::new(),
         notices: Vec::new(),
+        deferred: Vec::new(),
         last_drain: None,
     };
     store.roster.publish(&report).await.unwrap();
@@ -193,12 +202,28 @@ pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Durat
     std::future::pending::<()>().await;
 }
 
+fn job() -> JobId {
+    JobId::parse("a").unwrap()
+}
+
+/// The payload that a record names.
+fn named(stored: &Stored) -> PayloadName {
+    PayloadName::parse(str::from_utf8(&stored.bytes).unwrap()).unwrap()
+}
+
 pub(crate) async fn write(store: &Store, say: &Say) {
     say.say("writing");
     let name = BlobName::parse("out/a").unwrap();
     for byte in (0..=255).cycle() {
-        let version = store.checkpoints.load("job/a").await.unwrap().map(|stored| stored.version);
-        store.checkpoints.save("job/a", version.as_ref(), vec![byte; LARGE]).await.unwrap();
+        let stored = store.records.load(&job()).await.unwrap();
+        let state =
+            PayloadName::parse(format!("0.m.1-{}-{}", std::process::id(), rand::random::<u64>())).unwrap();
+        let write = RecordWrite {
+            record: state.as_str().into(),
+            payload: Some(Payload { name: state, bytes: vec![byte; LARGE] }),
+            obsolete: stored.iter().map(named).collect(),
+        };
+        store.records.put(&job(), stored.as_ref().map(|stored| &stored.version), write).await.unwrap();
         store.blobs.put(&name, vec![byte; LARGE], None).await.unwrap();
     }
 }

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reprieve_core::ports::{NewMessage, Release, Store};
-use reprieve_core::{BlobName, Error, ErrorKind, WorkerId};
+use reprieve_core::ports::{NewMessage, Payload, RecordWrite, Release, Store};
+use reprieve_core::{BlobName, Error, ErrorKind, JobId, PayloadName, WorkerId};
 use reprieve_local::{LocalStore, Options, QueueName};
 use rusqlite::Connection;
 
@@ -161,7 +161,7 @@ async fn damage_found_later_is_told_as_damage_and_ends_nothing() {
     store.queue.send((0..1000).map(|_| message(2_000)).collect()).await.unwrap();
     drop(store);
     let conn = Connection::open(scene.path()).unwrap();
-    let find = "SELECT rootpage FROM sqlite_schema WHERE name = 'checkpoint'";
+    let find = "SELECT rootpage FROM sqlite_schema WHERE name = 'record'";
     let root: u32 = conn.query_row(find, [], |row| row.get(0)).unwrap();
     let root = usize::try_from(root).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
@@ -250,9 +250,13 @@ pub(crate) async fn fill_the_disk(path: &Path) {
     let error = store.blobs.put(&name, vec![1; 8 << 20], None).await.unwrap_err();
     check(&error, ErrorKind::Full, "");
     assert_eq!(store.blobs.get(&name).await.unwrap(), None);
-    let error = store.checkpoints.save("job/a", None, vec![1; 8 << 20]).await.unwrap_err();
+    let (job, state) = (JobId::parse("a").unwrap(), PayloadName::parse("0.m.1-1").unwrap());
+    let payload = Some(Payload { name: state.clone(), bytes: vec![1; 8 << 20] });
+    let write = RecordWrite { payload, ..RecordWrite::default() };
+    let error = store.records.put(&job, None, write).await.unwrap_err();
     check(&error, ErrorKind::Full, "");
-    assert_eq!(store.checkpoints.load("job/a").await.unwrap(), None);
+    assert_eq!(store.records.load(&job).await.unwrap(), None);
+    assert_eq!(store.records.payload(&job, &state).await.unwrap(), None);
     assert_eq!(store.queue.depth().await.unwrap().total, sent, "looking needs no space");
 
     // A process that only looks can even be started.

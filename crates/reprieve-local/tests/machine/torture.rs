@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_core::ports::{Delivery, Store};
-use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Writer};
+use reprieve_core::ports::{Delivery, Payload, RecordWrite, Store};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, PayloadName, Writer};
 use rusqlite::Connection;
 use tokio::time::{Instant, sleep};
 
@@ -133,8 +133,14 @@ impl Story {
         for (key, values) in &self.saved {
             let distinct: HashSet<_> = values.iter().collect();
             assert_eq!(distinct.len(), values.len(), "{key}: two saves replaced the same value");
-            let stored = store.checkpoints.load(key).await.unwrap().unwrap();
+            let job = JobId::parse(key.as_str()).unwrap();
+            let stored = store.records.load(&job).await.unwrap().unwrap();
             let value = number(&stored.bytes);
+            let state = store.records.payload(&job, &state_of(value)).await.unwrap();
+            assert!(
+                state.is_some_and(|state| number(&state) == value),
+                "{key}: the record's payload is there"
+            );
             assert!(*values.iter().max().unwrap() <= value && value <= self.saving[key], "{key} is {value}");
         }
         assert_eq!(self.versions.len(), self.versions_given, "a version was used twice");
@@ -155,6 +161,11 @@ const OUTPUT_BYTES: usize = 2_000;
 
 fn output_of(id: &str) -> BlobName {
     BlobName::parse(format!("out/{id}.bin")).unwrap()
+}
+
+/// The payload of the record with this value.
+fn state_of(value: u64) -> PayloadName {
+    PayloadName::parse(format!("state-{value}")).unwrap()
 }
 
 /// A number with so much after it that half a write shows.
@@ -205,7 +216,7 @@ async fn work(store: &Store, say: &Say, delivery: Delivery, pause: Duration) {
     let stale = store.queue.complete(&delivery.receipt).await.expect_err("the old receipt holds nothing");
     assert_eq!(stale.kind(), ErrorKind::LeaseLost, "{stale}");
 
-    save(store, say, &format!("job-{}/progress", id.parse::<u64>().unwrap() % 16)).await;
+    save(store, say, &format!("job-{}", id.parse::<u64>().unwrap() % 16)).await;
     let writer =
         Writer { job: JobId::parse(id.clone()).unwrap(), fence: Fence::new(0, delivery.dequeue_count) };
     let output = padded(delivery.dequeue_count.into(), OUTPUT_BYTES);
@@ -223,11 +234,17 @@ async fn work(store: &Store, say: &Say, delivery: Delivery, pause: Duration) {
 /// Adds one to a value that others add to as well.
 async fn save(store: &Store, say: &Say, key: &str) {
     loop {
-        let stored = store.checkpoints.load(key).await.unwrap();
+        let job = JobId::parse(key).unwrap();
+        let stored = store.records.load(&job).await.unwrap();
         let (value, version) =
             stored.map_or((1, None), |stored| (number(&stored.bytes) + 1, Some(stored.version)));
+        let write = RecordWrite {
+            record: padded(value, 500),
+            payload: Some(Payload { name: state_of(value), bytes: padded(value, 2_000) }),
+            obsolete: vec![state_of(value - 1)],
+        };
         say.say(&format!("saving {key} {value}"));
-        match store.checkpoints.save(key, version.as_ref(), padded(value, 500)).await {
+        match store.records.put(&job, version.as_ref(), write).await {
             Ok(version) => return say.say(&format!("saved {key} {value} {}", version.as_str())),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
         }

@@ -71,7 +71,7 @@ async fn what_is_put_is_got() {
     let container = double.container("store").await;
     let odd = "a b/é#?%25+&<\u{1F980}>.json";
     let every_byte: Vec<u8> = (0..=255).collect();
-    for name in ["plain", "a/b/c", ".reprieve/checkpoints/job/0", odd] {
+    for name in ["plain", "a/b/c", ".reprieve/records/job", odd] {
         put(&container, name, every_byte.clone()).await;
         assert_eq!(get(&container, name).await, every_byte, "{name}");
     }
@@ -96,7 +96,10 @@ async fn a_blob_tells_its_properties_and_metadata() {
     assert_eq!(got.properties.etag.as_ref(), Some(&first));
     assert_eq!(got.properties.metadata, map("owner", "w1"));
     assert_eq!(got.properties.content_type.as_deref(), Some("application/json"));
-    assert!(got.properties.last_modified.is_some());
+    let modified = got.properties.last_modified;
+    let listed: Vec<BlobItem> = container.list_blobs(None).unwrap().try_collect().await.unwrap();
+    let listed = listed[0].properties.as_ref().and_then(|properties| properties.last_modified);
+    assert!(modified.is_some() && listed == modified, "{listed:?} in a list, {modified:?} in an answer");
 
     let properties = blob.get_properties(None).await.unwrap();
     assert_eq!(properties.content_length().unwrap(), Some(2));

@@ -108,6 +108,7 @@ async fn every_get_and_update_kills_the_receipt_before_it() {
     queue.update_message(id, &receipt, 0, None).await.unwrap();
     let second = receive(&queue, 1, 60).await.remove(0);
     assert_eq!((second.message_id.as_deref(), second.dequeue_count), (Some(id), Some(2)));
+    assert_eq!(second.insertion_time, first.insertion_time, "neither an update nor a receive changes it");
     check(queue.update_message(id, &receipt, 0, None).await, STALE);
     let (id, receipt) = id_and_receipt(&second);
     queue.delete_message(id, receipt, None).await.unwrap();

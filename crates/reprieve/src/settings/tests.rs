@@ -74,6 +74,8 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("queue", "thumbs"),
         ("container", "pictures"),
         ("default-kind", "resize"),
+        ("unknown-kind-after", "36h"),
+        ("remember-done", "90m"),
         ("metadata-url", "off"),
         ("vm-name", "workers_3"),
         ("concurrency", "7"),
@@ -101,6 +103,8 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         assert_eq!(settings.store.queues.shown, "thumbs");
         assert_eq!(settings.store.container.as_str(), "pictures");
         assert_eq!(settings.worker.default_kind.as_deref(), Some("resize"));
+        assert_eq!(settings.worker.unknown_kind_after, Duration::from_secs(36 * 3600));
+        assert_eq!(settings.worker.remember_done, Duration::from_secs(90 * 60));
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
         assert_eq!(settings.worker.concurrency, 7);
@@ -153,6 +157,9 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--lease=14s"], "1.5 times the budget"),
         (&["--checkpoint-every=25h"], "at most a day"),
         (&["--checkpoint-every=often"], "or auto"),
+        (&["--unknown-kind-after=721h"], "at most 720h"),
+        (&["--unknown-kind-after=7d"], "\"7d\" is not a number and a unit"),
+        (&["--remember-done=8761h"], "at most 8760h"),
         (&["--approve=all"], "\"all\" is none of never, sole, leader and any"),
         (&["--approve="], "none of never, sole, leader and any"),
         (&["--approve-user=now"], "\"now\" is neither drained nor at-once"),

@@ -98,12 +98,8 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 async fn a_log_that_nobody_reads_does_not_stop_the_work() {
     let place = Place::new();
     let client = place.client().await;
-    let jobs = (0..500).map(|_| reprieve::NewJob {
-        kind: "no-such-kind".to_owned(),
-        args: serde_json::value::RawValue::NULL.to_owned(),
-        delay: std::time::Duration::ZERO,
-    });
-    client.producer().enqueue(jobs.collect()).await.unwrap();
+    let bad = || reprieve::ports::NewMessage { body: b"no job".to_vec(), delay: std::time::Duration::ZERO };
+    client.store().queue.send((0..500).map(|_| bad()).collect()).await.unwrap();
     // Each is dead-lettered with a warning, and the pipe takes 64 KiB.
     let mut child = place.command("hello", &["--metadata-url=off"]).stderr(Stdio::piped()).spawn().unwrap();
     until("all are dead-lettered", async || {

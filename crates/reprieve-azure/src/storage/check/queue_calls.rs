@@ -85,7 +85,7 @@ impl Calls {
 
 impl Held {
     fn as_receipt(&self) -> receipt::Held<'_> {
-        receipt::Held { id: &self.id, pop: &self.pop, overflow: None }
+        receipt::Held::of(&self.id, &self.pop)
     }
 
     /// A receipt of a message that is not there: whoever may not touch messages is told that first.

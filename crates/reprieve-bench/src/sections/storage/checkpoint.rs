@@ -21,9 +21,8 @@ pub(super) async fn run(bench: &mut Bench, azurite: Option<site::Kind>) -> Resul
             let site = kind.start(&bench.work).await?;
             let tenancy = Tenancy::new(&site, &bench.work).await?;
             for (name, bytes, times) in SIZES {
-                let checkpoints = &*tenancy.store().checkpoints;
-                let (save, load) =
-                    checkpoint::measure(bench, checkpoints, bytes, bench.amount(times, 1)).await?;
+                let records = &*tenancy.store().records;
+                let (save, load) = checkpoint::measure(bench, records, bytes, bench.amount(times, 1)).await?;
                 let measure =
                     |what: &str| Kind::lower(SECTION, format!("{what} {name}, {}", kind.name()), "ms");
                 bench.add(measure("save"), save);

@@ -62,8 +62,8 @@ async fn long(work: &Path, quick: bool) -> Result<Counted> {
     let limit = Duration::from_secs(ticks * 2 + 60);
     let done = until("the long job is done", limit, Duration::from_millis(20), || {
         let counted = counting.so_far(server);
-        // The two places of its checkpoints are cleared last, whether they were used or not.
-        let cleared = counted.checkpoints == 0 || counted.all.requests(Operation::BlobDelete) == 2;
+        // Its record is removed last, if it ever had one.
+        let cleared = counted.records == 0 || counted.all.requests(Operation::BlobDelete) == 1;
         let over = counted.all.answered(Operation::Delete, 204) == 1 && cleared;
         Ok(over.then_some(counted))
     });
@@ -106,8 +106,8 @@ fn note_long(bench: &mut Bench, counted: &Counted) {
     add("all", "transactions", counted.by_jobs() - counted.of(Operation::Send));
     add("receives", "transactions", counted.of(Operation::Receive));
     add("renewals", "transactions", counted.of(Operation::Update));
-    add("checkpoints saved", "transactions", counted.blobs_by_jobs());
-    add("deletes, of the message and its checkpoints", "transactions", {
+    add("records written", "transactions", counted.blobs_by_jobs());
+    add("deletes, of the message and its record", "transactions", {
         counted.of(Operation::Delete) + counted.of(Operation::BlobDelete)
     });
     add("the worker's own reports meanwhile", "transactions", counted.by_worker());

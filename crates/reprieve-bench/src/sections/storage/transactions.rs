@@ -26,7 +26,7 @@ const OF_A_SHORT_JOB: f64 = 1.1 + 1.0 / 32.0;
 #[derive(Debug)]
 pub(super) struct Counting {
     roster: u64,
-    checkpoints: u64,
+    records: u64,
 }
 
 /// Requests.
@@ -35,8 +35,8 @@ pub(super) struct Counted {
     pub(super) all: Counts,
     /// Of these, writes of workers' own reports.
     pub(super) roster: u64,
-    /// Of these, writes of checkpoints.
-    pub(super) checkpoints: u64,
+    /// Of these, writes of jobs' records.
+    pub(super) records: u64,
 }
 
 impl Counting {
@@ -48,15 +48,15 @@ impl Counting {
             ..Rule::new(Action::Delay { by: Duration::ZERO }).on(Operation::BlobPut)
         };
         let roster = server.add_fault(nothing(".reprieve/workers/"))?;
-        let checkpoints = server.add_fault(nothing(".reprieve/checkpoints/"))?;
+        let records = server.add_fault(nothing(".reprieve/records/"))?;
         server.reset_counts();
-        Ok(Self { roster, checkpoints })
+        Ok(Self { roster, records })
     }
 
     pub(super) fn so_far(&self, server: &StorageServer) -> Counted {
         let faults = server.faults();
         let matched = |id| faults.iter().find(|standing| standing.id == id).map_or(0, |found| found.matched);
-        Counted { all: server.counts(), roster: matched(self.roster), checkpoints: matched(self.checkpoints) }
+        Counted { all: server.counts(), roster: matched(self.roster), records: matched(self.records) }
     }
 }
 
@@ -145,8 +145,8 @@ fn note(bench: &mut Bench, jobs: usize, concurrency: &str, counted: &Counted) {
 
 #[cfg(test)]
 mod tests {
-    use reprieve_core::ports::WorkerReport;
-    use reprieve_core::{BlobName, WorkerId};
+    use reprieve_core::ports::{RecordWrite, WorkerReport};
+    use reprieve_core::{BlobName, JobId, WorkerId};
 
     use super::*;
 
@@ -169,14 +169,16 @@ mod tests {
             completed: 0,
             in_flight: Vec::new(),
             notices: Vec::new(),
+            deferred: Vec::new(),
             last_drain: None,
         };
         store.roster.publish(&report).await.unwrap();
-        store.checkpoints.save("job/0", None, b"at".to_vec()).await.unwrap();
+        let write = RecordWrite { record: b"at".to_vec(), ..RecordWrite::default() };
+        store.records.put(&JobId::parse("job").unwrap(), None, write).await.unwrap();
         let output = BlobName::parse("output").unwrap();
         store.blobs.put(&output, b"done".to_vec(), None).await.unwrap();
         let counted = counting.so_far(server);
-        assert_eq!((counted.roster, counted.checkpoints), (1, 1));
+        assert_eq!((counted.roster, counted.records), (1, 1));
         assert_eq!(counted.all.requests(Operation::BlobPut), 3);
         assert!((counted.blobs_by_jobs() - 2.0).abs() < 1e-9, "{counted:?}");
         assert!((prices::of(&counted) - 3.0 * 0.055 / 1e4).abs() < 0.055 / 1e4 + 1e-12, "{counted:?}");

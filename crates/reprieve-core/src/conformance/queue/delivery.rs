@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::{LONG, PATIENCE, PAUSE, SHORT, held, receive, received_from, send, send_after};
+use crate::clock::unix_millis;
 use crate::conformance::{Fixture, bodies};
 use crate::ports::{NewMessage, Queue, Release};
 
@@ -174,5 +175,44 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
             "there are 3 ready, 1 leased, 2 delayed, 1 poisoned; counted {depth:?}"
         );
         sleep(PAUSE).await;
+    }
+}
+
+/// The time of sending, where it is known, is about now for a new message, and stays the same through renewals, releases
+/// and redeliveries; it is also the time of sending for a message with a delay.
+pub async fn the_time_of_sending_is_kept(fixture: &Fixture) {
+    let queue = &*fixture.store.queue;
+    send_after(queue, b"sent now, received later", SHORT).await;
+    let now = unix_millis();
+    let first = received_from(queue, Instant::now()).await;
+    let Some(inserted) = first.inserted_unix_ms else {
+        return;
+    };
+    assert!((inserted - now).abs() < 60_000, "{inserted} is not about {now}");
+    let renewed = queue.renew(&first.receipt, LONG).await.expect("renews");
+    let release = Release { body: Some(b"another body".to_vec()), delay: SHORT };
+    queue.release(&renewed, &release).await.expect("releases");
+    let begun = Instant::now();
+    let second = received_from(&*fixture.another.queue, begun).await;
+    assert_eq!(second.inserted_unix_ms, Some(inserted), "after a release with a body and a delay");
+    fixture.another.queue.renew(&second.receipt, SHORT).await.expect("renews");
+    let third = received_from(queue, Instant::now()).await;
+    assert_eq!((third.inserted_unix_ms, third.dequeue_count), (Some(inserted), 3), "after a lease ended");
+}
+
+/// Every receipt is of one of the queue's parts, and stays in it when it is renewed.
+pub async fn every_receipt_is_of_a_part(fixture: &Fixture) {
+    let queue = &*fixture.store.queue;
+    queue.send(messages([b"a", b"b", b"c", b"d", b"e"])).await.expect("sends");
+    let (mut left, limit) = (5, Instant::now() + PATIENCE);
+    while left > 0 {
+        assert!(Instant::now() < limit, "{left} messages are not received");
+        for delivery in queue.receive(5, LONG).await.expect("receives") {
+            let part = queue.part(&delivery.receipt);
+            assert!(part < queue.parts(), "part {part} of {}", queue.parts());
+            let renewed = queue.renew(&delivery.receipt, LONG).await.expect("renews");
+            assert_eq!(queue.part(&renewed), part);
+            left -= 1;
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod delivery;
 mod lease;
+mod letters;
 mod settle;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 pub use delivery::*;
 pub use lease::*;
+pub use letters::*;
 pub use settle::*;
 
 use crate::error::{ErrorKind, Result};
@@ -124,6 +126,8 @@ macro_rules! queue_conformance {
             concurrent_receivers_never_share_a_message,
             the_dequeue_count_rises_by_one_with_every_receipt,
             depth_counts_each_message_once,
+            the_time_of_sending_is_kept,
+            every_receipt_is_of_a_part,
             nobody_else_receives_while_a_lease_holds,
             a_renewed_lease_ends_when_the_renewal_says,
             a_renewal_can_shorten_a_lease,
@@ -141,6 +145,13 @@ macro_rules! queue_conformance {
             dead_letters_are_looked_at_oldest_first_and_stay,
             a_dead_lettered_message_leaves_its_receipt_stale,
             recovery_leaves_living_owners_alone,
+            no_letter_is_received_from_an_empty_poison_queue,
+            a_letter_has_the_body_that_was_given,
+            letters_are_received_once_and_at_most_as_many_as_asked_for,
+            a_received_letter_shows_again_when_its_lease_ends,
+            a_returned_letter_shows_again_as_it_was,
+            a_removed_letter_is_gone,
+            receipts_of_messages_hold_no_letters,
         }
     };
 }

@@ -16,9 +16,14 @@ fn name(at: usize) -> QueueName {
     QueueName::parse(format!("work-{at}")).unwrap()
 }
 
-/// One queue in memory, with faults before it.
-fn faulty() -> (Arc<dyn Queue>, Faults) {
-    let (store, faults) = Faults::wrap(memory::store());
+/// The queue in memory with this number.
+fn shard(at: usize) -> Arc<dyn Queue> {
+    Arc::new(MemoryQueue::named(name(at).as_str()))
+}
+
+/// The same, with faults before it.
+fn faulty(at: usize) -> (Arc<dyn Queue>, Faults) {
+    let (store, faults) = Faults::wrap(Store { queue: shard(at), ..memory::store() });
     (store.queue, faults)
 }
 
@@ -28,7 +33,7 @@ fn join(queues: impl IntoIterator<Item = Arc<dyn Queue>>, seed: u64) -> Shards {
 }
 
 fn in_memory(shards: usize) -> Vec<Arc<dyn Queue>> {
-    (0..shards).map(|_| Arc::new(MemoryQueue::new()) as Arc<dyn Queue>).collect()
+    (0..shards).map(shard).collect()
 }
 
 fn messages(count: usize) -> Vec<NewMessage> {
@@ -70,8 +75,7 @@ fn fixture_of(shards: usize) -> Fixture {
 
 #[test]
 fn a_name_stands_for_one_queue() {
-    let queue = || Arc::new(MemoryQueue::new()) as Arc<dyn Queue>;
-    let twice = Shards::new(vec![(name(1), queue()), (name(1), queue())]).unwrap_err();
+    let twice = Shards::new(vec![(name(1), shard(1)), (name(1), shard(2))]).unwrap_err();
     assert!(twice.to_string().contains("work-1 is named twice"), "{twice}");
     assert_eq!(Shards::new(Vec::new()).unwrap_err().kind(), ErrorKind::Invalid);
 }
@@ -98,7 +102,7 @@ async fn counts_are_sums_and_unknown_where_one_is() {
     joined.dead_letter(&held[0].receipt, &held[0].body, &DeadLetter::because("bad")).await.unwrap();
     let letters = joined.dead_letters(9).await.unwrap();
     assert_eq!((letters.len(), letters[0].reason.as_deref()), (1, Some("bad")));
-    assert!(letters[0].id.as_str().starts_with("work-"), "{:?}", letters[0].id);
+    assert_eq!(letters[0].id, held[0].id);
 
     let blind = join([Arc::new(Deaf(Arc::clone(&queues[0]))) as Arc<dyn Queue>, Arc::clone(&queues[1])], 1);
     assert_eq!(blind.depth().await.unwrap().ready, None);
@@ -106,7 +110,7 @@ async fn counts_are_sums_and_unknown_where_one_is() {
 
 #[tokio::test(start_paused = true)]
 async fn recovery_gives_back_what_it_can() {
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..3).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..3).map(faulty).unzip();
     let joined = join(queues, 1);
     faults[0].every_call(Op::Recover, Fault::Fail(ErrorKind::Unavailable));
     assert_eq!(joined.recover().await.unwrap(), 0);
@@ -157,4 +161,65 @@ impl Queue for Deaf {
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         self.0.dead_letters(max).await
     }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        self.0.receive_letters(max, lease).await
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.0.remove_letter(receipt).await
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.0.return_letter(receipt).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn adding_a_shard_renames_no_message() {
+    let queues = in_memory(3);
+    let ids = join(queues[..2].iter().cloned(), 1).send(messages(200)).await.unwrap();
+    let joined = join(queues.clone(), 1);
+    let mut received = Vec::new();
+    while received.len() < ids.len() {
+        received.extend(joined.receive(32, LEASE).await.unwrap());
+    }
+    let mut own = Vec::new();
+    for delivery in &received {
+        let part = joined.part(&delivery.receipt);
+        assert!(part < 2 && joined.parts() == 3, "{part}");
+        assert!(delivery.id.as_str().starts_with(name(part).as_str()), "{:?} in part {part}", delivery.id);
+        own.push(delivery.id.clone());
+    }
+    own.sort();
+    let mut sent = ids;
+    sent.sort();
+    assert_eq!(own, sent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_of_all_shards_are_received_also_when_one_fails() {
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..3).map(faulty).unzip();
+    let joined = join(queues.clone(), 1);
+    for queue in &queues {
+        queue.send(messages(2)).await.unwrap();
+        for delivery in queue.receive(2, LEASE).await.unwrap() {
+            let letter = DeadLetter::because("bad");
+            queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
+        }
+    }
+    faults[1].every_call(Op::ReceiveLetters, Fault::Fail(ErrorKind::Unavailable));
+    let letters = joined.receive_letters(3, LEASE).await.unwrap();
+    assert_eq!(letters.iter().map(|one| joined.part(&one.receipt)).collect::<Vec<_>>(), [0, 0, 2]);
+    for letter in &letters {
+        joined.remove_letter(&letter.receipt).await.unwrap();
+    }
+    assert_eq!(joined.receive_letters(3, LEASE).await.unwrap().len(), 1);
+    let error = joined.receive_letters(3, LEASE).await.unwrap_err();
+    assert!(error.to_string().contains("queue work-1"), "{error}");
+    faults[1].clear_all();
+    for letter in joined.receive_letters(3, LEASE).await.unwrap() {
+        joined.return_letter(&letter.receipt).await.unwrap();
+    }
+    assert_eq!(joined.depth().await.unwrap().poisoned, Some(3));
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rand::SeedableRng as _;
+use rand::{Rng as _, SeedableRng as _};
 use tokio::time::Instant;
 
 use super::*;
@@ -49,7 +49,7 @@ async fn no_shard_starves_however_busy_the_others_are() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_is_always_full_costs_few_looks_at_seven_empty_ones() {
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..8).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..8).map(faulty).unzip();
     let joined = join(queues.clone(), 3);
     for round in 0..1000 {
         queues[5].send(messages(32)).await.unwrap();
@@ -100,8 +100,8 @@ async fn workers_begin_at_different_shards() {
 /// As a worker does that finds nothing: it asks every ten seconds.
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_looks_at_a_third_of_the_shards_and_at_each_within_three_receives() {
-    for shards in [1_u64, 2, 3, 8, 64] {
-        let (queues, faults): (Vec<_>, Vec<_>) = (0..shards).map(|_| faulty()).unzip();
+    for shards in [1, 2, 3, 8, 64] {
+        let (queues, faults): (Vec<_>, Vec<_>) = (0..shards).map(faulty).unzip();
         let joined = join(queues, 5);
         let calls = || faults.iter().map(|faults| faults.calls(Op::Receive)).collect::<Vec<_>>();
         for _ in 0..3 {
@@ -116,7 +116,7 @@ async fn an_idle_worker_looks_at_a_third_of_the_shards_and_at_each_within_three_
             }
             let looks: Vec<_> = calls().iter().zip(before).map(|(after, before)| after - before).collect();
             assert!(looks.iter().all(|looks| *looks >= 1), "{looks:?}");
-            assert!(looks.iter().sum::<u64>() <= shards + 2, "{looks:?}");
+            assert!(looks.iter().sum::<u64>() <= shards as u64 + 2, "{looks:?}");
         }
     }
 }
@@ -139,7 +139,7 @@ async fn a_shard_that_says_that_a_message_came_is_asked_first_also_by_an_idle_wo
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_fails_hides_nothing_and_is_asked_ever_more_rarely() {
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Fail(ErrorKind::Denied), Fault::Hang] {
-        let (queues, faults): (Vec<_>, Vec<_>) = (0..3).map(|_| faulty()).unzip();
+        let (queues, faults): (Vec<_>, Vec<_>) = (0..3).map(faulty).unzip();
         let joined = join(queues.clone(), 1);
         faults[1].every_call(Op::Receive, fault);
         for round in 0..600 {
@@ -167,7 +167,7 @@ async fn a_shard_that_fails_hides_nothing_and_is_asked_ever_more_rarely() {
 /// all of the time.
 #[tokio::test(start_paused = true)]
 async fn shards_that_hang_leave_most_of_the_time_to_the_others() {
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(faulty).unzip();
     let joined = join(queues.clone(), 1);
     for faults in &faults[1..] {
         faults.every_call(Op::Receive, Fault::Hang);
@@ -192,7 +192,7 @@ async fn shards_that_hang_leave_most_of_the_time_to_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn when_every_shard_fails_so_does_the_receive_and_all_are_back_when_one_is() {
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..6).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..6).map(faulty).unzip();
     let joined = join(queues.clone(), 1);
     for faults in &faults {
         faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));

@@ -19,7 +19,7 @@ async fn sending_spreads_evenly_and_keeps_together_what_is_received_together() {
         let (least, most) = (depths.iter().min().unwrap(), depths.iter().max().unwrap());
         assert!(most - least <= 160, "{calls} sends of {each} messages gave {depths:?}");
     }
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..8).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..8).map(faulty).unzip();
     join(queues, 9).send(messages(10_000)).await.unwrap();
     let sends: u64 = faults.iter().map(|faults| faults.calls(Op::Send)).sum();
     assert!(sends <= 10, "{sends} sends of 10,000 messages to 8 shards");
@@ -27,7 +27,7 @@ async fn sending_spreads_evenly_and_keeps_together_what_is_received_together() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shard_that_takes_nothing_gets_its_messages_sent_to_another() {
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(faulty).unzip();
     let joined = join(queues.clone(), 1);
     faults[2].every_call(Op::Send, Fault::Fail(ErrorKind::Unavailable));
     let ids = joined.send(messages(400)).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_shard_that_takes_nothing_gets_its_messages_sent_to_another() {
 #[tokio::test(start_paused = true)]
 async fn a_send_that_is_done_in_part_says_so_and_never_that_nothing_was_applied() {
     for (kind, said) in [(ErrorKind::TimedOut, ErrorKind::TimedOut), (ErrorKind::Denied, ErrorKind::Denied)] {
-        let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(|_| faulty()).unzip();
+        let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(faulty).unzip();
         let joined = join(queues.clone(), 1);
         faults[2].every_call(Op::Send, Fault::Fail(kind));
         let error = joined.send(messages(400)).await.unwrap_err();
@@ -68,7 +68,7 @@ async fn a_send_that_is_done_in_part_says_so_and_never_that_nothing_was_applied(
     }
 
     // Busy everywhere, but not at once.
-    let (queues, faults): (Vec<_>, Vec<_>) = (0..2).map(|_| faulty()).unzip();
+    let (queues, faults): (Vec<_>, Vec<_>) = (0..2).map(faulty).unzip();
     let joined = join(queues, 1);
     for faults in &faults {
         faults.next_calls(Op::Send, 1, Fault::Delay(Duration::from_secs(1)));

@@ -10,15 +10,15 @@ use crate::deadline::Deadline;
 use crate::lifecycle::{Event, Stage};
 use crate::notice::Notice;
 use crate::worker::Outcome;
+use crate::worker::delivery::RunningJob;
 use crate::worker::drain::Drain;
-use crate::worker::order::Card;
 
 impl Control {
     pub(super) fn begin_drain(&mut self, what: Option<(&Notice, Deadline)>) {
         let Some((notice, deadline)) = what else { return };
         // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
         self.preparing = None;
-        self.arrival = None;
+        self.receiver.stop();
         self.drain = Some(Drain::begin(self.publisher.queue(), notice, deadline, self.guardians.len()));
         self.deadline.send_replace(Some(deadline));
     }
@@ -45,14 +45,14 @@ impl Control {
         while let Some(ended) = self.guardians.try_join_next() {
             self.ended(ended.ok().map(Box::new));
         }
-        let left = self.guardians.len() + usize::from(self.receiving.is_some());
+        let left = self.guardians.len() + usize::from(self.receiver.is_receiving());
         let running = self.lingering.len();
-        for kind in self.shared.roll.cards(Card::kind) {
+        for kind in self.shared.roll.cards(RunningJob::kind) {
             self.count(kind, Outcome::Abandoned);
         }
         self.guardians = JoinSet::new();
         self.lingering.detach_all();
-        self.receiving = None;
+        self.receiver.abandon();
         self.abandoned += left as u64;
         self.count_in_flight();
         if let Some(drain) = &mut self.drain {
@@ -71,7 +71,7 @@ impl Control {
 
     /// Ends the drain once nothing is held, nothing runs, and nothing can arrive any more.
     pub(super) fn drained_perhaps(&mut self) {
-        if !self.guardians.is_empty() || !self.lingering.is_empty() || self.receiving.is_some() {
+        if !self.guardians.is_empty() || !self.lingering.is_empty() || self.receiver.is_receiving() {
             return;
         }
         let Some(drain) = self.drain.take() else { return };

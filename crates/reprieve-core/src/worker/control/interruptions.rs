@@ -12,9 +12,10 @@ use crate::lifecycle::{Event, Stage};
 use crate::notice::{Notice, NoticeId, NoticeKind};
 use crate::policy::{Approval, Authority, Conduct, Key, Orders, State, Work};
 use crate::ports::Ending;
+use crate::process::in_process;
 use crate::retry::unanswered;
 use crate::telemetry::{ByKind, ByResult};
-use crate::worker::order::Card;
+use crate::worker::delivery::RunningJob;
 use crate::worker::rally::{Rallied, Rally};
 
 /// The longest an approval may be tried for at a stretch, and for an event without a `NotBefore` at all.
@@ -79,10 +80,10 @@ impl Control {
     }
 
     fn unmark(&mut self, rally: Rally) {
-        self.approvals.spawn(async move {
+        self.approvals.spawn(in_process(async move {
             rally.unmark().await;
             None
-        });
+        }));
     }
 
     /// Does what is due about the notices that stand.
@@ -108,10 +109,10 @@ impl Control {
 
     /// The earliest end of a lease that is held or being taken.
     fn leases_end(&self) -> Option<Instant> {
-        let ends = self.shared.roll.cards(Card::lease_ends);
-        // What is being received, or was only just, is on nobody's card yet.
-        let unseen = self.receiving.is_some() || self.guardians.len() > ends.len();
-        ends.into_iter().chain(unseen.then_some(self.fetched_ends)).min()
+        let ends = self.shared.roll.cards(RunningJob::lease_ends);
+        // What is being received, or was only just, is not in flight yet.
+        let unseen = self.receiver.is_receiving() || self.guardians.len() > ends.len();
+        ends.into_iter().chain(unseen.then_some(self.receiver.leases_end())).min()
     }
 
     fn follow(&mut self, orders: Orders) {
@@ -173,7 +174,7 @@ impl Control {
             }
             (Some(_), None) => {
                 tracing::info!("jobs of any length are begun again");
-                self.resting_until = None;
+                self.receiver.end_rest();
             }
             _ => {}
         }
@@ -199,14 +200,15 @@ impl Control {
         let within = within.clamp(Duration::from_secs(1), APPROVE_WITHIN);
         tracing::info!(notices = names(&ids), "ready; approving");
         let said = ids.clone();
-        let saying = self.approvals.spawn(async move { Some(said_to.acknowledge(&said, within).await) });
+        let saying = async move { Some(said_to.acknowledge(&said, within).await) };
+        let saying = self.approvals.spawn(in_process(saying));
         self.approving.insert(saying.id(), (source, ids, saying));
     }
 
     /// Ends an approval of an event that is another by now, or over: what it would say was decided about what it was.
     fn forget_approval(&mut self, (source, id): &Key) {
         for (_, (source, ids, saying)) in
-            self.approving.extract_if(|_, (of, ids, _)| of == source && ids.contains(id))
+            self.approving.extract_if(.., |_, (of, ids, _)| of == source && ids.contains(id))
         {
             saying.abort();
             for id in ids {
@@ -253,7 +255,7 @@ impl Control {
         let (store, worker) = (self.shared.store.clone(), self.monitor.worker().clone());
         let (key, wait) = ((source, notice.id.clone()), self.shared.settings.policy.approve_wait);
         let rally = Rally { store, worker, notice };
-        let waiting = self.rallying.spawn(rally.clone().run(authority, wait));
+        let waiting = self.rallying.spawn(in_process(rally.clone().run(authority, wait)));
         self.rallies.insert(key, (rally, waiting));
     }
 

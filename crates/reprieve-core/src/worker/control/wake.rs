@@ -3,23 +3,23 @@
 use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep_until};
 
-use super::deliveries::Received;
 use super::{Control, Pending, TICK};
 use crate::error::Result;
+use crate::lifecycle::Stage;
 use crate::ports::Change;
-use crate::worker::outcome::Ended;
+use crate::worker::delivery::DeliveryReport;
+use crate::worker::drain::Drain;
 use crate::worker::rally::Rallied;
+use crate::worker::receiver::ReceiverEvent;
 
 /// Something that woke the loop.
 pub(super) enum Woke {
     Stop,
     Change(usize, Change),
     Prepared,
-    Received(Received),
-    Ended(Option<Box<Ended>>),
+    Receiver(ReceiverEvent),
+    Ended(Option<Box<DeliveryReport>>),
     Stilled,
-    Arrived,
-    FetchDue,
     HardMark,
     /// Something about the notices that stand may be due.
     Review,
@@ -42,8 +42,8 @@ impl Control {
     /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
     /// kept in `self` and polled on.
     pub(super) async fn wake(&mut self) -> Woke {
-        let fetch_at = self.room().map(|_| self.fetch_at());
-        let hard = self.drain.as_ref().map(|drain| drain.deadline.hard());
+        let (may_receive, held) = (self.life.stage() == Stage::Start, self.guardians.len());
+        let hard = self.drain.as_ref().map(Drain::hard_mark);
         let far = Instant::now() + TICK;
         tokio::select! {
             biased;
@@ -52,6 +52,7 @@ impl Control {
             () = sleep_until(hard.unwrap_or(far)), if hard.is_some() => Woke::HardMark,
             Some(ended) = self.guardians.join_next() => Woke::Ended(ended.ok().map(Box::new)),
             Some(_) = self.lingering.join_next() => Woke::Stilled,
+            Some(_) = self.epilogues.join_next() => Woke::Stilled,
             () = sleep_until(self.look_again.unwrap_or(far)), if self.look_again.is_some() => Woke::Review,
             Some(said) = self.approvals.join_next_with_id() => {
                 let (task, said) = said.unwrap_or_else(|error: JoinError| (error.id(), None));
@@ -60,9 +61,7 @@ impl Control {
             Some(Ok((task, how))) = self.rallying.join_next_with_id() => Woke::Rallied(task, how),
             () = self.publisher.kept() => Woke::Review,
             () = ready(&mut self.preparing) => Woke::Prepared,
-            received = ready(&mut self.receiving) => Woke::Received(received),
-            () = ready(&mut self.arrival), if fetch_at.is_some() => Woke::Arrived,
-            () = sleep_until(fetch_at.unwrap_or(far)), if fetch_at.is_some() => Woke::FetchDue,
+            event = self.receiver.wait(may_receive, held, self.slow) => Woke::Receiver(event),
             _ = self.ticks.tick() => Woke::Tick,
         }
     }

@@ -55,7 +55,7 @@ async fn redone_after_a_kill(worker: Running, store: &Store, job: &Steps) -> usi
 }
 
 async fn is_saved(store: &Store, job: &reprieve_core::JobId) -> bool {
-    store.checkpoints.load(&format!("{job}/0")).await.unwrap().is_some()
+    record(store, job).await.is_some_and(|record| !record.checkpoints.is_empty())
 }
 
 async fn worker_drained(worker: &Running, limit: std::time::Duration) -> reprieve_core::worker::DrainReport {

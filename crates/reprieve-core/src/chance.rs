@@ -1,0 +1,32 @@
+//! Random choices of the worker: the system's, or those of a seed in a simulation.
+
+use std::cell::RefCell;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+thread_local! {
+    static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
+}
+
+/// Makes every random choice on this thread follow from `seed`, so that a simulation can be replayed.
+pub fn seed(seed: u64) {
+    SEEDED.with_borrow_mut(|seeded| *seeded = Some(SmallRng::seed_from_u64(seed)));
+}
+
+/// A number from 0 to 1, for jitter.
+pub(crate) fn fraction() -> f64 {
+    choose(Rng::random, rand::random)
+}
+
+/// Any number, for seeds.
+pub(crate) fn number() -> u64 {
+    choose(Rng::random, rand::random)
+}
+
+fn choose<T>(seeded: impl FnOnce(&mut SmallRng) -> T, free: impl FnOnce() -> T) -> T {
+    SEEDED.with_borrow_mut(|random| match random {
+        Some(random) => seeded(random),
+        None => free(),
+    })
+}

@@ -1,0 +1,505 @@
+//! Every promise of a [`RecordStore`].
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::{Fixture, bodies};
+use crate::clock::unix_millis;
+use crate::error::ErrorKind;
+use crate::ids::{JobId, MessageId, PayloadName};
+use crate::ports::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
+
+/// More than fits a page, a row or a packet.
+const LARGE_BYTES: usize = 1024 * 1024 + 1;
+
+/// How long something that must happen may take, on a busy machine, in milliseconds.
+const PATIENCE_MS: i64 = 20_000;
+
+/// How far the clocks of a store and of this machine may differ, in milliseconds.
+const SKEW_MS: i64 = 60_000;
+
+/// Between two looks at a store.
+const PAUSE: Duration = Duration::from_millis(50);
+
+fn id(id: &str) -> JobId {
+    JobId::parse(id).expect("the suite's job ids are valid")
+}
+
+/// The job of most promises, with a name as long jobs have them.
+fn job() -> JobId {
+    id("0198f0a2-order-17.v2_b")
+}
+
+/// The name of the payload of write number `sequence`.
+fn payload(sequence: u64) -> PayloadName {
+    PayloadName::new(0, &MessageId::new("d0c1-message"), 1, sequence)
+}
+
+fn record(bytes: &[u8]) -> RecordWrite {
+    RecordWrite { record: bytes.to_vec(), ..RecordWrite::default() }
+}
+
+/// A write whose record names payload number `sequence`, which has these bytes.
+fn with_payload(sequence: u64, bytes: Vec<u8>) -> RecordWrite {
+    let record = payload(sequence).as_str().as_bytes().to_vec();
+    RecordWrite { record, payload: Some(Payload { name: payload(sequence), bytes }), obsolete: Vec::new() }
+}
+
+async fn put(store: &dyn RecordStore, expected: Option<&Version>, write: RecordWrite) -> Version {
+    store.put(&job(), expected, write).await.expect("writes")
+}
+
+async fn load(store: &dyn RecordStore) -> Option<Stored> {
+    store.load(&job()).await.expect("loads")
+}
+
+async fn read(store: &dyn RecordStore, sequence: u64) -> Option<Vec<u8>> {
+    store.payload(&job(), &payload(sequence)).await.expect("reads a payload")
+}
+
+/// Asserts that a write which expects `expected` is a conflict and changes no record.
+async fn refused(store: &dyn RecordStore, expected: Option<&Version>) {
+    let before = load(store).await;
+    let error = store.put(&job(), expected, record(b"refused")).await.expect_err("another version is there");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(load(store).await, before, "a refused write changed the record");
+}
+
+/// Asserts that a removal which expects `expected` is a conflict and changes no record.
+async fn keeps(store: &dyn RecordStore, expected: &Version, payloads: &[PayloadName]) {
+    let before = load(store).await;
+    let error = store.remove(&job(), expected, payloads).await.expect_err("another version is there");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    assert_eq!(load(store).await, before, "a refused removal changed the record");
+}
+
+/// Waits until payload number `sequence` is gone, which may be a moment after the call that made it obsolete.
+async fn gone(store: &dyn RecordStore, sequence: u64) {
+    let limit = unix_millis() + PATIENCE_MS;
+    while read(store, sequence).await.is_some() {
+        assert!(unix_millis() < limit, "payload {sequence} is still there");
+        sleep(PAUSE).await;
+    }
+}
+
+/// A job without a record has no record and no payload.
+pub async fn a_job_that_was_never_written_has_nothing(fixture: &Fixture) {
+    assert_eq!(load(&*fixture.store.records).await, None);
+    assert_eq!(read(&*fixture.store.records, 1).await, None);
+}
+
+/// A record that one process wrote is loaded by every process, with the version that the write returned; any bytes, also
+/// none.
+pub async fn a_record_of_one_process_is_loaded_by_every_process_byte_for_byte(fixture: &Fixture) {
+    let mut version = None;
+    for bytes in bodies::awkward(RECORD_BYTES_MAX) {
+        let written = put(&*fixture.store.records, version.as_ref(), record(&bytes)).await;
+        let stored = load(&*fixture.store.records).await.expect("an empty record is a record");
+        assert!(stored.bytes == bytes, "{} bytes came back as {}", bytes.len(), stored.bytes.len());
+        assert_eq!(stored.version, written);
+        assert_eq!(load(&*fixture.another.records).await, Some(stored));
+        version = Some(written);
+    }
+}
+
+/// A record of exactly [`RECORD_BYTES_MAX`] bytes is taken, with a payload beside it.
+pub async fn a_record_of_the_largest_size_is_taken(fixture: &Fixture) {
+    let largest = bodies::uniform(7, RECORD_BYTES_MAX);
+    let write = RecordWrite { record: largest.clone(), ..with_payload(1, b"beside".to_vec()) };
+    put(&*fixture.store.records, None, write).await;
+    assert!(load(&*fixture.another.records).await.expect("is there").bytes == largest);
+    assert_eq!(read(&*fixture.another.records, 1).await.as_deref(), Some(&b"beside"[..]));
+}
+
+/// The time of the last write is known, and is the same for every process.
+pub async fn a_record_has_the_time_of_its_last_write(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let first = put(store, None, record(b"first")).await;
+    let written = load(store).await.expect("is there").modified_unix_ms;
+    assert!((unix_millis() - written).abs() < SKEW_MS, "{written} is not now");
+    let limit = unix_millis() + PATIENCE_MS;
+    let mut version = first;
+    loop {
+        version = put(store, Some(&version), record(b"again")).await;
+        let again = load(store).await.expect("is there").modified_unix_ms;
+        assert_eq!(load(&*fixture.another.records).await.expect("is there").modified_unix_ms, again);
+        assert!(again >= written, "the time went back from {written} to {again}");
+        if again > written {
+            return;
+        }
+        assert!(unix_millis() < limit, "a later write has no later time");
+        sleep(PAUSE).await;
+    }
+}
+
+/// A first write needs the absence of a record, and is refused where there is one.
+pub async fn a_first_write_does_not_replace(fixture: &Fixture) {
+    put(&*fixture.store.records, None, record(b"first")).await;
+    refused(&*fixture.another.records, None).await;
+}
+
+/// A write that expects any version but the present one is refused.
+pub async fn a_stale_write_is_refused_and_changes_nothing(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let first = put(store, None, record(b"first")).await;
+    let second = put(another, Some(&first), record(b"second")).await;
+    refused(store, Some(&first)).await;
+    refused(another, Some(&first)).await;
+    put(store, Some(&second), record(b"third")).await;
+    refused(another, Some(&second)).await;
+}
+
+/// A write that expects a version where there is no record is a conflict, too.
+pub async fn a_write_that_expects_a_record_needs_one(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let elsewhere = store.put(&id("another-job"), None, record(b"value")).await.expect("writes");
+    refused(store, Some(&elsewhere)).await;
+}
+
+/// Every write has a version of its own, also when the bytes are the same.
+pub async fn writing_the_same_bytes_changes_the_version(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let first = put(store, None, record(b"same")).await;
+    let second = put(store, Some(&first), record(b"same")).await;
+    assert_ne!(first, second);
+    refused(store, Some(&first)).await;
+}
+
+/// Of 16 writes that expect the same version at once, from two processes, one is taken, and its record and payload are
+/// what is stored.
+pub async fn of_concurrent_writes_exactly_one_is_taken(fixture: &Fixture) {
+    let mut expected = None;
+    for round in 0..4 {
+        let mut writes = JoinSet::new();
+        for writer in 0..16 {
+            let store = if writer % 2 == 0 { &fixture.store } else { &fixture.another };
+            let (store, expected) = (Arc::clone(&store.records), expected.clone());
+            writes.spawn(async move {
+                let sequence = round * 16 + writer;
+                let write = with_payload(sequence, sequence.to_string().into_bytes());
+                match store.put(&job(), expected.as_ref(), write.clone()).await {
+                    Ok(version) => Some((sequence, write.record, version)),
+                    Err(error) if error.kind() == ErrorKind::Conflict => None,
+                    Err(error) => panic!("a concurrent write is taken or a conflict, not: {error}"),
+                }
+            });
+        }
+        let taken: Vec<_> = writes.join_all().await.into_iter().flatten().collect();
+        assert_eq!(taken.len(), 1, "how many of 16 writes were taken, in round {round}");
+        let (sequence, bytes, version) = &taken[0];
+        let stored = load(&*fixture.another.records).await.expect("is there");
+        assert_eq!((&stored.bytes, &stored.version), (bytes, version));
+        assert_eq!(read(&*fixture.store.records, *sequence).await, Some(sequence.to_string().into_bytes()));
+        expected = Some(version.clone());
+    }
+}
+
+/// Of a write and a removal that expect the same version at once, one is taken.
+pub async fn of_a_write_and_a_removal_at_once_exactly_one_is_taken(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    for _ in 0..8 {
+        let version = put(store, None, record(b"first")).await;
+        let job = job();
+        let (written, removed) = tokio::join!(
+            store.put(&job, Some(&version), record(b"second")),
+            another.remove(&job, &version, &[])
+        );
+        match (written, removed) {
+            (Ok(second), Err(error)) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+                another.remove(&job, &second, &[]).await.expect("removes");
+            }
+            (Err(error), Ok(())) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+            both => panic!("exactly one is taken, not: {both:?}"),
+        }
+        assert_eq!(load(store).await, None);
+    }
+}
+
+/// Writers that load, add one and write, and try again at a conflict, lose no addition.
+pub async fn no_update_is_lost_between_concurrent_writers(fixture: &Fixture) {
+    const WRITERS: usize = 4;
+    const ADDITIONS: usize = 5;
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = if writer % 2 == 0 { &fixture.store } else { &fixture.another };
+        let store = Arc::clone(&store.records);
+        writers.spawn(async move {
+            let mut added = 0;
+            while added < ADDITIONS {
+                let (mut bytes, version) = load(&*store)
+                    .await
+                    .map_or((Vec::new(), None), |stored| (stored.bytes, Some(stored.version)));
+                tokio::task::yield_now().await;
+                bytes.push(0);
+                match store.put(&job(), version.as_ref(), record(&bytes)).await {
+                    Ok(_) => added += 1,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
+                }
+            }
+        });
+    }
+    writers.join_all().await;
+    let stored = load(&*fixture.store.records).await.expect("is there");
+    assert_eq!(stored.bytes.len(), WRITERS * ADDITIONS);
+}
+
+/// A load during writes sees one write or the other, whole.
+pub async fn a_load_during_writes_never_sees_a_mixture(fixture: &Fixture) {
+    const WRITES: u8 = 24;
+    let uniform = |mark| record(&bodies::uniform(mark, RECORD_BYTES_MAX));
+    let mut version = put(&*fixture.store.records, None, uniform(0)).await;
+    let mut readers = JoinSet::new();
+    for _ in 0..3 {
+        let store = Arc::clone(&fixture.another.records);
+        readers.spawn(async move {
+            let mut seen = HashSet::new();
+            let mut last = 0;
+            while last < WRITES {
+                let stored = load(&*store).await.expect("is there");
+                let mark = bodies::mark_of(&stored.bytes, RECORD_BYTES_MAX);
+                assert!(mark >= last, "write {mark} was seen after write {last}");
+                last = mark;
+                seen.insert((stored.version.as_str().to_owned(), mark));
+                tokio::task::yield_now().await;
+            }
+            seen
+        });
+    }
+    let mut written = HashSet::from([(version.as_str().to_owned(), 0)]);
+    for mark in 1..=WRITES {
+        version = put(&*fixture.store.records, Some(&version), uniform(mark)).await;
+        written.insert((version.as_str().to_owned(), mark));
+        tokio::task::yield_now().await;
+    }
+    for seen in readers.join_all().await {
+        assert!(seen.is_subset(&written), "a version came with bytes of another write");
+    }
+}
+
+/// A payload is readable by every process from the write that names it, byte for byte, at any size.
+pub async fn a_payload_is_read_by_every_process_byte_for_byte(fixture: &Fixture) {
+    let mut version = None;
+    let sizes = [0, 1, 300 * 1024, LARGE_BYTES];
+    let bytes = |size| (0..=250).cycle().take(size).collect::<Vec<u8>>();
+    for (sequence, size) in (0..).zip(sizes) {
+        let write = with_payload(sequence, bytes(size));
+        version = Some(put(&*fixture.store.records, version.as_ref(), write).await);
+        for store in [&fixture.another, &fixture.store] {
+            let read = read(&*store.records, sequence).await.expect("an empty payload is a payload");
+            assert!(read == bytes(size), "{size} bytes came back as {}", read.len());
+        }
+    }
+    for (sequence, size) in (0..).zip(sizes) {
+        let read = read(&*fixture.another.records, sequence).await;
+        assert_eq!(read.map(|read| read.len()), Some(size), "later writes leave a payload alone");
+    }
+}
+
+/// Payloads that a write lists as obsolete are removed after it, and no others; listing one that is not there harms
+/// nothing.
+pub async fn obsolete_payloads_are_removed_and_no_others(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let mut version = None;
+    for (sequence, size) in (0..).zip([10, 300 * 1024, LARGE_BYTES, 10, 300 * 1024]) {
+        let write = with_payload(sequence, bodies::uniform(1, size));
+        version = Some(put(store, version.as_ref(), write).await);
+    }
+    let obsolete = vec![payload(0), payload(1), payload(2), payload(99)];
+    let write = RecordWrite { obsolete, ..with_payload(5, b"new".to_vec()) };
+    put(&*fixture.another.records, version.as_ref(), write).await;
+    for sequence in 0..3 {
+        gone(store, sequence).await;
+    }
+    for (sequence, size) in [(3, 10), (4, 300 * 1024), (5, 3)] {
+        assert_eq!(read(store, sequence).await.map(|bytes| bytes.len()), Some(size), "payload {sequence}");
+    }
+}
+
+/// A refused write leaves the record as it was, and readable what the record names, also what the write calls obsolete.
+pub async fn a_refused_write_keeps_the_payloads(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    for size in [10, 300 * 1024] {
+        let first = put(store, None, with_payload(1, bodies::uniform(1, size))).await;
+        let write = RecordWrite { obsolete: vec![], ..with_payload(2, bodies::uniform(2, size)) };
+        let second = put(store, Some(&first), write).await;
+        for expected in [None, Some(&first)] {
+            let before = load(another).await;
+            let obsolete = vec![payload(1), payload(2)];
+            let late = RecordWrite { obsolete, ..with_payload(3, bodies::uniform(3, size)) };
+            let error = another.put(&job(), expected, late).await.expect_err("another version is there");
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            assert_eq!(load(store).await, before);
+        }
+        // Long enough that a removal in the background would have happened.
+        sleep(PAUSE * 4).await;
+        for sequence in [1, 2] {
+            let bytes = read(store, sequence).await.expect("a payload that a record may name is there");
+            assert_eq!(u64::from(bodies::mark_of(&bytes, size)), sequence);
+        }
+        store.remove(&job(), &second, &[payload(1), payload(2), payload(3)]).await.expect("removes");
+        for sequence in 1..=3 {
+            gone(another, sequence).await;
+        }
+    }
+}
+
+/// A removed record is gone for every process, with the payloads that the removal names, and with no others.
+pub async fn a_removal_removes_the_record_and_the_payloads_it_names(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let first = put(store, None, with_payload(1, bodies::uniform(1, 10))).await;
+    let second = put(store, Some(&first), with_payload(2, bodies::uniform(2, LARGE_BYTES))).await;
+    let third = put(store, Some(&second), with_payload(3, bodies::uniform(3, 10))).await;
+    another.remove(&job(), &third, &[payload(1), payload(2), payload(99)]).await.expect("removes");
+    assert_eq!(load(store).await, None);
+    gone(store, 1).await;
+    gone(store, 2).await;
+    assert_eq!(read(store, 3).await, Some(bodies::uniform(3, 10)), "it was not named");
+    put(store, None, record(b"a new life")).await;
+}
+
+/// A removal that expects any version but the present one is refused, and keeps record and payloads.
+pub async fn a_stale_removal_is_refused_and_keeps_everything(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let first = put(store, None, with_payload(1, b"one".to_vec())).await;
+    put(another, Some(&first), with_payload(2, bodies::uniform(2, 300 * 1024))).await;
+    for store in [store, another] {
+        keeps(store, &first, &[payload(1), payload(2)]).await;
+    }
+    sleep(PAUSE * 4).await;
+    assert_eq!(read(store, 1).await.as_deref(), Some(&b"one"[..]));
+    assert!(read(store, 2).await.is_some());
+}
+
+/// A removal where there is no record is a conflict.
+pub async fn a_removal_needs_a_record(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let elsewhere = store.put(&id("another-job"), None, record(b"value")).await.expect("writes");
+    keeps(store, &elsewhere, &[]).await;
+    let version = put(store, None, with_payload(1, b"one".to_vec())).await;
+    store.remove(&job(), &version, &[]).await.expect("removes");
+    keeps(&*fixture.another.records, &version, &[payload(1)]).await;
+    assert_eq!(read(store, 1).await.as_deref(), Some(&b"one"[..]), "a refused removal removed a payload");
+}
+
+/// A writer that has not seen a removal can't bring the record back.
+pub async fn a_write_after_a_removal_that_it_did_not_see_is_refused(fixture: &Fixture) {
+    let version = put(&*fixture.store.records, None, record(b"value")).await;
+    fixture.another.records.remove(&job(), &version, &[]).await.expect("removes");
+    refused(&*fixture.store.records, Some(&version)).await;
+    assert_eq!(load(&*fixture.store.records).await, None);
+}
+
+/// No version is ever used twice for a job, so one from before a removal never fits after it.
+pub async fn a_version_is_never_used_twice(fixture: &Fixture) {
+    let store = &*fixture.store.records;
+    let mut versions: Vec<Version> = Vec::new();
+    for _ in 0..3 {
+        let first = put(store, None, record(b"same")).await;
+        let second = put(store, Some(&first), record(b"same")).await;
+        for old in &versions {
+            refused(store, Some(old)).await;
+            keeps(store, old, &[]).await;
+        }
+        fixture.another.records.remove(&job(), &second, &[]).await.expect("removes");
+        versions.extend([first, second]);
+    }
+    let distinct: HashSet<_> = versions.iter().collect();
+    assert_eq!(distinct.len(), versions.len(), "a version was used twice: {versions:?}");
+}
+
+/// Job ids that share a beginning, or differ only in case, are different jobs, and their payloads are apart.
+pub async fn jobs_are_distinct(fixture: &Fixture) {
+    let jobs = ["job", "job1", "job01", "job10", "job-", "job.0", "Job", "JOB", "jo", "job_", "job.0-1"];
+    let store = &fixture.store.records;
+    let mut versions = Vec::new();
+    for job in jobs {
+        let write = RecordWrite { record: job.into(), ..with_payload(1, job.into()) };
+        let written = store.put(&id(job), None, write).await;
+        versions.push(written.unwrap_or_else(|error| panic!("{job} is a new job: {error}")));
+    }
+    store.remove(&id(jobs[1]), &versions[1], &[payload(1)]).await.expect("removes");
+    for job in jobs {
+        let expected = (job != jobs[1]).then(|| job.as_bytes().to_vec());
+        let stored = fixture.another.records.load(&id(job)).await.expect("loads");
+        assert_eq!(stored.map(|stored| stored.bytes), expected, "{job}");
+        if let Some(expected) = expected {
+            let read = fixture.another.records.payload(&id(job), &payload(1)).await.expect("reads");
+            assert_eq!(read, Some(expected), "{job}");
+        }
+    }
+}
+
+/// `stale` lists jobs whose records were last written before a time, at most as many as asked for, and no others.
+pub async fn stale_lists_only_jobs_not_written_since(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let written =
+        async |job: &JobId| store.load(job).await.expect("loads").expect("is there").modified_unix_ms;
+    let stale = async |before, max| {
+        let mut jobs = another.stale(before, max).await.expect("lists");
+        jobs.sort();
+        jobs
+    };
+    assert_eq!(stale(i64::MAX, 10).await, []);
+    let [one, two, busy, done] = ["one", "Two", "busy", "done"].map(id);
+    let mut version = None;
+    for job in [&busy, &done, &one, &two] {
+        let put = store.put(job, None, record(b"value")).await.expect("writes");
+        version = if *job == busy { Some(put) } else { version };
+        if *job == done {
+            let done = store.load(job).await.expect("loads").expect("is there");
+            store.remove(job, &done.version, &[]).await.expect("removes");
+        }
+    }
+    let (first, last) = (written(&one).await, written(&two).await);
+    let limit = unix_millis() + PATIENCE_MS;
+    while written(&busy).await <= last {
+        assert!(unix_millis() < limit, "a later write has no later time");
+        sleep(PAUSE).await;
+        version = Some(store.put(&busy, version.as_ref(), record(b"again")).await.expect("writes"));
+    }
+    let since = written(&busy).await;
+    assert_eq!(stale(since, 10).await, [two.clone(), one.clone()]);
+    assert_eq!(stale(since, 1).await.len(), 1);
+    assert_eq!(stale(since, 0).await, []);
+    for before in [first, 0, i64::MIN] {
+        assert_eq!(stale(before, 10).await, [], "before {before}");
+    }
+    assert_eq!(stale(since + 3_600_000, 10).await, [two, busy, one]);
+}
+
+/// One test per promise of a record store; see [`conformance`](crate::conformance).
+#[macro_export]
+macro_rules! records_conformance {
+    ($fixture:ident $(, $($attribute:tt)*)?) => {
+        $crate::__conformance! {
+            records, records_conformance, $fixture, ($($($attribute)*)?),
+            a_job_that_was_never_written_has_nothing,
+            a_record_of_one_process_is_loaded_by_every_process_byte_for_byte,
+            a_record_of_the_largest_size_is_taken,
+            a_record_has_the_time_of_its_last_write,
+            a_first_write_does_not_replace,
+            a_stale_write_is_refused_and_changes_nothing,
+            a_write_that_expects_a_record_needs_one,
+            writing_the_same_bytes_changes_the_version,
+            of_concurrent_writes_exactly_one_is_taken,
+            of_a_write_and_a_removal_at_once_exactly_one_is_taken,
+            no_update_is_lost_between_concurrent_writers,
+            a_load_during_writes_never_sees_a_mixture,
+            a_payload_is_read_by_every_process_byte_for_byte,
+            obsolete_payloads_are_removed_and_no_others,
+            a_refused_write_keeps_the_payloads,
+            a_removal_removes_the_record_and_the_payloads_it_names,
+            a_stale_removal_is_refused_and_keeps_everything,
+            a_removal_needs_a_record,
+            a_write_after_a_removal_that_it_did_not_see_is_refused,
+            a_version_is_never_used_twice,
+            jobs_are_distinct,
+            stale_lists_only_jobs_not_written_since,
+        }
+    };
+}

@@ -1,0 +1,110 @@
+//! Tasks of one worker that can be stopped and continued together, as SIGSTOP and a frozen VM stop a process.
+//!
+//! A worker starts each of its tasks as one of them. Outside a [`Gate`] that changes nothing.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+
+use futures_util::future::Either;
+
+tokio::task_local! {
+    static GATE: Gate;
+}
+
+/// Stops and continues the tasks of a simulated process. Timers that end meanwhile are seen when it continues.
+#[derive(Debug, Clone, Default)]
+pub struct Gate(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    frozen: bool,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    /// A process that runs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Runs `main` as the process's first task.
+    pub async fn run<F: Future + Send>(self, main: F) -> F::Output {
+        GATE.scope(self.clone(), self.pass(main)).await
+    }
+
+    /// Stops every task before its next poll.
+    pub fn freeze(&self) {
+        self.lock().frozen = true;
+    }
+
+    /// Continues.
+    pub fn thaw(&self) {
+        let waiting = {
+            let mut held = self.lock();
+            held.frozen = false;
+            std::mem::take(&mut held.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    async fn pass<F: Future>(self, future: F) -> F::Output {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            {
+                let mut held = self.lock();
+                if held.frozen {
+                    held.waiting.push(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+            future.as_mut().poll(cx)
+        })
+        .await
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A future that is to be spawned, as a task of the process that spawns it.
+pub(crate) fn in_process<F>(future: F) -> Either<F, Pin<Box<dyn Future<Output = F::Output> + Send>>>
+where
+    F: Future + Send + 'static,
+{
+    match GATE.try_with(Clone::clone) {
+        Ok(gate) => Either::Right(Box::pin(gate.run(future))),
+        Err(_) => Either::Left(future),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_frozen_process_does_nothing_until_it_continues_and_its_tasks_with_it() {
+        let (gate, began) = (Gate::new(), Instant::now());
+        let process = gate.clone().run(async move {
+            tokio::spawn(in_process(async move {
+                sleep(Duration::from_secs(1)).await;
+                began.elapsed()
+            }))
+            .await
+        });
+        let running = tokio::spawn(process);
+        tokio::task::yield_now().await;
+        gate.freeze();
+        sleep(Duration::from_secs(60)).await;
+        assert!(!running.is_finished());
+        gate.thaw();
+        assert_eq!(running.await.unwrap().unwrap(), Duration::from_secs(60));
+    }
+}

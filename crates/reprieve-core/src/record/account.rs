@@ -1,0 +1,268 @@
+//! The account of a job: how its deliveries ended since it last moved, and when that is too often.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{MessageId, WorkerId};
+
+/// Deliveries that may fail without the job having moved. WebJobs and Functions use 5 as well.
+/// <https://learn.microsoft.com/azure/azure-functions/functions-bindings-storage-queue#hostjson-settings>
+pub const FAILED_MAX: u32 = 5;
+
+/// Deliveries that may vanish (their process died) without the job having moved, when the death is proved on the job.
+pub const VANISHED_MAX: u32 = 3;
+
+/// Deliveries that may vanish in all without the job having moved. From the second on a death counts towards
+/// [`VANISHED_MAX`] only if the job ran alone, so a job that can't be isolated, or kills late, is found by this number.
+pub const VANISHED_UNPROVED_MAX: u32 = 10;
+
+/// How often a suspect is deferred because the other jobs of its worker did not rest in time.
+pub const CROWDED_MAX: u32 = 3;
+
+/// How many ends an account names one by one. Older ones are only counted.
+const RECENT_MAX: usize = 8;
+
+/// The longest reason of an end, in bytes, so that a record stays small.
+const WHY_BYTES_MAX: usize = 200;
+
+/// How one delivery ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndKind {
+    /// The job failed.
+    Failed,
+    /// The delivery was released because of an interruption, or its process died while the job rested.
+    Interrupted,
+    /// The process died.
+    Vanished,
+    /// The lease was lost, and the process lived.
+    Lost,
+    /// The delivery was released before a step of it had run.
+    Deferred,
+    /// The delivery was released because the job had to run alone and the other jobs did not rest in time.
+    Crowded,
+}
+
+/// The end of one delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The message that was delivered.
+    #[serde(rename = "message")]
+    pub message: MessageId,
+    /// Its dequeue count.
+    #[serde(rename = "count")]
+    pub count: u32,
+    /// How the delivery ended.
+    #[serde(rename = "how")]
+    pub kind: EndKind,
+    /// The worker that had it.
+    #[serde(rename = "by")]
+    pub worker: WorkerId,
+    /// When, in milliseconds since the Unix epoch, by the clock of the worker that noted it.
+    #[serde(rename = "at")]
+    pub at_unix_ms: i64,
+    /// Why, in one sentence; may be empty.
+    #[serde(rename = "why", default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// Steps that were finished and not saved when the job failed. The next delivery saves after each of as many.
+    #[serde(rename = "unsaved", default, skip_serializing_if = "is_zero")]
+    pub unsaved_steps: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// In whose company an owner ran, which decides what its death proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Company {
+    /// Beside other jobs of its process.
+    #[default]
+    Shared,
+    /// Alone: the other jobs had saved and rested; or, after [`CROWDED_MAX`] deferrals, beside jobs that had just saved.
+    Alone,
+    /// It rested itself, with its progress saved.
+    Resting,
+}
+
+/// What happened to a job since it last moved.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Account {
+    /// Deliveries that failed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed: u32,
+    /// Deliveries that were interrupted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub interrupted: u32,
+    /// Deliveries that vanished, as far as they count towards [`VANISHED_MAX`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vanished: u32,
+    /// Deliveries that vanished besides: from the second on, in company.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub vanished_unproved: u32,
+    /// Deliveries whose lease was lost.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost: u32,
+    /// Deliveries that were deferred.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub deferred: u32,
+    /// Deliveries that were deferred because the job could not run alone.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub crowded: u32,
+    /// The latest ends, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<End>,
+}
+
+impl Account {
+    /// Whether the account names the end of this delivery.
+    #[must_use]
+    pub fn holds(&self, message: &MessageId, count: u32) -> bool {
+        self.recent.iter().any(|end| end.count == count && end.message == *message)
+    }
+
+    /// Enters an end, unless the account names it already: a delivery ends once. `company` is how a delivery that
+    /// vanished had run.
+    pub fn enter(&mut self, mut end: End, company: Company) {
+        if self.holds(&end.message, end.count) {
+            return;
+        }
+        if end.kind == EndKind::Vanished && company == Company::Resting {
+            end.kind = EndKind::Interrupted;
+        }
+        let number = match end.kind {
+            EndKind::Failed => &mut self.failed,
+            EndKind::Interrupted => &mut self.interrupted,
+            EndKind::Vanished if self.is_suspect() && company != Company::Alone => {
+                &mut self.vanished_unproved
+            }
+            EndKind::Vanished => &mut self.vanished,
+            EndKind::Lost => &mut self.lost,
+            EndKind::Deferred => &mut self.deferred,
+            EndKind::Crowded => &mut self.crowded,
+        };
+        *number = number.saturating_add(1);
+        shorten(&mut end.why);
+        if self.recent.len() == RECENT_MAX {
+            self.recent.remove(0);
+        }
+        self.recent.push(end);
+    }
+
+    /// Whether the job is to run alone: it vanished so often at one place that one more death would be its own.
+    #[must_use]
+    pub const fn is_suspect(&self) -> bool {
+        self.vanished + 1 >= VANISHED_MAX
+    }
+
+    /// Whether one more failure is the last.
+    #[must_use]
+    pub const fn is_exhausted_by_one_more_failure(&self) -> bool {
+        self.failed.saturating_add(1) >= FAILED_MAX
+    }
+
+    /// Says whether the job may run again.
+    ///
+    /// # Errors
+    /// One sentence for the poison queue, when it may not.
+    pub fn judge(&self) -> Result<(), String> {
+        let all = self.vanished.saturating_add(self.vanished_unproved);
+        if self.vanished >= VANISHED_MAX {
+            return Err(format!(
+                "{all} deliveries ended with the death of their worker and no progress, the last one while this job ran \
+                 alone; look for a crash or too little memory in this job"
+            ));
+        }
+        if all >= VANISHED_UNPROVED_MAX {
+            return Err(format!(
+                "{all} deliveries ended with the death of their worker and no progress; look for a crash in this job, or \
+                 make its steps shorter than the time its machines live"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Cuts a reason to a length that a record has room for.
+pub(crate) fn shorten(why: &mut String) {
+    if why.len() > WHY_BYTES_MAX {
+        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+        why.push('…');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(count: u32, kind: EndKind) -> End {
+        End {
+            message: MessageId::new("m"),
+            count,
+            kind,
+            worker: WorkerId::new("w"),
+            at_unix_ms: 0,
+            why: String::new(),
+            unsaved_steps: 0,
+        }
+    }
+
+    /// Plays deliveries that end as `ends` says: `x` vanished in company, `X` alone, `r` resting, `f` failed, `i`
+    /// interrupted. Returns how many began before one was refused.
+    fn play(ends: &str) -> usize {
+        let mut account = Account::default();
+        for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {
+            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
+                return begun;
+            }
+            let (kind, company) = match letter {
+                'x' => (EndKind::Vanished, Company::Shared),
+                'X' => (EndKind::Vanished, Company::Alone),
+                'r' => (EndKind::Vanished, Company::Resting),
+                'f' => (EndKind::Failed, Company::Shared),
+                _ => (EndKind::Interrupted, Company::Shared),
+            };
+            account.enter(end(count, kind), company);
+        }
+        ends.len()
+    }
+
+    #[test]
+    fn the_third_death_counts_only_when_the_job_was_alone() {
+        assert_eq!(play("xxXxxx"), 3);
+        assert_eq!(play("xxxxX.........."), 5);
+        assert_eq!(play("xxxxxxxxxxxxxxx"), 10);
+        assert_eq!(play("XXXX"), 3);
+    }
+
+    #[test]
+    fn a_death_while_the_job_rested_is_an_interruption() {
+        assert_eq!(play(&"r".repeat(50)), 50);
+        assert_eq!(play("xrrrxrrrX."), 9);
+    }
+
+    #[test]
+    fn interruptions_never_refuse_and_the_fifth_failure_is_the_last() {
+        assert_eq!(play(&"i".repeat(500)), 500);
+        assert_eq!(play("fififififififi"), 8);
+    }
+
+    #[test]
+    fn a_delivery_ends_once_and_reasons_are_cut() {
+        let mut account = Account::default();
+        account.enter(End { why: "é".repeat(400), ..end(1, EndKind::Failed) }, Company::Shared);
+        account.enter(end(1, EndKind::Vanished), Company::Shared);
+        assert_eq!((account.failed, account.vanished, account.recent.len()), (1, 0, 1));
+        assert!(account.recent[0].why.len() <= WHY_BYTES_MAX + 3);
+    }
+
+    #[test]
+    fn numbers_at_their_limit_do_not_overflow() {
+        let mut account = Account { failed: u32::MAX, vanished_unproved: u32::MAX, ..Account::default() };
+        account.enter(end(1, EndKind::Failed), Company::Shared);
+        assert!(account.is_exhausted_by_one_more_failure());
+        assert!(account.judge().is_err());
+    }
+}

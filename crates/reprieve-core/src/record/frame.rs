@@ -1,0 +1,137 @@
+//! A record as bytes: a first line with its checksum and format, the record as JSON, and the state that is kept inside.
+//!
+//! ```text
+//! reprieve-record <crc32> <format> <JSON bytes>\n{JSON}{state of the first checkpoint}{of the second}
+//! ```
+//! The checksum covers all that follows it, the format too, and stands at the same place in every format: a flipped bit
+//! is damage, never "a newer format". The first line is text and the record is JSON, so that `head` shows them.
+
+use std::fmt;
+
+use super::{Place, Record};
+
+const MAGIC: &[u8] = b"reprieve-record ";
+const CRC_BYTES: usize = 8;
+const FORMAT: u32 = 1;
+
+/// Why bytes are not a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unreadable {
+    /// Bytes are missing, too many, or not those that were written.
+    Damaged(&'static str),
+    /// A newer version of this library wrote them.
+    NewerFormat(u32),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged(how) => write!(f, "the record is damaged: {how}"),
+            Self::NewerFormat(format) => {
+                write!(f, "the record has format {format}, and this version reads formats up to {FORMAT}")
+            }
+        }
+    }
+}
+
+/// Writes a record.
+#[must_use]
+pub fn seal(record: &Record) -> Vec<u8> {
+    // A record is made of strings and numbers, which always have a JSON form.
+    let json = serde_json::to_vec(record).unwrap_or_default();
+    let mut rest = format!(" {FORMAT} {}\n", json.len()).into_bytes();
+    rest.extend_from_slice(&json);
+    for checkpoint in &record.checkpoints {
+        if let Place::Inside(state) = &checkpoint.place {
+            rest.extend_from_slice(state);
+        }
+    }
+    let mut bytes = Vec::with_capacity(MAGIC.len() + CRC_BYTES + rest.len());
+    bytes.extend_from_slice(MAGIC);
+    bytes.extend_from_slice(format!("{:08x}", crc32fast::hash(&rest)).as_bytes());
+    bytes.append(&mut rest);
+    bytes
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`Unreadable`].
+pub fn open(bytes: &[u8]) -> Result<Record, Unreadable> {
+    use Unreadable::Damaged;
+    let after_magic = bytes.strip_prefix(MAGIC).ok_or(Damaged("it does not begin as one"))?;
+    let (crc, rest) = after_magic.split_at_checked(CRC_BYTES).ok_or(Damaged("it is cut off"))?;
+    let crc = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
+    if crc != Some(crc32fast::hash(rest)) {
+        return Err(Damaged("its checksum does not match"));
+    }
+    let end = rest.iter().position(|byte| *byte == b'\n').ok_or(Damaged("it has no first line"))?;
+    let line = std::str::from_utf8(&rest[..end]).map_err(|_| Damaged("its first line is not text"))?;
+    let mut words = line.split(' ').skip(1);
+    match words.next().and_then(|format| format.parse().ok()) {
+        Some(FORMAT) => {}
+        Some(format) if format > FORMAT => return Err(Unreadable::NewerFormat(format)),
+        _ => return Err(Damaged("its format is no number")),
+    }
+    let length: usize = words.next().and_then(|n| n.parse().ok()).ok_or(Damaged("it has no length"))?;
+    let (json, mut states) =
+        rest[end + 1..].split_at_checked(length).ok_or(Damaged("it is shorter than it says"))?;
+    let mut record: Record = serde_json::from_slice(json).map_err(|_| Damaged("its JSON can't be read"))?;
+    for checkpoint in &mut record.checkpoints {
+        if let Place::Inside(state) = &mut checkpoint.place {
+            let length = usize::try_from(checkpoint.bytes).unwrap_or(usize::MAX);
+            let (own, rest) = states.split_at_checked(length).ok_or(Damaged("a checkpoint is cut off"))?;
+            *state = own.to_vec();
+            states = rest;
+        }
+    }
+    if states.is_empty() { Ok(record) } else { Err(Damaged("it is longer than it says")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::record;
+    use super::*;
+
+    #[test]
+    fn a_newer_format_is_told_from_damage_by_the_checksum() {
+        let rest = b" 2 whatever\n";
+        let newer = [MAGIC, format!("{:08x}", crc32fast::hash(rest)).as_bytes(), rest].concat();
+        assert_eq!(open(&newer), Err(Unreadable::NewerFormat(2)));
+        for damaged in
+            [&b""[..], b"{\"a\":1}\n", b"reprieve-record 00000000 2 whatever\n", b"reprieve-record 0"]
+        {
+            assert!(matches!(open(damaged), Err(Unreadable::Damaged(_))), "{damaged:?}");
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_damage() {
+        let whole = seal(&record(&[b"newest", b"before it"]));
+        for at in 0..whole.len() {
+            assert!(matches!(open(&whole[..at]), Err(Unreadable::Damaged(_))), "cut at {at}");
+            for bit in 0..8 {
+                let mut changed = whole.clone();
+                changed[at] ^= 1 << bit;
+                // A digit of the checksum may change its case and be the same number.
+                if !changed.eq_ignore_ascii_case(&whole) {
+                    assert!(matches!(open(&changed), Err(Unreadable::Damaged(_))), "bit {bit} at {at}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sealed_opens(states in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..3)) {
+            let states: Vec<&[u8]> = states.iter().map(Vec::as_slice).collect();
+            let record = record(&states);
+            let mut bytes = seal(&record);
+            prop_assert_eq!(open(&bytes), Ok(record));
+            bytes.push(0);
+            prop_assert!(open(&bytes).is_err());
+        }
+    }
+}

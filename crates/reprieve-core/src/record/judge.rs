@@ -1,0 +1,85 @@
+//! What becomes of a message whose job has a record: the first rule that fits decides.
+
+use super::{Record, Status};
+use crate::ids::MessageId;
+
+/// A delivery, as far as judging needs it.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// The message.
+    pub message: &'a MessageId,
+    /// Its dequeue count.
+    pub count: u32,
+    /// The generation in its body.
+    pub generation: u32,
+    /// When it was sent, by the clock that also stamps records.
+    pub inserted_unix_ms: Option<i64>,
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a message that is judged and not handled comes back only when its lease ends"]
+pub enum Verdict {
+    /// The delivery takes the job over, under this generation.
+    Claim(u32),
+    /// The delivery finishes the settlement that the record states: the owner's process died in the middle of it.
+    Finish,
+    /// The message is deleted: why.
+    Delete(&'static str),
+    /// The job has another message, which is being worked on; unless that one died with its owner.
+    AnotherIsRunning,
+    /// The job was moved to another queue, and its message there is not finished.
+    MovedAway,
+    /// The delivery is not the newest of its message: it stops and settles nothing.
+    Stop,
+}
+
+/// Judges a delivery against the record of its job. `modified_unix_ms` is when the record was written, by the store's
+/// clock. A result of the job, of any generation, has been looked for before: it settles every message.
+pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) -> Verdict {
+    let owner = &record.owner;
+    if owner.message == *claimant.message {
+        return match &record.status {
+            // Its receipt is void, and what it wrote would be an older owner's.
+            _ if claimant.count < owner.count => Verdict::Stop,
+            Status::Done | Status::Cancelled | Status::DeadLettered { .. } | Status::Escalated { .. } => {
+                // A record in this state and a greater generation in the body: the message was redriven in place.
+                if claimant.generation > record.generation && !matches!(record.status, Status::Done) {
+                    Verdict::Claim(claimant.generation)
+                } else {
+                    Verdict::Finish
+                }
+            }
+            Status::Running | Status::Waiting { .. } if claimant.count > owner.count => {
+                Verdict::Claim(record.generation.max(claimant.generation))
+            }
+            Status::Running | Status::Waiting { .. } => Verdict::Stop,
+        };
+    }
+    match &record.status {
+        Status::Done => return Verdict::Delete("another message of the job finished it"),
+        Status::Cancelled => return Verdict::Delete("the job was cancelled"),
+        Status::Running | Status::Waiting { .. } | Status::DeadLettered { .. } | Status::Escalated { .. } => {
+        }
+    }
+    if claimant.generation > record.generation {
+        return Verdict::Claim(claimant.generation);
+    }
+    if claimant.generation < record.generation {
+        return Verdict::Delete("the job was redriven since this message was sent");
+    }
+    match &record.status {
+        Status::Escalated { .. } => Verdict::MovedAway,
+        Status::DeadLettered { .. } => {
+            // On one clock, whose seconds may be whole: in doubt the message counts as sent after, and nothing is lost.
+            if claimant.inserted_unix_ms.is_some_and(|inserted| inserted < modified_unix_ms) {
+                Verdict::Delete("it was sent before another message of the job was dead-lettered")
+            } else {
+                Verdict::Claim(record.generation.saturating_add(1))
+            }
+        }
+        Status::Running | Status::Waiting { .. } | Status::Done | Status::Cancelled => {
+            Verdict::AnotherIsRunning
+        }
+    }
+}

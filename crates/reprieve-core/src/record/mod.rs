@@ -1,0 +1,317 @@
+//! The record of a job: who owns it, what happened to it, and which checkpoints it has.
+//!
+//! There is one small record per job, written on a condition, and it is the only commit point of the job's progress: a
+//! checkpoint exists when the record names it. What happened to a job is recorded here, never inferred.
+//!
+//! - [`Record`], [`Owner`], [`Status`], [`Checkpoint`]: what is in it. [`seal`], [`open`]: as bytes.
+//! - [`Account`], [`End`]: how its deliveries ended since the job last moved, and the limits.
+//! - [`judge`]: what becomes of a message whose job has a record.
+//!
+//! A job's first delivery reads no record, and writes none before its first save. Every later one claims the job, by
+//! writing itself into the record, before its arguments or its state are decoded.
+
+mod account;
+mod frame;
+mod handle;
+mod judge;
+
+use serde::{Deserialize, Serialize};
+
+pub use account::{
+    Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
+};
+pub use frame::{Unreadable, open, seal};
+pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
+pub use judge::{Claimant, Verdict, judge};
+
+use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
+
+/// The largest state that is kept inside the record, in bytes: two of them, and all else, fit into
+/// [`RECORD_BYTES_MAX`](crate::ports::RECORD_BYTES_MAX).
+pub const INLINE_BYTES_MAX: usize = 20 * 1024;
+
+/// How many ends of earlier deliveries a record keeps for people, beyond its account.
+const HISTORY_MAX: usize = 16;
+
+/// How many checkpoints a record names.
+const CHECKPOINTS_MAX: usize = 2;
+
+/// All that is kept of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The job.
+    pub job: JobId,
+    /// Its kind.
+    pub kind: String,
+    /// Rises with every redrive, and when a message takes over from another one of the job.
+    pub generation: u32,
+    /// The delivery that wrote the record.
+    pub owner: Owner,
+    /// What the job is doing.
+    pub status: Status,
+    /// What happened since it last moved.
+    pub account: Account,
+    /// Ends that are forgiven, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<End>,
+    /// The number of this write, rising by at least one with each write of the job's record.
+    pub sequence: u64,
+    /// The last checkpoints, newest first, at most two.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checkpoints: Vec<Checkpoint>,
+    /// After how many steps more the job still saves each time, because it failed there.
+    #[serde(default)]
+    pub careful_steps: u32,
+    /// When it was written, in milliseconds since the Unix epoch, by its writer's clock.
+    pub changed_unix_ms: i64,
+    /// How long after that the owner may be taken for dead when its message does not come back.
+    pub abandoned_after_ms: u64,
+    /// When the record may be removed: it is kept only so that the job is not run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_ms: Option<i64>,
+}
+
+/// A delivery that owns a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The message.
+    pub message: MessageId,
+    /// Its dequeue count.
+    pub count: u32,
+    /// The worker.
+    pub worker: WorkerId,
+    /// Tells this delivery's own writes, whose answers were lost, from those of another.
+    pub nonce: String,
+    /// In whose company it runs.
+    #[serde(default)]
+    pub company: Company,
+}
+
+/// What a job is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "kebab-case")]
+pub enum Status {
+    /// It runs, or waits for a worker.
+    Running,
+    /// It waits by its own wish.
+    Waiting {
+        /// Until when, in milliseconds since the Unix epoch.
+        due_unix_ms: i64,
+    },
+    /// It is finished.
+    Done,
+    /// It is in the poison queue.
+    DeadLettered {
+        /// Why.
+        reason: String,
+    },
+    /// Its message was moved to another queue.
+    Escalated {
+        /// Which.
+        queue: String,
+    },
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// A saved state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The number of the write that saved it.
+    pub sequence: u64,
+    /// The version of the state's shape: [`Job::SCHEMA`](crate::Job::SCHEMA) of the binary that saved it.
+    pub schema: u32,
+    /// The state's length.
+    pub bytes: u64,
+    /// The state's checksum.
+    pub crc32: u32,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Where a saved state is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// In the record.
+    #[serde(serialize_with = "no_bytes", deserialize_with = "no_bytes_yet")]
+    Inside(Vec<u8>),
+    /// In a payload of its own.
+    Payload(PayloadName),
+}
+
+/// The bytes follow the JSON.
+fn no_bytes<S: serde::Serializer>(_: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_unit()
+}
+
+fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    <()>::deserialize(from).map(|()| Vec::new())
+}
+
+impl Record {
+    /// The names of the payloads that the record names.
+    #[must_use]
+    pub fn payloads(&self) -> Vec<PayloadName> {
+        let name = |checkpoint: &Checkpoint| match &checkpoint.place {
+            Place::Inside(_) => None,
+            Place::Payload(name) => Some(name.clone()),
+        };
+        self.checkpoints.iter().filter_map(name).collect()
+    }
+
+    /// Forgives all that happened: the job moved, or was redriven. The ends stay readable in the history.
+    pub fn forgive(&mut self) {
+        self.history.append(&mut self.account.recent);
+        let extra = self.history.len().saturating_sub(HISTORY_MAX);
+        self.history.drain(..extra);
+        self.account = Account::default();
+    }
+
+    /// Names a new checkpoint; returns the payloads that are no longer named.
+    fn push(&mut self, checkpoint: Checkpoint) -> Vec<PayloadName> {
+        self.checkpoints.insert(0, checkpoint);
+        let dropped = self.checkpoints.split_off(self.checkpoints.len().min(CHECKPOINTS_MAX));
+        let name = |checkpoint: Checkpoint| match checkpoint.place {
+            Place::Inside(_) => None,
+            Place::Payload(name) => Some(name),
+        };
+        dropped.into_iter().filter_map(name).collect()
+    }
+}
+
+impl Checkpoint {
+    /// Whether `state` is what was saved.
+    #[must_use]
+    pub fn fits(&self, state: &[u8]) -> bool {
+        u64::try_from(state.len()) == Ok(self.bytes) && crc32fast::hash(state) == self.crc32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record with these states inside, newest first.
+    pub(super) fn record(states: &[&[u8]]) -> Record {
+        let checkpoint = |(state, sequence): (&&[u8], u64)| Checkpoint {
+            sequence,
+            schema: 1,
+            bytes: state.len() as u64,
+            crc32: crc32fast::hash(state),
+            place: Place::Inside(state.to_vec()),
+        };
+        Record {
+            job: JobId::parse("j").unwrap(),
+            kind: "k".to_owned(),
+            generation: 0,
+            owner: Owner {
+                message: MessageId::new("m"),
+                count: 2,
+                worker: WorkerId::new("w"),
+                nonce: "n".to_owned(),
+                company: Company::Shared,
+            },
+            status: Status::Running,
+            account: Account::default(),
+            history: Vec::new(),
+            sequence: 9,
+            checkpoints: states.iter().zip(7..).map(checkpoint).collect(),
+            careful_steps: 0,
+            changed_unix_ms: 1_000,
+            abandoned_after_ms: 60_000,
+            expires_unix_ms: None,
+        }
+    }
+
+    fn payload(number: u64) -> PayloadName {
+        PayloadName::new(0, &MessageId::new("m"), 1, number)
+    }
+
+    #[test]
+    fn a_record_names_its_last_two_checkpoints() {
+        let mut record = record(&[]);
+        let checkpoint = |number| Checkpoint {
+            sequence: number,
+            schema: 1,
+            bytes: 0,
+            crc32: 0,
+            place: Place::Payload(payload(number)),
+        };
+        assert_eq!(record.push(checkpoint(1)), []);
+        assert_eq!(record.push(checkpoint(2)), []);
+        assert_eq!(record.push(checkpoint(3)), [payload(1)]);
+        assert_eq!(record.payloads(), [payload(3), payload(2)]);
+    }
+
+    #[test]
+    fn what_is_forgiven_stays_readable_and_bounded() {
+        let mut record = record(&[]);
+        for count in 1..100 {
+            let end = End {
+                message: MessageId::new("m"),
+                count,
+                kind: EndKind::Failed,
+                worker: WorkerId::new("w"),
+                at_unix_ms: 0,
+                why: "x".repeat(5_000),
+                unsaved_steps: 0,
+            };
+            record.account.enter(end, Company::Shared);
+            record.forgive();
+            assert_eq!(record.account, Account::default());
+        }
+        assert_eq!(record.history.last().map(|end| end.count), Some(99));
+        assert!(seal(&record).len() < 16 * 1024, "{}", seal(&record).len());
+    }
+
+    const M: &str = "m";
+    const T: &str = "t";
+
+    /// Judges message `who` with `count` of `generation`, sent before (-) or after (+) the record was written.
+    fn verdict(record: &Record, who: &str, count: u32, generation: u32, sent: char) -> Verdict {
+        let inserted_unix_ms = Some(if sent == '-' { 500 } else { 1_500 });
+        let message = MessageId::new(who);
+        judge(record, 1_000, &Claimant { message: &message, count, generation, inserted_unix_ms })
+    }
+
+    #[test]
+    fn the_first_rule_that_fits_decides() {
+        let dead = Status::DeadLettered { reason: "r".to_owned() };
+        let away = Status::Escalated { queue: "q".to_owned() };
+        let waiting = Status::Waiting { due_unix_ms: 5 };
+        let delete = |verdict: &Verdict| matches!(verdict, Verdict::Delete(_));
+        for status in [Status::Running, waiting] {
+            let running = Record { status, generation: 1, ..record(&[]) };
+            // The owner's message: the record's generation counts, not the body's.
+            assert_eq!(verdict(&running, M, 3, 0, '+'), Verdict::Claim(1));
+            assert_eq!(verdict(&running, M, 2, 0, '+'), Verdict::Stop);
+            assert_eq!(verdict(&running, M, 1, 9, '+'), Verdict::Stop);
+            // Another message: a greater generation claims, a smaller one is deleted, the same waits.
+            assert_eq!(verdict(&running, T, 1, 2, '+'), Verdict::Claim(2));
+            assert!(delete(&verdict(&running, T, 7, 0, '+')));
+            assert_eq!(verdict(&running, T, 7, 1, '+'), Verdict::AnotherIsRunning);
+        }
+        for status in [Status::Done, Status::Cancelled, dead.clone(), away.clone()] {
+            let ended = Record { status, ..record(&[]) };
+            for count in 2..4 {
+                assert_eq!(verdict(&ended, M, count, 0, '+'), Verdict::Finish, "{:?}", ended.status);
+            }
+            assert_eq!(verdict(&ended, M, 1, 0, '+'), Verdict::Stop, "an older delivery settles nothing");
+        }
+        for status in [Status::Done, Status::Cancelled] {
+            let ended = Record { status, ..record(&[]) };
+            for generation in 0..3 {
+                assert!(delete(&verdict(&ended, T, 1, generation, '+')), "whatever its generation");
+            }
+        }
+        let dead = Record { status: dead, ..record(&[]) };
+        assert!(delete(&verdict(&dead, T, 1, 0, '-')), "an older twin revives nothing");
+        assert_eq!(verdict(&dead, T, 1, 0, '+'), Verdict::Claim(1), "sent again by hand");
+        assert_eq!(verdict(&dead, T, 1, 1, '+'), Verdict::Claim(1), "redriven");
+        assert_eq!(verdict(&dead, M, 3, 1, '+'), Verdict::Claim(1), "redriven in place");
+        let away = Record { status: away, ..record(&[]) };
+        assert_eq!(verdict(&away, T, 1, 0, '+'), Verdict::MovedAway);
+        assert_eq!(verdict(&away, T, 1, 1, '+'), Verdict::Claim(1), "the copy arrives");
+    }
+}

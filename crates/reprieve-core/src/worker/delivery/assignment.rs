@@ -1,0 +1,192 @@
+//! What a message asks for: read from its body, as which job, of which kind.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::registry::Kind;
+use crate::checkpoint::{CheckpointEvery, LONGEST};
+use crate::clock::unix_millis;
+use crate::context::{JobRun, get};
+use crate::envelope::{Data, Envelope, Misfit};
+use crate::ids::JobId;
+use crate::ports::{Delivery, InFlight};
+use crate::record::{Handle, Identity};
+use crate::worker::settings::Settings;
+use crate::worker::shared::Shared;
+
+/// A message that asks for a job.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    pub(super) envelope: Envelope,
+    pub(super) kind: Arc<Kind>,
+    pub(super) run: Arc<JobRun>,
+    pub(super) args_in_blob: bool,
+}
+
+/// Why a message can't be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// No worker ever can: one sentence for the poison queue.
+    Bad(String),
+    /// Another worker may, or this one later.
+    Misfit { envelope: Box<Option<Envelope>>, misfit: Misfit, since_unix_ms: i64, reason: String },
+}
+
+impl Assignment {
+    /// Reads `delivery`, whose lease ends when `lease_ends` says.
+    pub(super) fn read(
+        shared: &Shared,
+        delivery: &Delivery,
+        lease_ends: Arc<watch::Sender<Instant>>,
+    ) -> Result<Self, Unusable> {
+        if let Some(unreadable) = &delivery.unreadable {
+            let (reason, since_unix_ms) = (unreadable.reason.clone(), unreadable.since_unix_ms);
+            let envelope = Box::new(None);
+            return Err(Unusable::Misfit { envelope, misfit: Misfit::Unreadable, since_unix_ms, reason });
+        }
+        let default_kind = shared.settings.default_kind.as_deref();
+        let envelope = Envelope::read(&delivery.body, &delivery.id, default_kind).map_err(Unusable::Bad)?;
+        let Some(kind) = shared.registry.get(&envelope.kind).cloned() else {
+            let known: Vec<_> = shared.registry.names().collect();
+            let reason = format!(
+                "no worker that received it knows kind {:?}; the last one knows {}",
+                envelope.kind,
+                known.join(", ")
+            );
+            let since_unix_ms = envelope.misfit_since(Misfit::Unknown);
+            let envelope = Box::new(Some(envelope));
+            return Err(Unusable::Misfit { envelope, misfit: Misfit::Unknown, since_unix_ms, reason });
+        };
+        let run = Arc::new(job_run(shared, delivery, &envelope, &kind, lease_ends));
+        let args_in_blob = matches!(envelope.data, Data::Blob(_));
+        Ok(Self { envelope, kind, run, args_in_blob })
+    }
+
+    pub(super) fn job(&self) -> &JobId {
+        &self.envelope.job
+    }
+
+    /// Moves the arguments out. The envelope keeps its own copy to be sent again.
+    pub(super) fn take_data(&mut self) -> Data {
+        std::mem::replace(&mut self.envelope.data, Data::Inline(RawValue::NULL.to_owned()))
+    }
+
+    /// When the job is expected to be done: as it says, or else as long after its beginning as jobs of its kind have taken
+    /// at most, nearly always.
+    pub(super) fn expected_end(&self) -> Option<Instant> {
+        let usual = || Some(get(&self.run.began)? + self.kind.runs.p95()?);
+        self.run.expected_end().or_else(usual)
+    }
+
+    /// Steps finished in this delivery.
+    pub(super) fn steps(&self) -> u64 {
+        self.run.steps.load(Relaxed)
+    }
+}
+
+impl Envelope {
+    /// Since when the message is known not to fit for this reason; now, when that is new.
+    pub(super) fn misfit_since(&self, misfit: Misfit) -> i64 {
+        let known = self.notes.deferral.filter(|deferral| deferral.misfit == misfit);
+        known.map_or_else(unix_millis, |deferral| deferral.since_unix_ms)
+    }
+}
+
+fn job_run(
+    shared: &Shared,
+    delivery: &Delivery,
+    envelope: &Envelope,
+    kind: &Kind,
+    lease_ends: Arc<watch::Sender<Instant>>,
+) -> JobRun {
+    let identity = Identity {
+        job: envelope.job.clone(),
+        kind: kind.name,
+        schema: kind.schema,
+        message: delivery.id.clone(),
+        count: delivery.dequeue_count,
+        generation: envelope.notes.generation,
+        inserted_unix_ms: delivery.inserted_unix_ms,
+        worker: shared.worker.clone(),
+        number: shared.next_number(),
+        abandoned_after: abandoned_after(&shared.settings),
+    };
+    let handle = Handle::new(Arc::clone(&shared.store.records), identity, envelope.notes.ends.clone());
+    JobRun {
+        job: envelope.job.clone(),
+        delivery: delivery.dequeue_count,
+        generation: AtomicU32::new(envelope.notes.generation),
+        record: AsyncMutex::new(handle),
+        blobs: Arc::clone(&shared.store.blobs),
+        drain_blobs: Arc::clone(&shared.drain_store.blobs),
+        telemetry: Arc::clone(&shared.telemetry),
+        interrupted: CancellationToken::new(),
+        revoked: CancellationToken::new(),
+        deadline: Mutex::new(None),
+        lease_ends,
+        last_saved: Mutex::new(Instant::now()),
+        unconfirmed: Mutex::new(None),
+        began: Mutex::new(None),
+        since_unix_ms: unix_millis(),
+        steps: AtomicU64::new(0),
+        unsaved_steps: AtomicU32::new(0),
+        done: AtomicU64::new(0),
+        total: AtomicU64::new(0),
+        estimate: Mutex::default(),
+    }
+}
+
+/// How long an owner may be silent before its job may be taken over by another message: two leases and the longest time
+/// between two checkpoints.
+fn abandoned_after(settings: &Settings) -> Duration {
+    let longest = match settings.checkpoint_every {
+        CheckpointEvery::Auto => LONGEST,
+        CheckpointEvery::Every(every) => every,
+    };
+    settings.lease.saturating_mul(2).saturating_add(longest)
+}
+
+/// What the worker shows of a delivery in flight.
+#[derive(Debug)]
+pub(in crate::worker) struct RunningJob {
+    kind: Arc<Kind>,
+    run: Arc<JobRun>,
+}
+
+impl RunningJob {
+    pub(super) fn of(assignment: &Assignment) -> Self {
+        Self { kind: Arc::clone(&assignment.kind), run: Arc::clone(&assignment.run) }
+    }
+
+    pub(in crate::worker) fn in_flight(&self) -> InFlight {
+        InFlight {
+            job: self.run.job.clone(),
+            kind: self.kind.name.to_owned(),
+            delivery: self.run.delivery,
+            progress: self.run.progress(),
+            steps: self.run.steps.load(Relaxed),
+            since_unix_ms: self.run.since_unix_ms,
+        }
+    }
+
+    /// When its lease ends.
+    pub(in crate::worker) fn lease_ends(&self) -> Instant {
+        *self.run.lease_ends.borrow()
+    }
+
+    /// The job's kind.
+    pub(in crate::worker) fn kind(&self) -> &'static str {
+        self.kind.name
+    }
+
+    /// Whether the job has been running for longer than `time`.
+    pub(in crate::worker) fn runs_longer_than(&self, time: Duration) -> bool {
+        get(&self.run.began).is_some_and(|began| began.elapsed() > time)
+    }
+}

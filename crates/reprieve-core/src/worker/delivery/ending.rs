@@ -1,0 +1,520 @@
+//! How a delivery ends: completed, retried, deferred, dead-lettered, or released.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::assignment::Assignment;
+use super::executor::RunOutcome;
+use super::guardian::Guardian;
+use super::outcome::{DeliveryReport, Outcome, retry_delay};
+use super::settle::{Settled, Settlement, Terms, settle};
+use crate::clock::unix_millis;
+use crate::context::get;
+use crate::deadline::Deadline;
+use crate::envelope::{Deferral, Envelope, Misfit};
+use crate::error::{Error, Result};
+use crate::job::JobError;
+use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
+use crate::producer::args_blob;
+use crate::record::{EndKind, Status, Written};
+use crate::retry::{Patience, may_pass, persist};
+use crate::worker::settings::LEASE_MAX;
+use crate::worker::shared::Shared;
+
+/// The longest one settling try may take while nothing hurries.
+const TRY: Duration = Duration::from_secs(10);
+
+/// The same in a drain, so that a try that gets no answer leaves time for others.
+const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// The shortest and the longest time for which a message is deferred that no worker could use yet.
+const MISFIT_DELAY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+
+/// How long a suspect is deferred when the other jobs did not rest in time.
+const CROWDED_DELAY: Duration = Duration::from_mins(1);
+
+/// How long the record of a finished job is kept where a second message of it would otherwise run it again: as long as
+/// Storage Queues keep a message by default.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-message>
+const REMEMBERED: Duration = Duration::from_hours(7 * 24);
+
+/// How long a worker that lost a lease goes on trying to note that in the job's record.
+const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
+
+impl Guardian {
+    /// Settles by how the run ended.
+    pub(super) async fn finish(self, assignment: Assignment, ended: RunOutcome) -> DeliveryReport {
+        let job = assignment.job().clone();
+        match ended {
+            RunOutcome::Done => self.complete(&assignment, false).await,
+            RunOutcome::DoneBefore => {
+                tracing::info!(%job, "the job is done already; its message is deleted");
+                self.complete(&assignment, true).await
+            }
+            RunOutcome::Duplicate(reason) => {
+                tracing::info!(%job, reason, "a second message of a job is deleted");
+                let settled = self.settle(Settlement::Complete).await;
+                DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
+            }
+            RunOutcome::Unfinished(status) => self.finish_settling(&assignment, status).await,
+            RunOutcome::Yielded if assignment.steps() == 0 => {
+                self.give_back(assignment, Outcome::Unstarted).await
+            }
+            RunOutcome::Yielded => self.give_back(assignment, Outcome::Saved).await,
+            RunOutcome::CutShort(reason) => {
+                tracing::warn!(%job, reason, "progress since the last checkpoint is lost at an interruption");
+                self.give_back(assignment, Outcome::Cut).await
+            }
+            RunOutcome::Failed(error) => self.fail(assignment, &error).await,
+            RunOutcome::Refused(reason) => self.bury(&assignment, reason).await,
+            RunOutcome::Foreign(reason) => self.bury_body(&assignment, reason).await,
+            RunOutcome::Misfit(misfit, reason) => self.defer_misfit(assignment, misfit, reason).await,
+            RunOutcome::Later(delay, reason) => {
+                tracing::info!(%job, reason, ?delay, "a message is deferred");
+                self.release(assignment, Outcome::Deferred, EndKind::Deferred, reason, delay).await
+            }
+            RunOutcome::Crowded => {
+                let reason = "it has to run alone, and the other jobs did not rest in time";
+                tracing::warn!(%job, reason, "a message is deferred");
+                self.release(assignment, Outcome::Deferred, EndKind::Crowded, reason, CROWDED_DELAY).await
+            }
+            RunOutcome::TooLong(reason) => {
+                tracing::info!(%job, reason, "left to another worker");
+                let released =
+                    self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, Duration::ZERO);
+                DeliveryReport { too_long: true, ..released.await }
+            }
+            RunOutcome::Lost => self.lost(&assignment),
+        }
+    }
+
+    /// Deletes the message of a finished job, and removes what the job needs no more: `done` goes into the record first.
+    async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
+        let outcome = Outcome::Completed;
+        let shared = Arc::clone(&self.shared);
+        if let Err(error) = self.conclude_done(assignment, found_result).await {
+            return Self::gave_up(assignment, error);
+        }
+        let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
+        let settled = self.settle(Settlement::Complete).await;
+        let report = DeliveryReport::new(assignment.kind.name, outcome, &settled);
+        if matches!(settled, Settled::Done) {
+            tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
+            clean_up(&shared, assignment, each).await;
+        }
+        report
+    }
+
+    /// Writes `done` into the record, if this delivery owns one or may have made one, or if the job is to be remembered.
+    async fn conclude_done(&self, assignment: &Assignment, found_result: bool) -> Result<()> {
+        let remembered = remembered(&self.shared, assignment);
+        let handle = assignment.run.record.lock().await;
+        let owns = handle.own().is_some() || handle.is_in_doubt();
+        drop(handle);
+        if !owns && remembered.is_zero() {
+            return Ok(());
+        }
+        // Also a record that is removed next expires: its worker may die before.
+        let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
+        let expires = unix_millis().saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
+        let mut written = self.conclude(assignment, Status::Done, Some(expires)).await?;
+        // Where there is a result the job is done whoever owns the record, and that one may just have noted something.
+        while written == Written::Refused && found_result {
+            if !assignment.run.record.lock().await.adopt_present().await? {
+                break;
+            }
+            written = self.conclude(assignment, Status::Done, Some(expires)).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what became of the job into its record.
+    async fn conclude(
+        &self,
+        assignment: &Assignment,
+        status: Status,
+        expires: Option<i64>,
+    ) -> Result<Written> {
+        let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
+        let run = &assignment.run;
+        let records = if self.deadline().is_some() { &self.shared.drain_store } else { &self.shared.store };
+        run.record.lock().await.use_store(Arc::clone(&records.records));
+        let write = || async { run.record.lock().await.conclude(status.clone(), expires).await };
+        let done = persist("write a record", terms.patience, may_pass, write).await;
+        match done {
+            // The end of the lease has passed, as after a freeze: it is tried once more.
+            Err(error) if error.is_temporary() => timeout(DRAIN_TRY, write()).await.unwrap_or(Err(error)),
+            done => done,
+        }
+    }
+
+    /// Does what is left of a settlement that the record states.
+    async fn finish_settling(self, assignment: &Assignment, status: Status) -> DeliveryReport {
+        tracing::info!(job = %assignment.job(), ?status, "finishing what an earlier owner began");
+        match status {
+            Status::DeadLettered { reason } => self.bury_letter(assignment, reason).await,
+            Status::Done => self.complete(assignment, false).await,
+            Status::Escalated { .. } => self.send_copy(assignment).await,
+            Status::Running | Status::Waiting { .. } | Status::Cancelled => {
+                let settled = self.settle(Settlement::Complete).await;
+                DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
+            }
+        }
+    }
+
+    /// Sends the copy in which a moved job goes on, then deletes the message. Whether the copy was sent before is not
+    /// known: of two, the second to be received waits for the first, and is deleted when the job is done.
+    async fn send_copy(self, assignment: &Assignment) -> DeliveryReport {
+        let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
+        let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
+        let copy = NewMessage { body, delay: Duration::ZERO };
+        let send = || async { terms.queue.send(vec![copy.clone()]).await };
+        if let Err(error) = persist("send a job's copy", terms.patience, may_pass, send).await {
+            return Self::gave_up(assignment, error);
+        }
+        let settled = self.settle(Settlement::Complete).await;
+        DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
+    }
+
+    /// The generation of the job: the record's, if this delivery owns one.
+    async fn generation(&self, assignment: &Assignment) -> u32 {
+        let handle = assignment.run.record.lock().await;
+        handle.own().map_or(assignment.envelope.notes.generation, |record| record.generation)
+    }
+
+    async fn fail(self, assignment: Assignment, error: &JobError) -> DeliveryReport {
+        if !error.is_retry() {
+            return self.bury(&assignment, error.to_string()).await;
+        }
+        let account = assignment.run.record.lock().await.account();
+        if account.is_exhausted_by_one_more_failure() {
+            return self.bury(&assignment, format!("failed too often, at last with: {error}")).await;
+        }
+        let failed = account.failed.saturating_add(1);
+        let delay = error.delay().unwrap_or_else(|| retry_delay(failed)).min(LEASE_MAX);
+        tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; it is tried again");
+        self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
+    }
+
+    /// Dead-letters a job: the record first, so that no other message of the job revives it.
+    async fn bury(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+        let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
+        match self.conclude(assignment, status, None).await {
+            Ok(Written::Taken) => self.bury_letter(assignment, reason).await,
+            Ok(Written::Refused) => {
+                tracing::info!(job = %assignment.job(), reason, "another owner has the job; this message is deferred");
+                let end = assignment.run.record.lock().await.end(EndKind::Deferred, &reason, 0);
+                self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
+            }
+            Err(error) => Self::gave_up(assignment, error),
+        }
+    }
+
+    /// The letter, and the deletion of the message. A copy of the letter is the same job under the next generation.
+    async fn bury_letter(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+        let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
+        self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
+    }
+
+    /// Dead-letters a message that is not of the job whose id it has, as it came.
+    async fn bury_body(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+        let body = self.lease.delivery.body.clone();
+        self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
+    }
+
+    /// Dead-letters.
+    pub(super) async fn dead_letter(
+        self,
+        kind: &str,
+        assignment: Option<&Assignment>,
+        reason: String,
+        body: Vec<u8>,
+    ) -> DeliveryReport {
+        let letter = DeadLetter::because(reason);
+        let job = assignment.map_or_else(|| self.lease.delivery.id.to_string(), |it| it.job().to_string());
+        tracing::error!(
+            job,
+            kind,
+            reason = letter.reason,
+            "a job can't go on; its message goes to the poison queue"
+        );
+        let settled = self.settle(Settlement::DeadLetter(letter, body)).await;
+        DeliveryReport::new(kind, Outcome::DeadLettered, &settled)
+    }
+
+    /// Defers a job that this worker can't run, and another one may; dead-letters it when that has lasted too long.
+    async fn defer_misfit(
+        mut self,
+        mut assignment: Assignment,
+        misfit: Misfit,
+        reason: String,
+    ) -> DeliveryReport {
+        let since = assignment.envelope.misfit_since(misfit);
+        let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
+            return self.bury(&assignment, reason).await;
+        };
+        self.show_deferred(assignment.job().as_str(), assignment.kind.name, &reason, since);
+        assignment.envelope.notes.deferral = Some(Deferral { misfit, since_unix_ms: since });
+        self.keeps_deferral = true;
+        self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, delay).await
+    }
+
+    /// The same for a message whose kind is unknown, or whose body can't be read: no job of this worker's is in it.
+    pub(super) async fn defer_unusable(
+        self,
+        envelope: Option<Envelope>,
+        misfit: Misfit,
+        since: i64,
+        reason: String,
+    ) -> DeliveryReport {
+        let kind = envelope.as_ref().map_or_else(String::new, |envelope| envelope.kind.clone());
+        let delivery = &self.lease.delivery;
+        let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
+            let body = match &envelope {
+                Some(envelope) => envelope.to_copy(envelope.notes.generation.saturating_add(1)),
+                None => delivery.body.clone(),
+            };
+            return self.dead_letter("", None, reason, body).await;
+        };
+        let job = envelope.as_ref().map_or(delivery.id.as_str(), |envelope| envelope.job.as_str());
+        self.show_deferred(job, &kind, &reason, since);
+        let body = envelope.map(|mut envelope| {
+            envelope.notes.deferral = Some(Deferral { misfit, since_unix_ms: since });
+            envelope.to_body()
+        });
+        let settled = self.settle(Settlement::Release(Release { body, delay })).await;
+        DeliveryReport::new(&kind, Outcome::Deferred, &settled)
+    }
+
+    fn show_deferred(&self, job: &str, kind: &str, reason: &str, since_unix_ms: i64) {
+        tracing::info!(
+            job,
+            kind,
+            reason,
+            "a message is deferred: this worker can't run the job, another may"
+        );
+        self.shared.deferred.note(DeferredMessage {
+            job: job.to_owned(),
+            kind: kind.to_owned(),
+            reason: reason.to_owned(),
+            since_unix_ms,
+            seen_unix_ms: unix_millis(),
+        });
+    }
+
+    /// Releases a job that has not yielded by the soft mark on its last checkpoint.
+    pub(super) async fn cut(self, assignment: Assignment, task: JoinHandle<RunOutcome>) -> DeliveryReport {
+        // First, so that nothing is written after the message is another worker's.
+        assignment.run.revoked.cancel();
+        DeliveryReport { task: Some(task), ..self.give_back(assignment, Outcome::Cut).await }
+    }
+
+    /// Releases a job that was interrupted.
+    pub(super) async fn give_back(self, assignment: Assignment, outcome: Outcome) -> DeliveryReport {
+        let run = Arc::clone(&assignment.run);
+        let (kind, why) = match outcome {
+            Outcome::Unstarted => (EndKind::Deferred, "its worker had to stop before a step of it had run"),
+            _ => (EndKind::Interrupted, "its worker was interrupted"),
+        };
+        let mut report = self.release(assignment, outcome, kind, why, Duration::ZERO).await;
+        if outcome == Outcome::Cut {
+            // A save that was not answered may have been applied: the work since is not known to be lost.
+            let unconfirmed = get(&run.unconfirmed).is_some();
+            if unconfirmed && report.outcome == Outcome::Cut {
+                report.outcome = Outcome::Unconfirmed;
+            }
+            report.work_at_stake = get(&run.last_saved).elapsed();
+        }
+        report
+    }
+
+    async fn release(
+        self,
+        assignment: Assignment,
+        outcome: Outcome,
+        kind: EndKind,
+        why: &str,
+        delay: Duration,
+    ) -> DeliveryReport {
+        let unsaved_steps = assignment.run.unsaved_steps.load(Relaxed);
+        let unsaved_steps = if kind == EndKind::Failed { unsaved_steps } else { 0 };
+        let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
+        let mut assignment = assignment;
+        if !self.keeps_deferral {
+            assignment.envelope.notes.deferral = None;
+        }
+        assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
+        self.release_with(&assignment, outcome, end, delay).await
+    }
+
+    /// Releases the message with its notes. Where a body with them is too large for the queue, they go into the record.
+    async fn release_with(
+        self,
+        assignment: &Assignment,
+        outcome: Outcome,
+        end: crate::record::End,
+        delay: Duration,
+    ) -> DeliveryReport {
+        let release = Release { body: Some(assignment.envelope.to_body()), delay };
+        let (again, kind) = (self.without_lease(), assignment.kind.name);
+        let settled = match self.settle(Settlement::Release(release)).await {
+            Settled::TooLarge(held) => {
+                let ended = timeout(DRAIN_TRY, async { assignment.run.record.lock().await.keep(end).await });
+                if !matches!(ended.await, Ok(Ok(Written::Taken))) {
+                    tracing::warn!(job = %assignment.job(), "how this delivery ended could not be noted");
+                }
+                again.settle_held(held, Settlement::Release(Release { body: None, delay })).await
+            }
+            settled => settled,
+        };
+        DeliveryReport::new(kind, outcome, &settled)
+    }
+
+    /// The lease was lost. The record is to say so, or the next owner would take this process for dead.
+    pub(super) fn lost(&self, assignment: &Assignment) -> DeliveryReport {
+        self.shared.telemetry.leases_lost.inc();
+        tracing::warn!(job = %assignment.job(), "the job's lease was lost; the job is cancelled and nothing is settled");
+        let report = DeliveryReport::new(assignment.kind.name, Outcome::LeaseLost, &Settled::LeaseLost);
+        let run = Arc::clone(&assignment.run);
+        run.revoked.cancel();
+        let note = async move {
+            let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
+            let noted = persist("note a lost lease", patience, may_pass, || async {
+                let mut handle = run.record.lock().await;
+                let end = handle.end(EndKind::Lost, "its lease was lost", 0);
+                handle.note(end).await
+            });
+            if let Err(error) = noted.await {
+                tracing::debug!(%error, "a lost lease could not be noted");
+            }
+        };
+        DeliveryReport { epilogue: Some(Box::pin(note)), ..report }
+    }
+
+    /// The record could not be written, so the message is not settled either: it comes back when its lease ends.
+    fn gave_up(assignment: &Assignment, error: Error) -> DeliveryReport {
+        tracing::error!(job = %assignment.job(), %error, "could not settle a job; its message comes back when its lease ends");
+        DeliveryReport::new(assignment.kind.name, Outcome::Abandoned, &Settled::GaveUp(error))
+    }
+
+    pub(super) async fn settle(self, how: Settlement) -> Settled {
+        let rest = self.without_lease();
+        let held = self.lease.into_held();
+        rest.settle_held(held, how).await
+    }
+
+    fn without_lease(&self) -> Settler {
+        Settler { shared: Arc::clone(&self.shared), drain: self.drain.clone() }
+    }
+}
+
+/// What settling needs of a guardian beside the delivery.
+struct Settler {
+    shared: Arc<Shared>,
+    drain: watch::Receiver<Option<Deadline>>,
+}
+
+impl Settler {
+    async fn settle_held(self, held: super::settle::Held, how: Settlement) -> Settled {
+        let Self { shared, drain } = self;
+        let ends = held.ends;
+        let part = shared.store.queue.part(&held.delivery.receipt);
+        let at_once = terms(&shared, ends, *drain.borrow(), part);
+        // Boxed, so that a guardian is not as large as all of its ends together from its first moment on.
+        let hurry = hurry(&shared, ends, drain.clone(), part);
+        let settled = Box::pin(settle(held, &how, at_once, hurry, &shared.settlements)).await;
+        match &settled {
+            Settled::Done | Settled::TooLarge(_) => {}
+            Settled::LeaseLost => {
+                shared.telemetry.leases_lost.inc();
+                tracing::warn!("a lease was lost before its message could be settled");
+            }
+            Settled::GaveUp(error) => {
+                tracing::error!(%error, "could not settle a message; it comes back when its lease ends");
+            }
+        }
+        settled
+    }
+}
+
+/// How long a message is deferred that has not fitted since then: 5 s at first, twice as long each time, 5 min at most;
+/// `None` when that has lasted too long.
+fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<Duration> {
+    let limit = match misfit {
+        Misfit::Unknown | Misfit::Unreadable => shared.settings.unknown_kind_after,
+        Misfit::Shape => shared.settings.misfit_after(),
+    };
+    let lasted = Duration::from_millis(u64::try_from(unix_millis() - since_unix_ms).unwrap_or(0));
+    let (least, most) = MISFIT_DELAY;
+    (lasted < limit).then(|| (least + lasted).min(most).min(limit.saturating_sub(lasted).max(least)))
+}
+
+/// How long the record of a finished job is kept, so that a second message of it does not run it again; zero where the
+/// result proves enough.
+fn remembered(shared: &Shared, assignment: &Assignment) -> Duration {
+    let asked = shared.settings.remember_done;
+    let needed = assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
+    if needed { asked.max(REMEMBERED) } else { asked }
+}
+
+/// How to settle a message whose lease ends at `ends`, at ease or in a drain. Never after the lease's end, when it may be
+/// another worker's.
+fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
+    match drain {
+        Some(deadline) => Terms {
+            queue: Arc::clone(&shared.drain_store.queue),
+            patience: Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends)),
+            turns: shared.releases.get(part).cloned(),
+        },
+        None => {
+            Terms { queue: Arc::clone(&shared.store.queue), patience: Patience::calm(TRY, ends), turns: None }
+        }
+    }
+}
+
+/// Gives the terms of a drain when one begins; never for what began in one.
+async fn hurry(
+    shared: &Shared,
+    ends: Instant,
+    mut drain: watch::Receiver<Option<Deadline>>,
+    part: usize,
+) -> Terms {
+    let deadline = if drain.borrow().is_some() {
+        None
+    } else {
+        drain.wait_for(Option::is_some).await.ok().and_then(|d| *d)
+    };
+    match deadline {
+        Some(deadline) => terms(shared, ends, Some(deadline), part),
+        None => std::future::pending().await,
+    }
+}
+
+/// Removes what a finished job no longer needs. What can't be removed is harmless, so it is only logged.
+async fn clean_up(shared: &Shared, assignment: &Assignment, each: Duration) {
+    let remembered = !remembered(shared, assignment).is_zero();
+    let work = async {
+        let mut handle = assignment.run.record.lock().await;
+        // The mark of a finished job takes the place of its arguments: without it they stay.
+        let marked = handle.own().is_some_and(|record| record.status == Status::Done);
+        // A write that makes the record and may still come must find one, or the job would seem to be running.
+        if !remembered && !handle.is_in_doubt() {
+            handle.remove().await?;
+        }
+        if assignment.args_in_blob && marked {
+            shared.store.blobs.delete(&args_blob(assignment.job())?).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    let job = assignment.job();
+    match timeout(each, work).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%job, %error, "could not remove what a finished job left"),
+        Err(_) => tracing::warn!(%job, "no answer in time when removing what a finished job left"),
+    }
+}

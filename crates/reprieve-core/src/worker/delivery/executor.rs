@@ -1,0 +1,443 @@
+//! Runs one delivery of a job on a job thread: claims it, loads its state, then step after step, saving when that is due,
+//! until the job is done, asked to yield, or no longer this worker's.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::registry::Kind;
+use super::trouble::Trouble;
+use crate::checkpoint::CheckpointEvery;
+use crate::context::{JobContext, JobRun, set};
+use crate::envelope::{Data, Misfit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{Job, JobError, Step};
+use crate::ports::{BlobStore, RecordStore};
+use crate::producer::result_blob;
+use crate::record::{Company, Saving, Status, Written};
+use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
+use crate::telemetry::ByKind;
+use crate::worker::isolation::{Active, Alone};
+use crate::worker::rules::{Rules, resumed};
+use crate::worker::shared::Shared;
+
+/// One try of a read or write that the job waits for, before it counts as unanswered: generous, because a large
+/// checkpoint on a slow link is not an error.
+pub(super) const TRY: Duration = Duration::from_secs(30);
+
+/// The same during a drain, where two tries must fit before the soft mark.
+const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// After how long a job that rests tries again to save what it could not.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long the others wait for the end of a suspect's run to be written down.
+const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
+
+/// All that running one delivery takes.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    pub(super) shared: Arc<Shared>,
+    pub(super) kind: Arc<Kind>,
+    pub(super) run: Arc<JobRun>,
+    pub(super) data: Data,
+    /// When the job last saved, or tried to.
+    tried: Instant,
+    /// What the loaded state encodes to; `None` before anything was loaded, and once the job has moved.
+    loaded: Option<u64>,
+    /// Until when every step is saved, because the job vanished before.
+    pub(super) careful_until: Option<Instant>,
+    /// After how many steps more the job saves each time, because it failed there.
+    pub(super) careful_steps: u32,
+    /// The right to run alone, and until when.
+    pub(super) alone: Option<(Alone, Instant)>,
+    /// A place among the jobs that run, which a suspect waits for; `None` while this one runs alone.
+    active: Option<Active>,
+    pub(super) trouble: Trouble,
+    /// Whether jobs are to rest, and which are not to be begun.
+    pub(super) rules: watch::Receiver<Rules>,
+    /// Which of the rules' wishes to save was the last.
+    asked_to_save: u64,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) enum RunOutcome {
+    /// Finished, and the result is committed.
+    Done,
+    /// Finished before, by another delivery: the result is there.
+    DoneBefore,
+    /// The job is settled, and this message with it: why.
+    Duplicate(&'static str),
+    /// The record says what became of the job; its process died before the message was settled.
+    Unfinished(Status),
+    /// Asked to yield, and the progress is saved.
+    Yielded,
+    /// Asked to yield, and the progress since the last checkpoint is lost: why.
+    CutShort(String),
+    /// A step failed.
+    Failed(JobError),
+    /// The job can never run: the reason for the poison queue.
+    Refused(String),
+    /// The message is not of the job that has the record: the reason for the poison queue.
+    Foreign(String),
+    /// This worker can't run the job, another one may: why.
+    Misfit(Misfit, String),
+    /// Another message of the job is being worked on, or was moved away.
+    Later(Duration, &'static str),
+    /// The job has to run alone, and the others did not rest in time.
+    Crowded,
+    /// The job takes longer than this machine may be there: why.
+    TooLong(String),
+    /// Another owner has the job now.
+    Lost,
+}
+
+/// Runs `job` until it ends or has to stop.
+pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOutcome {
+    let revoked = execution.run.revoked.clone();
+    // Losing the job ends every wait at once; a step is dropped at its next await.
+    let ended = tokio::select! {
+        biased;
+        () = revoked.cancelled() => Err(RunOutcome::Lost),
+        ended = execution.whole(job) => ended,
+    };
+    execution.account().await;
+    ended.err().unwrap_or(RunOutcome::Done)
+}
+
+impl Execution {
+    pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            kind: Arc::clone(kind),
+            run: Arc::clone(run),
+            data,
+            tried: Instant::now(),
+            loaded: None,
+            careful_until: None,
+            careful_steps: 0,
+            alone: None,
+            active: None,
+            trouble: Trouble::default(),
+            rules: shared.rules.subscribe(),
+            asked_to_save: shared.rules.borrow().saves,
+        }
+    }
+
+    /// Writes down that a suspect's run has ended, before the others go on: from then on a death of this process is none of
+    /// its doing, though its message is not settled yet.
+    async fn account(&mut self) {
+        let owns = self.run.record.lock().await.own().is_some();
+        if self.alone.is_some() && owns {
+            // A write that is refused says no more than that the settlement will be.
+            let _refused = timeout(ACCOUNT_WITHIN, self.mark(Company::Resting)).await;
+        }
+    }
+
+    /// Runs to the end, with the result committed; any other end is the error.
+    async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
+        let record = self.claim().await?;
+        // While a suspect runs alone nothing is begun, and from here on this job is one that can rest.
+        self.active = self.begin().await?;
+        let args: J::Args = self.args().await?;
+        let at = match &record {
+            Some(record) => self.load(record).await?,
+            None => None,
+        };
+        let at = at.unwrap_or_else(|| job.begin(&args));
+        self.estimate(job, &args, &at);
+        self.fits()?;
+        if record.is_some() {
+            self.loaded = Some(fingerprint(&encode(&at)?));
+        }
+        self.tried = Instant::now();
+        set(&self.run.last_saved, self.tried);
+        self.steps(job, &args, at).await
+    }
+
+    /// The loop that the framework owns.
+    async fn steps<J: Job>(
+        &mut self,
+        job: &J,
+        args: &J::Args,
+        mut at: J::Checkpoint,
+    ) -> Result<(), RunOutcome> {
+        let cx = JobContext { run: Arc::clone(&self.run) };
+        loop {
+            // A step that never awaits must not keep its thread from the other jobs.
+            tokio::task::consume_budget().await;
+            if cx.is_interrupted() {
+                return Err(self.save_and_yield(&encode(&at)?).await);
+            }
+            if self.rules.borrow().conduct.paused {
+                self.rest(&encode(&at)?).await?;
+                continue;
+            }
+            if self.alone.is_none() && self.shared.isolation.is_wanted() {
+                self.make_way(&encode(&at)?).await?;
+                // An interruption ends the rest, and no step begins in one.
+                if cx.is_interrupted() {
+                    continue;
+                }
+            }
+            let step = self.accompanied(job.step(&cx, args, at)).await?;
+            match step {
+                Ok(Step::Continue(next)) => {
+                    self.run.steps.fetch_add(1, Relaxed);
+                    self.run.unsaved_steps.fetch_add(1, Relaxed);
+                    self.estimate(job, args, &next);
+                    if !cx.is_interrupted() && self.save_is_due() {
+                        self.save_in_passing(&encode(&next)?).await?;
+                    }
+                    self.careful_steps = self.careful_steps.saturating_sub(1);
+                    at = next;
+                }
+                Ok(Step::Done(output)) => {
+                    self.run.steps.fetch_add(1, Relaxed);
+                    return self.commit(encode(&output)?).await;
+                }
+                // A job whose write was refused returns that as its own error; it is not one.
+                Err(_) if self.run.revoked.is_cancelled() => return Err(RunOutcome::Lost),
+                // In a drain the stores are impatient, and a write that they cut off is no fault of the job.
+                Err(error) if error.is_retry() && cx.is_interrupted() => {
+                    return Err(RunOutcome::CutShort(error.to_string()));
+                }
+                Err(error) => return Err(RunOutcome::Failed(error)),
+            }
+        }
+    }
+
+    /// Runs a step. One that runs alone for longer than a checkpoint interval goes on in company.
+    async fn accompanied<T>(&mut self, step: impl Future<Output = T>) -> Result<T, RunOutcome> {
+        let Some((_, until)) = &self.alone else { return Ok(step.await) };
+        let (mut step, until) = (std::pin::pin!(step), *until);
+        tokio::select! {
+            biased;
+            done = &mut step => return Ok(done),
+            () = sleep_until(until) => {}
+        }
+        self.mark(Company::Shared).await?;
+        self.join_others();
+        Ok(step.await)
+    }
+
+    /// Ends running alone, if it does.
+    fn join_others(&mut self) {
+        if let Some((alone, _)) = self.alone.take() {
+            self.active = Some(alone.join_others());
+        }
+    }
+
+    fn save_is_due(&mut self) -> bool {
+        let asked = self.rules.borrow().saves;
+        let asked = std::mem::replace(&mut self.asked_to_save, asked) != asked;
+        let careful =
+            self.careful_steps > 0 || self.careful_until.is_some_and(|until| Instant::now() < until);
+        asked || careful || self.tried.elapsed() >= self.interval()
+    }
+
+    /// How often the job's progress is saved when nothing else calls for it.
+    pub(super) fn interval(&self) -> Duration {
+        let every: CheckpointEvery = self.shared.settings.checkpoint_every;
+        every.interval(self.kind.saves.mean())
+    }
+
+    /// Rests until that is over or the job is to yield, with its progress saved; where it could not be, until another try
+    /// is due.
+    async fn rest(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
+        self.asked_to_save = self.rules.borrow().saves;
+        let is_saved = self.save_in_passing(state).await?;
+        let interrupted = self.run.interrupted.clone();
+        tokio::select! {
+            biased;
+            () = interrupted.cancelled() => {}
+            () = resumed(&mut self.rules) => {}
+            () = tokio::time::sleep(SAVE_AGAIN), if !is_saved => {}
+        }
+        Ok(())
+    }
+
+    /// Saves and rests while a suspect runs alone, so that its death is not charged to this job. A job that can't save now
+    /// does not rest, and is asked again after its next step.
+    async fn make_way(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
+        if !self.save_as(state, Company::Resting).await? {
+            return Ok(());
+        }
+        let (isolation, interrupted) = (Arc::clone(&self.shared), self.run.interrupted.clone());
+        tokio::select! {
+            biased;
+            () = interrupted.cancelled() => return Ok(()),
+            () = isolation.isolation.rest() => {}
+        }
+        self.mark(Company::Shared).await
+    }
+
+    /// Writes in whose company the job runs, for as long as that takes; being asked to yield ends the wait.
+    async fn mark(&mut self, company: Company) -> Result<(), RunOutcome> {
+        let (run, interrupted) = (Arc::clone(&self.run), self.run.interrupted.clone());
+        let write = || async { run.record.lock().await.mark(company).await };
+        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+        tokio::select! {
+            biased;
+            () = interrupted.cancelled() => Ok(()),
+            marked = persist("write a record", patience, may_pass, write) => match marked {
+                Ok(Written::Taken) => Ok(()),
+                Ok(Written::Refused) => Err(self.refused().await),
+                Err(error) => Err(self.halt_on(error)),
+            }
+        }
+    }
+
+    /// Saves between two steps, and says whether that succeeded.
+    async fn save_in_passing(&mut self, state: &[u8]) -> Result<bool, RunOutcome> {
+        self.save_as(state, Company::Shared).await
+    }
+
+    /// Saves between two steps. A failure is counted and the job goes on: it is only more work at stake until the next.
+    async fn save_as(&mut self, state: &[u8], company: Company) -> Result<bool, RunOutcome> {
+        // An interruption needs the save no less, but under the drain's patience.
+        let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try());
+        let saved = tokio::select! {
+            biased;
+            saved = self.save(state, company, TRY) => saved,
+            () = async { interrupted.cancelled().await; tokio::time::sleep(drain_try).await } => return Ok(false),
+        };
+        match saved {
+            Ok(Written::Taken) => Ok(true),
+            Ok(Written::Refused) => Err(self.refused().await),
+            Err(error) if error.kind() == ErrorKind::Superseded => Err(RunOutcome::Lost),
+            Err(error) => {
+                let job = &self.run.job;
+                if self.trouble.is_news() {
+                    tracing::warn!(%job, %error, "could not save a checkpoint; going on, and trying again when the next is due");
+                } else {
+                    tracing::debug!(%job, %error, "could not save a checkpoint");
+                }
+                Ok(false)
+            }
+        }
+    }
+
+    /// Saves because the job was asked to yield. It goes on trying until the guardian ends it at the soft mark.
+    async fn save_and_yield(&mut self, state: &[u8]) -> RunOutcome {
+        let store: Arc<dyn RecordStore> = Arc::clone(&self.shared.drain_store.records);
+        self.run.record.lock().await.use_store(store);
+        loop {
+            match self.save(state, Company::Shared, self.drain_try()).await {
+                Ok(Written::Taken) => return RunOutcome::Yielded,
+                Ok(Written::Refused) => return self.refused().await,
+                Err(error) if error.kind() == ErrorKind::Superseded => return RunOutcome::Lost,
+                Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(error) => return RunOutcome::CutShort(error.to_string()),
+            }
+        }
+    }
+
+    /// How long one save may take in a drain: a second, or more where saves of this kind are known to need it.
+    fn drain_try(&self) -> Duration {
+        DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
+    }
+
+    /// One save, bounded, measured and counted.
+    async fn save(&mut self, state: &[u8], company: Company, each: Duration) -> Result<Written> {
+        const OPERATION: &str = "save a checkpoint";
+        self.run.may_write(OPERATION).await?;
+        let began = Instant::now();
+        // Also when it fails, so that a broken store is not asked after every step.
+        self.tried = began;
+        let moved = self.loaded.is_none_or(|loaded| loaded != fingerprint(state));
+        let company = match (&self.alone, moved) {
+            (Some(_), false) => Company::Alone,
+            _ => company,
+        };
+        let careful_steps = self.careful_steps.saturating_sub(1);
+        set(&self.run.unconfirmed, Some(began));
+        let run = Arc::clone(&self.run);
+        let save =
+            async { run.record.lock().await.save(state, Saving { moved, company, careful_steps }).await };
+        let saved = bounded(OPERATION, each, save).await;
+        if !matches!(&saved, Err(error) if error.kind() == ErrorKind::TimedOut) {
+            set(&self.run.unconfirmed, None);
+        }
+        let telemetry = &self.run.telemetry;
+        let kind = ByKind { kind: self.kind.name.to_owned() };
+        match &saved {
+            Ok(Written::Taken) => {
+                let took = began.elapsed();
+                set(&self.run.last_saved, began);
+                self.run.unsaved_steps.store(0, Relaxed);
+                self.kind.saves.note(took);
+                telemetry.checkpoint_seconds.get_or_create(&kind).observe(took.as_secs_f64());
+                #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]
+                telemetry.checkpoint_bytes.get_or_create(&kind).observe(state.len() as f64);
+                if moved {
+                    // Whatever killed its worker twice, it was not the step that is behind it.
+                    self.loaded = None;
+                    self.join_others();
+                }
+            }
+            Ok(Written::Refused) => {
+                telemetry.stale_writes_blocked.inc();
+            }
+            Err(_) => {
+                telemetry.checkpoint_errors.get_or_create(&kind).inc();
+            }
+        }
+        saved
+    }
+
+    /// Keeps the job's result before its message is settled. A result of nothing is not written. The first complete result
+    /// stands: it may be an older owner's.
+    async fn commit(&mut self, json: Vec<u8>) -> Result<(), RunOutcome> {
+        const OPERATION: &str = "write a result";
+        if json == b"null" {
+            return Ok(());
+        }
+        self.run.may_write(OPERATION).await.map_err(|_| RunOutcome::Lost)?;
+        let run = Arc::clone(&self.run);
+        let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
+        let until = Instant::now() + FOR_EVER;
+        let create = |blobs: &Arc<dyn BlobStore>| {
+            let (blobs, name, json, run) = (Arc::clone(blobs), name.clone(), json.clone(), Arc::clone(&run));
+            async move { blobs.create(&name, json, &run.writer()).await }
+        };
+        let calm = || create(&run.blobs);
+        let hurried = || create(&run.drain_blobs);
+        let committed = tokio::select! {
+            biased;
+            done = persist(OPERATION, Patience::calm(TRY, until), may_pass, calm) => done,
+            // A try under way is not waited for: it may be made twice.
+            () = run.interrupted.cancelled() => {
+                persist(OPERATION, Patience::hurried(DRAIN_TRY, until), may_pass, hurried).await
+            }
+        };
+        committed.map(drop).map_err(|error| self.halt_on(error))
+    }
+
+    /// What an error that will not pass means for the delivery.
+    pub(super) fn halt_on(&self, error: Error) -> RunOutcome {
+        self.run.note_refusal(&error);
+        match error.kind() {
+            ErrorKind::Superseded | ErrorKind::LeaseLost => RunOutcome::Lost,
+            _ => RunOutcome::Failed(JobError::from(error)),
+        }
+    }
+}
+
+pub(super) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, RunOutcome> {
+    serde_json::to_vec(value).map_err(|error| {
+        RunOutcome::Failed(JobError::fatal(format!("its checkpoint or output has no JSON form: {error}")))
+    })
+}
+
+/// Tells states apart; only those that one process encoded are compared.
+fn fingerprint(state: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,258 @@
+//! Guards one delivery from its receipt to its settlement: keeps the lease, waits for the job, and in a drain releases the
+//! message, by tiers. It lives on the control thread and is the delivery's only owner.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, sleep_until};
+
+use super::assignment::{Assignment, RunningJob, Unusable};
+use super::executor::{Execution, RunOutcome};
+use super::lease::Lease;
+use super::outcome::{DeliveryReport, Outcome};
+use crate::context::set;
+use crate::deadline::Deadline;
+use crate::job::JobError;
+use crate::ports::{Delivery, Store};
+use crate::process::in_process;
+use crate::worker::rules::Rules;
+use crate::worker::shared::{Place, Shared};
+
+/// How often a job that may finish in a patient drain is looked at: its pace may change.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The guardian of one delivery.
+#[derive(Debug)]
+pub(in crate::worker) struct Guardian {
+    pub(super) shared: Arc<Shared>,
+    pub(super) lease: Lease,
+    pub(super) drain: watch::Receiver<Option<Deadline>>,
+    rules: watch::Receiver<Rules>,
+    /// Which of the rules' checks was the last.
+    checked: u64,
+    /// The message is released with the note that no worker could use it.
+    pub(super) keeps_deferral: bool,
+}
+
+/// Why a wait ended.
+enum Waited<T> {
+    /// What was waited for is there.
+    Done(T),
+    /// The time is up.
+    Time,
+    /// A drain began, or its deadline moved.
+    Drain,
+    /// The lease is lost, or so near its end that the job must not run on.
+    Lost,
+}
+
+/// Counts a guardian among those whose job has a slot.
+struct Guarded(Arc<Shared>);
+
+impl Guarded {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.guarded.fetch_add(1, Relaxed);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.0.guarded.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Guardian {
+    /// Takes charge of `delivery`, which was asked for at `since`, for a lease of `length`.
+    pub(in crate::worker) fn new(
+        shared: Arc<Shared>,
+        delivery: Delivery,
+        since: Instant,
+        length: Duration,
+        mut drain: watch::Receiver<Option<Deadline>>,
+    ) -> Self {
+        let lease = Lease::new(delivery, length, since);
+        let mut rules = shared.rules.subscribe();
+        let checked = rules.borrow().checks;
+        if rules.borrow().is_too_short(lease.ends()) {
+            // It was asked for before leases were to be longer.
+            rules.mark_changed();
+        }
+        if drain.borrow().is_some() {
+            // Received while a drain was under way: it is to be released at once.
+            drain.mark_changed();
+        }
+        Self { shared, lease, drain, rules, checked, keeps_deferral: false }
+    }
+
+    /// Sees the delivery through.
+    pub(in crate::worker) async fn guard(self) -> DeliveryReport {
+        match Assignment::read(&self.shared, &self.lease.delivery, self.lease.ends_shared()) {
+            Ok(assignment) => {
+                let _place = Place::take(&self.shared, RunningJob::of(&assignment));
+                self.tend(assignment).await
+            }
+            Err(Unusable::Bad(reason)) => {
+                let body = self.lease.delivery.body.clone();
+                self.dead_letter("", None, reason, body).await
+            }
+            Err(Unusable::Misfit { envelope, misfit, since_unix_ms, reason }) => {
+                self.defer_unusable(*envelope, misfit, since_unix_ms, reason).await
+            }
+        }
+    }
+
+    /// A slot, then the job, then the settlement.
+    async fn tend(mut self, mut assignment: Assignment) -> DeliveryReport {
+        // A delivery that has no slot by the time of its first renewal is left to another worker.
+        let first_renewal = self.lease.renew_at;
+        let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
+        let slot = match self.wait(&mut slot, Some(first_renewal)).await {
+            Waited::Done(Ok(slot)) => slot,
+            Waited::Lost => return self.lost(&assignment),
+            // The semaphore is never closed.
+            Waited::Done(Err(_)) | Waited::Time | Waited::Drain => {
+                return self.give_back(assignment, Outcome::Unstarted).await;
+            }
+        };
+        let guarded = Guarded::new(&self.shared);
+        // However this ends, even by being dropped, the job has no business any more.
+        let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
+        let began = Instant::now();
+        set(&assignment.run.began, Some(began));
+        let mut task = self.start(&mut assignment, slot);
+        let waited = self.watch(&assignment, &mut task).await;
+        drop(guarded);
+        match waited {
+            Waited::Done(ended) => {
+                let ended = flatten(ended);
+                // The rest of a job that was begun elsewhere says nothing about how long jobs take.
+                if matches!(ended, RunOutcome::Done) && assignment.run.delivery == 1 {
+                    self.shared.runs.note(began.elapsed());
+                    assignment.kind.runs.note(began.elapsed());
+                }
+                self.finish(assignment, ended).await
+            }
+            Waited::Time | Waited::Drain => self.cut(assignment, task).await,
+            Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
+        }
+    }
+
+    fn start(&self, assignment: &mut Assignment, slot: OwnedSemaphorePermit) -> JoinHandle<RunOutcome> {
+        let data = assignment.take_data();
+        let execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
+        let kind = Arc::clone(&assignment.kind);
+        self.shared.jobs.spawn(in_process(async move {
+            let ended = kind.runnable.run(execution).await;
+            // The slot is the task's, not the guardian's: a task that never ends keeps its slot.
+            drop(slot);
+            ended
+        }))
+    }
+
+    /// Waits for the job. In a drain: asks it to yield, and waits no longer than the soft mark; in a patient one only when
+    /// it will not be done in time.
+    async fn watch(
+        &mut self,
+        assignment: &Assignment,
+        task: &mut JoinHandle<RunOutcome>,
+    ) -> Waited<Result<RunOutcome, JoinError>> {
+        let mut asked = None;
+        loop {
+            if let Some(deadline) = self.deadline()
+                && let Some(own) = self.own_deadline(deadline, asked, assignment)
+            {
+                assignment.run.interrupt(own);
+                asked = Some(own);
+            }
+            let until = match asked {
+                Some(own) => Some(own.soft(assignment.kind.saves.p95().unwrap_or_default())),
+                None => self.deadline().map(|_| Instant::now() + LOOK_AGAIN),
+            };
+            match self.wait(task, until).await {
+                Waited::Drain => {}
+                Waited::Time if asked.is_none() => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// The deadline of this job in a drain under `deadline`, when it was asked to yield under `asked` before; `None` while
+    /// it may go on.
+    fn own_deadline(
+        &self,
+        deadline: Deadline,
+        asked: Option<Deadline>,
+        assignment: &Assignment,
+    ) -> Option<Deadline> {
+        match (deadline.patient_until(), asked) {
+            (None, None) => Some(deadline),
+            (_, Some(asked)) => Some(asked.min(deadline)),
+            (Some(until), None) => {
+                // What should have been done by now is late, whatever was expected of it.
+                let in_time =
+                    Instant::now() < until && assignment.expected_end().is_some_and(|end| end <= until);
+                (!in_time).then(|| deadline.at_once(Instant::now(), self.shared.settings.budget))
+            }
+        }
+    }
+
+    /// Waits for `work` and keeps the lease meanwhile. Work goes on elsewhere while a renewal is awaited.
+    async fn wait<F: Future + Unpin>(&mut self, work: &mut F, until: Option<Instant>) -> Waited<F::Output> {
+        loop {
+            // A drain that ends before the lease does needs no renewal, and every renewal puts the receipt in doubt.
+            let renew_at = self.lease.renew_at;
+            let outlasts = self.deadline().is_some_and(|deadline| self.lease.ends() > deadline.hard());
+            // All are cancel-safe: two watch channels, a job's handle or a semaphore, the handle of a late renewal, and two
+            // timers. The drain comes first, so that nothing is begun in one.
+            tokio::select! {
+                biased;
+                Ok(()) = self.drain.changed() => return Waited::Drain,
+                Ok(()) = self.rules.changed() => self.look_at_rules(),
+                done = &mut *work => return Waited::Done(done),
+                () = self.lease.late_answer() => {}
+                () = sleep_until(until.unwrap_or(renew_at)), if until.is_some() => return Waited::Time,
+                () = sleep_until(renew_at), if !outlasts => {
+                    let queue = Arc::clone(&self.store().queue);
+                    if !self.lease.renew(&self.shared, &queue, self.drain.clone()).await {
+                        return Waited::Lost;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Renews the lease at once when that is asked for, or when it would not last as long as it is to.
+    fn look_at_rules(&mut self) {
+        let rules = *self.rules.borrow();
+        if std::mem::replace(&mut self.checked, rules.checks) != rules.checks
+            || rules.is_too_short(self.lease.ends())
+        {
+            self.lease.renew_at = Instant::now();
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        *self.drain.borrow()
+    }
+
+    fn store(&self) -> &Store {
+        if self.deadline().is_some() { &self.shared.drain_store } else { &self.shared.store }
+    }
+}
+
+/// A task's end as a run's: a panic is a failure of the job, and an abort only follows a decision already taken.
+fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
+    ended.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => {
+            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            let text = text.as_deref().unwrap_or("(no message)");
+            RunOutcome::Failed(JobError::retry(format!("it panicked: {text}")))
+        }
+        Err(_) => RunOutcome::Lost,
+    })
+}

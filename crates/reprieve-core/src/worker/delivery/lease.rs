@@ -1,0 +1,214 @@
+//! The lease keeper: renews one delivery's lease, knows when it is too late to, and takes in answers that come late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::settle::Held;
+use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+use crate::ports::{Delivery, Queue, Receipt};
+use crate::process::in_process;
+use crate::retry::unanswered;
+use crate::telemetry::ByResult;
+use crate::worker::shared::Shared;
+
+/// The longest one renewal is waited for, however long the lease: storage that needs more is not answering.
+const TRY_MAX: Duration = Duration::from_secs(10);
+
+/// How long a drain waits for a renewal that is under way before it goes on with the receipt that is known.
+const DRAIN_WAIT: Duration = Duration::from_millis(200);
+
+const OPERATION: &str = "renew a lease";
+
+/// One delivery and the time for which it is this worker's.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) delivery: Delivery,
+    length: Duration,
+    /// When it ends. The job's task waits for it before it writes anything.
+    ends: Arc<watch::Sender<Instant>>,
+    pub(super) renew_at: Instant,
+    /// Renewals that have not been answered in time.
+    late: LateAnswers,
+    /// The answer of a renewal is lost: the receipt that is known may not be the one that holds.
+    in_doubt: bool,
+    /// This machine was frozen during the last renewal.
+    thawed: bool,
+}
+
+/// What a renewal came to.
+#[derive(Debug)]
+pub(super) struct Renewed {
+    began: Instant,
+    length: Duration,
+    answer: Result<Receipt>,
+}
+
+/// The answers of renewals that did not come in time. Any of them may bring the receipt that holds.
+#[derive(Debug, Default)]
+pub(super) struct LateAnswers(JoinSet<Renewed>);
+
+impl LateAnswers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next answer. Cancel-safe; waits without limit where none is to come.
+    pub(super) async fn next(&mut self) -> Renewed {
+        loop {
+            match self.0.join_next().await {
+                Some(Ok(renewed)) => return renewed,
+                // A queue that panicked brings no receipt.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Renewed {
+    /// The receipt that it brought.
+    pub(super) fn receipt(self) -> Option<Receipt> {
+        self.answer.ok()
+    }
+}
+
+impl Lease {
+    /// The lease of a delivery that was asked for at `since`: counted from before the call, it can't end later here than
+    /// at the queue.
+    pub(super) fn new(delivery: Delivery, length: Duration, since: Instant) -> Self {
+        let ends = Arc::new(watch::Sender::new(since + length));
+        Self {
+            delivery,
+            length,
+            ends,
+            renew_at: since + length / 3,
+            late: LateAnswers::default(),
+            in_doubt: false,
+            thawed: false,
+        }
+    }
+
+    /// When it ends, as shared with the job's task.
+    pub(super) fn ends_shared(&self) -> Arc<watch::Sender<Instant>> {
+        Arc::clone(&self.ends)
+    }
+
+    /// When it ends.
+    pub(super) fn ends(&self) -> Instant {
+        *self.ends.borrow()
+    }
+
+    /// The message, to be settled.
+    pub(super) fn into_held(self) -> Held {
+        let ends = self.ends();
+        Held { delivery: self.delivery, late: self.late, in_doubt: self.in_doubt, ends }
+    }
+
+    /// Completes when a late answer has come, which is taken in. Cancel-safe; waits without limit where none is to come.
+    pub(super) async fn late_answer(&mut self) {
+        let Renewed { began, length, answer } = self.late.next().await;
+        match answer {
+            Ok(receipt) => self.take(receipt, began, length),
+            Err(error) if error.kind() == ErrorKind::LeaseLost => {}
+            Err(_) => self.in_doubt = true,
+        }
+    }
+
+    fn take(&mut self, receipt: Receipt, began: Instant, length: Duration) {
+        self.delivery.receipt = receipt;
+        self.in_doubt = false;
+        self.length = length;
+        self.ends.send_replace(began + length);
+        self.renew_at = began + length / 3;
+    }
+
+    /// Renews it; false when it is lost, or will be before another try could save it. A third of its length after the
+    /// last renewal is the time to; then every twelfth, while it fails; and a twelfth before its end it counts as lost, so
+    /// that the job is cancelled before another worker can receive its message.
+    ///
+    /// When the end has passed before anything was tried, this machine was frozen. The message may still be ours: one
+    /// more renewal tells.
+    pub(super) async fn renew(
+        &mut self,
+        shared: &Shared,
+        queue: &Arc<dyn Queue>,
+        drain: watch::Receiver<Option<Deadline>>,
+    ) -> bool {
+        let (began, slack) = (Instant::now(), self.length / 24);
+        let last = self.ends() - self.length / 12;
+        let frozen = std::mem::take(&mut self.thawed) || (began >= last && began > self.renew_at + slack);
+        if began >= last && !frozen {
+            return false;
+        }
+        let patience = (self.length / 6).min(TRY_MAX);
+        let patience = if frozen { patience } else { patience.min(last - began) };
+        let length = shared.lease();
+        let mut renewal = send(queue, &self.delivery.receipt, length);
+        let answered = tokio::select! {
+            biased;
+            answered = timeout(patience, &mut renewal) => answered.ok(),
+            () = hurried(drain) => None,
+        };
+        let renewed = if let Some(answered) = answered {
+            answered.unwrap_or_else(|_| Err(unanswered(OPERATION)))
+        } else {
+            self.late.0.spawn(in_process(async move {
+                let answer = renewal.await.unwrap_or_else(|_| Err(unanswered(OPERATION)));
+                Renewed { began, length, answer }
+            }));
+            Err(unanswered(OPERATION))
+        };
+        let result = if renewed.is_ok() { "ok" } else { "error" };
+        shared.telemetry.lease_renewals.get_or_create(&ByResult { result }).inc();
+        match renewed {
+            Ok(receipt) => {
+                // What was sent before with an older receipt can't have been applied after this.
+                self.late = LateAnswers::default();
+                self.take(receipt, began, length);
+                true
+            }
+            Err(error) if error.kind() == ErrorKind::LeaseLost => self.holds_by_a_late_answer(last).await,
+            Err(error) => {
+                tracing::warn!(message_id = %self.delivery.id, %error, "could not renew a lease; trying again");
+                self.in_doubt |= error.kind() == ErrorKind::TimedOut && self.late.is_empty();
+                let now = Instant::now();
+                // A freeze in the middle of the call: it did not have its time.
+                self.thawed = !frozen && now > began + patience + slack;
+                self.renew_at = if self.thawed { now } else { (now + self.length / 12).min(last) };
+                self.thawed || (!frozen && now < last)
+            }
+        }
+    }
+
+    /// The receipt was refused. If a renewal before has not been answered, its receipt may be the one that holds.
+    async fn holds_by_a_late_answer(&mut self, until: Instant) -> bool {
+        let ends = self.ends();
+        while !self.late.is_empty() && timeout_at(until, self.late_answer()).await.is_ok() {
+            if self.ends() > ends {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Begins a renewal, which goes on whoever waits for it.
+fn send(queue: &Arc<dyn Queue>, receipt: &Receipt, length: Duration) -> AbortOnDropHandle<Result<Receipt>> {
+    let (queue, receipt) = (Arc::clone(queue), Receipt::new(receipt.as_str()));
+    AbortOnDropHandle::new(tokio::spawn(in_process(async move { queue.renew(&receipt, length).await })))
+}
+
+/// Completes a little after a drain has begun that is in a hurry.
+async fn hurried(mut drain: watch::Receiver<Option<Deadline>>) {
+    let hurries = |deadline: &Option<Deadline>| deadline.is_some_and(|it| it.patient_until().is_none());
+    if drain.wait_for(hurries).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    sleep(DRAIN_WAIT).await;
+}

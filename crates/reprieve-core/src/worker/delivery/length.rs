@@ -1,0 +1,43 @@
+//! How long the job will take, and whether that is too long for a machine that may go soon.
+
+use tokio::time::Instant;
+
+use super::executor::{Execution, RunOutcome};
+use crate::job::Job;
+
+impl Execution {
+    /// Notes what the job says of its own length at `at`.
+    pub(super) fn estimate<J: Job>(&self, job: &J, args: &J::Args, at: &J::Checkpoint) {
+        let remaining = job.remaining(args, at);
+        self.run
+            .estimate
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .say(remaining, Instant::now());
+    }
+
+    /// Whether the job may be begun here: always, unless only short ones are and this one is longer, or nobody knows.
+    ///
+    /// # Errors
+    /// [`RunOutcome::TooLong`].
+    pub(super) fn fits(&self) -> Result<(), RunOutcome> {
+        let Some(limit) = self.rules.borrow().conduct.below else { return Ok(()) };
+        let said = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
+        // A whole run of its kind is an upper bound for what is left of this one.
+        match said.or_else(|| self.kind.runs.p95()) {
+            Some(length) if length <= limit => Ok(()),
+            Some(length) => {
+                let reason = format!(
+                    "it is expected to take {length:.0?}, and this machine may be taken back within {limit:.0?}"
+                );
+                Err(RunOutcome::TooLong(reason))
+            }
+            None => {
+                let reason = format!(
+                    "how long it takes is unknown, and this machine may be taken back within {limit:.0?}"
+                );
+                Err(RunOutcome::TooLong(reason))
+            }
+        }
+    }
+}

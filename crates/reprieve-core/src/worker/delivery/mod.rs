@@ -1,0 +1,32 @@
+//! One delivery, from its receipt to its settlement.
+//!
+//! | file | actor or concept |
+//! |---|---|
+//! | `guardian` | owns the delivery: keeps the lease, waits for the job, and releases the message in a drain |
+//! | `lease` | renews the lease, and takes in answers that come late |
+//! | `assignment` | what the message asks for, read from its body |
+//! | `executor` | runs the job on a job thread: claim, state, steps, saves, result |
+//! | `resume` | the executor's beginning: judges and claims the job, and loads its state |
+//! | `length` | whether a job is too long for a machine that may go soon |
+//! | `ending` | what the guardian does at each end of a run: complete, retry, defer, dead-letter, release |
+//! | `settle` | the calls that settle a message |
+//! | `outcome` | how a delivery ended, for reports and metrics |
+//! | `registry` | the kinds of job that the worker knows, types erased |
+
+mod assignment;
+mod ending;
+mod executor;
+mod guardian;
+mod lease;
+mod length;
+mod outcome;
+mod registry;
+mod resume;
+mod settle;
+mod trouble;
+
+pub(super) use assignment::RunningJob;
+pub(super) use guardian::Guardian;
+pub(super) use outcome::DeliveryReport;
+pub use outcome::Outcome;
+pub(super) use registry::{KEPT, Registry};

@@ -1,0 +1,129 @@
+//! How one delivery ended, for reports and metrics.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::executor::RunOutcome;
+use super::settle::Settled;
+use crate::chance;
+
+/// How a delivery ended, for metrics and reports. Only `Retried` and `DeadLettered` are failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The job is finished and its message deleted.
+    Completed,
+    /// The message was a second one of a job that is settled, and is deleted.
+    Duplicate,
+    /// A step failed; the job is tried again.
+    Retried,
+    /// The message is in the poison queue.
+    DeadLettered,
+    /// Released before a step of it had run.
+    Unstarted,
+    /// Released with its progress saved.
+    Saved,
+    /// Released on its last checkpoint.
+    Cut,
+    /// Released while a save of it had not been answered: its progress may be saved, or not.
+    Unconfirmed,
+    /// Released with a delay: it is for a newer binary, or the job has another message that is being worked on, or it takes
+    /// longer than this machine may be there.
+    Deferred,
+    /// The lease was lost; nothing was settled.
+    LeaseLost,
+    /// Could not be settled; the message comes back when its lease ends.
+    Abandoned,
+}
+
+impl Outcome {
+    /// The outcome as it is written in metric labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Duplicate => "duplicate",
+            Self::Retried => "retried",
+            Self::DeadLettered => "dead_lettered",
+            Self::Unstarted => "unstarted",
+            Self::Saved => "saved",
+            Self::Cut => "cut",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Deferred => "deferred",
+            Self::LeaseLost => "lease_lost",
+            Self::Abandoned => "abandoned",
+        }
+    }
+}
+
+/// What the control loop gets when a guardian ends.
+pub(in crate::worker) struct DeliveryReport {
+    pub(in crate::worker) kind: String,
+    pub(in crate::worker) outcome: Outcome,
+    /// When the message was settled or given up.
+    pub(in crate::worker) settled_at: Instant,
+    /// The job's task, when it was given up and may run on.
+    pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
+    /// Work that was not saved, or is not known to be.
+    pub(in crate::worker) work_at_stake: Duration,
+    /// The job takes longer than this machine may be there.
+    pub(in crate::worker) too_long: bool,
+    /// What is still to be written, which nothing waits for.
+    pub(in crate::worker) epilogue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl DeliveryReport {
+    /// An end with `outcome`, if the settling of it worked.
+    pub(super) fn new(kind: &str, outcome: Outcome, settled: &Settled) -> Self {
+        let outcome = match settled {
+            Settled::Done => outcome,
+            Settled::LeaseLost => Outcome::LeaseLost,
+            Settled::TooLarge(_) | Settled::GaveUp(_) => Outcome::Abandoned,
+        };
+        Self {
+            kind: kind.to_owned(),
+            outcome,
+            settled_at: Instant::now(),
+            task: None,
+            work_at_stake: Duration::ZERO,
+            too_long: false,
+            epilogue: None,
+        }
+    }
+}
+
+impl fmt::Debug for DeliveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeliveryReport")
+            .field("kind", &self.kind)
+            .field("outcome", &self.outcome)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a job waits before its next try after its `failed`-th failure: 1 s, 4 s, 16 s, 64 s, never over five
+/// minutes, and up to half of it more at random so that jobs that failed together do not come back together.
+pub(super) fn retry_delay(failed: u32) -> Duration {
+    let base = Duration::from_secs(1).saturating_mul(4_u32.saturating_pow(failed.saturating_sub(1)));
+    base.min(Duration::from_mins(5)).mul_f64(1.0 + chance::fraction() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retries_come_later_and_later_but_never_much_over_five_minutes() {
+        for (failed, least) in [(0, 1), (1, 1), (2, 4), (3, 16), (4, 64), (5, 256), (6, 300), (u32::MAX, 300)]
+        {
+            let delay = retry_delay(failed);
+            let least = Duration::from_secs(least);
+            assert!((least..=least.mul_f64(1.5)).contains(&delay), "after {failed} failures: {delay:?}");
+        }
+    }
+}

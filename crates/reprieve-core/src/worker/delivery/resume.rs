@@ -1,0 +1,349 @@
+//! What comes before the first step: the judgement, the claim, the arguments, the saved state.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use super::executor::{Execution, RunOutcome, TRY};
+use crate::checkpoint::SHORTEST;
+use crate::clock::unix_millis;
+use crate::envelope::{Data, Misfit};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{BlobName, Fence};
+use crate::producer::result_blob;
+use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
+use crate::retry::{FOR_EVER, Patience, may_pass, persist};
+use crate::worker::isolation::Active;
+use crate::worker::publish::report_every;
+
+/// How long the second message of a job is deferred at a time: the first does the work.
+const ANOTHER_DELAY: Duration = Duration::from_mins(1);
+
+impl Execution {
+    /// Claims the job before anything of it is loaded or decoded, and returns its record. A first delivery reads and
+    /// writes nothing, and has none.
+    pub(super) async fn claim(&mut self) -> Result<Option<Record>, RunOutcome> {
+        let is_first = self.run.fence() <= Fence::new(0, 1);
+        if is_first && self.shared.settings.remember_done.is_zero() {
+            return Ok(None);
+        }
+        loop {
+            let (look, has_result) = self.look().await?;
+            if is_first && !has_result && matches!(look, Look::Nothing) {
+                return Ok(None);
+            }
+            let Some(generation) = self.decide(&look, has_result).await? else {
+                return Ok(self.run.record.lock().await.own().cloned());
+            };
+            let mut claim = self.run.record.lock().await.claim_of(&look, generation);
+            claim.owner.company = self.company(&claim).await?;
+            if self.write_claim(&look, &claim).await? {
+                return self.begin_under(claim).map(Some);
+            }
+            self.alone = None;
+        }
+    }
+
+    /// What the record that a refused write met means for this delivery.
+    pub(super) async fn refused(&mut self) -> RunOutcome {
+        let found = match self.look().await {
+            Ok((look, has_result)) => match (&look, has_result) {
+                // It was there and is gone: another owner finished the job, or people removed it.
+                (Look::Nothing, false) => return RunOutcome::Lost,
+                _ => self.decide(&look, has_result).await,
+            },
+            Err(ended) => return ended,
+        };
+        match found {
+            // Whoever may claim the job only now does so in a delivery of its own.
+            Ok(_) => RunOutcome::Lost,
+            Err(ended) => ended,
+        }
+    }
+
+    /// Counts this job among those that run. While a suspect runs alone it waits.
+    pub(super) async fn begin(&self) -> Result<Option<Active>, RunOutcome> {
+        if self.alone.is_some() {
+            return Ok(None);
+        }
+        tokio::select! {
+            biased;
+            active = self.shared.isolation.begin() => Ok(Some(active)),
+            () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
+        }
+    }
+
+    /// Reads the record, and whether there is a result.
+    async fn look(&self) -> Result<(Look, bool), RunOutcome> {
+        let run = Arc::clone(&self.run);
+        let look = self.wait_for("read a record", || async { run.record.lock().await.look().await }).await?;
+        let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
+        let has_result = self.wait_for("look for a result", || run.blobs.exists(&name)).await?;
+        Ok((look, has_result))
+    }
+
+    /// Under which generation to claim the job; `None` when this delivery has claimed it already, and its answer was
+    /// lost. Any other verdict is the error.
+    async fn decide(&self, look: &Look, has_result: bool) -> Result<Option<u32>, RunOutcome> {
+        let mut handle = self.run.record.lock().await;
+        if has_result {
+            if let Look::Found(found) = look {
+                handle.adopt((**found).clone());
+            }
+            return Err(RunOutcome::DoneBefore);
+        }
+        let found = match look {
+            Look::Nothing => return Ok(Some(handle.claimant().generation)),
+            Look::Damaged(_, damage) => {
+                tracing::error!(job = %self.run.job, %damage, "the job's record can't be read; the job begins again");
+                self.run.telemetry.checkpoints_unreadable.inc();
+                return Ok(Some(handle.claimant().generation));
+            }
+            Look::Newer(newer) => return Err(RunOutcome::Misfit(Misfit::Unknown, newer.to_string())),
+            Look::Found(found) if handle.is_own(&found.record) => {
+                handle.adopt((**found).clone());
+                return Ok(None);
+            }
+            Look::Found(found) => found,
+        };
+        let record = &found.record;
+        if record.kind != self.kind.name {
+            return Err(RunOutcome::Foreign(format!(
+                "its record is of kind {:?}: two jobs have the id {}",
+                record.kind, self.run.job
+            )));
+        }
+        let generation = match judge(record, found.modified_unix_ms, &handle.claimant()) {
+            Verdict::Claim(generation) => generation,
+            Verdict::Finish => {
+                let status = record.status.clone();
+                handle.adopt((**found).clone());
+                return Err(RunOutcome::Unfinished(status));
+            }
+            Verdict::Delete(why) => return Err(RunOutcome::Duplicate(why)),
+            Verdict::MovedAway => {
+                return Err(RunOutcome::Later(ANOTHER_DELAY, "the job was moved to another queue"));
+            }
+            Verdict::Stop => return Err(RunOutcome::Lost),
+            Verdict::AnotherIsRunning if self.is_abandoned(record).await => {
+                record.generation.saturating_add(1)
+            }
+            Verdict::AnotherIsRunning => {
+                return Err(RunOutcome::Later(
+                    ANOTHER_DELAY,
+                    "another message of the job is being worked on",
+                ));
+            }
+        };
+        self.can_read(record)?;
+        Ok(Some(generation))
+    }
+
+    /// Whether the owner's message died with its owner: the record is old, and no live worker reports the job.
+    async fn is_abandoned(&self, record: &Record) -> bool {
+        let due = match record.status {
+            crate::record::Status::Waiting { due_unix_ms } => due_unix_ms.max(record.changed_unix_ms),
+            _ => record.changed_unix_ms,
+        };
+        let quiet = i64::try_from(record.abandoned_after_ms).unwrap_or(i64::MAX);
+        if unix_millis() < due.saturating_add(quiet) {
+            return false;
+        }
+        let roster = &self.shared.store.roster;
+        let reports = roster.reports(report_every(&**roster) * 3).await;
+        let job = &self.run.job;
+        // This very delivery is in this worker's own report, and says nothing of another one.
+        let runs = |report: &crate::ports::WorkerReport| {
+            report.worker != self.shared.worker && report.in_flight.iter().any(|running| running.job == *job)
+        };
+        reports.is_ok_and(|reports| !reports.iter().any(runs))
+    }
+
+    /// Fails when a newer binary saved the job's state: it is that one's work, and is not claimed.
+    fn can_read(&self, record: &Record) -> Result<(), RunOutcome> {
+        let (theirs, ours) = (record.checkpoints.first().map_or(0, |newest| newest.schema), self.kind.schema);
+        if theirs <= ours {
+            return Ok(());
+        }
+        let reason = format!(
+            "its checkpoint has schema {theirs}, and no worker that received it reads more than {ours}"
+        );
+        Err(RunOutcome::Misfit(Misfit::Unknown, reason))
+    }
+
+    /// In whose company the job may run: alone, once it has vanished too often at one place.
+    async fn company(&mut self, claim: &Record) -> Result<Company, RunOutcome> {
+        if !claim.account.is_suspect() || claim.account.judge().is_err() {
+            return Ok(Company::Shared);
+        }
+        if claim.account.crowded >= CROWDED_MAX {
+            // The others save first, as far as they can, so that its death costs them little.
+            self.shared.rules.send_modify(|rules| rules.saves += 1);
+            return Ok(Company::Alone);
+        }
+        tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
+        let alone = tokio::select! {
+            biased;
+            alone = self.shared.isolation.alone(self.shared.settings.lease) => alone,
+            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
+        };
+        let Some(alone) = alone else { return Err(RunOutcome::Crowded) };
+        self.alone = Some((alone, Instant::now() + self.isolated()));
+        Ok(Company::Alone)
+    }
+
+    /// How long a suspect runs alone: one checkpoint interval, and long enough to prove something where that is shorter.
+    fn isolated(&self) -> Duration {
+        self.interval().max(SHORTEST)
+    }
+
+    /// Writes the claim, for as long as that takes; false when the record is another by now.
+    async fn write_claim(&self, look: &Look, claim: &Record) -> Result<bool, RunOutcome> {
+        let run = Arc::clone(&self.run);
+        let write = || async {
+            let mut handle = run.record.lock().await;
+            match handle.claim(look, claim.clone()).await {
+                Ok(()) => Ok(true),
+                Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        self.wait_for("claim a job", write).await
+    }
+
+    /// Goes by what the claimed record says of the job's past.
+    fn begin_under(&mut self, record: Record) -> Result<Record, RunOutcome> {
+        self.run.generation.store(record.generation, Relaxed);
+        record.account.judge().map_err(RunOutcome::Refused)?;
+        self.careful_steps = record.careful_steps;
+        if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
+            self.careful_until = Some(Instant::now() + self.interval());
+        }
+        let isolated = self.isolated();
+        if let Some((_, until)) = &mut self.alone {
+            *until = Instant::now() + isolated;
+        }
+        Ok(record)
+    }
+
+    /// Reads the arguments, from the message or from their blob.
+    pub(super) async fn args<A: DeserializeOwned>(&mut self) -> Result<A, RunOutcome> {
+        let json = match &self.data {
+            Data::Inline(json) => json.get().as_bytes().to_vec(),
+            Data::Blob(name) => {
+                let name = name.clone();
+                self.args_blob(&name).await?
+            }
+        };
+        serde_json::from_slice(&json).map_err(|error| {
+            let reason = format!("the arguments do not fit kind {:?}: {}", self.kind.name, misfit(&error));
+            RunOutcome::Misfit(Misfit::Shape, reason)
+        })
+    }
+
+    /// The arguments in a blob. A job that is finished has none any more, which its result or its record proves.
+    async fn args_blob(&self, name: &BlobName) -> Result<Vec<u8>, RunOutcome> {
+        let run = Arc::clone(&self.run);
+        // No longer than a lease: the slot is not to be held for arguments that can't be read.
+        let patience = Patience::calm(TRY, Instant::now() + self.shared.settings.lease);
+        let read = tokio::select! {
+            biased;
+            read = persist("read arguments", patience, may_pass, || run.blobs.get(name)) => read,
+            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
+        };
+        match read {
+            Ok(Some(json)) => return Ok(json),
+            Ok(None) => {}
+            Err(error) => {
+                let reason = format!("the blob {name} with its arguments could not be read: {error}");
+                return Err(RunOutcome::Misfit(Misfit::Unreadable, reason));
+            }
+        }
+        if self.run.record.lock().await.own().is_none() {
+            let (look, has_result) = self.look().await?;
+            if has_result || matches!(look, Look::Found(_)) {
+                self.decide(&look, has_result).await?;
+            }
+        }
+        let reason =
+            format!("there is no blob {name} with its arguments; it may be in another container or store");
+        Err(RunOutcome::Misfit(Misfit::Unreadable, reason))
+    }
+
+    /// The newest state that is whole; `None` when the job has none, or none that is.
+    pub(super) async fn load<C: DeserializeOwned>(&self, record: &Record) -> Result<Option<C>, RunOutcome> {
+        let job = &self.run.job;
+        for checkpoint in &record.checkpoints {
+            let Some(state) = self.state(checkpoint).await? else {
+                let another = record.checkpoints.len() > 1;
+                tracing::warn!(%job, sequence = checkpoint.sequence, another, "a checkpoint is damaged or missing; using the one before, if there is another");
+                self.run.telemetry.checkpoints_unreadable.inc();
+                continue;
+            };
+            let at = serde_json::from_slice(&state).map_err(|error| {
+                // It is whole, so another build of this kind wrote it. Beginning again would throw days away unasked.
+                let reason = format!(
+                    "its checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
+                     read the old one",
+                    checkpoint.sequence, checkpoint.schema, self.kind.name, misfit(&error)
+                );
+                RunOutcome::Misfit(Misfit::Shape, reason)
+            })?;
+            tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
+            return Ok(Some(at));
+        }
+        if !record.checkpoints.is_empty() {
+            tracing::error!(%job, "no checkpoint of the job can be read; the job begins again");
+        }
+        Ok(None)
+    }
+
+    /// A checkpoint's state; `None` when it is damaged or missing.
+    async fn state(&self, checkpoint: &Checkpoint) -> Result<Option<Vec<u8>>, RunOutcome> {
+        let state = match &checkpoint.place {
+            Place::Inside(state) => Some(state.clone()),
+            Place::Payload(name) => {
+                let (records, job) = (&self.shared.store.records, &self.run.job);
+                self.wait_for("load a checkpoint", || records.payload(job, name)).await?
+            }
+        };
+        Ok(state.filter(|state| checkpoint.fits(state)))
+    }
+
+    /// Reads or writes something that the job can't begin without, for as long as it takes; being asked to yield ends the
+    /// wait.
+    async fn wait_for<T, F>(&self, operation: &'static str, op: impl FnMut() -> F) -> Result<T, RunOutcome>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+        tokio::select! {
+            biased;
+            done = persist(operation, patience, may_pass, op) => done.map_err(|error: Error| self.halt_on(error)),
+            () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
+        }
+    }
+}
+
+/// Why JSON does not fit, without its values: they may be long, and are the user's.
+fn misfit(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.find(", expected ") {
+        Some(at) => text[at + 2..].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::misfit;
+
+    #[test]
+    fn what_does_not_fit_is_reported_without_its_value() {
+        let error = serde_json::from_str::<u64>("\"a secret\"").unwrap_err();
+        assert_eq!(misfit(&error), "expected u64 at line 1 column 10");
+    }
+}

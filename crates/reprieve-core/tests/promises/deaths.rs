@@ -1,0 +1,102 @@
+//! Deaths of processes are charged to the job on which they are proved, and outages to none.
+
+use reprieve_core::ErrorKind;
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices};
+use reprieve_core::ports::Store;
+use reprieve_core::worker::Settings;
+use tokio::time::timeout;
+
+use crate::support::*;
+
+fn eight_slots() -> Settings {
+    Settings { concurrency: 8, lease: secs(16), ..settings() }
+}
+
+/// Runs one worker after another until the queue is empty, each until a job kills it. Returns how many died.
+async fn restarted_until_empty(store: &Store, job: &Steps, deaths_max: u32) -> u32 {
+    for deaths in 0..=deaths_max {
+        let worker = start_with(store, job, eight_slots(), ManualNotices::answered());
+        let died = tokio::select! {
+            () = job.has_killed() => true,
+            () = emptied(store, secs(3600)) => false,
+        };
+        if !died {
+            return deaths;
+        }
+        worker.kill().await;
+    }
+    panic!("{deaths_max} deaths were not enough to find the killer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_kills_its_worker_is_poisoned_alone_and_the_sound_ones_beside_it_finish() {
+    // It dies two seconds into its first step; or at its hundredth step of 20 ms, where it has moved before.
+    let killers =
+        [Plan::new(9, 2_000).habit(Habit::KillsAt(0)), Plan::new(200, 20).habit(Habit::KillsAt(99))];
+    for (killer, step_ms) in killers.into_iter().flat_map(|killer| [(killer, 500), (killer, 5_000)]) {
+        let (store, job) = (memory::store(), Steps::default());
+        let sound = Plan::new(u32::try_from(20_000 / step_ms).unwrap(), step_ms);
+        let mut plans = vec![sound; 7];
+        plans.insert(3, killer);
+        let ids = enqueue(&store, &plans).await;
+        let deaths = restarted_until_empty(&store, &job, 5).await;
+        let reasons = poisoned(&store).await;
+        assert_eq!(reasons.len(), 1, "after {deaths} deaths, with steps of {step_ms} ms: {reasons:?}");
+        assert!(reasons[0].contains("while this job ran alone"), "{reasons:?}");
+        for (at, id) in ids.iter().enumerate().filter(|(at, _)| *at != 3) {
+            let done = job.trace.steps(id).contains(&(sound.steps - 1));
+            assert!(done, "sound job {at} is done, after {deaths} deaths, with steps of {step_ms} ms");
+        }
+    }
+}
+
+/// A sound job with steps longer than the time that its neighbour lets the worker live.
+#[tokio::test(start_paused = true)]
+async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(3, 60_000), Plan::new(9, 1_000).habit(Habit::KillsAt(0))]).await;
+    let deaths = restarted_until_empty(&store, &job, 12).await;
+    let reasons = poisoned(&store).await;
+    assert_eq!(reasons.len(), 1, "after {deaths} deaths: {reasons:?}");
+    assert!(job.trace.steps(&ids[0]).contains(&2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_storage_poisons_no_job_however_often_it_comes() {
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let ids = enqueue(&inner, &[Plan::new(300, 1_000); 8]).await;
+        let two = [(); 2].map(|()| start_with(&store, &job, eight_slots(), ManualNotices::answered()));
+        for _ in 0..5 {
+            faults.everything(fault);
+            tokio::time::sleep(secs(90)).await;
+            faults.clear_all();
+            tokio::time::sleep(secs(30)).await;
+        }
+        assert_eq!(poisoned(&inner).await, Vec::<String>::new(), "{fault:?}");
+        timeout(secs(3600), emptied(&inner, secs(3600))).await.unwrap();
+        assert_eq!(poisoned(&inner).await, Vec::<String>::new(), "{fault:?}");
+        for id in &ids {
+            assert!(job.trace.steps(id).contains(&299), "{fault:?}");
+        }
+        drop(two);
+    }
+}
+
+/// Its own process lives, so the next delivery knows that the lease was lost and no process died.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lost_a_lease_and_lives_is_not_taken_for_dead() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(300, 1_000)]).await;
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(12)).await;
+    faults.everything(Fault::Fail(ErrorKind::Unavailable));
+    tokio::time::sleep(secs(90)).await;
+    faults.clear_all();
+    within(secs(30), "a second delivery", async || record(&inner, &ids[0]).await.unwrap().owner.count == 2)
+        .await;
+    let ends = record(&inner, &ids[0]).await.unwrap();
+    assert_eq!((ends.account.vanished, ends.account.lost), (0, 1), "{ends:?}");
+}

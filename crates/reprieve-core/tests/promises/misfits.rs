@@ -1,0 +1,137 @@
+//! A message that this worker can't use is another worker's work: it is deferred, ever longer, shown, and kept with a true
+//! reason only when that has lasted.
+
+use reprieve_core::memory;
+use reprieve_core::ports::{NewMessage, Store, WorkerReport};
+use reprieve_core::worker::{Settings, Worker, stopping};
+use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use reprieve_core::memory::{Fault, Faults, ManualNotices, Op};
+
+use crate::support::*;
+
+async fn send(store: &Store, event: &Value) {
+    on_one_clock();
+    let body = event.to_string().into_bytes();
+    store.queue.send(vec![NewMessage { body, delay: secs(0) }]).await.unwrap();
+}
+
+fn unheard_of() -> Value {
+    json!({"specversion": "1.0", "id": "a", "source": "reprieve", "type": "unheard-of", "data": 1, "x": 1.5})
+}
+
+/// A kind that a rolling update brings.
+struct Later;
+
+#[async_trait::async_trait]
+impl Job for Later {
+    const KIND: &'static str = "unheard-of";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = u32;
+    fn begin(&self, _: &u32) {}
+    async fn step(&self, _: &JobContext, number: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        Ok(Step::Done(*number))
+    }
+}
+
+async fn report(store: &Store) -> WorkerReport {
+    store.roster.reports(secs(60)).await.unwrap().remove(0)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_no_worker_knows_is_deferred_ever_longer_and_shown() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    send(&inner, &unheard_of()).await;
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(60)).await;
+    let releases = faults.calls(Op::Release);
+    assert!((4..=6).contains(&releases), "5, 10, 20, … s: {releases} releases in a minute");
+    tokio::time::sleep(secs(22 * 3600)).await;
+    let releases = faults.calls(Op::Release);
+    assert!((250..320).contains(&releases), "every five minutes: {releases} releases in 22 hours");
+    assert_eq!((total(&inner).await, poisoned(&inner).await.len()), (1, 0));
+    let shown = report(&inner).await.deferred;
+    assert_eq!((shown[0].job.as_str(), shown[0].kind.as_str()), ("a", "unheard-of"));
+    assert!(shown[0].reason.contains("the last one knows steps"), "{shown:?}");
+    emptied(&inner, secs(3 * 3600)).await;
+    let letters = inner.queue.dead_letters(2).await.unwrap();
+    let reason = letters[0].reason.clone().unwrap();
+    assert!(reason.contains("no worker that received it knows kind \"unheard-of\""), "{reason}");
+    let kept: Value = serde_json::from_slice(&letters[0].body).unwrap();
+    assert_eq!((&kept["x"], &kept["type"], &kept["data"]), (&json!(1.5), &json!("unheard-of"), &json!(1)));
+    tokio::time::sleep(secs(700)).await;
+    assert_eq!(report(&inner).await.deferred, [], "what is gone is not shown for long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_knows_the_kind_takes_it_when_it_comes() {
+    let (store, job) = (memory::store(), Steps::default());
+    send(&store, &unheard_of()).await;
+    let _old = start(&store, &job);
+    tokio::time::sleep(secs(3600)).await;
+    let new =
+        Worker::builder(store.clone()).job(Later).job(job.clone()).settings(settings()).build().unwrap();
+    let (_stopper, never) = stopping();
+    tokio::spawn(new.run(never));
+    // Each time it is due, every five minutes by now, one of the two is first.
+    emptied(&store, secs(6 * 3600)).await;
+    let result = BlobName::parse("results/a.json").unwrap();
+    assert_eq!(store.blobs.get(&result).await.unwrap(), Some(b"1".to_vec()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_a_kind_may_be_unknown_is_a_setting_and_bad_json_does_not_wait() {
+    let (store, job) = (memory::store(), Steps::default());
+    send(&store, &unheard_of()).await;
+    store.queue.send(vec![NewMessage { body: b"{".to_vec(), delay: secs(0) }]).await.unwrap();
+    let impatient = Settings { unknown_kind_after: secs(120), ..settings() };
+    let _worker = start_with(&store, &job, impatient, ManualNotices::answered());
+    within(secs(5), "bad JSON in the poison queue", async || poisoned(&store).await.len() == 1).await;
+    tokio::time::sleep(secs(100)).await;
+    assert_eq!(total(&store).await, 1);
+    emptied(&store, secs(60)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_that_do_not_fit_their_kind_are_deferred_for_ten_minutes() {
+    let (store, job) = (memory::store(), Steps::default());
+    let event = json!({"specversion": "1.0", "id": "a", "source": "reprieve", "type": "steps", "data": {"steps": "many"}});
+    send(&store, &event).await;
+    let began = Instant::now();
+    let _worker = start(&store, &job);
+    emptied(&store, secs(1_200)).await;
+    assert!((secs(600)..secs(920)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    let reasons = poisoned(&store).await;
+    assert!(reasons[0].contains("do not fit kind \"steps\""), "{reasons:?}");
+    assert!(!reasons[0].contains("many"), "the values are the user's: {reasons:?}");
+}
+
+/// A wrong container, or storage that refuses to give them: another worker may be luckier.
+#[tokio::test(start_paused = true)]
+async fn arguments_in_a_blob_that_cannot_be_read_are_deferred_with_their_own_reason() {
+    for (fault, wanted) in
+        [(None, "there is no blob args/a.json"), (Some(ErrorKind::Denied), "could not be read")]
+    {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        if let Some(kind) = fault {
+            faults.every_call(Op::Get, Fault::Fail(kind));
+        }
+        let event = json!({
+            "specversion": "1.0", "id": "a", "source": "reprieve", "type": "steps", "dataref": "args/a.json",
+        });
+        send(&inner, &event).await;
+        let _worker = start(&store, &job);
+        tokio::time::sleep(secs(23 * 3600)).await;
+        assert_eq!((total(&inner).await, poisoned(&inner).await.len()), (1, 0), "{fault:?}");
+        let shown = report(&inner).await.deferred;
+        assert!(shown[0].reason.contains(wanted), "{shown:?}");
+        assert!(faults.calls(Op::Release) < 400, "{} releases", faults.calls(Op::Release));
+        emptied(&inner, secs(3 * 3600)).await;
+        assert!(poisoned(&inner).await[0].contains(wanted), "{fault:?}");
+    }
+}

@@ -1,0 +1,76 @@
+//! A worker that was frozen for longer than its lease, as SIGSTOP and a paused VM do it.
+
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::process::Gate;
+use reprieve_core::worker::Settings;
+
+use crate::support::*;
+
+fn short_lease() -> Settings {
+    Settings { lease: secs(6), budget: secs(3), ..settings() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_no_other_worker_took_goes_on_at_once() {
+    for frozen_at_ms in [500, 2_100, 3_700, 5_100, 9_900] {
+        let (store, job) = (memory::store(), Steps::default());
+        let ids = enqueue(&store, &[Plan::new(60, 500)]).await;
+        let gate = Gate::new();
+        let worker = start_in(&gate, &store, &job, short_lease());
+        tokio::time::sleep(ms(frozen_at_ms)).await;
+        gate.freeze();
+        tokio::time::sleep(secs(10)).await;
+        gate.thaw();
+        // Thirty seconds of work, of which some were before the freeze.
+        emptied(&store, secs(33)).await;
+        assert_eq!(job.trace.redone(), 0, "frozen at {frozen_at_ms} ms");
+        assert_eq!(job.trace.steps(&ids[0]).len(), 60);
+        let stopped = worker.stop().await;
+        assert_eq!((stopped.completed, stopped.abandoned), (1, 0), "frozen at {frozen_at_ms} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_another_worker_took_is_stopped_and_counts_as_lost_and_not_as_abandoned() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(60, 500)]).await;
+    let gate = Gate::new();
+    let worker = start_in(&gate, &store, &job, short_lease());
+    tokio::time::sleep(secs(11)).await;
+    gate.freeze();
+    tokio::time::sleep(secs(7)).await;
+    let other = start(&store, &job);
+    within(secs(5), "a claim", async || record(&store, &ids[0]).await.unwrap().owner.count == 2).await;
+    gate.thaw();
+    emptied(&store, secs(60)).await;
+    assert!(job.trace.redone() <= 13, "{} steps redone", job.trace.redone());
+    assert_eq!(worker.stop().await.abandoned, 0);
+    assert_eq!(other.stop().await.completed, 1);
+}
+
+/// Settlements that were applied while the machine was frozen, and whose answers came too late.
+#[tokio::test(start_paused = true)]
+async fn settlements_that_were_applied_before_a_freeze_are_not_given_up_after_it() {
+    for op in [Op::Complete, Op::Release] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let steps = if op == Op::Complete { 2 } else { 1_000 };
+        enqueue(&inner, &[Plan::new(steps, 500); 4]).await;
+        let gate = Gate::new();
+        let worker = start_in(&gate, &store, &job, short_lease());
+        faults.next_calls(op, 4, Fault::LateAnswer(secs(5)));
+        if op == Op::Release {
+            tokio::time::sleep(secs(2)).await;
+            worker.notices.notice(preempt("evicted"));
+        }
+        faults.called(op, 4).await;
+        gate.freeze();
+        tokio::time::sleep(secs(20)).await;
+        gate.thaw();
+        tokio::time::sleep(secs(5)).await;
+        let stopped = worker.stop().await;
+        assert_eq!(stopped.abandoned, 0, "{op:?}: {stopped:?}");
+        let left = if op == Op::Complete { 0 } else { 4 };
+        assert_eq!((total(&inner).await, poisoned(&inner).await.len()), (left, 0), "{op:?}");
+    }
+}

@@ -1,0 +1,251 @@
+//! The record port: records are rows, payloads are rows when they are small, else files that a row points to.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::{ErrorKind, JobId, PayloadName, Result};
+
+use crate::failure::{Failure, Fault, Outcome};
+use crate::files;
+use crate::store::{Ports, Shared, blocking};
+use crate::writer::Tx;
+
+/// The largest payload that is kept in the database. Beyond it a file is faster to write, and the database's log, which
+/// every renewal goes through as well, stays short.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+
+const FIND_VERSION: &str = "SELECT version FROM record WHERE job = ?1";
+
+#[async_trait]
+impl RecordStore for Ports {
+    async fn load(&self, job: &JobId) -> Result<Option<Stored>> {
+        const FIND: &str = "SELECT data, version, at FROM record WHERE job = ?1";
+        let (shared, job) = (Arc::clone(&self.shared), job.clone());
+        let stored = |row: &rusqlite::Row<'_>| {
+            let version = Version::new(row.get::<_, i64>(1)?.to_string());
+            Ok(Stored { bytes: row.get(0)?, version, modified_unix_ms: row.get(2)? })
+        };
+        let loaded = blocking(move || shared.reader.row(FIND, [job.as_str()], stored));
+        loaded.await.map_err(|failure| failure.during("load a record"))
+    }
+
+    async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
+        let (shared, expected) = (Arc::clone(&self.shared), Expected::read(expected));
+        let RecordWrite { record, payload, obsolete } = write;
+        let change = Change { job: job.clone(), expected, record, payload: None, obsolete };
+        let written = match payload {
+            Some(payload) if payload.bytes.len() > INLINE_BYTES_MAX => {
+                blocking(move || change.with_file(&shared, payload)).await
+            }
+            payload => Change { payload: payload.map(Row::inline), ..change }.without_file(shared).await,
+        };
+        written.map_err(|failure| failure.during("write a record"))
+    }
+
+    async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let (job, expected, payloads) = (job.clone(), Expected::read(Some(expected)), payloads.to_vec());
+        let apply = move |tx: &Tx<'_>| {
+            expected.check(tx, &job)?;
+            tx.execute("DELETE FROM record WHERE job = ?1", [job.as_str()])?;
+            remove_payloads(tx, &job, &payloads)
+        };
+        let publish = move |files| {
+            remove_files(&shared, files);
+            Ok(())
+        };
+        let removed = self.shared.writer.call(0, apply, publish).await;
+        removed.map_err(|failure| failure.during("remove a record"))
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+        let (shared, job, name) = (Arc::clone(&self.shared), job.clone(), name.clone());
+        let read = blocking(move || read_payload(&shared, &job, &name));
+        read.await.map_err(|failure| failure.during("read a payload"))
+    }
+
+    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
+        // Versions rise with time, so the oldest records come first, without an index that every write would pay for.
+        const FIND: &str = "SELECT job FROM record WHERE at < ?1 ORDER BY version LIMIT ?2";
+        let (shared, max) = (Arc::clone(&self.shared), i64::try_from(max).unwrap_or(i64::MAX));
+        let find = move || shared.reader.rows(FIND, [before_unix_ms, max], |row| row.get::<_, String>(0));
+        let found = blocking(find).await.map_err(|failure| failure.during("list stale records"))?;
+        found.into_iter().map(JobId::parse).collect()
+    }
+}
+
+/// The version that a write or a removal expects to replace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Nothing,
+    Version(i64),
+    /// A version that this store never gave.
+    Foreign,
+}
+
+impl Expected {
+    fn read(version: Option<&Version>) -> Self {
+        match version.map(|version| version.as_str().parse()) {
+            None => Self::Nothing,
+            Some(Ok(version)) => Self::Version(version),
+            Some(Err(_)) => Self::Foreign,
+        }
+    }
+
+    /// Refuses unless the record has this version now.
+    fn check(self, tx: &Tx<'_>, job: &JobId) -> Result<(), Fault> {
+        Ok(self.is_met(tx.row(FIND_VERSION, [job.as_str()], |row| row.get(0))?)?)
+    }
+
+    fn is_met(self, current: Option<i64>) -> Outcome<()> {
+        match (self, current) {
+            (Self::Nothing, None) => Ok(()),
+            (Self::Version(expected), Some(current)) if expected == current => Ok(()),
+            _ => Err(Failure::new(
+                ErrorKind::Conflict,
+                "the record has another version than expected: load it again",
+            )),
+        }
+    }
+}
+
+/// One write of a record, with its payload where that is known to be in the database or in a file.
+struct Change {
+    job: JobId,
+    expected: Expected,
+    record: Vec<u8>,
+    payload: Option<Row>,
+    obsolete: Vec<PayloadName>,
+}
+
+/// The row of a payload.
+struct Row {
+    name: PayloadName,
+    bytes: usize,
+    data: Option<Vec<u8>>,
+    file: Option<String>,
+}
+
+impl Row {
+    fn inline(payload: Payload) -> Self {
+        Self { name: payload.name, bytes: payload.bytes.len(), data: Some(payload.bytes), file: None }
+    }
+}
+
+impl Change {
+    async fn without_file(self, shared: Arc<Shared>) -> Outcome<Version> {
+        let payload = self.payload.as_ref().map_or(0, |payload| payload.bytes);
+        let (weight, writing) = (self.record.len() + payload, Arc::clone(&shared));
+        let publish = move |(version, files)| {
+            remove_files(&shared, files);
+            Ok(version)
+        };
+        writing.writer.call(weight, move |tx| self.apply(tx), publish).await
+    }
+
+    /// Writes the file first, so that the row never points to one that is not whole.
+    fn with_file(mut self, shared: &Arc<Shared>, payload: Payload) -> Outcome<Version> {
+        // Checked again in the transaction. Here it spares a stale owner the writing of what may be gigabytes.
+        self.expected.is_met(shared.reader.row(FIND_VERSION, [self.job.as_str()], |row| row.get(0))?)?;
+        let (file, directory) = (shared.session()?.new_file_name(), shared.files.payloads());
+        let path = directory.join(&file);
+        files::write_new(&path, &payload.bytes)?;
+        let bytes = payload.bytes.len();
+        self.payload = Some(Row { name: payload.name, bytes, data: None, file: Some(file) });
+        let synced = files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory));
+        let written = synced.and_then(|()| shared.writer.call_blocking(move |tx| self.apply(tx), Ok));
+        // A commit that failed may yet be found to have gone through after a crash, but then its session is over, and
+        // the sweep keeps a file that a row points to. No row points to the file of a write that was refused.
+        let (version, obsolete) = written.inspect_err(|_| files::remove_if_there(&path))?;
+        remove_files(shared, obsolete);
+        Ok(version)
+    }
+
+    /// Writes record and payload; also returns the files that are no longer needed.
+    fn apply(&self, tx: &Tx<'_>) -> Result<(Version, Vec<String>), Fault> {
+        self.expected.check(tx, &self.job)?;
+        let job = self.job.as_str();
+        let mut files = remove_payloads(tx, &self.job, &self.obsolete)?;
+        if let Some(Row { name, bytes, data, file }) = &self.payload {
+            files.extend(remove_payloads(tx, &self.job, std::slice::from_ref(name))?);
+            let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+            tx.execute(
+                "INSERT INTO payload(job, name, bytes, data, file) VALUES(?1, ?2, ?3, ?4, ?5)",
+                (job, name.as_str(), bytes, data, file),
+            )?;
+        }
+        // A new row, not an update: its id is the version.
+        tx.execute("DELETE FROM record WHERE job = ?1", [job])?;
+        let version =
+            tx.insert("INSERT INTO record(job, at, data) VALUES(?1, ?2, ?3)", (job, tx.now, &self.record))?;
+        Ok((Version::new(version.to_string()), files))
+    }
+}
+
+/// Removes these payloads' rows and returns their files, to be removed after the commit.
+fn remove_payloads(tx: &Tx<'_>, job: &JobId, names: &[PayloadName]) -> Result<Vec<String>, Fault> {
+    const DELETE: &str = "DELETE FROM payload WHERE job = ?1 AND name = ?2 RETURNING file";
+    let mut files = Vec::new();
+    for name in names {
+        let file = tx.row(DELETE, [job.as_str(), name.as_str()], |row| row.get::<_, Option<String>>(0))?;
+        files.extend(file.flatten());
+    }
+    Ok(files)
+}
+
+fn remove_files(shared: &Shared, files: Vec<String>) {
+    for file in files {
+        files::remove_if_there(&shared.files.payloads().join(file));
+    }
+}
+
+/// A payload whose file is missing is no payload: the job has another checkpoint. One that has another length than it had
+/// is returned as it is, because its reader checks length and checksum.
+fn read_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
+    const FIND: &str = "SELECT data, file FROM payload WHERE job = ?1 AND name = ?2";
+    let mut missing = None;
+    loop {
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?));
+        let file = match shared.reader.row(FIND, [job.as_str(), name.as_str()], row)? {
+            None | Some((None, None)) => return Ok(None),
+            Some((Some(data), _)) => return Ok(Some(data)),
+            Some((None, Some(file))) => file,
+        };
+        let path = shared.files.payloads().join(&file);
+        match fs::read(&path) {
+            Ok(bytes) => return Ok(Some(bytes)),
+            // The payload may have been removed since its row was read: look again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
+                missing = Some(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(%job, path = %path.display(), "the file of a payload is missing");
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::io(&error, &path)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_taken_only_if_it_knows_what_it_replaces() {
+        for (expected, current, taken) in [
+            (Expected::Nothing, None, true),
+            (Expected::Nothing, Some(1), false),
+            (Expected::Version(1), Some(1), true),
+            (Expected::Version(1), Some(2), false),
+            (Expected::Version(1), None, false),
+            (Expected::read(Some(&Version::new("0x8D"))), Some(1), false),
+            (Expected::read(Some(&Version::new("0x8D"))), None, false),
+        ] {
+            assert_eq!(expected.is_met(current).is_ok(), taken, "{expected:?} over {current:?}");
+        }
+    }
+}
