@@ -34,6 +34,7 @@
 mod ask;
 mod connection;
 pub mod control;
+pub mod fleet;
 pub mod metadata;
 pub mod storage;
 

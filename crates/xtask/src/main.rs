@@ -8,7 +8,9 @@ mod demo;
 mod foreground;
 mod help;
 mod install;
+mod mutants;
 mod services;
+mod simulate;
 mod test;
 mod thumbnails;
 
@@ -37,6 +39,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "bench" => bench::run(arguments),
         "check" => check::run(arguments),
         "demo" => demo::run(arguments),
+        "mutants" => mutants::run(arguments),
+        "simulate" => simulate::run(arguments),
         "test" => test::run(arguments),
         "thumbnails" => thumbnails::run_on(arguments),
         "help" | "--help" | "-h" => help::run(),

@@ -1,0 +1,107 @@
+//! Runs the simulated fleet: many seeds, or one with its history.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use reprieve_sim::fleet::{self, Run};
+
+const USAGE: &str = "\
+Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going]
+
+  --seeds N      how many seeds to run; default 1000
+  --from S       the first one; default 0
+  --replay S     one seed, with all that happens in it
+  --keep-going   also after a violation
+
+Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.
+";
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    seeds: u64,
+    from: u64,
+    replay: Option<u64>,
+    keep_going: bool,
+}
+
+fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
+    let mut asked = Asked { seeds: 1_000, from: 0, replay: None, keep_going: false };
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next()?.replace('_', "").parse().ok();
+        match argument.as_str() {
+            "--seeds" => asked.seeds = number()?,
+            "--from" => asked.from = number()?,
+            "--replay" => asked.replay = Some(number()?),
+            "--keep-going" => asked.keep_going = true,
+            _ => return None,
+        }
+    }
+    Some(asked)
+}
+
+fn main() -> ExitCode {
+    let mut out = io::stdout().lock();
+    let Some(asked) = read(std::env::args().skip(1)) else {
+        // There is nobody to tell when that fails.
+        let _written = out.write_all(USAGE.as_bytes());
+        return ExitCode::from(2);
+    };
+    match simulate(asked, &mut out) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Runs what is asked for, and says whether all promises were kept.
+fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
+    if let Some(seed) = asked.replay {
+        let run = fleet::run(seed).map_err(io::Error::other)?;
+        show(&run, out)?;
+        return Ok(run.violations.is_empty());
+    }
+    let began = tokio::time::Instant::now();
+    let mut broken = 0_u64;
+    for seed in asked.from..asked.from.saturating_add(asked.seeds) {
+        let run = fleet::run(seed).map_err(io::Error::other)?;
+        if run.violations.is_empty() {
+            continue;
+        }
+        broken += 1;
+        if !asked.keep_going {
+            show(&run, out)?;
+            writeln!(out, "took {} ms", began.elapsed().as_millis())?;
+            return Ok(false);
+        }
+        for violation in &run.violations {
+            writeln!(out, "seed {seed}: {violation}")?;
+        }
+    }
+    writeln!(out, "{} seeds from {}: {broken} broke a promise", asked.seeds, asked.from)?;
+    writeln!(out, "took {} ms", began.elapsed().as_millis())?;
+    Ok(broken == 0)
+}
+
+/// Shows a run: its plan, what happened, and what was wrong with it.
+fn show(run: &Run, out: &mut impl Write) -> io::Result<()> {
+    let plan = &run.plan;
+    writeln!(
+        out,
+        "seed {}: lease {:?}, budget {:?}, interval {:?}, {} shards, machines with {:?} slots, old {:?}, calm at {:?}",
+        plan.seed, plan.lease, plan.budget, plan.interval, plan.shards, plan.machines, plan.old, plan.calm
+    )?;
+    for job in &plan.jobs {
+        writeln!(out, "{job:?}")?;
+    }
+    for (at, action) in &plan.actions {
+        writeln!(out, "planned {:>10.3}s {action:?}", at.as_secs_f64())?;
+    }
+    for event in run.history.events() {
+        writeln!(out, "{event}")?;
+    }
+    for violation in &run.violations {
+        writeln!(out, "BROKEN {violation}")?;
+    }
+    writeln!(out, "seed {}: {} broken promises", plan.seed, run.violations.len())
+}

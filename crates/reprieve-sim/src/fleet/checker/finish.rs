@@ -1,0 +1,56 @@
+//! Rules about the end: every job is where it belongs, and little is left behind.
+
+use reprieve_core::record::Status;
+
+use super::Checker;
+use super::view::MessageState;
+use crate::fleet::store::FinalStore;
+
+impl Checker<'_> {
+    pub(super) fn finish(&mut self, store: &FinalStore, rested: bool) {
+        if !rested {
+            let open =
+                self.view.messages.iter().filter(|(_, it)| {
+                    matches!(it.state, MessageState::Visible(_) | MessageState::Held { .. })
+                });
+            let open: Vec<_> = open.map(|(id, it)| format!("{id} of job {}", it.job)).collect();
+            self.accuse("no rest", None, format!("messages are left: {}", open.join(", ")));
+            return;
+        }
+        for job in 0..self.plan.jobs.len() {
+            self.settled(job, store);
+        }
+        for missing in &store.missing {
+            self.accuse("payload", None, format!("{missing} is named by a record, and is not there"));
+        }
+        for (job, record) in &store.records {
+            // One that a late write made goes by its age.
+            let done = self.view.jobs.get(*job).is_some_and(|job| job.done && !job.late);
+            let buried = matches!(record.status, Status::DeadLettered { .. });
+            if done && !buried && record.expires_unix_ms.is_none() {
+                let why = format!("its record stays, {:?}, without an expiry", record.status);
+                self.accuse("left behind", Some(*job), why);
+            }
+        }
+    }
+
+    /// A good job is done, and a rogue is in the poison queue.
+    fn settled(&mut self, job: usize, store: &FinalStore) {
+        let (plan, view) = (&self.plan.jobs[job], &self.view.jobs[job]);
+        if !view.sent {
+            return;
+        }
+        let done = if plan.result { store.results.contains_key(&job) } else { store.outputs.contains(&job) };
+        let letter = store
+            .letters
+            .iter()
+            .any(|letter| self.view.messages.get(&letter.message).is_some_and(|message| message.job == job));
+        if plan.nature.is_good() && !done && !letter {
+            self.accuse("lost", Some(job), "it is neither done nor in the poison queue");
+        }
+        if !plan.nature.is_good() && (done || !letter) {
+            let why = format!("done: {done}, in the poison queue: {letter}");
+            self.accuse("rogue", Some(job), why);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Rules about rogues: those that kill or fail are found within their limits, and no other job is taken for one.
+
+use reprieve_core::MessageId;
+use reprieve_core::record::{Company, EndKind, FAILED_MAX, Record, VANISHED_MAX, VANISHED_UNPROVED_MAX};
+
+use super::Checker;
+use crate::fleet::history::{Cause, Event, What};
+use crate::fleet::plan::Nature;
+
+impl Checker<'_> {
+    pub(super) fn limits(&mut self, event: &Event) {
+        let process = event.process.unwrap_or_default();
+        match &event.what {
+            What::Ended(cause) => self.ended(process, *cause),
+            What::Frozen | What::Troubled => self.disturbed(process),
+            What::Released { message, ends, .. } => self.released(message, ends),
+            What::Written { job, record, state, saved, .. } => self.moved(*job, record, *state, *saved),
+            What::DeadLettered { message, reason } => self.buried(message, reason),
+            _ => {}
+        }
+    }
+
+    /// Whether the job is marked as running alone in this process.
+    fn is_alone(&self, process: u32, job: usize) -> bool {
+        let record = self.view.jobs.get(job).and_then(|job| job.record.as_ref());
+        record.is_some_and(|it| {
+            it.owner.company == Company::Alone && it.owner.worker.as_str() == format!("p{process}")
+        })
+    }
+
+    fn ended(&mut self, process: u32, cause: Cause) {
+        match cause {
+            Cause::Stopped => {}
+            Cause::Job(job) => {
+                self.job_killed(process, job);
+                for job in self.view.jobs_of(process) {
+                    self.view.jobs[job].incidents += 1;
+                }
+            }
+            Cause::Killed | Cause::Evicted => self.disturbed(process),
+        }
+    }
+
+    /// What ends or delays the deliveries of a process from outside.
+    fn disturbed(&mut self, process: u32) {
+        for job in self.view.jobs_of(process) {
+            let alone = self.is_alone(process, job);
+            let view = &mut self.view.jobs[job];
+            (view.incidents, view.outside) = (view.incidents + 1, view.outside + u32::from(alone));
+        }
+    }
+
+    fn job_killed(&mut self, process: u32, job: usize) {
+        let (alone, message) = (self.is_alone(process, job), self.view.held(process, job, None).cloned());
+        let Some(view) = message.and_then(|message| self.view.messages.get_mut(&message)) else { return };
+        let (all, proved) = (view.deaths.0 + 1, view.deaths.1 + u32::from(alone || view.deaths.0 < 2));
+        view.deaths = (all, proved);
+        if proved > VANISHED_MAX || all > VANISHED_UNPROVED_MAX {
+            let why = format!("it killed {all} processes at one place, {proved} of them provably");
+            self.accuse("not found", Some(job), why);
+        }
+    }
+
+    fn released(&mut self, message: &MessageId, ends: &[reprieve_core::record::End]) {
+        let Some(view) = self.view.messages.get_mut(message) else { return };
+        let this = ends.iter().find(|end| end.count == view.count && end.message == *message);
+        if this.is_none_or(|end| end.kind != EndKind::Failed) {
+            return;
+        }
+        view.failures += 1;
+        let (job, failures) = (view.job, view.failures);
+        if failures >= FAILED_MAX {
+            self.accuse(
+                "not found",
+                Some(job),
+                format!("it failed {failures} times at one place, and goes on"),
+            );
+        }
+    }
+
+    /// All is forgiven when the job moves, or is redriven.
+    fn moved(&mut self, job: usize, record: &Record, state: Option<u32>, saved: bool) {
+        let Some(view) = self.view.jobs.get_mut(job) else { return };
+        let redriven = view.record.as_ref().is_some_and(|before| before.generation < record.generation);
+        if !redriven && (!saved || state == view.state) {
+            return;
+        }
+        (view.outside, view.incidents) = (0, 0);
+        for message in self.view.messages.values_mut().filter(|message| message.job == job) {
+            (message.deaths, message.failures) = ((0, 0), 0);
+        }
+    }
+
+    fn buried(&mut self, message: &MessageId, reason: &str) {
+        let Some(job) = self.view.messages.get(message).map(|view| view.job) else { return };
+        let (Some(plan), Some(view)) = (self.plan.jobs.get(job), self.view.jobs.get(job)) else { return };
+        let dies = reason.contains("death of their worker");
+        // Two incidents in company, and one from outside while the job was alone, can't be told from a killer.
+        let unlucky = dies && view.incidents >= VANISHED_MAX && view.outside > 0;
+        let fits = match plan.nature {
+            Nature::Healthy | Nature::Flaky(_) => false,
+            Nature::Kills(_) => dies,
+            Nature::Fails(_) | Nature::Curable(_) => reason.contains("this step fails"),
+        };
+        if !fits && !unlucky {
+            let why = format!("it was poisoned, being {:?}: {reason}", plan.nature);
+            self.accuse("poisoned", Some(job), why);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What the checker knows of processes, messages and jobs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use reprieve_core::record::Record;
+use reprieve_core::{Fence, MessageId};
+
+use crate::fleet::history::{Event, What};
+use crate::fleet::plan::Plan;
+
+/// All that is known.
+#[derive(Debug, Default)]
+pub(super) struct View {
+    pub(super) processes: BTreeMap<u32, ProcessView>,
+    pub(super) messages: BTreeMap<MessageId, MessageView>,
+    pub(super) jobs: Vec<JobView>,
+    pub(super) drains: Vec<DrainView>,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is true or not whatever the others are")]
+pub(super) struct ProcessView {
+    pub(super) slots: usize,
+    pub(super) old: bool,
+    pub(super) shards: usize,
+    pub(super) ended: bool,
+    pub(super) frozen: bool,
+    pub(super) troubled: bool,
+    /// It was asked to drain or to stop, and is not to take work.
+    pub(super) leaving: bool,
+    /// When it was last frozen or in trouble.
+    pub(super) disturbed: Option<Duration>,
+    /// Since when it could have taken work.
+    pub(super) available: Option<Duration>,
+    /// What it holds.
+    pub(super) holds: BTreeSet<MessageId>,
+    /// The jobs that are marked as running alone there.
+    pub(super) alone: BTreeSet<usize>,
+}
+
+/// A message.
+#[derive(Debug)]
+pub(super) struct MessageView {
+    pub(super) job: usize,
+    pub(super) state: MessageState,
+    /// The number of the last delivery.
+    pub(super) count: u32,
+    /// When that was received.
+    pub(super) received: Duration,
+    /// Deaths that the job caused in deliveries of this message since it moved: in all, and those that are proved.
+    pub(super) deaths: (u32, u32),
+    /// Failures that were noted in deliveries of this message since the job moved.
+    pub(super) failures: u32,
+}
+
+/// Where a message is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum MessageState {
+    /// It can be received from then on.
+    Visible(Duration),
+    /// It is held until then.
+    Held { by: u32, until: Duration },
+    /// It is in the poison queue.
+    Letter,
+    /// It is gone.
+    Gone,
+}
+
+/// A job.
+#[derive(Debug, Default)]
+pub(super) struct JobView {
+    pub(super) sent: bool,
+    /// It has its result or output.
+    pub(super) done: bool,
+    /// When the last of its messages that was completed was.
+    pub(super) completed: Option<Duration>,
+    /// Its record was made by a write that was under way when the job was finished.
+    pub(super) late: bool,
+    /// When it got its result.
+    pub(super) result: Option<Duration>,
+    pub(super) record: Option<Record>,
+    /// The newest step in the record.
+    pub(super) state: Option<u32>,
+    /// The newest step whose save was acknowledged.
+    pub(super) acknowledged: Option<u32>,
+    pub(super) calls: BTreeMap<(u32, u64), u32>,
+    /// What each owner found in the record when it claimed the job.
+    pub(super) floors: BTreeMap<Fence, Option<u32>>,
+    /// Deliveries that have begun a step.
+    pub(super) begun: BTreeSet<(u32, Option<MessageId>, Fence)>,
+    /// When each process last saved the job, or began with it.
+    pub(super) safe: BTreeMap<u32, Duration>,
+    pub(super) output: Option<Fence>,
+    /// What ended or delayed deliveries of the job since it moved, whatever the cause.
+    pub(super) incidents: u32,
+    /// Those of them that came from outside while the job ran alone.
+    pub(super) outside: u32,
+}
+
+/// A drain that is to be over by then.
+#[derive(Debug)]
+pub(super) struct DrainView {
+    pub(super) process: u32,
+    pub(super) asked: Duration,
+    pub(super) until: Duration,
+}
+
+impl View {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { jobs: plan.jobs.iter().map(|_| JobView::default()).collect(), ..Self::default() }
+    }
+
+    pub(super) fn process(&mut self, process: Option<u32>) -> Option<&mut ProcessView> {
+        self.processes.get_mut(&process?)
+    }
+
+    /// The message of `job` that `process` holds; the one of this delivery, where that is known.
+    pub(super) fn held(&self, process: u32, job: usize, fence: Option<Fence>) -> Option<&MessageId> {
+        let count = fence.map(|fence| fence.as_u64() & u64::from(u32::MAX));
+        let is_it =
+            |it: &MessageView| it.job == job && count.is_none_or(|count| u64::from(it.count) == count);
+        let holds = &self.processes.get(&process)?.holds;
+        holds.iter().find(|message| self.messages.get(*message).is_some_and(is_it))
+    }
+
+    /// The jobs whose messages `process` holds.
+    pub(super) fn jobs_of(&self, process: u32) -> Vec<usize> {
+        let holds = self.processes.get(&process).map(|it| &it.holds);
+        let jobs = holds.into_iter().flatten().filter_map(|message| self.messages.get(message));
+        jobs.map(|message| message.job).filter(|job| *job < self.jobs.len()).collect()
+    }
+
+    /// Takes in what an event says of its process.
+    pub(super) fn update_process(&mut self, event: &Event) {
+        let Some(number) = event.process else { return };
+        let process = self.processes.entry(number).or_default();
+        match &event.what {
+            What::Started { slots, old, shards, .. } => {
+                (process.slots, process.old, process.shards) = (*slots, *old, *shards);
+            }
+            What::Ended(_) => process.ended = true,
+            What::Noticed(_) | What::AskedToStop => process.leaving = true,
+            What::Withdrawn => process.leaving = false,
+            What::Frozen => process.frozen = true,
+            What::Thawed => process.frozen = false,
+            What::Troubled => process.troubled = true,
+            What::Untroubled => process.troubled = false,
+            _ => {}
+        }
+        if matches!(event.what, What::Frozen | What::Thawed | What::Troubled | What::Untroubled) {
+            process.disturbed = Some(event.at);
+        }
+        let is_available = !(process.ended
+            || process.leaving
+            || process.frozen
+            || process.troubled
+            || process.old
+            || process.holds.len() >= process.slots
+            || !process.alone.is_empty());
+        process.available = if is_available { process.available.or(Some(event.at)) } else { None };
+    }
+}
+
+impl ProcessView {
+    /// Whether the process and its way to the store have been well since `since`.
+    pub(super) fn is_well_since(&self, since: Duration) -> bool {
+        !(self.frozen || self.troubled || self.ended) && self.disturbed.is_none_or(|last| last < since)
+    }
+}

@@ -1,0 +1,185 @@
+//! What happened in a world, in order.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reprieve_core::record::{End, Record};
+use reprieve_core::{Fence, MessageId};
+use tokio::time::Instant;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// When, since the world began.
+    pub at: Duration,
+    /// To which process, or by which; `None` for people and the world.
+    pub process: Option<u32>,
+    /// What.
+    pub what: What,
+}
+
+/// Why a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It was killed from outside.
+    Killed,
+    /// Its machine was taken at the end of a notice.
+    Evicted,
+    /// This job killed it.
+    Job(usize),
+    /// It was asked to stop.
+    Stopped,
+}
+
+/// What happened. Jobs are named by their place in the plan.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the variants' docs name the fields")]
+pub enum What {
+    /// A process started on `machine`; `old` lacks a kind and newer schemas.
+    Started { machine: usize, slots: usize, old: bool, shards: usize },
+    /// A process ended.
+    Ended(Cause),
+    /// A process's machine got a notice that ends after this.
+    Noticed(Duration),
+    /// The notice was withdrawn.
+    Withdrawn,
+    /// A process stopped.
+    Frozen,
+    /// A process continued.
+    Thawed,
+    /// What a process sends is in trouble.
+    Troubled,
+    /// It no longer is.
+    Untroubled,
+    /// A worker was asked to stop.
+    AskedToStop,
+    /// Curable jobs fail no more.
+    Cured,
+    /// The trouble has ended.
+    Calm,
+    /// No message is left.
+    Rest,
+
+    /// `begin` was called.
+    Began { job: usize },
+    /// A step began.
+    StepBegan { job: usize, fence: Fence, at: u32 },
+    /// A step ended.
+    StepEnded { job: usize, fence: Fence, at: u32 },
+    /// A step failed.
+    StepFailed { job: usize, fence: Fence, at: u32 },
+
+    /// A message was sent.
+    Sent { job: usize, message: MessageId, generation: u32 },
+    /// A message was received.
+    Received { message: MessageId, count: u32, lease: Duration },
+    /// A lease was renewed.
+    Renewed { message: MessageId, lease: Duration },
+    /// A message was deleted.
+    Completed { message: MessageId },
+    /// A message was released; `ends` is what its body says of its deliveries.
+    Released { message: MessageId, delay: Duration, ends: Vec<End> },
+    /// A message went to the poison queue.
+    DeadLettered { message: MessageId, reason: String },
+    /// A message was removed from the poison queue.
+    LetterRemoved { message: MessageId },
+    /// A queue's call was refused: the receipt holds no more.
+    LeaseRefused { message: MessageId, operation: &'static str },
+
+    /// A record was written; `state` is the newest saved step, `saved` whether this write saved it. `issued` is when the
+    /// process sent the write.
+    Written { job: usize, call: u64, record: Box<Record>, state: Option<u32>, saved: bool, issued: Duration },
+    /// A record's write was refused.
+    WriteRefused { job: usize },
+    /// A process got the answer to a write that was applied.
+    Acknowledged { job: usize, call: u64 },
+    /// A record was removed.
+    Removed { job: usize },
+    /// A result was written, or refused because there is one.
+    Result { job: usize, taken: bool, value: Vec<u8> },
+    /// A process sends an output.
+    Sends { job: usize, fence: Fence },
+    /// An output was written, or refused.
+    Output { job: usize, fence: Fence, taken: bool },
+    /// A blob was deleted.
+    BlobDeleted { name: String },
+}
+
+/// What happened, in order; one handle to it.
+#[derive(Debug, Clone)]
+pub struct History {
+    began: Instant,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl History {
+    pub(super) fn begin() -> Self {
+        Self { began: Instant::now(), events: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the world has existed.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn note(&self, process: Option<u32>, what: What) {
+        let at = self.now();
+        self.lock().push(Event { at, process, what });
+    }
+
+    /// The events.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        self.lock().clone()
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10.3}s ", self.at.as_secs_f64())?;
+        match self.process {
+            Some(process) => write!(f, "p{process:<3} ")?,
+            None => f.write_str("     ")?,
+        }
+        match &self.what {
+            What::Written { job, call, record, state, saved, issued } => {
+                let owner = &record.owner;
+                write!(
+                    f,
+                    "Written job {job} call {call}{} seq {} gen {} owner {}.{} by {} {:?} {:?} state {state:?} careful {} \
+                     failed {} vanished {}+{} interrupted {} lost {} crowded {} issued {:.3}s",
+                    if *saved { " save" } else { "" },
+                    record.sequence,
+                    record.generation,
+                    owner.message,
+                    owner.count,
+                    owner.worker,
+                    owner.company,
+                    record.status,
+                    record.careful_steps,
+                    record.account.failed,
+                    record.account.vanished,
+                    record.account.vanished_unproved,
+                    record.account.interrupted,
+                    record.account.lost,
+                    record.account.crowded,
+                    issued.as_secs_f64()
+                )
+            }
+            What::Released { message, delay, ends } => {
+                write!(f, "Released {message} delay {delay:?}")?;
+                for end in ends {
+                    write!(f, " [{}.{} {:?}]", end.message, end.count, end.kind)?;
+                }
+                Ok(())
+            }
+            What::Received { message, count, lease } => write!(f, "Received {message}.{count} for {lease:?}"),
+            what => write!(f, "{what:?}"),
+        }
+    }
+}

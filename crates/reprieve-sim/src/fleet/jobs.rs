@@ -1,0 +1,127 @@
+//! The simulated jobs: they walk from step to step, as their plan says.
+
+use std::collections::BTreeSet;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reprieve_core::{Job, JobContext, JobError, Step};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::history::{Cause, What};
+use super::plan::{JobPlan, Nature, Where};
+use super::process::Process;
+
+/// The kinds. Old binaries lack the last.
+pub(super) const KINDS: [&str; 3] = ["walk", "stroll", "hike"];
+
+/// What the jobs of all processes share.
+#[derive(Debug)]
+pub(super) struct Village {
+    pub(super) jobs: Vec<JobPlan>,
+    pub(super) cured: AtomicBool,
+    /// Which flaky jobs have failed at which step.
+    failed: Mutex<BTreeSet<(usize, u32)>>,
+}
+
+impl Village {
+    pub(super) fn new(jobs: Vec<JobPlan>) -> Self {
+        Self { jobs, cured: AtomicBool::new(false), failed: Mutex::default() }
+    }
+
+    /// Whether the job fails at this step now.
+    fn fails(&self, plan: &JobPlan, at: u32) -> bool {
+        match &plan.nature {
+            Nature::Fails(step) => *step == at,
+            Nature::Curable(step) => *step == at && !self.cured.load(Relaxed),
+            Nature::Flaky(steps) if steps.contains(&at) => {
+                self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.number, at))
+            }
+            Nature::Flaky(_) | Nature::Healthy | Nature::Kills(_) => false,
+        }
+    }
+}
+
+/// Where a job is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct At {
+    #[serde(rename = "at")]
+    step: u32,
+    /// Follows from the steps that were done, in order.
+    sum: u64,
+    padding: String,
+}
+
+/// A kind of job, in one process, of a binary that knows states up to `SCHEMA`.
+#[derive(Debug)]
+pub(super) struct Walk<const KIND: usize, const SCHEMA: u32>(Arc<Process>);
+
+impl<const KIND: usize, const SCHEMA: u32> Walk<KIND, SCHEMA> {
+    pub(super) fn new(process: &Arc<Process>) -> Self {
+        Self(Arc::clone(process))
+    }
+}
+
+/// The sum after step `at`.
+fn after(sum: u64, at: u32) -> u64 {
+    sum.wrapping_mul(31).wrapping_add(u64::from(at) + 1)
+}
+
+/// The result of a job of so many steps.
+pub(super) fn result(steps: u32) -> u64 {
+    (0..steps).fold(0, after)
+}
+
+#[async_trait::async_trait]
+impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
+    const KIND: &'static str = KINDS[KIND];
+    const SCHEMA: u32 = SCHEMA;
+    type Args = JobPlan;
+    type Checkpoint = At;
+    type Output = Option<u64>;
+
+    fn begin(&self, plan: &JobPlan) -> At {
+        if self.0.has_ended() {
+            // Its last poll is under way.
+        } else if plan.nature == Nature::Kills(Where::Begin) {
+            self.0.end(Cause::Job(plan.number));
+        } else {
+            self.0.link.note(What::Began { job: plan.number });
+        }
+        At { step: 0, sum: 0, padding: "x".repeat(plan.state_bytes) }
+    }
+
+    async fn step(&self, cx: &JobContext, plan: &JobPlan, at: At) -> Result<Step<At, Option<u64>>, JobError> {
+        let (process, job, fence) = (&self.0, plan.number, cx.fence());
+        if process.has_ended() {
+            pending::<()>().await;
+        }
+        process.link.note(What::StepBegan { job, fence, at: at.step });
+        if let Nature::Kills(Where::Step(step, after_ms)) = plan.nature
+            && step == at.step
+        {
+            sleep(Duration::from_millis(after_ms)).await;
+            process.die_of(job).await;
+        }
+        if process.village.fails(plan, at.step) {
+            sleep(plan.step(at.step) / 2).await;
+            process.link.note(What::StepFailed { job, fence, at: at.step });
+            return Err(JobError::retry("this step fails"));
+        }
+        tokio::select! {
+            biased;
+            () = sleep(plan.step(at.step)) => {}
+            // Some jobs yield in the middle of a step.
+            () = cx.interrupted(), if job % 3 == 1 => return Ok(Step::Continue(at)),
+        }
+        let is_last = at.step + 1 >= plan.steps;
+        if is_last && !plan.result {
+            cx.put_output(&format!("out/{}", plan.id()), fence.to_string().into_bytes()).await?;
+        }
+        process.link.note(What::StepEnded { job, fence, at: at.step });
+        let at = At { step: at.step + 1, sum: after(at.sum, at.step), ..at };
+        Ok(if is_last { Step::Done(plan.result.then_some(at.sum)) } else { Step::Continue(at) })
+    }
+}

@@ -1,0 +1,165 @@
+//! The network between one process and the store: every call is a request that is under way on its own, so it lands also
+//! when its process is frozen or dead by then.
+
+use std::future::{Future, pending};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::{Error, ErrorKind, Result};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::history::{History, What};
+use super::plan::Trouble;
+
+/// How long a client library waits for an answer before it reports that there was none.
+const CLIENT_WAITS: Duration = Duration::from_secs(20);
+
+/// One process's way to the store.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) process: u32,
+    pub(super) history: History,
+    dice: Mutex<SmallRng>,
+    trouble: watch::Sender<Trouble>,
+    calls: AtomicU64,
+    ended: watch::Sender<bool>,
+}
+
+/// What becomes of one call.
+#[derive(Debug, Clone, Copy)]
+struct Fate {
+    /// How long the request is under way; `None` when it never arrives.
+    there: Option<Duration>,
+    /// How long the answer is under way; `None` when it is lost.
+    back: Option<Duration>,
+    /// After how long the caller gets an error instead.
+    gives_up: Duration,
+    error: ErrorKind,
+}
+
+impl Link {
+    pub(super) fn new(process: u32, seed: u64, history: History) -> Arc<Self> {
+        let dice = Mutex::new(SmallRng::seed_from_u64(seed ^ (u64::from(process) << 32)));
+        let (trouble, ended) = (watch::Sender::default(), watch::Sender::default());
+        Arc::new(Self { process, history, dice, trouble, calls: AtomicU64::new(0), ended })
+    }
+
+    pub(super) fn note(&self, what: What) {
+        self.history.note(Some(self.process), what);
+    }
+
+    /// A number for a call whose answer is noted.
+    pub(super) fn number(&self) -> u64 {
+        self.calls.fetch_add(1, Relaxed)
+    }
+
+    pub(super) fn set(&self, trouble: Trouble) {
+        self.trouble.send_replace(trouble);
+    }
+
+    /// The process is gone: it sends nothing any more.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Completes when announcements can reach the process.
+    pub(super) async fn hears(&self) {
+        // The sender lives in `self`.
+        let _ = self.trouble.subscribe().wait_for(|trouble| !trouble.partitioned).await;
+    }
+
+    /// Sends a request whose work at the store is `work`, and waits for the answer.
+    pub(super) async fn call<T, F>(&self, operation: &'static str, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        if self.has_ended() {
+            return pending().await;
+        }
+        let fate = self.fate();
+        let (answer, answered) = oneshot::channel();
+        if let Some(there) = fate.there {
+            tokio::spawn(async move {
+                sleep(there).await;
+                let done = work.await;
+                match fate.back {
+                    Some(Duration::ZERO) => {}
+                    Some(back) => sleep(back).await,
+                    None => return,
+                }
+                // A caller that gave up hears nothing.
+                let _unheard = answer.send(done);
+            });
+        } else {
+            drop(work);
+            sleep(fate.gives_up).await;
+            return Err(Error::new(fate.error, operation, "the request did not arrive"));
+        }
+        let answer = async {
+            match answered.await {
+                Ok(done) => done,
+                // It is lost, which the caller does not know yet.
+                Err(_) => pending().await,
+            }
+        };
+        timeout(fate.gives_up, answer)
+            .await
+            .unwrap_or_else(|_| Err(Error::new(fate.error, operation, "no answer came")))
+    }
+
+    fn fate(&self) -> Fate {
+        let trouble = *self.trouble.borrow();
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ms = |least: u64, most: u64| Duration::from_millis(dice.random_range(least..=most));
+        let there = if ms(0, 19).is_zero() { ms(5, 60) } else { ms(1, 5) };
+        let well = Fate {
+            there: Some(there),
+            back: Some(Duration::ZERO),
+            gives_up: CLIENT_WAITS,
+            error: ErrorKind::TimedOut,
+        };
+        if trouble == Trouble::default() {
+            return well;
+        }
+        if trouble.partitioned {
+            let refused = ms(0, 1).is_zero();
+            let error = if refused { ErrorKind::Unavailable } else { ErrorKind::TimedOut };
+            return Fate {
+                there: None,
+                gives_up: if refused { ms(1, 3_000) } else { CLIENT_WAITS },
+                error,
+                ..well
+            };
+        }
+        let mut share: f64 = dice.random();
+        let mut ms = |least: u64, most: u64| Duration::from_millis(dice.random_range(least..=most));
+        let mut falls = |part: f64| {
+            share -= part;
+            share < 0.0
+        };
+        if falls(trouble.failed) {
+            let busy = ms(0, 1).is_zero();
+            let error = if busy { ErrorKind::Unavailable } else { ErrorKind::TimedOut };
+            return Fate { there: None, gives_up: ms(5, 500), error, ..well };
+        }
+        if falls(trouble.lost) {
+            return Fate { back: None, gives_up: there + ms(5, 3_000), ..well };
+        }
+        if falls(trouble.late_answers) {
+            return Fate { back: Some(ms(100, 15_000)), ..well };
+        }
+        if falls(trouble.late_requests) {
+            return Fate { there: Some(ms(100, 30_000)), gives_up: ms(50, 10_000), ..well };
+        }
+        well
+    }
+}

@@ -1,0 +1,61 @@
+//! The simulated fleet: real workers in simulated processes, on one paused clock, in a world that a seed brings.
+//!
+//! [`Plan`] is what a seed brings; [`run`] lets it happen and returns the [`History`] and what the independent [`check`]
+//! found in it. The workers' code is the real one. Jobs, the store's faults, machines and time are simulated, so a seed
+//! replays exactly.
+
+mod blobs;
+mod checker;
+mod history;
+mod jobs;
+mod link;
+mod people;
+mod plan;
+mod process;
+mod queue;
+mod records;
+mod store;
+mod world;
+
+use std::time::{Duration, UNIX_EPOCH};
+
+pub use checker::{Violation, check};
+pub use history::{Cause, Event, History, What};
+pub use plan::{Action, JobPlan, Nature, Plan, Trouble, Where};
+pub use store::{FinalStore, Letter};
+
+use reprieve_core::{Error, ErrorKind, Result, chance, clock};
+
+/// One world from its beginning to its rest.
+#[derive(Debug)]
+pub struct Run {
+    /// What the seed brought.
+    pub plan: Plan,
+    /// What happened.
+    pub history: History,
+    /// What the store held in the end.
+    pub store: FinalStore,
+    /// Which promises were broken.
+    pub violations: Vec<Violation>,
+}
+
+/// The wall-clock time at which every world begins, after the Unix epoch.
+const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
+
+/// Runs the world of `seed` on this thread.
+///
+/// # Errors
+/// When a runtime or a worker can't be set up, which no seed should bring about.
+pub fn run(seed: u64) -> Result<Run> {
+    let plan = Plan::of(seed);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().map_err(
+            |error| Error::new(ErrorKind::Internal, "simulate a fleet", "no runtime").with_source(error),
+        )?;
+    let _entered = runtime.enter();
+    clock::simulate(UNIX_EPOCH + BEGINNING);
+    chance::seed(seed);
+    let (history, store) = runtime.block_on(world::play(&plan))?;
+    let violations = check(&plan, &history, &store);
+    Ok(Run { plan, history, store, violations })
+}

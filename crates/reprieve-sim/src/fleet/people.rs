@@ -1,0 +1,118 @@
+//! What people do in a world: send jobs, and send dead letters again.
+
+use std::time::Duration;
+
+use rand::Rng;
+use reprieve_core::envelope::{Data, Envelope};
+use reprieve_core::ports::{BlobStore, Queue};
+use reprieve_core::{BlobName, Error, ErrorKind, JobId, MessageId, Result};
+use serde_json::value::to_raw_value;
+
+use super::history::What;
+use super::jobs::KINDS;
+use super::plan::Nature;
+use super::records::number;
+use super::world::World;
+
+/// How long a letter is held while it is sent again.
+const LETTER_LEASE: Duration = Duration::from_mins(1);
+
+/// How many letters are received at once.
+const LETTERS: usize = 100;
+
+/// The job and the generation that a body names.
+fn named(body: &[u8]) -> Option<(usize, u32)> {
+    let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
+    Some((number(&envelope.job), envelope.notes.generation))
+}
+
+impl World<'_> {
+    /// Sends the job's message, always with the same body.
+    pub(super) async fn send(&mut self, job: usize) -> Result<()> {
+        let plan = &self.plan.jobs[job];
+        let no_json = |error| Error::new(ErrorKind::Internal, "send a job", "no JSON").with_source(error);
+        let args = to_raw_value(plan).map_err(no_json)?;
+        let data = if plan.args_in_blob {
+            let name = BlobName::parse(format!("args/{}.json", plan.id()))?;
+            if !std::mem::replace(&mut self.prepared[job], true) {
+                self.store.blobs.put(&name, args.get().as_bytes().to_vec(), None).await?;
+            }
+            Data::Blob(name)
+        } else {
+            Data::Inline(args)
+        };
+        let body = Envelope::new(JobId::parse(plan.id())?, KINDS[plan.kind], data).to_body();
+        self.post(body).await
+    }
+
+    /// Sends a body to some shard.
+    async fn post(&mut self, body: Vec<u8>) -> Result<()> {
+        let shard = self.dice.random_range(0..self.store.shards.len());
+        let (job, generation) = named(&body).unwrap_or((usize::MAX, 0));
+        let message = self.store.send(shard, body).await?;
+        self.history.note(None, What::Sent { job, message, generation });
+        Ok(())
+    }
+
+    /// Sends every letter again.
+    pub(super) async fn redrive(&mut self, times: usize, forget: bool) -> Result<()> {
+        self.redrive_those(|_| true, times, forget).await
+    }
+
+    /// Sends the letters of cured jobs again.
+    pub(super) async fn redrive_cured(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let is_curable =
+            |job: usize| plan.jobs.get(job).is_some_and(|job| matches!(job.nature, Nature::Curable(_)));
+        self.redrive_those(is_curable, 1, false).await
+    }
+
+    async fn redrive_those(
+        &mut self,
+        chosen: impl Fn(usize) -> bool,
+        times: usize,
+        forget: bool,
+    ) -> Result<()> {
+        for shard in 0..self.store.shards.len() {
+            let queue = std::sync::Arc::clone(&self.store.shards[shard].1);
+            for letter in queue.receive_letters(LETTERS, LETTER_LEASE).await? {
+                let job = named(&letter.body).map_or(usize::MAX, |(job, _)| job);
+                if !chosen(job) {
+                    queue.return_letter(&letter.receipt).await?;
+                    continue;
+                }
+                for _ in 0..times {
+                    self.post(letter.body.clone()).await?;
+                }
+                if !forget {
+                    queue.remove_letter(&letter.receipt).await?;
+                    self.history.note(None, What::LetterRemoved { message: letter.id });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the bodies of all letters, which stay.
+    pub(super) async fn copy_letters(&mut self) -> Result<()> {
+        for shard in 0..self.store.shards.len() {
+            let queue = std::sync::Arc::clone(&self.store.shards[shard].1);
+            for letter in queue.dead_letters(LETTERS).await? {
+                self.post(letter.body).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every cured job that was sent has its result or output.
+    pub(super) async fn cured_are_done(&self) -> Result<bool> {
+        for job in self.plan.jobs.iter().filter(|job| matches!(job.nature, Nature::Curable(_))) {
+            let name =
+                if job.result { format!("results/{}.json", job.id()) } else { format!("out/{}", job.id()) };
+            if !self.store.blobs.exists(&BlobName::parse(name)?).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,98 @@
+//! The records, as one process reaches them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use reprieve_core::memory::MemoryRecords;
+use reprieve_core::ports::{RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::record::{Place, open};
+use reprieve_core::{JobId, PayloadName, Result};
+use serde::Deserialize;
+
+use super::history::What;
+use super::link::Link;
+
+/// The records at the other end of a [`Link`].
+#[derive(Debug)]
+pub(super) struct FarRecords {
+    pub(super) records: Arc<MemoryRecords>,
+    pub(super) link: Arc<Link>,
+}
+
+/// A saved state, as far as it is looked at.
+#[derive(Deserialize)]
+struct Step {
+    at: u32,
+}
+
+/// The place of the job in the plan.
+pub(super) fn number(job: &JobId) -> usize {
+    job.as_str().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)
+}
+
+/// The step that a saved state is at.
+pub(super) fn step(state: &[u8]) -> Option<u32> {
+    serde_json::from_slice(state).ok().map(|Step { at }| at)
+}
+
+#[async_trait]
+impl RecordStore for FarRecords {
+    async fn load(&self, job: &JobId) -> Result<Option<Stored>> {
+        let (records, job) = (Arc::clone(&self.records), job.clone());
+        self.link.call("load a record", async move { records.load(&job).await }).await
+    }
+
+    async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
+        let (records, link, name) = (Arc::clone(&self.records), Arc::clone(&self.link), job.clone());
+        let (call, issued) = (link.number(), link.history.now());
+        let expected = expected.cloned();
+        let work = async move {
+            let (record, payload) = (open(&write.record).ok(), write.payload.clone());
+            let done = records.put(&name, expected.as_ref(), write).await;
+            let job = number(&name);
+            let (Ok(_), Some(record)) = (&done, record) else {
+                link.note(What::WriteRefused { job });
+                return done;
+            };
+            let newest = record.checkpoints.first();
+            let state = match newest.map(|checkpoint| &checkpoint.place) {
+                None => None,
+                Some(Place::Inside(state)) => step(state),
+                Some(Place::Payload(payload)) => {
+                    records.payload(&name, payload).await?.as_deref().and_then(step)
+                }
+            };
+            let saved = payload.is_some() || newest.is_some_and(|newest| newest.sequence == record.sequence);
+            let record = Box::new(record);
+            link.note(What::Written { job, call, record, state, saved, issued });
+            done
+        };
+        let written = self.link.call("write a record", work).await;
+        if written.is_ok() {
+            self.link.note(What::Acknowledged { job: number(job), call });
+        }
+        written
+    }
+
+    async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
+        let (records, link) = (Arc::clone(&self.records), Arc::clone(&self.link));
+        let (job, expected, payloads) = (job.clone(), expected.clone(), payloads.to_vec());
+        let work = async move {
+            let done = records.remove(&job, &expected, &payloads).await;
+            let job = number(&job);
+            link.note(if done.is_ok() { What::Removed { job } } else { What::WriteRefused { job } });
+            done
+        };
+        self.link.call("remove a record", work).await
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+        let (records, job, name) = (Arc::clone(&self.records), job.clone(), name.clone());
+        self.link.call("read a payload", async move { records.payload(&job, &name).await }).await
+    }
+
+    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
+        let records = Arc::clone(&self.records);
+        self.link.call("list stale records", async move { records.stale(before_unix_ms, max).await }).await
+    }
+}

@@ -1,0 +1,148 @@
+//! The store that all processes share, and what it holds in the end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
+use reprieve_core::ports::{BlobStore, NewMessage, Queue, RecordStore, Store};
+use reprieve_core::record::{Record, open};
+use reprieve_core::{BlobName, MessageId, QueueName, Result, Shards};
+
+use super::blobs::{FarBlobs, FarRoster};
+use super::process::Process;
+use super::queue::FarQueue;
+use super::records::{FarRecords, number};
+
+/// How many letters or records are looked at.
+const ALL: usize = 100_000;
+
+/// The store.
+#[derive(Debug)]
+pub(super) struct SharedStore {
+    pub(super) shards: Vec<(String, Arc<MemoryQueue>)>,
+    records: Arc<MemoryRecords>,
+    pub(super) blobs: Arc<MemoryBlobs>,
+    roster: Arc<MemoryRoster>,
+}
+
+/// What a store holds.
+#[derive(Debug, Default)]
+pub struct FinalStore {
+    /// Messages in the queue.
+    pub messages: u64,
+    /// The records, by the job's place in the plan.
+    pub records: BTreeMap<usize, Record>,
+    /// Payloads that a record names and that are not there.
+    pub missing: Vec<String>,
+    /// The results.
+    pub results: BTreeMap<usize, Vec<u8>>,
+    /// The jobs that wrote their output.
+    pub outputs: Vec<usize>,
+    /// The poison queue.
+    pub letters: Vec<Letter>,
+}
+
+/// A message of the poison queue.
+#[derive(Debug, Clone)]
+pub struct Letter {
+    /// Its id.
+    pub message: MessageId,
+    /// Why it is there.
+    pub reason: String,
+}
+
+impl SharedStore {
+    pub(super) fn new(shards: usize) -> Self {
+        let mut store = Self {
+            shards: Vec::new(),
+            records: Arc::default(),
+            blobs: Arc::default(),
+            roster: Arc::default(),
+        };
+        (0..shards).for_each(|_| store.add_shard());
+        store
+    }
+
+    pub(super) fn add_shard(&mut self) {
+        let name = format!("work-{}", self.shards.len());
+        let queue = Arc::new(MemoryQueue::named(&name));
+        self.shards.push((name, queue));
+    }
+
+    /// The store as `process` reaches it.
+    pub(super) fn of(&self, process: &Arc<Process>, hints: bool) -> Result<Store> {
+        let link = || Arc::clone(&process.link);
+        let far = |(name, queue): &(String, Arc<MemoryQueue>)| {
+            let far = FarQueue { name: name.clone(), queue: Arc::clone(queue), link: link(), hints };
+            Ok((QueueName::parse(name.as_str())?, Arc::new(far) as Arc<dyn Queue>))
+        };
+        let mut shards = self.shards.iter().map(far).collect::<Result<Vec<_>>>()?;
+        let queue: Arc<dyn Queue> = match shards.pop() {
+            Some((_, only)) if shards.is_empty() => only,
+            last => {
+                shards.extend(last);
+                Arc::new(Shards::new(shards)?)
+            }
+        };
+        Ok(Store {
+            queue,
+            records: Arc::new(FarRecords { records: Arc::clone(&self.records), link: link() }),
+            blobs: Arc::new(FarBlobs {
+                blobs: Arc::clone(&self.blobs),
+                link: link(),
+                process: Arc::clone(process),
+            }),
+            roster: Arc::new(FarRoster { roster: Arc::clone(&self.roster), link: link() }),
+        })
+    }
+
+    /// Sends a message to a shard.
+    pub(super) async fn send(&self, shard: usize, body: Vec<u8>) -> Result<MessageId> {
+        let (_, queue) = &self.shards[shard % self.shards.len()];
+        let sent = queue.send(vec![NewMessage { body, delay: Duration::ZERO }]).await?;
+        Ok(sent.into_iter().next().unwrap_or_else(|| MessageId::new("")))
+    }
+
+    /// How many messages there are, the poison queue's left out.
+    pub(super) async fn messages(&self) -> Result<u64> {
+        let mut messages = 0;
+        for (_, queue) in &self.shards {
+            messages += queue.depth().await?.total;
+        }
+        Ok(messages)
+    }
+
+    /// All that the store holds.
+    pub(super) async fn look(&self) -> Result<FinalStore> {
+        let mut found = FinalStore { messages: self.messages().await?, ..FinalStore::default() };
+        for (_, queue) in &self.shards {
+            for letter in queue.dead_letters(ALL).await? {
+                let reason = letter.reason.unwrap_or_default();
+                found.letters.push(Letter { message: letter.id, reason });
+            }
+        }
+        for job in self.records.stale(i64::MAX, ALL).await? {
+            let Some(stored) = self.records.load(&job).await? else { continue };
+            let Ok(record) = open(&stored.bytes) else { continue };
+            for payload in record.payloads() {
+                if self.records.payload(&job, &payload).await?.is_none() {
+                    found.missing.push(format!("{job}: {payload}"));
+                }
+            }
+            found.records.insert(number(&job), record);
+        }
+        for name in self.blobs.list("results/").await? {
+            let bytes = self.blobs.get(&name).await?.unwrap_or_default();
+            found.results.insert(number_in(&name), bytes);
+        }
+        found.outputs = self.blobs.list("out/").await?.iter().map(number_in).collect();
+        Ok(found)
+    }
+}
+
+/// The job's place in the plan, from the name of one of its blobs.
+pub(super) fn number_in(name: &BlobName) -> usize {
+    let digits: String = name.as_str().chars().filter(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(usize::MAX)
+}

@@ -1,0 +1,271 @@
+//! Lets a plan happen: starts processes, replaces them, troubles them, and waits for the rest.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::ports::Ending;
+use reprieve_core::{Notice, NoticeId, NoticeKind, Result};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::history::{Cause, History, What};
+use super::jobs::Village;
+use super::plan::{Action, Plan, Trouble};
+use super::process::{Birth, Process};
+use super::store::{FinalStore, SharedStore};
+
+/// How long after the trouble the world must have come to rest.
+pub(super) const REST_WITHIN: Duration = Duration::from_hours(2);
+
+/// How often it is looked whether the world rests.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How often letters of cured jobs are sent again when all is calm.
+const OPERATE: Duration = Duration::from_secs(30);
+
+/// Something that is due.
+#[derive(Debug)]
+pub(super) enum Deed {
+    Do(Action),
+    Replace(usize),
+    /// The machine's notice of this process ends.
+    Gone(Arc<Process>),
+    Withdraw(Arc<Process>, NoticeId),
+    Thaw(Arc<Process>),
+    Clear(Arc<Process>),
+    Calm,
+    Operate,
+    Look,
+}
+
+/// A world while it goes on.
+pub(super) struct World<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) history: History,
+    pub(super) store: SharedStore,
+    pub(super) village: Arc<Village>,
+    pub(super) dice: SmallRng,
+    began: Instant,
+    machines: Vec<Option<Arc<Process>>>,
+    /// Which binary the next process of each machine is.
+    old: Vec<bool>,
+    due: BTreeMap<(Duration, u64), Deed>,
+    deeds: u64,
+    processes: u32,
+    ends: (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<usize>),
+    calm: bool,
+    /// Actions of the plan that have not happened yet.
+    planned: usize,
+    /// Jobs whose arguments are stored.
+    pub(super) prepared: Vec<bool>,
+}
+
+/// Plays `plan`, and returns what happened and what the store holds in the end.
+pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
+    let mut world = World::new(plan);
+    for machine in 0..plan.machines.len() {
+        world.start(machine)?;
+    }
+    for (at, action) in &plan.actions {
+        world.at(*at, Deed::Do(action.clone()));
+    }
+    world.at(plan.calm, Deed::Calm);
+    while let Some(mut next) = world.due.first_entry() {
+        let at = world.began + next.key().0;
+        let ended = tokio::select! {
+            biased;
+            Some(machine) = world.ends.1.recv() => Some(machine),
+            () = sleep_until(at) => None,
+        };
+        if let Some(machine) = ended {
+            let delay = world.ms(300, 5_000);
+            world.after(delay, Deed::Replace(machine));
+            continue;
+        }
+        let deed = std::mem::replace(next.get_mut(), Deed::Look);
+        next.remove();
+        if world.happen(deed).await? || world.history.now() > plan.calm + REST_WITHIN {
+            break;
+        }
+    }
+    let store = world.store.look().await?;
+    Ok((world.history, store))
+}
+
+impl<'a> World<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        Self {
+            plan,
+            history: History::begin(),
+            store: SharedStore::new(plan.shards),
+            village: Arc::new(Village::new(plan.jobs.clone())),
+            dice: SmallRng::seed_from_u64(plan.seed.wrapping_add(1)),
+            began: Instant::now(),
+            machines: vec![None; plan.machines.len()],
+            old: plan.old.clone(),
+            due: BTreeMap::new(),
+            deeds: 0,
+            processes: 0,
+            ends: mpsc::unbounded_channel(),
+            calm: false,
+            planned: plan.actions.len(),
+            prepared: vec![false; plan.jobs.len()],
+        }
+    }
+
+    fn ms(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.dice.random_range(least..=most))
+    }
+
+    fn at(&mut self, at: Duration, deed: Deed) {
+        self.deeds += 1;
+        self.due.insert((at, self.deeds), deed);
+    }
+
+    fn after(&mut self, delay: Duration, deed: Deed) {
+        let at = self.history.now() + delay;
+        self.at(at, deed);
+    }
+
+    fn start(&mut self, machine: usize) -> Result<()> {
+        self.processes += 1;
+        let birth = Birth { id: self.processes, machine, old: self.old[machine] && !self.calm };
+        let ends = self.ends.0.clone();
+        let process = Process::start(self.plan, birth, &self.store, &self.village, &self.history, ends)?;
+        self.machines[machine] = Some(process);
+        Ok(())
+    }
+
+    /// The machine's process, if one runs.
+    fn process(&self, machine: usize) -> Option<Arc<Process>> {
+        self.machines[machine].clone().filter(|process| !process.has_ended())
+    }
+
+    /// Does what is due, and says whether the world rests.
+    async fn happen(&mut self, deed: Deed) -> Result<bool> {
+        match deed {
+            Deed::Do(action) => {
+                self.planned -= 1;
+                self.act(action).await?;
+            }
+            Deed::Replace(machine) => {
+                if self.process(machine).is_none() {
+                    self.start(machine)?;
+                }
+            }
+            Deed::Gone(process) => process.end(Cause::Evicted),
+            Deed::Withdraw(process, id) => {
+                if !process.has_ended() {
+                    process.link.note(What::Withdrawn);
+                    process.notices.over(&id, Ending::Withdrawn);
+                }
+            }
+            Deed::Thaw(process) => process.thaw(),
+            Deed::Clear(process) => {
+                if !process.has_ended() {
+                    process.link.note(What::Untroubled);
+                    process.link.set(Trouble::default());
+                }
+            }
+            Deed::Calm => self.calm_down(),
+            Deed::Operate => {
+                if self.village.cured.load(Relaxed) {
+                    self.redrive_cured().await?;
+                }
+                self.after(OPERATE, Deed::Operate);
+            }
+            Deed::Look => {
+                if self.rests().await? {
+                    self.history.note(None, What::Rest);
+                    return Ok(true);
+                }
+                self.after(LOOK, Deed::Look);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn act(&mut self, action: Action) -> Result<()> {
+        match action {
+            Action::Send(job) => return self.send(job).await,
+            Action::Redrive { times, forget } => return self.redrive(times, forget).await,
+            Action::CopyLetters => return self.copy_letters().await,
+            Action::AddShard => self.store.add_shard(),
+            Action::Cure => self.cure(),
+            Action::Kill(machine, _) => {
+                if let Some(process) = self.process(machine) {
+                    process.end(Cause::Killed);
+                }
+            }
+            Action::Evict(machine, notice) => self.evict(machine, notice, None),
+            Action::Withdraw(machine, notice, after) => self.evict(machine, notice, Some(after)),
+            Action::Freeze(machine, length) => {
+                if let Some(process) = self.process(machine) {
+                    process.freeze();
+                    self.after(length, Deed::Thaw(process));
+                }
+            }
+            Action::Trouble(machine, trouble, length) => {
+                if let Some(process) = self.process(machine) {
+                    process.link.note(What::Troubled);
+                    process.link.set(trouble);
+                    self.after(length, Deed::Clear(process));
+                }
+            }
+            Action::Update(machine) => self.update(machine),
+        }
+        Ok(())
+    }
+
+    fn cure(&mut self) {
+        if !self.village.cured.swap(true, Relaxed) {
+            self.history.note(None, What::Cured);
+        }
+    }
+
+    fn evict(&mut self, machine: usize, notice: Duration, withdrawn: Option<Duration>) {
+        let Some(process) = self.process(machine) else { return };
+        let id = format!("event-{}", self.deeds);
+        process.link.note(What::Noticed(notice));
+        process.notices.notice(Notice::now(&id, NoticeKind::Preempt).at(Instant::now() + notice));
+        match withdrawn {
+            Some(after) => self.after(after, Deed::Withdraw(process, NoticeId::new(&id))),
+            None => self.after(notice, Deed::Gone(process)),
+        }
+    }
+
+    fn update(&mut self, machine: usize) {
+        self.old[machine] = false;
+        if let Some(process) = self.process(machine) {
+            process.link.note(What::AskedToStop);
+            process.stopper.stop();
+        }
+    }
+
+    /// Ends all trouble, and replaces old binaries and those that do not see every shard.
+    fn calm_down(&mut self) {
+        self.calm = true;
+        self.history.note(None, What::Calm);
+        self.cure();
+        for machine in 0..self.machines.len() {
+            let Some(process) = self.process(machine) else { continue };
+            if process.old || process.shards < self.store.shards.len() {
+                self.update(machine);
+            }
+        }
+        self.after(OPERATE, Deed::Operate);
+        self.after(LOOK, Deed::Look);
+    }
+
+    /// Whether nothing is left to do: no message, no more plans, and no cured job without its result.
+    async fn rests(&self) -> Result<bool> {
+        if self.planned > 0 || self.store.messages().await? > 0 {
+            return Ok(false);
+        }
+        self.cured_are_done().await
+    }
+}

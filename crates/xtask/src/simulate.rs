@@ -1,0 +1,27 @@
+//! `cargo xtask simulate`: the simulated fleet, seed after seed.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{Failure, become_it, builds, cargo, run as run_command};
+
+/// The profile that it is built with.
+pub(crate) const PROFILE: &str = "simulate";
+
+/// How it is built, in any tree.
+pub(crate) const BUILD: [&str; 7] =
+    ["build", "--profile", PROFILE, "--package", "reprieve-sim", "--bin", "simulate"];
+
+/// Builds the simulation, optimised, and hands `arguments` to it.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    run_command(cargo(&BUILD))?;
+    let mut simulate = Command::new(program(&builds()?));
+    simulate.args(arguments);
+    become_it(simulate)
+}
+
+/// Where the program is, in a directory of builds.
+pub(crate) fn program(builds: &Path) -> PathBuf {
+    builds.join(PROFILE).join("simulate").with_extension(env::consts::EXE_EXTENSION)
+}
