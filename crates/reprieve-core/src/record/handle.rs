@@ -219,11 +219,7 @@ impl Handle {
     pub(crate) async fn claim(&mut self, look: &Look, mut record: Record) -> Result<()> {
         self.number(&mut record);
         let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
-        self.unanswered += 1;
-        let written = self.store.put(&self.identity.job, look.version(), write).await;
-        self.answered(written.as_ref().err());
-        self.own = Some((record, written?));
-        Ok(())
+        self.put(look.version(), record, write).await
     }
 
     /// Takes over a record that this delivery wrote without getting the answer, or another's that it settles.
@@ -241,11 +237,18 @@ impl Handle {
         Ok(true)
     }
 
-    /// Takes in how a write ended that was counted as unanswered. An error may be the lack of an answer.
-    fn answered(&mut self, error: Option<&Error>) {
-        if error.is_none_or(|error| error.kind() != ErrorKind::TimedOut) {
-            self.unanswered = self.unanswered.saturating_sub(1);
+    /// Makes the write. One by which this delivery would become the owner counts as unanswered until its answer is here,
+    /// also when this is dropped before.
+    async fn put(&mut self, expected: Option<&Version>, record: Record, write: RecordWrite) -> Result<()> {
+        let claims = u32::from(self.own.is_none());
+        self.unanswered += claims;
+        let written = self.store.put(&self.identity.job, expected, write).await;
+        // An error may be the lack of an answer.
+        if !written.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
+            self.unanswered = self.unanswered.saturating_sub(claims);
         }
+        self.own = Some((record, written?));
+        Ok(())
     }
 
     /// Saves `state` as the job's newest checkpoint.
@@ -352,19 +355,9 @@ impl Handle {
             let obsolete = change(&mut record, &name);
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.to_vec() });
             let write = RecordWrite { record: seal(&record), payload, obsolete };
-            let expected = self.own.as_ref().map(|(_, version)| version);
-            let creates = expected.is_none();
-            // Until the answer is here; also when this is dropped before.
-            self.unanswered += u32::from(creates);
-            let written = self.store.put(&self.identity.job, expected, write).await;
-            if creates {
-                self.answered(written.as_ref().err());
-            }
-            match written {
-                Ok(version) => {
-                    self.own = Some((record, version));
-                    return Ok(Written::Taken);
-                }
+            let expected = self.own.as_ref().map(|(_, version)| version.clone());
+            match self.put(expected.as_ref(), record, write).await {
+                Ok(()) => return Ok(Written::Taken),
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 Err(error) => return Err(error),
             }

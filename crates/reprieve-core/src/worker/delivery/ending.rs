@@ -95,14 +95,13 @@ impl Guardian {
 
     /// Deletes the message of a finished job, and removes what the job needs no more: `done` goes into the record first.
     async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
-        let outcome = Outcome::Completed;
         let shared = Arc::clone(&self.shared);
         if let Err(error) = self.conclude_done(assignment, found_result).await {
             return Self::gave_up(assignment, error);
         }
         let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
         let settled = self.settle(Settlement::Complete).await;
-        let report = DeliveryReport::new(assignment.kind.name, outcome, &settled);
+        let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
         if matches!(settled, Settled::Done) {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
             clean_up(&shared, assignment, each).await;
@@ -122,15 +121,14 @@ impl Guardian {
         // Also a record that is removed next expires: its worker may die before.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
         let expires = unix_millis().saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
-        let mut written = self.conclude(assignment, Status::Done, Some(expires)).await?;
         // Where there is a result the job is done whoever owns the record, and that one may just have noted something.
-        while written == Written::Refused && found_result {
-            if !assignment.run.record.lock().await.adopt_present().await? {
-                break;
+        loop {
+            let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
+            let is_settled = written == Written::Taken || !found_result;
+            if is_settled || !assignment.run.record.lock().await.adopt_present().await? {
+                return Ok(());
             }
-            written = self.conclude(assignment, Status::Done, Some(expires)).await?;
         }
-        Ok(())
     }
 
     /// Writes what became of the job into its record.
