@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +18,7 @@ use crate::ports::{BlobStore, Progress};
 use crate::record::Handle;
 use crate::retry::{FOR_EVER, Patience, persist};
 use crate::telemetry::Telemetry;
+use crate::watch;
 
 /// The longest that one call for a blob may take. A store bounds its calls itself, by their size.
 const TRY: Duration = Duration::from_hours(1);
@@ -45,7 +46,7 @@ pub(crate) struct JobRun {
     pub(crate) revoked: CancellationToken,
     pub(crate) deadline: Mutex<Option<Deadline>>,
     /// When the lease ends; the lease keeper moves it.
-    pub(crate) lease_ends: Arc<watch::Sender<Instant>>,
+    pub(crate) lease_ends: watch::Sender<Instant>,
     pub(crate) last_saved: Mutex<Instant>,
     /// Since when a save is under way that has not been answered.
     pub(crate) unconfirmed: Mutex<Option<Instant>>,
@@ -96,7 +97,7 @@ impl JobRun {
         tokio::select! {
             biased;
             () = self.revoked.cancelled() => {}
-            Ok(_) = lease.wait_for(|ends| Instant::now() < *ends) => return Ok(()),
+            _ = lease.wait_for(|ends| Instant::now() < ends) => return Ok(()),
         }
         self.telemetry.stale_writes_blocked.inc();
         let message = format!("this worker lost job {}", self.job);

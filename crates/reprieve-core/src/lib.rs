@@ -89,6 +89,7 @@ mod redrive;
 pub mod retry;
 mod shards;
 pub mod telemetry;
+mod watch;
 pub mod worker;
 
 pub use context::JobContext;

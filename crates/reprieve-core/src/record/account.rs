@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::unix_millis;
 use crate::ids::{MessageId, WorkerId};
 
 /// Deliveries that may fail without the job having moved. WebJobs and Functions use 5 as well.
@@ -66,6 +67,16 @@ pub struct End {
     /// Steps that were finished and not saved when the job failed. The next delivery saves after each of as many.
     #[serde(rename = "unsaved", default, skip_serializing_if = "is_zero")]
     pub unsaved_steps: u32,
+}
+
+impl End {
+    /// The end of the delivery of `message` with this dequeue count to `worker`, found out now.
+    pub(crate) fn now(message: &MessageId, count: u32, worker: &WorkerId, kind: EndKind, why: &str) -> Self {
+        let mut why = why.to_owned();
+        shorten(&mut why);
+        let (message, worker) = (message.clone(), worker.clone());
+        Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0 }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -186,7 +197,7 @@ impl Account {
 }
 
 /// Cuts a reason to a length that a record has room for.
-pub(crate) fn shorten(why: &mut String) {
+fn shorten(why: &mut String) {
     if why.len() > WHY_BYTES_MAX {
         why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
         why.push('…');

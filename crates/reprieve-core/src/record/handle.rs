@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::account::shorten;
 use super::{
     Account, Checkpoint, Claimant, Company, End, EndKind, INLINE_BYTES_MAX, Owner, Place, Record, Status,
     Unreadable, open, seal,
@@ -148,10 +147,7 @@ impl Handle {
     /// The end of this delivery.
     pub(crate) fn end(&self, kind: EndKind, why: &str, unsaved_steps: u32) -> End {
         let Identity { message, count, worker, .. } = &self.identity;
-        let mut why = why.to_owned();
-        shorten(&mut why);
-        let (message, worker, at_unix_ms) = (message.clone(), worker.clone(), unix_millis());
-        End { message, count: *count, kind, worker, at_unix_ms, why, unsaved_steps }
+        End { unsaved_steps, ..End::now(message, *count, worker, kind, why) }
     }
 
     /// This delivery, as it is judged.
@@ -426,11 +422,8 @@ impl Handle {
         let (mut account, mut careful_steps) = (Account::default(), 0);
         let first_ended = self.ends.iter().any(|end| end.count == 1 && end.message == *message);
         if *count > 1 && !first_ended {
-            let why = "its end is unknown".to_owned();
-            let (message, worker, at_unix_ms) = (message.clone(), worker.clone(), unix_millis());
-            let kind = EndKind::Vanished;
-            let end = End { message, count: 1, kind, worker, at_unix_ms, why, unsaved_steps: 0 };
-            account.enter(end, Company::Shared);
+            let first = End::now(message, 1, worker, EndKind::Vanished, "its end is unknown");
+            account.enter(first, Company::Shared);
         }
         for end in self.ends.iter().filter(|end| end.message == *message) {
             careful_steps = careful_steps.max(careful_after(end));
@@ -452,10 +445,7 @@ impl Handle {
         } else {
             (EndKind::Vanished, "its worker died")
         };
-        let (at_unix_ms, why) = (unix_millis(), why.to_owned());
-        record
-            .account
-            .enter(End { message, count, kind, worker, at_unix_ms, why, unsaved_steps: 0 }, company);
+        record.account.enter(End::now(&message, count, &worker, kind, why), company);
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use super::capacity::RELEASES_AT_ONCE;
 use super::control::Control;
@@ -23,6 +23,7 @@ use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::telemetry::Telemetry;
+use crate::watch;
 
 /// How long a measured settlement says something of the next: storage that was slow a minute ago may be well.
 const SETTLEMENTS_KEPT: Duration = Duration::from_mins(1);

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
@@ -37,6 +37,7 @@ use crate::notice::{Notice, NoticeId, NoticeKind};
 use crate::policy::{Agenda, Key};
 use crate::ports::{Change, InterruptionSource};
 use crate::process::in_process;
+use crate::watch;
 
 /// How often what the worker does is looked at for the roster, and the loop shows that it lives.
 const TICK: Duration = Duration::from_secs(1);

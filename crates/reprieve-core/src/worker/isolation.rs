@@ -6,8 +6,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 use tokio::time::timeout;
+
+use crate::watch;
 
 /// Who runs, who rests, and whether a suspect wants to be alone.
 #[derive(Debug, Default)]
@@ -55,7 +57,7 @@ impl Isolation {
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
         change(&mut self.lock());
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.modify(|count| *count += 1);
     }
 
     /// Whether jobs are to rest.
@@ -67,7 +69,6 @@ impl Isolation {
     pub(super) async fn begin(self: &Arc<Self>) -> Active {
         let mut changed = self.changed.subscribe();
         loop {
-            changed.mark_unchanged();
             {
                 let mut counts = self.lock();
                 if !counts.wanted {
@@ -75,8 +76,7 @@ impl Isolation {
                     return Active(Arc::clone(self));
                 }
             }
-            // The sender lives in `self`.
-            let _changed = changed.changed().await;
+            changed.changed().await;
         }
     }
 
@@ -91,7 +91,7 @@ impl Isolation {
         let mut changed = self.changed.subscribe();
         self.change(|counts| counts.resting += 1);
         let _resting = Resting(self);
-        let _ = changed.wait_for(|_| !self.is_wanted()).await;
+        changed.wait_for(|_| !self.is_wanted()).await;
     }
 
     /// Waits until this job is the only one that does not rest; `None` when the others did not rest within `limit`.

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ids::WorkerId;
 use crate::lifecycle::Stage;
 use crate::telemetry::{ByStage, Telemetry};
+use crate::watch;
 use crate::worker::DrainReport;
 
 /// A view of a running worker. Clones see the same worker, and outlive it.
@@ -48,15 +48,12 @@ impl Monitor {
     /// Its present stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
-        *self.stage.borrow()
+        self.stage.get()
     }
 
     /// Completes when it is in `stage`. Cancel-safe. Never completes for a stage that it does not enter any more.
     pub async fn reached(&self, stage: Stage) {
-        let mut stages = self.stage.subscribe();
-        if stages.wait_for(|now| *now == stage).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.stage.subscribe().wait_for(|now| now == stage).await;
     }
 
     /// What its last drain did; `None` before the first has ended.
@@ -73,7 +70,7 @@ impl Monitor {
     }
 
     pub(super) fn enter(&self, stage: Stage) {
-        self.stage.send_replace(stage);
+        self.stage.set(stage);
         for one in [Stage::Recover, Stage::Resume, Stage::Start, Stage::Shutdown, Stage::Stopped] {
             let label = ByStage { stage: one.as_str() };
             self.telemetry.stage.get_or_create(&label).set(i64::from(one == stage));

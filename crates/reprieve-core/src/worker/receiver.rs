@@ -127,7 +127,7 @@ impl Receiver {
         if self.thawed {
             self.thawed = self.shared.roll.cards(RunningJob::lease_ends).into_iter().any(|ends| ends <= now);
         }
-        let rests = self.shared.rules.borrow().conduct.paused || self.shared.isolation.is_wanted();
+        let rests = self.shared.rules.get().conduct.paused || self.shared.isolation.is_wanted();
         if self.is_receiving() || self.thawed || rests {
             return None;
         }

@@ -1,10 +1,10 @@
 //! How running jobs and held leases are to be treated now, as the control loop tells their owners.
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::settings::Settings;
 use crate::policy::Conduct;
+use crate::watch;
 
 /// What holds until the next change. The counts go up each time the thing is to be done once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,8 +31,5 @@ impl Rules {
 
 /// Completes when jobs are no longer to rest. Cancel-safe.
 pub(crate) async fn resumed(rules: &mut watch::Receiver<Rules>) {
-    if rules.wait_for(|rules| !rules.conduct.paused).await.is_err() {
-        // The worker is gone, and with it whoever would let the job go on.
-        std::future::pending::<()>().await;
-    }
+    rules.wait_for(|rules| !rules.conduct.paused).await;
 }

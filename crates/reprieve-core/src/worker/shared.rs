@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use super::capacity::Capacity;
 use super::delivery::{Registry, RunningJob};
@@ -16,6 +16,7 @@ use super::settings::Settings;
 use crate::ids::WorkerId;
 use crate::ports::{DeferredMessage, Store};
 use crate::telemetry::Telemetry;
+use crate::watch;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -65,7 +66,7 @@ impl Shared {
 
     /// How long a lease is to be that is taken or renewed now.
     pub(super) fn lease(&self) -> std::time::Duration {
-        self.rules.borrow().lease(&self.settings)
+        self.rules.get().lease(&self.settings)
     }
 
     /// What may be held, when `slow` of the running jobs are long ones.

@@ -1,6 +1,6 @@
 //! Asking a worker to stop: once to drain, twice to end at once.
 
-use tokio::sync::watch;
+use crate::watch;
 
 /// Asks; see [`stopping`].
 #[derive(Debug, Clone)]
@@ -16,7 +16,8 @@ pub struct Stopping {
 /// A pair of which one end asks a worker to stop and the other is given to [`Worker::run`](super::Worker::run).
 #[must_use]
 pub fn stopping() -> (Stopper, Stopping) {
-    let (sender, asked) = watch::channel(0);
+    let sender = watch::Sender::default();
+    let asked = sender.subscribe();
     (Stopper(sender), Stopping { asked, heard: 0 })
 }
 
@@ -24,7 +25,7 @@ impl Stopper {
     /// Asks once more. The first time the worker drains and ends; the second time it ends at once and leaves what it
     /// holds to its leases.
     pub fn stop(&self) {
-        self.0.send_modify(|asked| *asked = asked.saturating_add(1));
+        self.0.modify(|asked| *asked = asked.saturating_add(1));
     }
 }
 
@@ -32,9 +33,7 @@ impl Stopping {
     /// Completes once for each time that was asked; never when the asker is gone. Cancel-safe.
     pub(crate) async fn requested(&mut self) {
         let heard = self.heard;
-        if self.asked.wait_for(|asked| *asked > heard).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.asked.wait_for(|asked| asked > heard).await;
         self.heard += 1;
     }
 }

@@ -1,8 +1,9 @@
 //! Deaths of processes are charged to the job on which they are proved, and outages to none.
 
 use reprieve_core::ErrorKind;
-use reprieve_core::memory::{self, Fault, Faults, ManualNotices};
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::Store;
+use reprieve_core::record::Company;
 use reprieve_core::worker::Settings;
 use tokio::time::timeout;
 
@@ -59,6 +60,33 @@ async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
     let reasons = poisoned(&store).await;
     assert_eq!(reasons.len(), 1, "after {deaths} deaths: {reasons:?}");
     assert!(job.trace.steps(&ids[0]).contains(&2));
+}
+
+/// A claim whose answer is lost was made nevertheless, and its delivery goes by it.
+#[tokio::test(start_paused = true)]
+async fn a_killer_whose_claims_are_not_answered_runs_alone_and_is_poisoned_all_the_same() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let killer = Plan::new(9, 2_000).habit(Habit::KillsAt(0));
+    let ids = enqueue(&inner, &[killer, Plan::new(300, 100)]).await;
+    for death in 1..=4 {
+        // Those of the two jobs that are delivered.
+        faults.next_calls(Op::Save, 2, Fault::LoseAnswer);
+        let worker = start_with(&store, &job, eight_slots(), ManualNotices::answered());
+        tokio::select! {
+            () = job.has_killed() => {}
+            () = emptied(&inner, secs(3600)) => break,
+        }
+        if death == 3 {
+            let beside = record(&inner, &ids[1]).await.unwrap();
+            let died = beside.owner.count == 3 && beside.owner.company == Company::Shared;
+            assert!(!died, "nothing runs beside the suspect: {beside:?}");
+        }
+        worker.kill().await;
+    }
+    let reasons = poisoned(&inner).await;
+    assert!(reasons.len() == 1 && reasons[0].contains("while this job ran alone"), "{reasons:?}");
+    assert!(job.trace.steps(&ids[1]).contains(&299));
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,14 +20,14 @@ impl Control {
         self.preparing = None;
         self.receiver.stop();
         self.drain = Some(Drain::begin(self.publisher.queue(), notice, deadline, self.guardians.len()));
-        self.deadline.send_replace(Some(deadline));
+        self.deadline.set(Some(deadline));
     }
 
     pub(super) fn tighten(&mut self, what: Option<(&Notice, Deadline)>) {
         if let (Some(drain), Some((notice, deadline))) = (&mut self.drain, what) {
             drain.tighten_for(notice, deadline);
             let deadline = Some(drain.deadline);
-            self.deadline.send_if_modified(|now| std::mem::replace(now, deadline) != deadline);
+            self.deadline.set(deadline);
         }
     }
 
@@ -36,7 +36,7 @@ impl Control {
         let budget = self.shared.settings.budget;
         if let Some(drain) = self.drain.as_mut().filter(|drain| drain.deadline.patient_until().is_some()) {
             drain.tighten(drain.deadline.at_once(Instant::now(), budget));
-            self.deadline.send_replace(Some(drain.deadline));
+            self.deadline.set(Some(drain.deadline));
         }
     }
 
@@ -82,7 +82,7 @@ impl Control {
             self.publisher.keep(&self.shared.drain_store.blobs, &report);
         }
         self.monitor.drained(report);
-        self.deadline.send_replace(None);
+        self.deadline.set(None);
         if self.life.stage() != Stage::Stopped {
             self.decide(Event::Drained, None);
         }

@@ -58,7 +58,7 @@ impl Control {
         if self.agenda.over(&key, Instant::now()) {
             let leases = self.shared.roll.cards(|_| ()).len();
             tracing::info!(leases, "the freeze is over; verifying every lease");
-            self.shared.rules.send_modify(|rules| rules.checks += 1);
+            self.shared.rules.modify(|rules| rules.checks += 1);
         }
         self.drains_no_more(key);
         self.publish();
@@ -94,7 +94,7 @@ impl Control {
 
     /// What is due about the notices that stand.
     fn orders(&mut self) -> Orders {
-        let nothing = self.agenda.is_empty() && self.shared.rules.borrow().conduct == Conduct::default();
+        let nothing = self.agenda.is_empty() && self.shared.rules.get().conduct == Conduct::default();
         if nothing || self.life.stage() == Stage::Stopped {
             return Orders::default();
         }
@@ -120,7 +120,7 @@ impl Control {
         self.conduct(orders.conduct);
         if orders.checkpoint {
             tracing::info!("saving the progress of every job");
-            self.shared.rules.send_modify(|rules| rules.saves += 1);
+            self.shared.rules.modify(|rules| rules.saves += 1);
         }
         for notice in &orders.redeploy_early {
             tracing::warn!(
@@ -157,11 +157,11 @@ impl Control {
     }
 
     fn conduct(&mut self, conduct: Conduct) {
-        let before = self.shared.rules.borrow().conduct;
+        let before = self.shared.rules.get().conduct;
         if before == conduct {
             return;
         }
-        self.shared.rules.send_modify(|rules| rules.conduct = conduct);
+        self.shared.rules.modify(|rules| rules.conduct = conduct);
         match (before.paused, conduct.paused) {
             (false, true) => tracing::warn!("jobs rest between steps until the freeze is over"),
             (true, false) => tracing::info!("jobs go on after a rest"),

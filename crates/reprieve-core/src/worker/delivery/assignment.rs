@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -17,6 +17,7 @@ use crate::envelope::{Data, Envelope, Misfit};
 use crate::ids::JobId;
 use crate::ports::{Delivery, InFlight};
 use crate::record::{Handle, Identity};
+use crate::watch;
 use crate::worker::settings::Settings;
 use crate::worker::shared::Shared;
 
@@ -43,7 +44,7 @@ impl Assignment {
     pub(super) fn read(
         shared: &Shared,
         delivery: &Delivery,
-        lease_ends: Arc<watch::Sender<Instant>>,
+        lease_ends: watch::Sender<Instant>,
     ) -> Result<Self, Unusable> {
         if let Some(unreadable) = &delivery.unreadable {
             let (reason, since_unix_ms) = (unreadable.reason.clone(), unreadable.since_unix_ms);
@@ -103,7 +104,7 @@ fn job_run(
     delivery: &Delivery,
     envelope: &Envelope,
     kind: &Kind,
-    lease_ends: Arc<watch::Sender<Instant>>,
+    lease_ends: watch::Sender<Instant>,
 ) -> JobRun {
     let identity = Identity {
         job: envelope.job.clone(),
@@ -177,7 +178,7 @@ impl RunningJob {
 
     /// When its lease ends.
     pub(in crate::worker) fn lease_ends(&self) -> Instant {
-        *self.run.lease_ends.borrow()
+        self.run.lease_ends.get()
     }
 
     /// The job's kind.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -23,6 +22,7 @@ use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
 use crate::record::{EndKind, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
+use crate::watch;
 use crate::worker::settings::LEASE_MAX;
 use crate::worker::shared::Shared;
 
@@ -422,7 +422,7 @@ impl Settler {
         let Self { shared, drain } = self;
         let ends = held.ends;
         let part = shared.store.queue.part(&held.delivery.receipt);
-        let at_once = terms(&shared, ends, *drain.borrow(), part);
+        let at_once = terms(&shared, ends, drain.get(), part);
         // Boxed, so that a guardian is not as large as all of its ends together from its first moment on.
         let hurry = hurry(&shared, ends, drain.clone(), part);
         let settled = Box::pin(settle(held, &how, at_once, hurry, &shared.settlements)).await;
@@ -482,15 +482,11 @@ async fn hurry(
     mut drain: watch::Receiver<Option<Deadline>>,
     part: usize,
 ) -> Terms {
-    let deadline = if drain.borrow().is_some() {
-        None
-    } else {
-        drain.wait_for(Option::is_some).await.ok().and_then(|d| *d)
-    };
-    match deadline {
-        Some(deadline) => terms(shared, ends, Some(deadline), part),
-        None => std::future::pending().await,
+    if drain.get().is_some() {
+        return std::future::pending().await;
     }
+    let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
+    terms(shared, ends, deadline, part)
 }
 
 /// Removes what a finished job no longer needs. What can't be removed is harmless, so it is only logged.

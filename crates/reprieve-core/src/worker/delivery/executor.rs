@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::registry::Kind;
@@ -20,6 +19,7 @@ use crate::producer::result_blob;
 use crate::record::{Company, Saving, Status, Written};
 use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
+use crate::watch;
 use crate::worker::isolation::{Active, Alone};
 use crate::worker::rules::{Rules, resumed};
 use crate::worker::shared::Shared;
@@ -55,7 +55,7 @@ pub(crate) struct Execution {
     /// The right to run alone, and until when.
     pub(super) alone: Option<(Alone, Instant)>,
     /// A place among the jobs that run, which a suspect waits for; `None` while this one runs alone.
-    active: Option<Active>,
+    pub(super) active: Option<Active>,
     pub(super) trouble: Trouble,
     /// Whether jobs are to rest, and which are not to be begun.
     pub(super) rules: watch::Receiver<Rules>,
@@ -124,17 +124,20 @@ impl Execution {
             active: None,
             trouble: Trouble::default(),
             rules: shared.rules.subscribe(),
-            asked_to_save: shared.rules.borrow().saves,
+            asked_to_save: shared.rules.get().saves,
         }
     }
 
     /// Writes down that a suspect's run has ended, before the others go on: from then on a death of this process is none of
     /// its doing, though its message is not settled yet.
-    async fn account(&mut self) {
-        let owns = self.run.record.lock().await.own().is_some();
-        if self.alone.is_some() && owns {
-            // A write that is refused says no more than that the settlement will be.
-            let _refused = timeout(ACCOUNT_WITHIN, self.mark(Company::Resting)).await;
+    async fn account(&self) {
+        if self.alone.is_none() {
+            return;
+        }
+        let mut record = self.run.record.lock().await;
+        if record.own().is_some() {
+            // Refused or not answered, it is the settlement that finds out.
+            let _written = timeout(ACCOUNT_WITHIN, record.mark(Company::Resting)).await;
         }
     }
 
@@ -142,7 +145,7 @@ impl Execution {
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
         let record = self.claim().await?;
         // While a suspect runs alone nothing is begun, and from here on this job is one that can rest.
-        self.active = self.begin().await?;
+        self.begin().await?;
         let args: J::Args = self.args().await?;
         let at = match &record {
             Some(record) => self.load(record).await?,
@@ -173,7 +176,7 @@ impl Execution {
             if cx.is_interrupted() {
                 return Err(self.save_and_yield(&encode(&at)?).await);
             }
-            if self.rules.borrow().conduct.paused {
+            if self.rules.get().conduct.paused {
                 self.rest(&encode(&at)?).await?;
                 continue;
             }
@@ -233,7 +236,7 @@ impl Execution {
     }
 
     fn save_is_due(&mut self) -> bool {
-        let asked = self.rules.borrow().saves;
+        let asked = self.rules.get().saves;
         let asked = std::mem::replace(&mut self.asked_to_save, asked) != asked;
         let careful =
             self.careful_steps > 0 || self.careful_until.is_some_and(|until| Instant::now() < until);
@@ -249,7 +252,7 @@ impl Execution {
     /// Rests until that is over or the job is to yield, with its progress saved; where it could not be, until another try
     /// is due.
     async fn rest(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
-        self.asked_to_save = self.rules.borrow().saves;
+        self.asked_to_save = self.rules.get().saves;
         let is_saved = self.save_in_passing(state).await?;
         let interrupted = self.run.interrupted.clone();
         tokio::select! {

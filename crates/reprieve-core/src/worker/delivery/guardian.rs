@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
@@ -18,6 +18,7 @@ use crate::deadline::Deadline;
 use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
+use crate::watch;
 use crate::worker::rules::Rules;
 use crate::worker::shared::{Place, Shared};
 
@@ -76,12 +77,12 @@ impl Guardian {
     ) -> Self {
         let lease = Lease::new(delivery, length, since);
         let mut rules = shared.rules.subscribe();
-        let checked = rules.borrow().checks;
-        if rules.borrow().is_too_short(lease.ends()) {
+        let checked = rules.get().checks;
+        if rules.get().is_too_short(lease.ends()) {
             // It was asked for before leases were to be longer.
             rules.mark_changed();
         }
-        if drain.borrow().is_some() {
+        if drain.get().is_some() {
             // Received while a drain was under way: it is to be released at once.
             drain.mark_changed();
         }
@@ -210,8 +211,8 @@ impl Guardian {
             // timers. The drain comes first, so that nothing is begun in one.
             tokio::select! {
                 biased;
-                Ok(()) = self.drain.changed() => return Waited::Drain,
-                Ok(()) = self.rules.changed() => self.look_at_rules(),
+                () = self.drain.changed() => return Waited::Drain,
+                () = self.rules.changed() => self.look_at_rules(),
                 done = &mut *work => return Waited::Done(done),
                 () = self.lease.late_answer() => {}
                 () = sleep_until(until.unwrap_or(renew_at)), if until.is_some() => return Waited::Time,
@@ -227,7 +228,7 @@ impl Guardian {
 
     /// Renews the lease at once when that is asked for, or when it would not last as long as it is to.
     fn look_at_rules(&mut self) {
-        let rules = *self.rules.borrow();
+        let rules = self.rules.get();
         if std::mem::replace(&mut self.checked, rules.checks) != rules.checks
             || rules.is_too_short(self.lease.ends())
         {
@@ -236,7 +237,7 @@ impl Guardian {
     }
 
     pub(super) fn deadline(&self) -> Option<Deadline> {
-        *self.drain.borrow()
+        self.drain.get()
     }
 
     fn store(&self) -> &Store {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -15,6 +14,7 @@ use crate::ports::{Delivery, Queue, Receipt};
 use crate::process::in_process;
 use crate::retry::unanswered;
 use crate::telemetry::ByResult;
+use crate::watch;
 use crate::worker::shared::Shared;
 
 /// The longest one renewal is waited for, however long the lease: storage that needs more is not answering.
@@ -31,7 +31,7 @@ pub(super) struct Lease {
     pub(super) delivery: Delivery,
     length: Duration,
     /// When it ends. The job's task waits for it before it writes anything.
-    ends: Arc<watch::Sender<Instant>>,
+    ends: watch::Sender<Instant>,
     pub(super) renew_at: Instant,
     /// Renewals that have not been answered in time.
     late: LateAnswers,
@@ -82,7 +82,7 @@ impl Lease {
     /// The lease of a delivery that was asked for at `since`: counted from before the call, it can't end later here than
     /// at the queue.
     pub(super) fn new(delivery: Delivery, length: Duration, since: Instant) -> Self {
-        let ends = Arc::new(watch::Sender::new(since + length));
+        let ends = watch::Sender::new(since + length);
         Self {
             delivery,
             length,
@@ -95,13 +95,13 @@ impl Lease {
     }
 
     /// When it ends, as shared with the job's task.
-    pub(super) fn ends_shared(&self) -> Arc<watch::Sender<Instant>> {
-        Arc::clone(&self.ends)
+    pub(super) fn ends_shared(&self) -> watch::Sender<Instant> {
+        self.ends.clone()
     }
 
     /// When it ends.
     pub(super) fn ends(&self) -> Instant {
-        *self.ends.borrow()
+        self.ends.get()
     }
 
     /// The message, to be settled.
@@ -124,7 +124,7 @@ impl Lease {
         self.delivery.receipt = receipt;
         self.in_doubt = false;
         self.length = length;
-        self.ends.send_replace(began + length);
+        self.ends.set(began + length);
         self.renew_at = began + length / 3;
     }
 
@@ -206,9 +206,6 @@ fn send(queue: &Arc<dyn Queue>, receipt: &Receipt, length: Duration) -> AbortOnD
 
 /// Completes a little after a drain has begun that is in a hurry.
 async fn hurried(mut drain: watch::Receiver<Option<Deadline>>) {
-    let hurries = |deadline: &Option<Deadline>| deadline.is_some_and(|it| it.patient_until().is_none());
-    if drain.wait_for(hurries).await.is_err() {
-        std::future::pending::<()>().await;
-    }
+    drain.wait_for(|deadline| deadline.is_some_and(|it| it.patient_until().is_none())).await;
     sleep(DRAIN_WAIT).await;
 }

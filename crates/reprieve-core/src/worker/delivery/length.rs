@@ -21,7 +21,7 @@ impl Execution {
     /// # Errors
     /// [`RunOutcome::TooLong`].
     pub(super) fn fits(&self) -> Result<(), RunOutcome> {
-        let Some(limit) = self.rules.borrow().conduct.below else { return Ok(()) };
+        let Some(limit) = self.rules.get().conduct.below else { return Ok(()) };
         let said = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
         // A whole run of its kind is an upper bound for what is left of this one.
         match said.or_else(|| self.kind.runs.p95()) {

@@ -16,7 +16,7 @@ use crate::ids::{BlobName, Fence};
 use crate::producer::result_blob;
 use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
 use crate::retry::{FOR_EVER, Patience, may_pass, persist};
-use crate::worker::isolation::Active;
+use crate::worker::isolation::Alone;
 use crate::worker::publish::report_every;
 
 /// How long the second message of a job is deferred at a time: the first does the work.
@@ -30,20 +30,26 @@ impl Execution {
         if is_first && self.shared.settings.remember_done.is_zero() {
             return Ok(None);
         }
+        let mut alone = None;
         loop {
             let (look, has_result) = self.look().await?;
             if is_first && !has_result && matches!(look, Look::Nothing) {
                 return Ok(None);
             }
             let Some(generation) = self.decide(&look, has_result).await? else {
-                return Ok(self.run.record.lock().await.own().cloned());
+                // The claim was made, and its answer lost.
+                let own = self.run.record.lock().await.own().cloned();
+                return own.map(|claim| self.begin_under(claim, alone)).transpose();
             };
             let mut claim = self.run.record.lock().await.claim_of(&look, generation);
-            claim.owner.company = self.company(&claim).await?;
-            if self.write_claim(&look, &claim).await? {
-                return self.begin_under(claim).map(Some);
+            (claim.owner.company, alone) = self.company(&claim, alone).await?;
+            if alone.is_none() {
+                // Before the claim: one that waits for a suspect has no part in its death.
+                self.begin().await?;
             }
-            self.alone = None;
+            if self.write_claim(&look, &claim).await? {
+                return self.begin_under(claim, alone).map(Some);
+            }
         }
     }
 
@@ -64,16 +70,17 @@ impl Execution {
         }
     }
 
-    /// Counts this job among those that run. While a suspect runs alone it waits.
-    pub(super) async fn begin(&self) -> Result<Option<Active>, RunOutcome> {
-        if self.alone.is_some() {
-            return Ok(None);
+    /// Counts this job among those that run, unless it is or runs alone. While a suspect runs alone it waits.
+    pub(super) async fn begin(&mut self) -> Result<(), RunOutcome> {
+        if self.alone.is_some() || self.active.is_some() {
+            return Ok(());
         }
         tokio::select! {
             biased;
-            active = self.shared.isolation.begin() => Ok(Some(active)),
-            () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
+            active = self.shared.isolation.begin() => self.active = Some(active),
+            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         }
+        Ok(())
     }
 
     /// Reads the record, and whether there is a result.
@@ -174,30 +181,32 @@ impl Execution {
         Err(RunOutcome::Misfit(Misfit::Unknown, reason))
     }
 
-    /// In whose company the job may run: alone, once it has vanished too often at one place.
-    async fn company(&mut self, claim: &Record) -> Result<Company, RunOutcome> {
+    /// In whose company the job may run: alone, once it has vanished too often at one place. The right to that is kept
+    /// where it is `held` already.
+    async fn company(
+        &mut self,
+        claim: &Record,
+        held: Option<Alone>,
+    ) -> Result<(Company, Option<Alone>), RunOutcome> {
         if !claim.account.is_suspect() || claim.account.judge().is_err() {
-            return Ok(Company::Shared);
+            return Ok((Company::Shared, None));
         }
         if claim.account.crowded >= CROWDED_MAX {
             // The others save first, as far as they can, so that its death costs them little.
-            self.shared.rules.send_modify(|rules| rules.saves += 1);
-            return Ok(Company::Alone);
+            self.shared.rules.modify(|rules| rules.saves += 1);
+            return Ok((Company::Alone, None));
         }
+        if held.is_some() {
+            return Ok((Company::Alone, held));
+        }
+        self.active = None;
         tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
         let alone = tokio::select! {
             biased;
             alone = self.shared.isolation.alone(self.shared.settings.lease) => alone,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
-        let Some(alone) = alone else { return Err(RunOutcome::Crowded) };
-        self.alone = Some((alone, Instant::now() + self.isolated()));
-        Ok(Company::Alone)
-    }
-
-    /// How long a suspect runs alone: one checkpoint interval, and long enough to prove something where that is shorter.
-    fn isolated(&self) -> Duration {
-        self.interval().max(SHORTEST)
+        if alone.is_none() { Err(RunOutcome::Crowded) } else { Ok((Company::Alone, alone)) }
     }
 
     /// Writes the claim, for as long as that takes; false when the record is another by now.
@@ -214,18 +223,17 @@ impl Execution {
         self.wait_for("claim a job", write).await
     }
 
-    /// Goes by what the claimed record says of the job's past.
-    fn begin_under(&mut self, record: Record) -> Result<Record, RunOutcome> {
+    /// Goes by what the claimed record says of the job's past. From here on counts how long a suspect runs alone.
+    fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
         record.account.judge().map_err(RunOutcome::Refused)?;
         self.careful_steps = record.careful_steps;
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
             self.careful_until = Some(Instant::now() + self.interval());
         }
-        let isolated = self.isolated();
-        if let Some((_, until)) = &mut self.alone {
-            *until = Instant::now() + isolated;
-        }
+        // One checkpoint interval, and long enough to prove something where that is shorter.
+        let until = Instant::now() + self.interval().max(SHORTEST);
+        self.alone = alone.map(|alone| (alone, until));
         Ok(record)
     }
 
