@@ -34,6 +34,7 @@
 mod ask;
 mod connection;
 pub mod control;
+#[cfg(feature = "fleet")]
 pub mod fleet;
 pub mod metadata;
 pub mod storage;

@@ -10,8 +10,8 @@ use crate::command::{Failure, become_it, builds, cargo, run as run_command};
 pub(crate) const PROFILE: &str = "simulate";
 
 /// How it is built, in any tree.
-pub(crate) const BUILD: [&str; 7] =
-    ["build", "--profile", PROFILE, "--package", "reprieve-sim", "--bin", "simulate"];
+pub(crate) const BUILD: [&str; 9] =
+    ["build", "--profile", PROFILE, "--package", "reprieve-sim", "--features", "fleet", "--bin", "simulate"];
 
 /// Builds the simulation, optimised, and hands `arguments` to it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {

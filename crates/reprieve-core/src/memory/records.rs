@@ -31,6 +31,12 @@ impl MemoryRecords {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// Every payload that is there, whether a record names it or not.
+    #[must_use]
+    pub fn payloads(&self) -> Vec<(JobId, PayloadName)> {
+        lock(&self.state).payloads.keys().cloned().collect()
+    }
 }
 
 impl State {

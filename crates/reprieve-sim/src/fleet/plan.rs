@@ -129,6 +129,8 @@ pub enum Action {
     Freeze(usize, Duration),
     /// What a machine's process sends is in trouble for so long.
     Trouble(usize, Trouble, Duration),
+    /// The store itself is in trouble for so long, for all machines.
+    Outage(Trouble, Duration),
     /// The machine's worker is asked to stop, and a new binary takes its place.
     Update(usize),
     /// A shard is added, which new processes see.
@@ -329,8 +331,12 @@ impl Dice {
             2 => Action::Freeze(machine, self.ms(100, lease_ms * 3)),
             3 => Action::Freeze(machine, self.ms(lease_ms, lease_ms * 2)),
             _ => {
-                let length = self.ms(500, 40_000.min(calm_ms(plan)));
-                Action::Trouble(machine, self.trouble(), length)
+                let (length, trouble) = (self.ms(500, 40_000.min(calm_ms(plan))), self.trouble());
+                if self.chance(0.3) {
+                    Action::Outage(trouble, length)
+                } else {
+                    Action::Trouble(machine, trouble, length)
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The store that all processes share, and what it holds in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub struct FinalStore {
     pub records: BTreeMap<usize, Record>,
     /// Payloads that a record names and that are not there.
     pub missing: Vec<String>,
+    /// Payloads that no record names.
+    pub unnamed: Vec<String>,
     /// The results.
     pub results: BTreeMap<usize, Vec<u8>>,
     /// The jobs that wrote their output.
@@ -122,16 +124,18 @@ impl SharedStore {
                 found.letters.push(Letter { message: letter.id, reason });
             }
         }
+        let mut payloads: BTreeSet<_> = self.records.payloads().into_iter().collect();
         for job in self.records.stale(i64::MAX, ALL).await? {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };
             for payload in record.payloads() {
-                if self.records.payload(&job, &payload).await?.is_none() {
+                if !payloads.remove(&(job.clone(), payload.clone())) {
                     found.missing.push(format!("{job}: {payload}"));
                 }
             }
             found.records.insert(number(&job), record);
         }
+        found.unnamed = payloads.iter().map(|(job, payload)| format!("{job}: {payload}")).collect();
         for name in self.blobs.list("results/").await? {
             let bytes = self.blobs.get(&name).await?.unwrap_or_default();
             found.results.insert(number_in(&name), bytes);

@@ -210,15 +210,24 @@ impl<'a> World<'a> {
                 }
             }
             Action::Trouble(machine, trouble, length) => {
-                if let Some(process) = self.process(machine) {
-                    process.link.note(What::Troubled);
-                    process.link.set(trouble);
-                    self.after(length, Deed::Clear(process));
+                self.trouble(machine, trouble, length);
+            }
+            Action::Outage(trouble, length) => {
+                for machine in 0..self.machines.len() {
+                    self.trouble(machine, trouble, length);
                 }
             }
             Action::Update(machine) => self.update(machine),
         }
         Ok(())
+    }
+
+    fn trouble(&mut self, machine: usize, trouble: Trouble, length: Duration) {
+        if let Some(process) = self.process(machine) {
+            process.link.note(What::Troubled);
+            process.link.set(trouble);
+            self.after(length, Deed::Clear(process));
+        }
     }
 
     fn cure(&mut self) {

@@ -19,8 +19,8 @@ use crate::retry::{FOR_EVER, Patience, may_pass, persist};
 use crate::worker::isolation::Alone;
 use crate::worker::publish::report_every;
 
-/// How long the second message of a job is deferred at a time: the first does the work.
-const ANOTHER_DELAY: Duration = Duration::from_mins(1);
+/// The longest that the second message of a job is deferred at a time: the first does the work.
+const ANOTHER_DELAY_MAX: Duration = Duration::from_mins(1);
 
 impl Execution {
     /// Claims the job before anything of it is loaded or decoded, and returns its record. A first delivery reads and
@@ -132,21 +132,23 @@ impl Execution {
             }
             Verdict::Delete(why) => return Err(RunOutcome::Duplicate(why)),
             Verdict::MovedAway => {
-                return Err(RunOutcome::Later(ANOTHER_DELAY, "the job was moved to another queue"));
+                return Err(self.leave_to_another("the job was moved to another queue"));
             }
             Verdict::Stop => return Err(RunOutcome::Lost),
             Verdict::AnotherIsRunning if self.is_abandoned(record).await => {
                 record.generation.saturating_add(1)
             }
             Verdict::AnotherIsRunning => {
-                return Err(RunOutcome::Later(
-                    ANOTHER_DELAY,
-                    "another message of the job is being worked on",
-                ));
+                return Err(self.leave_to_another("another message of the job is being worked on"));
             }
         };
         self.can_read(record)?;
         Ok(Some(generation))
+    }
+
+    /// Defers this message, for a lease or a minute: only after two leases without a write may it be the job's.
+    fn leave_to_another(&self, why: &'static str) -> RunOutcome {
+        RunOutcome::Later(self.shared.settings.lease.min(ANOTHER_DELAY_MAX), why)
     }
 
     /// Whether the owner's message died with its owner: the record is old, and no live worker reports the job.

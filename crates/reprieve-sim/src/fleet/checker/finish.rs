@@ -23,6 +23,10 @@ impl Checker<'_> {
         for missing in &store.missing {
             self.accuse("payload", None, format!("{missing} is named by a record, and is not there"));
         }
+        // This store writes a payload and the record that names it at once, so none is ever unnamed.
+        for unnamed in &store.unnamed {
+            self.accuse("left behind", None, format!("no record names the payload {unnamed}"));
+        }
         for (job, record) in &store.records {
             // One that a late write made goes by its age.
             let done = self.view.jobs.get(*job).is_some_and(|job| job.done && !job.late);

@@ -17,11 +17,10 @@ impl Checker<'_> {
     pub(super) fn owners(&mut self, event: &Event) {
         let process = event.process.unwrap_or_default();
         match &event.what {
-            What::Written { job, call, record, state, saved, issued } if *job < self.view.jobs.len() => {
+            What::Written { job, record, state, saved, issued, .. } if *job < self.view.jobs.len() => {
                 self.written(*job, record, *state, *saved);
                 let view = &mut self.view.jobs[*job];
                 if *saved {
-                    view.calls.extend(state.map(|state| ((process, *call), state)));
                     view.safe.insert(process, *issued);
                 }
                 // It has rested, with its progress saved; or a delivery begins.
@@ -37,15 +36,9 @@ impl Checker<'_> {
                 (view.record, view.state) = (Some((**record).clone()), *state);
                 self.mark_alone(*job);
             }
-            What::Acknowledged { job, call } if *job < self.view.jobs.len() => {
-                let view = &mut self.view.jobs[*job];
-                if let Some(state) = view.calls.remove(&(process, *call)) {
-                    view.acknowledged = view.acknowledged.max(Some(state));
-                }
-            }
             What::Removed { job } if *job < self.view.jobs.len() => {
                 let view = &mut self.view.jobs[*job];
-                (view.record, view.state, view.acknowledged) = (None, None, None);
+                (view.record, view.state) = (None, None);
                 view.floors.clear();
                 if !view.done {
                     self.accuse("removed", Some(*job), "its record was removed, and it is not done");

@@ -83,9 +83,6 @@ pub(super) struct JobView {
     pub(super) record: Option<Record>,
     /// The newest step in the record.
     pub(super) state: Option<u32>,
-    /// The newest step whose save was acknowledged.
-    pub(super) acknowledged: Option<u32>,
-    pub(super) calls: BTreeMap<(u32, u64), u32>,
     /// What each owner found in the record when it claimed the job.
     pub(super) floors: BTreeMap<Fence, Option<u32>>,
     /// Deliveries that have begun a step.
