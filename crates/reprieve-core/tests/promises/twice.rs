@@ -7,7 +7,7 @@ use reprieve_core::ports::{NewMessage, Store};
 use reprieve_core::record::Status;
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, ErrorKind, JobId};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Writer};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -217,4 +217,23 @@ async fn a_job_whose_result_is_there_is_settled_and_not_run_again() {
     emptied(&inner, secs(90)).await;
     assert_eq!((job.trace.redone(), poisoned(&inner).await.len()), (0, 0));
     within(secs(5), "no record", async || record(&inner, &ids[0]).await.is_none()).await;
+}
+
+/// Nothing else than an output may tell that the job is done, or that its other message is worked on: the store refuses what
+/// an older owner writes.
+#[tokio::test(start_paused = true)]
+async fn a_second_message_whose_output_is_refused_is_released_at_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    let plan = Plan::new(1, 100).habit(Habit::Publishes);
+    let id = send_again_and_again(&store, "twice", plan, 1).await;
+    let output = BlobName::parse(format!("out/{id}/0")).unwrap();
+    let writer = Writer { job: id.clone(), fence: Fence::new(0, 3) };
+    store.blobs.put(&output, b"the first message's".to_vec(), Some(&writer)).await.unwrap();
+    let worker = start(&store, &job);
+    emptied(&store, secs(5)).await;
+    assert!(job.trace.steps(&id).contains(&0), "the message is worked on until its owner is the newest");
+    let outcome = |outcome| ByOutcome { kind: "steps".to_owned(), outcome };
+    let jobs = &worker.monitor.telemetry().jobs;
+    assert_eq!(jobs.get_or_create(&outcome("lease_lost")).get(), 0, "no lease was lost");
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }

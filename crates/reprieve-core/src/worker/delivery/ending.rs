@@ -10,10 +10,10 @@ use tokio::time::{Instant, timeout};
 use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::Guardian;
-use super::outcome::{DeliveryReport, Outcome, retry_delay};
+use super::outcome::{DeliveryReport, Epilogue, Outcome, retry_delay};
 use super::settle::{Settled, Settlement, Terms, settle};
 use crate::clock::unix_millis;
-use crate::context::get;
+use crate::context::{JobRun, get};
 use crate::deadline::Deadline;
 use crate::envelope::{Deferral, Envelope, Misfit};
 use crate::error::{Error, Result};
@@ -89,7 +89,7 @@ impl Guardian {
                     self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, Duration::ZERO);
                 DeliveryReport { too_long: true, ..released.await }
             }
-            RunOutcome::Lost => self.lost(&assignment),
+            RunOutcome::Lost => self.superseded(assignment).await,
         }
     }
 
@@ -373,25 +373,31 @@ impl Guardian {
         DeliveryReport::new(kind, outcome, &settled)
     }
 
-    /// The lease was lost. The record is to say so, or the next owner would take this process for dead.
+    /// The store refused a write, because another owner of the job wrote before. While the lease holds the message is
+    /// released, so that its next delivery finds out at once what the job needs.
+    async fn superseded(self, assignment: Assignment) -> DeliveryReport {
+        let run = Arc::clone(&assignment.run);
+        run.revoked.cancel();
+        if self.lease.ends() <= Instant::now() {
+            return self.lost(&assignment);
+        }
+        tracing::warn!(job = %run.job, "another owner of the job wrote to the store; the job is cancelled and its message released");
+        let (outcome, why) = (Outcome::Deferred, "another owner of the job wrote");
+        let report = self.release(assignment, outcome, EndKind::Lost, why, Duration::ZERO).await;
+        match report.outcome {
+            Outcome::LeaseLost => DeliveryReport { epilogue: Some(note_lost(run)), ..report },
+            _ => report,
+        }
+    }
+
+    /// The lease was lost: nothing can be settled.
     pub(super) fn lost(&self, assignment: &Assignment) -> DeliveryReport {
         self.shared.telemetry.leases_lost.inc();
         tracing::warn!(job = %assignment.job(), "the job's lease was lost; the job is cancelled and nothing is settled");
-        let report = DeliveryReport::new(assignment.kind.name, Outcome::LeaseLost, &Settled::LeaseLost);
         let run = Arc::clone(&assignment.run);
         run.revoked.cancel();
-        let note = async move {
-            let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
-            let noted = persist("note a lost lease", patience, may_pass, || async {
-                let mut handle = run.record.lock().await;
-                let end = handle.end(EndKind::Lost, "its lease was lost", 0);
-                handle.note(end).await
-            });
-            if let Err(error) = noted.await {
-                tracing::debug!(%error, "a lost lease could not be noted");
-            }
-        };
-        DeliveryReport { epilogue: Some(Box::pin(note)), ..report }
+        let report = DeliveryReport::new(assignment.kind.name, Outcome::LeaseLost, &Settled::LeaseLost);
+        DeliveryReport { epilogue: Some(note_lost(run)), ..report }
     }
 
     /// The record could not be written, so the message is not settled either: it comes back when its lease ends.
@@ -487,6 +493,21 @@ async fn hurry(
     }
     let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
     terms(shared, ends, deadline, part)
+}
+
+/// Notes a lost lease in the job's record, or the next owner would take this process for dead.
+fn note_lost(run: Arc<JobRun>) -> Epilogue {
+    Box::pin(async move {
+        let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
+        let noted = persist("note a lost lease", patience, may_pass, || async {
+            let mut handle = run.record.lock().await;
+            let end = handle.end(EndKind::Lost, "its lease was lost", 0);
+            handle.note(end).await
+        });
+        if let Err(error) = noted.await {
+            tracing::debug!(%error, "a lost lease could not be noted");
+        }
+    })
 }
 
 /// Removes what a finished job no longer needs. What can't be removed is harmless, so it is only logged.

@@ -61,6 +61,9 @@ impl Outcome {
     }
 }
 
+/// What is still to be written when a guardian has ended.
+pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// What the control loop gets when a guardian ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: String,
@@ -74,7 +77,7 @@ pub(in crate::worker) struct DeliveryReport {
     /// The job takes longer than this machine may be there.
     pub(in crate::worker) too_long: bool,
     /// What is still to be written, which nothing waits for.
-    pub(in crate::worker) epilogue: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub(in crate::worker) epilogue: Option<Epilogue>,
 }
 
 impl DeliveryReport {

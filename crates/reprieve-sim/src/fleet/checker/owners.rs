@@ -44,6 +44,10 @@ impl Checker<'_> {
                     self.accuse("removed", Some(*job), "its record was removed, and it is not done");
                 }
             }
+            // Also by another message of the job that the process holds: their steps look alike.
+            What::Began { job } if *job < self.view.jobs.len() => {
+                self.view.jobs[*job].safe.insert(process, event.at);
+            }
             What::StepBegan { job, fence, at } => self.step_began(process, *job, *fence, *at),
             What::Result { job, taken, value } => self.result(*job, *taken, value),
             What::Output { job, fence, taken: true } => self.output(*job, *fence),
