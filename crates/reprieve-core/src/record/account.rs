@@ -22,6 +22,9 @@ pub const CROWDED_MAX: u32 = 3;
 /// How many ends an account names one by one. Older ones are only counted.
 const RECENT_MAX: usize = 8;
 
+/// How many ends a message's body carries at most: of many deferrals, the first and the last few say all.
+const ENDS_MAX: usize = 8;
+
 /// The longest reason of an end, in bytes, so that a record stays small.
 const WHY_BYTES_MAX: usize = 200;
 
@@ -76,6 +79,15 @@ impl End {
         shorten(&mut why);
         let (message, worker) = (message.clone(), worker.clone());
         Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0 }
+    }
+
+    /// Adds this end to those in a message's body.
+    pub(crate) fn append_to(self, ends: &mut Vec<Self>) {
+        ends.retain(|known| (known.count, &known.message) != (self.count, &self.message));
+        if ends.len() >= ENDS_MAX {
+            ends.remove(1);
+        }
+        ends.push(self);
     }
 }
 

@@ -15,9 +15,6 @@ use crate::ports::{Payload, RecordStore, RecordWrite, Version};
 /// How often one write looks again after a conflict with an own write whose answer was lost.
 const ROUNDS_MAX: u32 = 4;
 
-/// How many ends a message's body carries at most: of many deferrals, the first and the last few say all.
-const ENDS_MAX: usize = 8;
-
 /// A delivery, as it signs its writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
@@ -136,11 +133,7 @@ impl Handle {
     /// The ends that a release puts into the message's body: all that no record holds, and this delivery's own.
     pub(crate) fn ends_with(&self, end: End) -> Vec<End> {
         let mut ends = if self.own.is_some() { Vec::new() } else { self.ends.clone() };
-        ends.retain(|known| (known.count, &known.message) != (end.count, &end.message));
-        if ends.len() >= ENDS_MAX {
-            ends.remove(1);
-        }
-        ends.push(end);
+        end.append_to(&mut ends);
         ends
     }
 

@@ -4,7 +4,7 @@
 use reprieve_core::memory;
 use reprieve_core::ports::{NewMessage, Store, WorkerReport};
 use reprieve_core::worker::{Settings, Worker, stopping};
-use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
+use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, JobId, Step};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -33,6 +33,7 @@ impl Job for Later {
     type Output = u32;
     fn begin(&self, _: &u32) {}
     async fn step(&self, _: &JobContext, number: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        tokio::time::sleep(secs(1)).await;
         Ok(Step::Done(*number))
     }
 }
@@ -78,6 +79,11 @@ async fn a_worker_that_knows_the_kind_takes_it_when_it_comes() {
     let (_stopper, never) = stopping();
     tokio::spawn(new.run(never));
     // Each time it is due, every five minutes by now, one of the two is first.
+    let id = JobId::parse("a").unwrap();
+    within(secs(6 * 3600), "a claim", async || record(&store, &id).await.is_some()).await;
+    let account = record(&store, &id).await.unwrap().account;
+    assert_eq!(account.vanished, 0, "no worker died: {account:?}");
+    assert!(account.deferred > 0, "{account:?}");
     emptied(&store, secs(6 * 3600)).await;
     let result = BlobName::parse("results/a.json").unwrap();
     assert_eq!(store.blobs.get(&result).await.unwrap(), Some(b"1".to_vec()));

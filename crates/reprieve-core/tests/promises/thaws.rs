@@ -1,6 +1,7 @@
 //! A worker that was frozen for longer than its lease, as SIGSTOP and a paused VM do it.
 
-use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ErrorKind;
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::process::Gate;
 use reprieve_core::worker::Settings;
 
@@ -73,4 +74,28 @@ async fn settlements_that_were_applied_before_a_freeze_are_not_given_up_after_it
         let left = if op == Op::Complete { 0 } else { 4 };
         assert_eq!((total(&inner).await, poisoned(&inner).await.len()), (left, 0), "{op:?}");
     }
+}
+
+/// A worker that is not the job's owner any more must not write itself into the record, least of all into one that was
+/// removed because the job is done.
+#[tokio::test(start_paused = true)]
+async fn a_worker_claims_nothing_after_the_end_of_its_lease() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(4, 500)]).await;
+    let killed = start_with(&inner, &job, short_lease(), ManualNotices::answered());
+    tokio::time::sleep(ms(100)).await;
+    killed.kill().await;
+    faults.every_call(Op::Save, Fault::Fail(ErrorKind::Unavailable));
+    let gate = Gate::new();
+    let _frozen = start_in(&gate, &store, &job, short_lease());
+    faults.called(Op::Save, 3).await;
+    gate.freeze();
+    let _other = start_with(&inner, &job, short_lease(), ManualNotices::answered());
+    emptied(&inner, secs(30)).await;
+    faults.clear_all();
+    gate.thaw();
+    tokio::time::sleep(secs(60)).await;
+    let left = record(&inner, &ids[0]).await;
+    assert!(left.is_none(), "written after the job was done: {left:?}");
 }

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::job::JobError;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
-use crate::record::{EndKind, Status, Written};
+use crate::record::{End, EndKind, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
 use crate::watch;
 use crate::worker::settings::LEASE_MAX;
@@ -281,7 +281,10 @@ impl Guardian {
         };
         let job = envelope.as_ref().map_or(delivery.id.as_str(), |envelope| envelope.job.as_str());
         self.show_deferred(job, &kind, &reason, since);
+        let (count, worker) = (delivery.dequeue_count, &self.shared.worker);
+        let end = End::now(&delivery.id, count, worker, EndKind::Deferred, &reason);
         let body = envelope.map(|mut envelope| {
+            end.append_to(&mut envelope.notes.ends);
             envelope.notes.deferral = Some(Deferral { misfit, since_unix_ms: since });
             envelope.to_body()
         });
@@ -355,7 +358,7 @@ impl Guardian {
         self,
         assignment: &Assignment,
         outcome: Outcome,
-        end: crate::record::End,
+        end: End,
         delay: Duration,
     ) -> DeliveryReport {
         let release = Release { body: Some(assignment.envelope.to_body()), delay };

@@ -281,13 +281,17 @@ impl Execution {
 
     /// Writes in whose company the job runs, for as long as that takes; being asked to yield ends the wait.
     async fn mark(&mut self, company: Company) -> Result<(), RunOutcome> {
+        const OPERATION: &str = "write a record";
         let (run, interrupted) = (Arc::clone(&self.run), self.run.interrupted.clone());
-        let write = || async { run.record.lock().await.mark(company).await };
+        let write = || async {
+            run.may_write(OPERATION).await?;
+            run.record.lock().await.mark(company).await
+        };
         let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
         tokio::select! {
             biased;
             () = interrupted.cancelled() => Ok(()),
-            marked = persist("write a record", patience, may_pass, write) => match marked {
+            marked = persist(OPERATION, patience, may_pass, write) => match marked {
                 Ok(Written::Taken) => Ok(()),
                 Ok(Written::Refused) => Err(self.refused().await),
                 Err(error) => Err(self.halt_on(error)),

@@ -211,10 +211,12 @@ impl Execution {
         if alone.is_none() { Err(RunOutcome::Crowded) } else { Ok((Company::Alone, alone)) }
     }
 
-    /// Writes the claim, for as long as that takes; false when the record is another by now.
+    /// Writes the claim, for as long as that takes and the lease lasts; false when the record is another by now.
     async fn write_claim(&self, look: &Look, claim: &Record) -> Result<bool, RunOutcome> {
+        const OPERATION: &str = "claim a job";
         let run = Arc::clone(&self.run);
         let write = || async {
+            run.may_write(OPERATION).await?;
             let mut handle = run.record.lock().await;
             match handle.claim(look, claim.clone()).await {
                 Ok(()) => Ok(true),
@@ -222,7 +224,7 @@ impl Execution {
                 Err(error) => Err(error),
             }
         };
-        self.wait_for("claim a job", write).await
+        self.wait_for(OPERATION, write).await
     }
 
     /// Goes by what the claimed record says of the job's past. From here on counts how long a suspect runs alone.

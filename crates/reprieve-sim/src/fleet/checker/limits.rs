@@ -1,5 +1,7 @@
 //! Rules about rogues: those that kill or fail are found within their limits, and no other job is taken for one.
 
+use std::time::Duration;
+
 use reprieve_core::MessageId;
 use reprieve_core::record::{Company, EndKind, FAILED_MAX, Record, VANISHED_MAX, VANISHED_UNPROVED_MAX};
 
@@ -13,8 +15,15 @@ impl Checker<'_> {
         match &event.what {
             What::Ended(cause) => self.ended(process, *cause),
             What::Frozen | What::Troubled => self.disturbed(process),
+            What::Received { message, .. } => self.perhaps_unheard(process, message),
+            What::StepBegan { job, fence, .. } if *job < self.view.jobs.len() => {
+                self.view.jobs[*job].running.insert(process, *fence);
+            }
             What::Released { message, ends, .. } => self.released(message, ends),
-            What::Written { job, record, state, saved, .. } => self.moved(*job, record, *state, *saved),
+            What::Written { job, record, state, saved, issued, .. } => {
+                self.moved(*job, record, (*state).filter(|_| *saved), *issued);
+                self.alone_too_late(*job, record, *issued);
+            }
             What::DeadLettered { message, reason } => self.buried(message, reason),
             _ => {}
         }
@@ -30,14 +39,14 @@ impl Checker<'_> {
 
     fn ended(&mut self, process: u32, cause: Cause) {
         match cause {
-            Cause::Stopped => {}
             Cause::Job(job) => {
                 self.job_killed(process, job);
                 for job in self.view.jobs_of(process) {
-                    self.view.jobs[job].incidents += 1;
+                    self.view.jobs[job].incidents.push(self.now);
                 }
             }
-            Cause::Killed | Cause::Evicted => self.disturbed(process),
+            // One that is asked twice to stop leaves what it holds to its leases.
+            Cause::Killed | Cause::Evicted | Cause::Stopped => self.disturbed(process),
         }
     }
 
@@ -46,12 +55,39 @@ impl Checker<'_> {
         for job in self.view.jobs_of(process) {
             let alone = self.is_alone(process, job);
             let view = &mut self.view.jobs[job];
-            (view.incidents, view.outside) = (view.incidents + 1, view.outside + u32::from(alone));
+            view.incidents.push(self.now);
+            view.outside.extend(alone.then_some(self.now));
+        }
+        if let Some(process) = self.view.process(Some(process)) {
+            process.struck = Some(self.now);
+        }
+    }
+
+    /// A delivery to a process that is in trouble, frozen or gone may never be heard of there.
+    fn perhaps_unheard(&mut self, process: u32, message: &MessageId) {
+        let well = self.view.processes.get(&process).is_some_and(|it| it.is_well_since(Duration::MAX));
+        let job = self.view.messages.get(message).map_or(usize::MAX, |message| message.job);
+        if let Some(job) = self.view.jobs.get_mut(job).filter(|_| !well) {
+            job.incidents.push(self.now);
+        }
+    }
+
+    /// A claim that says the job runs alone may land when its process was disturbed meanwhile.
+    fn alone_too_late(&mut self, job: usize, record: &Record, issued: Duration) {
+        let number = record.owner.worker.as_str().trim_start_matches('p').parse().ok();
+        let struck = self.view.process(number).and_then(|process| process.struck);
+        if record.owner.company == Company::Alone
+            && let Some(struck) = struck.filter(|struck| *struck >= issued)
+            && let Some(view) = self.view.jobs.get_mut(job)
+        {
+            view.outside.push(struck);
         }
     }
 
     fn job_killed(&mut self, process: u32, job: usize) {
-        let (alone, message) = (self.is_alone(process, job), self.view.held(process, job, None).cloned());
+        let running = self.view.jobs.get(job).and_then(|job| job.running.get(&process)).copied();
+        let message = self.view.held(process, job, running).or_else(|| self.view.held(process, job, None));
+        let (alone, message) = (self.is_alone(process, job), message.cloned());
         let Some(view) = message.and_then(|message| self.view.messages.get_mut(&message)) else { return };
         let (all, proved) = (view.deaths.0 + 1, view.deaths.1 + u32::from(alone || view.deaths.0 < 2));
         view.deaths = (all, proved);
@@ -79,13 +115,15 @@ impl Checker<'_> {
     }
 
     /// All is forgiven when the job moves, or is redriven.
-    fn moved(&mut self, job: usize, record: &Record, state: Option<u32>, saved: bool) {
+    fn moved(&mut self, job: usize, record: &Record, saved: Option<u32>, issued: Duration) {
         let Some(view) = self.view.jobs.get_mut(job) else { return };
         let redriven = view.record.as_ref().is_some_and(|before| before.generation < record.generation);
-        if !redriven && (!saved || state == view.state) {
+        if !redriven && (saved.is_none() || saved == Some(view.state.unwrap_or(0))) {
             return;
         }
-        (view.outside, view.incidents) = (0, 0);
+        // What happened since the write was sent happened where the job is now.
+        view.outside.retain(|at| *at >= issued);
+        view.incidents.retain(|at| *at >= issued);
         for message in self.view.messages.values_mut().filter(|message| message.job == job) {
             (message.deaths, message.failures) = ((0, 0), 0);
         }
@@ -96,7 +134,7 @@ impl Checker<'_> {
         let (Some(plan), Some(view)) = (self.plan.jobs.get(job), self.view.jobs.get(job)) else { return };
         let dies = reason.contains("death of their worker");
         // Two incidents in company, and one from outside while the job was alone, can't be told from a killer.
-        let unlucky = dies && view.incidents >= VANISHED_MAX && view.outside > 0;
+        let unlucky = dies && view.incidents.len() >= VANISHED_MAX as usize && !view.outside.is_empty();
         let fits = match plan.nature {
             Nature::Healthy | Nature::Flaky(_) => false,
             Nature::Kills(_) => dies,

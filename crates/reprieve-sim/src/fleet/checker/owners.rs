@@ -75,11 +75,13 @@ impl Checker<'_> {
         let same_message = old.message == new.message;
         let newer = (old.count, old.nonce.as_str()) != (new.count, new.nonce.as_str()) || !same_message;
         let is_claim = newer || record.generation > before.generation;
+        // Where there is a result, any delivery that finds it writes that the job is done.
+        let settles = record.status == Status::Done && view.result.is_some();
         let why = if record.sequence <= before.sequence {
             "the sequence does not rise"
         } else if record.generation < before.generation {
             "its generation is smaller"
-        } else if same_message && new.count < old.count {
+        } else if same_message && new.count < old.count && !settles {
             "its delivery is older"
         } else if same_message && new.count == old.count && new.nonce != old.nonce {
             "its delivery is the same, and its owner another"

@@ -32,6 +32,8 @@ pub(super) struct ProcessView {
     pub(super) leaving: bool,
     /// When it was last frozen or in trouble.
     pub(super) disturbed: Option<Duration>,
+    /// When it was last ended or delayed from outside.
+    pub(super) struck: Option<Duration>,
     /// Since when it could have taken work.
     pub(super) available: Option<Duration>,
     /// What it holds.
@@ -90,10 +92,12 @@ pub(super) struct JobView {
     /// When each process last saved the job, or began with it.
     pub(super) safe: BTreeMap<u32, Duration>,
     pub(super) output: Option<Fence>,
+    /// Which delivery of it last began a step in each process.
+    pub(super) running: BTreeMap<u32, Fence>,
     /// What ended or delayed deliveries of the job since it moved, whatever the cause.
-    pub(super) incidents: u32,
+    pub(super) incidents: Vec<Duration>,
     /// Those of them that came from outside while the job ran alone.
-    pub(super) outside: u32,
+    pub(super) outside: Vec<Duration>,
 }
 
 /// A drain that is to be over by then.
