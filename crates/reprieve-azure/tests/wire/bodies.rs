@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use reprieve_core::ErrorKind;
 use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::{DeadLetter, NewMessage, Release};
+use reprieve_core::worker::{Settings, Worker, stopping};
+use reprieve_core::{ErrorKind, Job, JobContext, JobError, Step};
 use reprieve_sim::storage::{Action, Operation};
 use tokio::time::Instant;
 
@@ -319,4 +320,47 @@ async fn a_dead_letter_that_cannot_be_put_leaves_no_blob_behind() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
     assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the message's");
+}
+
+struct Never;
+
+#[async_trait::async_trait]
+impl Job for Never {
+    const KIND: &'static str = "never";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        Err(JobError::fatal("its body was read"))
+    }
+}
+
+/// The first time that it could not be read counts, whatever the number of tries since then.
+#[tokio::test]
+async fn a_worker_defers_an_unreadable_body_and_dead_letters_it_with_its_own_reason() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    shop.lose(LONG_BODIES).await;
+    let settings = Settings { unknown_kind_after: Duration::from_secs(3), ..Settings::default() };
+    let worker = Worker::builder(shop.store.clone()).job(Never).settings(settings).build().unwrap();
+    let (_stopper, never) = stopping();
+    let running = tokio::spawn(worker.run(never));
+
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut deferred = Vec::new();
+    while shop.store.queue.depth().await.unwrap().total > 0 {
+        assert!(Instant::now() < end, "it is still in the queue");
+        for report in shop.store.roster.reports(Duration::from_secs(60)).await.unwrap() {
+            deferred.extend(report.deferred);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(deferred.iter().any(|shown| shown.reason.contains("there is no blob")), "{deferred:?}");
+    let letters = shop.store.queue.dead_letters(32).await.unwrap();
+    let reason = letters[0].reason.as_deref().unwrap();
+    assert!(reason.contains("there is no blob .reprieve/messages/"), "{reason}");
+    running.abort();
 }
