@@ -16,7 +16,8 @@ pub const VANISHED_MAX: u32 = 3;
 /// [`VANISHED_MAX`] only if the job ran alone, so a job that can't be isolated, or kills late, is found by this number.
 pub const VANISHED_UNPROVED_MAX: u32 = 10;
 
-/// How often a suspect is deferred because the other jobs of its worker did not rest in time.
+/// How often a suspect is deferred because the other jobs of its worker did not rest in time. After that it runs beside
+/// them, and its death proves nothing.
 pub const CROWDED_MAX: u32 = 3;
 
 /// How many ends an account names one by one. Older ones are only counted.
@@ -103,7 +104,7 @@ pub enum Company {
     /// Beside other jobs of its process.
     #[default]
     Shared,
-    /// Alone: the other jobs had saved and rested; or, after [`CROWDED_MAX`] deferrals, beside jobs that had just saved.
+    /// Alone: the other jobs had saved and rested.
     Alone,
     /// It rested itself, with its progress saved.
     Resting,
@@ -134,6 +135,9 @@ pub struct Account {
     /// Deliveries that were deferred because the job could not run alone.
     #[serde(skip_serializing_if = "is_zero")]
     pub crowded: u32,
+    /// How often the job ran alone for its time and lived.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub survived: u32,
     /// The latest ends, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<End>,
@@ -167,11 +171,31 @@ impl Account {
             EndKind::Crowded => &mut self.crowded,
         };
         *number = number.saturating_add(1);
+        if end.kind == EndKind::Vanished {
+            // Another process has other jobs, which may rest in time.
+            self.crowded = 0;
+        }
         shorten(&mut end.why);
         if self.recent.len() == RECENT_MAX {
             self.recent.remove(0);
         }
         self.recent.push(end);
+    }
+
+    /// Replaces a death that was none by `end`, which the process itself reports. False when the account has no such
+    /// death, or has forgotten it.
+    pub(crate) fn correct(&mut self, end: &End) -> bool {
+        let is_it = |known: &&mut End| {
+            known.kind == EndKind::Vanished && known.count == end.count && known.message == end.message
+        };
+        let Some(known) = self.recent.iter_mut().find(is_it) else { return false };
+        *known = end.clone();
+        // Which of the two it counted in is not known. The first deaths count as proved whatever they are.
+        let number =
+            if self.vanished_unproved > 0 { &mut self.vanished_unproved } else { &mut self.vanished };
+        *number = number.saturating_sub(1);
+        self.lost = self.lost.saturating_add(1);
+        true
     }
 
     /// Whether the job is to run alone: it vanished so often at one place that one more death would be its own.
@@ -264,6 +288,21 @@ mod tests {
     fn a_death_while_the_job_rested_is_an_interruption() {
         assert_eq!(play(&"r".repeat(50)), 50);
         assert_eq!(play("xrrrxrrrX."), 9);
+    }
+
+    #[test]
+    fn a_death_that_its_process_denies_counts_no_more() {
+        let mut account = Account::default();
+        for count in 1..=3 {
+            account.enter(end(count, EndKind::Vanished), Company::Shared);
+        }
+        assert_eq!((account.vanished, account.vanished_unproved), (2, 1));
+        for count in [2, 3, 1] {
+            assert!(account.correct(&end(count, EndKind::Lost)));
+            assert!(!account.correct(&end(count, EndKind::Lost)), "once");
+        }
+        assert_eq!((account.vanished, account.vanished_unproved, account.lost), (0, 0, 3));
+        assert!(!account.correct(&end(4, EndKind::Lost)), "it is not known");
     }
 
     #[test]

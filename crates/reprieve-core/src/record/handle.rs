@@ -269,18 +269,40 @@ impl Handle {
         self.change(|record| record.owner.company = company).await
     }
 
-    /// Writes how this delivery ended, if the record is still its own; also by a write that it got no answer to.
+    /// Writes that the job survived its time alone, and goes on in company.
+    pub(crate) async fn survived(&mut self) -> Result<Written> {
+        self.change(|record| {
+            record.owner.company = Company::Shared;
+            record.account.survived = record.account.survived.saturating_add(1);
+        })
+        .await
+    }
+
+    /// Writes how this delivery ended: into its own record, also into one by a write that it got no answer to. Another
+    /// owner's record may say that this delivery's process died: that is corrected, and the record stays that owner's.
     pub(crate) async fn note(&mut self, end: End) -> Result<Written> {
-        if self.own.is_none() {
-            if !self.is_in_doubt() {
+        let enter = |record: &mut Record| record.account.enter(end.clone(), Company::Shared);
+        if self.own.is_some() && self.change(enter).await? == Written::Taken {
+            return Ok(Written::Taken);
+        }
+        for _ in 0..ROUNDS_MAX {
+            let Look::Found(mut found) = self.look().await? else { return Ok(Written::Refused) };
+            if self.is_own(&found.record) {
+                self.adopt(*found);
+                return self.change(enter).await;
+            }
+            if !found.record.account.correct(&end) {
                 return Ok(Written::Refused);
             }
-            match self.look().await? {
-                Look::Found(found) if self.is_own(&found.record) => self.adopt(*found),
-                _ => return Ok(Written::Refused),
+            found.record.sequence += 1;
+            let write = RecordWrite { record: seal(&found.record), ..RecordWrite::default() };
+            match self.store.put(&self.identity.job, Some(&found.version), write).await {
+                Ok(_) => return Ok(Written::Taken),
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
             }
         }
-        self.change(|record| record.account.enter(end.clone(), Company::Shared)).await
+        Ok(Written::Refused)
     }
 
     /// Writes how this delivery ended into the record, which is made where there is none: for a message whose body has no

@@ -3,19 +3,21 @@
 //! While it does, the other jobs have saved and rest between steps, and nothing else is begun. So if the worker dies
 //! again, the death is proved on this job, and is charged to no other.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::watch;
+
+/// How long a suspect waits for others that came with it, of which one may be more urgent: messages of one batch come within
+/// milliseconds, and those of a dead worker within a second or two.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// Who runs, who rests, and whether a suspect wants to be alone.
 #[derive(Debug, Default)]
 pub(super) struct Isolation {
-    /// Suspects run one after the other.
-    turn: Arc<AsyncMutex<()>>,
     counts: Mutex<Counts>,
     changed: watch::Sender<u64>,
 }
@@ -28,6 +30,12 @@ struct Counts {
     resting: usize,
     /// A suspect runs alone, or waits for the others to rest.
     wanted: bool,
+    /// When the next suspect may ask the others to rest.
+    free_from: Option<Instant>,
+    /// Suspects that wait for their turn: how often each survived its time alone, and its number.
+    waiting: BTreeSet<(u32, u64)>,
+    /// The last number given.
+    last: u64,
 }
 
 /// A job that has begun, and rests when a suspect wants to be alone.
@@ -38,15 +46,37 @@ pub(super) struct Active(Arc<Isolation>);
 #[derive(Debug)]
 pub(super) struct Alone {
     isolation: Arc<Isolation>,
-    _turn: OwnedMutexGuard<()>,
+    since: Instant,
 }
 
-impl Alone {
-    /// Ends it for a job that goes on in company: from here on it counts among those that run, so that the next suspect
+/// A suspect that waits for its turn, given up when dropped.
+struct Waiting<'a>(&'a Isolation, (u32, u64));
+
+/// Beside whom a job runs.
+#[derive(Debug, Default)]
+pub(super) enum Presence {
+    /// It has not begun.
+    #[default]
+    NotBegun,
+    Alone(Alone),
+    Beside {
+        _active: Active,
+    },
+}
+
+impl Presence {
+    pub(super) const fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone(_))
+    }
+
+    /// Lets a job that runs alone go on in company: from here on it counts among those that run, so that the next suspect
     /// waits for it to rest.
-    pub(super) fn join_others(self) -> Active {
-        self.isolation.change(|counts| counts.active += 1);
-        Active(Arc::clone(&self.isolation))
+    pub(super) fn join_others(&mut self) {
+        if let Self::Alone(alone) = self {
+            let isolation = Arc::clone(&alone.isolation);
+            isolation.change(|counts| counts.active += 1);
+            *self = Self::Beside { _active: Active(isolation) };
+        }
     }
 }
 
@@ -94,18 +124,57 @@ impl Isolation {
         changed.wait_for(|_| !self.is_wanted()).await;
     }
 
-    /// Waits until this job is the only one that does not rest; `None` when the others did not rest within `limit`.
-    /// Cancel-safe.
-    pub(super) async fn alone(self: &Arc<Self>, limit: Duration) -> Option<Alone> {
-        let turn = Arc::clone(&self.turn).lock_owned().await;
-        let alone = Alone { isolation: Arc::clone(self), _turn: turn };
-        self.change(|counts| counts.wanted = true);
-        let mut changed = self.changed.subscribe();
-        let all_rest = changed.wait_for(|_| {
-            let counts = self.lock();
-            counts.resting == counts.active
+    /// Waits until this job is the only one that does not rest; `None` when that was not so within `limit`. Cancel-safe.
+    ///
+    /// Suspects take turns, first those that `survived` their time alone less often: where all of a worker's jobs were
+    /// killed with it again and again, each is tried sooner or later. The others rest at most half of the time: as long
+    /// as they rested for one suspect they run before they rest for the next.
+    pub(super) async fn alone(self: &Arc<Self>, survived: u32, limit: Duration) -> Option<Alone> {
+        let alone = async {
+            let waiting = self.wait_for_others(survived);
+            sleep(GATHER.min(limit / 2)).await;
+            let mut changed = self.changed.subscribe();
+            loop {
+                let free_from = {
+                    let mut counts = self.lock();
+                    let is_next = !counts.wanted && counts.waiting.first() == Some(&waiting.1);
+                    match counts.free_from.filter(|free_from| *free_from > Instant::now()) {
+                        None if is_next => {
+                            counts.wanted = true;
+                            break;
+                        }
+                        free_from => free_from.filter(|_| is_next),
+                    }
+                };
+                match free_from {
+                    Some(free_from) => sleep_until(free_from).await,
+                    None => changed.changed().await,
+                }
+            }
+            drop(waiting);
+            let alone = Alone { isolation: Arc::clone(self), since: Instant::now() };
+            let all_rest = |counts: &Counts| counts.resting == counts.active;
+            self.changed.subscribe().wait_for(|_| all_rest(&self.lock())).await;
+            alone
+        };
+        timeout(limit, alone).await.ok()
+    }
+
+    fn wait_for_others(&self, survived: u32) -> Waiting<'_> {
+        let mut counts = self.lock();
+        counts.last += 1;
+        let place = (survived, counts.last);
+        counts.waiting.insert(place);
+        Waiting(self, place)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let place = self.1;
+        self.0.change(|counts| {
+            counts.waiting.remove(&place);
         });
-        timeout(limit, all_rest).await.is_ok().then_some(alone)
     }
 }
 
@@ -117,7 +186,9 @@ impl Drop for Active {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.isolation.change(|counts| counts.wanted = false);
+        let now = Instant::now();
+        let free_from = now + (now - self.since);
+        self.isolation.change(|counts| (counts.wanted, counts.free_from) = (false, Some(free_from)));
     }
 }
 
@@ -133,9 +204,9 @@ mod tests {
         let (_one, _other) = (isolation.begin().await, isolation.begin().await);
         let suspect = tokio::spawn({
             let isolation = Arc::clone(&isolation);
-            async move { isolation.alone(LEASE).await }
+            async move { isolation.alone(0, LEASE).await }
         });
-        tokio::task::yield_now().await;
+        sleep(GATHER * 2).await;
         assert!(isolation.is_wanted());
         let rest = |isolation: &Arc<Isolation>| {
             let isolation = Arc::clone(isolation);
@@ -154,23 +225,71 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_suspect_that_goes_on_in_company_is_waited_for_by_the_next() {
         let isolation = Arc::new(Isolation::default());
-        let alone = isolation.alone(LEASE).await.expect("nothing else runs");
-        let goes_on = alone.join_others();
-        assert!(isolation.alone(LEASE).await.is_none(), "it neither rests nor has ended");
-        drop(goes_on);
-        assert!(isolation.alone(LEASE).await.is_some());
+        let mut place = Presence::Alone(isolation.alone(0, LEASE).await.expect("nothing else runs"));
+        place.join_others();
+        assert!(!place.is_alone());
+        assert!(isolation.alone(0, LEASE).await.is_none(), "it neither rests nor has ended");
+        drop(place);
+        assert!(isolation.alone(0, LEASE * 2).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn jobs_that_do_not_rest_in_time_are_not_kept_waiting_and_suspects_take_turns() {
         let isolation = Arc::new(Isolation::default());
         let busy = isolation.begin().await;
-        assert!(isolation.alone(LEASE).await.is_none());
+        assert!(isolation.alone(0, LEASE).await.is_none());
         assert!(!isolation.is_wanted());
         drop(busy);
-        let alone = isolation.alone(LEASE).await.expect("nothing else runs");
-        assert!(timeout(LEASE * 3, isolation.alone(LEASE)).await.is_err(), "one after the other");
+        let alone = isolation.alone(0, LEASE * 2).await.expect("nothing else runs");
+        assert!(timeout(LEASE * 3, isolation.alone(0, LEASE * 4)).await.is_err(), "one after the other");
         drop(alone);
-        assert!(isolation.alone(LEASE).await.is_some());
+        assert!(isolation.alone(0, LEASE * 9).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn however_many_suspects_there_are_the_others_run_half_of_the_time() {
+        let isolation = Arc::new(Isolation::default());
+        let _busy = isolation.begin().await;
+        let began = Instant::now();
+        let suspects: Vec<_> = (0..16)
+            .map(|_| {
+                let isolation = Arc::clone(&isolation);
+                tokio::spawn(async move {
+                    while began.elapsed() < LEASE * 20 {
+                        assert!(isolation.alone(0, LEASE).await.is_none());
+                    }
+                })
+            })
+            .collect();
+        let mut rested = 0;
+        for _ in 0..LEASE.as_secs() * 20 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            rested += u64::from(isolation.is_wanted());
+        }
+        assert!(rested <= LEASE.as_secs() * 10 + 20, "{rested} s of {}", LEASE.as_secs() * 20);
+        for suspect in suspects {
+            suspect.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_suspect_that_survived_least_often_comes_first() {
+        let isolation = Arc::new(Isolation::default());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let suspects: Vec<_> = [2, 0, 1, 0]
+            .map(|survived| {
+                let (isolation, order) = (Arc::clone(&isolation), Arc::clone(&order));
+                tokio::spawn(async move {
+                    let alone = isolation.alone(survived, LEASE).await.expect("nothing else runs");
+                    order.lock().unwrap().push(survived);
+                    sleep(Duration::from_secs(1)).await;
+                    drop(alone);
+                })
+            })
+            .into();
+        for suspect in suspects {
+            suspect.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 0, 1, 2]);
     }
 }

@@ -62,6 +62,33 @@ async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
     assert!(job.trace.steps(&ids[0]).contains(&2));
 }
 
+/// Steps too long for the others to rest while a suspect waits. A death in company proves nothing.
+#[tokio::test(start_paused = true)]
+async fn sound_jobs_with_steps_of_minutes_outlive_a_killer_beside_them() {
+    for (at, slots, step_secs) in [(0, 3, 420), (1, 3, 600), (2, 8, 180), (7, 8, 300), (4, 8, 600)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let mut plans = vec![Plan::new(1, step_secs * 1_000); slots - 1];
+        plans.insert(at, Plan::new(1, 2_000).habit(Habit::KillsAt(0)));
+        let ids = enqueue(&store, &plans).await;
+        let settings = Settings { concurrency: slots, ..Settings::default() };
+        let mut deaths = 0;
+        loop {
+            let worker = start_with(&store, &job, settings.clone(), ManualNotices::answered());
+            tokio::select! {
+                () = job.has_killed() => deaths += 1,
+                () = emptied(&store, secs(24 * 3600)) => break,
+            }
+            worker.kill().await;
+        }
+        let reasons = poisoned(&store).await;
+        let what = format!("{slots} slots, steps of {step_secs} s, after {deaths} deaths: {reasons:?}");
+        assert_eq!(reasons.len(), 1, "{what}");
+        for id in ids.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, id)| id) {
+            assert_eq!(job.trace.steps(id), [0], "{what}");
+        }
+    }
+}
+
 /// A claim whose answer is lost was made nevertheless, and its delivery goes by it.
 #[tokio::test(start_paused = true)]
 async fn a_killer_whose_claims_are_not_answered_runs_alone_and_is_poisoned_all_the_same() {
@@ -109,6 +136,29 @@ async fn an_outage_of_storage_poisons_no_job_however_often_it_comes() {
             assert!(job.trace.steps(id).contains(&299), "{fault:?}");
         }
         drop(two);
+    }
+}
+
+/// Another worker may claim the job before its owner, which lives, could note that it lost its lease.
+#[tokio::test(start_paused = true)]
+async fn an_outage_that_ends_every_lease_of_a_fleet_poisons_no_job() {
+    for (workers, steps_secs) in [(8, 40), (8, 100), (4, 70)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(1, steps_secs * 1_000); 8]).await;
+        let settings = Settings { concurrency: 8 / workers, ..Settings::default() };
+        let fleet: Vec<_> = (0..workers)
+            .map(|_| start_with(&store, &job, settings.clone(), ManualNotices::answered()))
+            .collect();
+        for _ in 0..10 {
+            tokio::time::sleep(secs(30)).await;
+            faults.everything(Fault::Fail(ErrorKind::Unavailable));
+            tokio::time::sleep(secs(90)).await;
+            faults.clear_all();
+        }
+        emptied(&inner, secs(3600)).await;
+        assert_eq!(poisoned(&inner).await, Vec::<String>::new(), "{workers} workers, {steps_secs} s");
+        drop(fleet);
     }
 }
 

@@ -138,11 +138,11 @@ async fn a_job_that_is_interrupted_at_the_same_place_however_often_is_never_pois
 #[tokio::test(start_paused = true)]
 async fn a_job_that_kills_its_worker_each_time_is_dead_lettered_and_kept() {
     let (store, job) = (memory::store(), Steps::default());
-    enqueue(&store, &[Plan::new(3, 1000)]).await;
+    enqueue(&store, &[Plan::new(3, 10_000)]).await;
     for _ in 0..3 {
         let worker = start(&store, &job);
         within(secs(90), "in flight", async || worker.monitor.telemetry().in_flight.get() == 1).await;
-        tokio::time::sleep(ms(500)).await;
+        tokio::time::sleep(secs(2)).await;
         worker.kill().await;
     }
     let worker = start(&store, &job);

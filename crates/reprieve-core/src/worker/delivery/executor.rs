@@ -1,26 +1,29 @@
 //! Runs one delivery of a job on a job thread: claims it, loads its state, then step after step, saving when that is due,
 //! until the job is done, asked to yield, or no longer this worker's.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::registry::Kind;
 use super::trouble::Trouble;
-use crate::checkpoint::CheckpointEvery;
+use crate::checkpoint::{CheckpointEvery, SHORTEST};
 use crate::context::{JobContext, JobRun, set};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobError, Step};
 use crate::ports::{BlobStore, RecordStore};
+use crate::process::in_process;
 use crate::producer::result_blob;
 use crate::record::{Company, Saving, Status, Written};
 use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
 use crate::watch;
-use crate::worker::isolation::{Active, Alone};
+use crate::worker::isolation::{Alone, Presence};
 use crate::worker::rules::{Rules, resumed};
 use crate::worker::shared::Shared;
 
@@ -52,10 +55,12 @@ pub(crate) struct Execution {
     pub(super) careful_until: Option<Instant>,
     /// After how many steps more the job saves each time, because it failed there.
     pub(super) careful_steps: u32,
-    /// The right to run alone, and until when.
-    pub(super) alone: Option<(Alone, Instant)>,
-    /// A place among the jobs that run, which a suspect waits for; `None` while this one runs alone.
-    pub(super) active: Option<Active>,
+    /// Beside whom the job runs. It changes while the record is locked, so that the record never says otherwise.
+    pub(super) presence: Arc<Mutex<Presence>>,
+    /// Ends the time alone of a job that does not move, also while its step blocks its thread.
+    chaperone: Option<AbortOnDropHandle<()>>,
+    /// The control thread's runtime.
+    control: Handle,
     pub(super) trouble: Trouble,
     /// Whether jobs are to rest, and which are not to be begun.
     pub(super) rules: watch::Receiver<Rules>,
@@ -110,6 +115,7 @@ pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOut
 }
 
 impl Execution {
+    /// To be called on the control thread.
     pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -120,8 +126,9 @@ impl Execution {
             loaded: None,
             careful_until: None,
             careful_steps: 0,
-            alone: None,
-            active: None,
+            presence: Arc::default(),
+            chaperone: None,
+            control: Handle::current(),
             trouble: Trouble::default(),
             rules: shared.rules.subscribe(),
             asked_to_save: shared.rules.get().saves,
@@ -131,11 +138,8 @@ impl Execution {
     /// Writes down that a suspect's run has ended, before the others go on: from then on a death of this process is none of
     /// its doing, though its message is not settled yet.
     async fn account(&self) {
-        if self.alone.is_none() {
-            return;
-        }
         let mut record = self.run.record.lock().await;
-        if record.own().is_some() {
+        if self.is_alone() && record.own().is_some() {
             // Refused or not answered, it is the settlement that finds out.
             let _written = timeout(ACCOUNT_WITHIN, record.mark(Company::Resting)).await;
         }
@@ -180,15 +184,14 @@ impl Execution {
                 self.rest(&encode(&at)?).await?;
                 continue;
             }
-            if self.alone.is_none() && self.shared.isolation.is_wanted() {
+            if self.shared.isolation.is_wanted() && !self.is_alone() {
                 self.make_way(&encode(&at)?).await?;
                 // An interruption ends the rest, and no step begins in one.
                 if cx.is_interrupted() {
                     continue;
                 }
             }
-            let step = self.accompanied(job.step(&cx, args, at)).await?;
-            match step {
+            match job.step(&cx, args, at).await {
                 Ok(Step::Continue(next)) => {
                     self.run.steps.fetch_add(1, Relaxed);
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
@@ -214,25 +217,33 @@ impl Execution {
         }
     }
 
-    /// Runs a step. One that runs alone for longer than a checkpoint interval goes on in company.
-    async fn accompanied<T>(&mut self, step: impl Future<Output = T>) -> Result<T, RunOutcome> {
-        let Some((_, until)) = &self.alone else { return Ok(step.await) };
-        let (mut step, until) = (std::pin::pin!(step), *until);
-        tokio::select! {
-            biased;
-            done = &mut step => return Ok(done),
-            () = sleep_until(until) => {}
-        }
-        self.mark(Company::Shared).await?;
-        self.join_others();
-        Ok(step.await)
+    pub(super) fn is_alone(&self) -> bool {
+        lock(&self.presence).is_alone()
     }
 
-    /// Ends running alone, if it does.
-    fn join_others(&mut self) {
-        if let Some((alone, _)) = self.alone.take() {
-            self.active = Some(alone.join_others());
-        }
+    /// Runs the job alone for a while: one checkpoint interval, and long enough to prove something where that is shorter.
+    pub(super) fn run_alone(&mut self, alone: Alone) {
+        *lock(&self.presence) = Presence::Alone(alone);
+        let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
+        let until = Instant::now() + self.interval().max(SHORTEST);
+        let chaperone = self.control.spawn(in_process(async move {
+            sleep_until(until).await;
+            let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+            let joined = persist("write a record", patience, may_pass, || async {
+                run.may_write("write a record").await?;
+                let mut record = run.record.lock().await;
+                if lock(&presence).is_alone() {
+                    // A record that is another's by now is found out by the next save.
+                    let _written = record.survived().await?;
+                    lock(&presence).join_others();
+                }
+                Ok(())
+            });
+            if let Err(error) = joined.await {
+                tracing::debug!(job = %run.job, %error, "the job runs alone until its next save");
+            }
+        }));
+        self.chaperone = Some(AbortOnDropHandle::new(chaperone));
     }
 
     fn save_is_due(&mut self) -> bool {
@@ -357,15 +368,19 @@ impl Execution {
         // Also when it fails, so that a broken store is not asked after every step.
         self.tried = began;
         let moved = self.loaded.is_none_or(|loaded| loaded != fingerprint(state));
-        let company = match (&self.alone, moved) {
-            (Some(_), false) => Company::Alone,
-            _ => company,
-        };
         let careful_steps = self.careful_steps.saturating_sub(1);
         set(&self.run.unconfirmed, Some(began));
-        let run = Arc::clone(&self.run);
-        let save =
-            async { run.record.lock().await.save(state, Saving { moved, company, careful_steps }).await };
+        let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
+        let save = async {
+            let mut record = run.record.lock().await;
+            let is_alone = !moved && lock(&presence).is_alone();
+            let company = if is_alone { Company::Alone } else { company };
+            let saved = record.save(state, Saving { moved, company, careful_steps }).await;
+            if moved && matches!(saved, Ok(Written::Taken)) {
+                lock(&presence).join_others();
+            }
+            saved
+        };
         let saved = bounded(OPERATION, each, save).await;
         if !matches!(&saved, Err(error) if error.kind() == ErrorKind::TimedOut) {
             set(&self.run.unconfirmed, None);
@@ -384,7 +399,7 @@ impl Execution {
                 if moved {
                     // Whatever killed its worker twice, it was not the step that is behind it.
                     self.loaded = None;
-                    self.join_others();
+                    self.chaperone = None;
                 }
             }
             Ok(Written::Refused) => {
@@ -439,6 +454,10 @@ pub(super) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, RunOutco
     serde_json::to_vec(value).map_err(|error| {
         RunOutcome::Failed(JobError::fatal(format!("its checkpoint or output has no JSON form: {error}")))
     })
+}
+
+pub(super) fn lock(presence: &Mutex<Presence>) -> MutexGuard<'_, Presence> {
+    presence.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells states apart; only those that one process encoded are compared.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::executor::{Execution, RunOutcome, TRY};
-use crate::checkpoint::SHORTEST;
+use super::executor::{Execution, RunOutcome, TRY, lock};
 use crate::clock::unix_millis;
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,7 +15,7 @@ use crate::ids::{BlobName, Fence};
 use crate::producer::result_blob;
 use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
 use crate::retry::{FOR_EVER, Patience, may_pass, persist};
-use crate::worker::isolation::Alone;
+use crate::worker::isolation::{Alone, Presence};
 use crate::worker::publish::report_every;
 
 /// The longest that the second message of a job is deferred at a time: the first does the work.
@@ -72,12 +71,12 @@ impl Execution {
 
     /// Counts this job among those that run, unless it is or runs alone. While a suspect runs alone it waits.
     pub(super) async fn begin(&mut self) -> Result<(), RunOutcome> {
-        if self.alone.is_some() || self.active.is_some() {
+        if !matches!(*lock(&self.presence), Presence::NotBegun) {
             return Ok(());
         }
         tokio::select! {
             biased;
-            active = self.shared.isolation.begin() => self.active = Some(active),
+            active = self.shared.isolation.begin() => *lock(&self.presence) = Presence::Beside { _active: active },
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         }
         Ok(())
@@ -193,22 +192,25 @@ impl Execution {
         if !claim.account.is_suspect() || claim.account.judge().is_err() {
             return Ok((Company::Shared, None));
         }
-        if claim.account.crowded >= CROWDED_MAX {
-            // The others save first, as far as they can, so that its death costs them little.
-            self.shared.rules.modify(|rules| rules.saves += 1);
-            return Ok((Company::Alone, None));
-        }
         if held.is_some() {
             return Ok((Company::Alone, held));
         }
-        self.active = None;
+        *lock(&self.presence) = Presence::NotBegun;
         tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
         let alone = tokio::select! {
             biased;
-            alone = self.shared.isolation.alone(self.shared.settings.lease) => alone,
+            alone = self.shared.isolation.alone(claim.account.survived, self.shared.settings.lease) => alone,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
-        if alone.is_none() { Err(RunOutcome::Crowded) } else { Ok((Company::Alone, alone)) }
+        match alone {
+            Some(alone) => Ok((Company::Alone, Some(alone))),
+            None if claim.account.crowded < CROWDED_MAX => Err(RunOutcome::Crowded),
+            None => {
+                // Its death will prove nothing. The others save, as far as they can, so that it costs them little.
+                self.shared.rules.modify(|rules| rules.saves += 1);
+                Ok((Company::Shared, None))
+            }
+        }
     }
 
     /// Writes the claim, for as long as that takes and the lease lasts; false when the record is another by now.
@@ -235,9 +237,9 @@ impl Execution {
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
             self.careful_until = Some(Instant::now() + self.interval());
         }
-        // One checkpoint interval, and long enough to prove something where that is shorter.
-        let until = Instant::now() + self.interval().max(SHORTEST);
-        self.alone = alone.map(|alone| (alone, until));
+        if let Some(alone) = alone {
+            self.run_alone(alone);
+        }
         Ok(record)
     }
 

@@ -72,15 +72,16 @@ impl Checker<'_> {
         }
     }
 
-    /// A claim that says the job runs alone may land when its process was disturbed meanwhile.
+    /// A claim that says the job runs alone may land when its process was disturbed meanwhile, or is in trouble.
     fn alone_too_late(&mut self, job: usize, record: &Record, issued: Duration) {
         let number = record.owner.worker.as_str().trim_start_matches('p').parse().ok();
-        let struck = self.view.process(number).and_then(|process| process.struck);
+        let Some(process) = self.view.process(number) else { return };
+        let disturbed = process.troubled || process.struck.is_some_and(|struck| struck >= issued);
         if record.owner.company == Company::Alone
-            && let Some(struck) = struck.filter(|struck| *struck >= issued)
+            && disturbed
             && let Some(view) = self.view.jobs.get_mut(job)
         {
-            view.outside.push(struck);
+            view.outside.push(self.now);
         }
     }
 
