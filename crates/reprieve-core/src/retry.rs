@@ -1,7 +1,7 @@
 //! Trying again: one loop for every call to a store, bounded by a time, never by the patience of a client library.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// How long to go on trying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest one try may take before it counts as [`TimedOut`](ErrorKind::TimedOut).
+    /// The longest one try may take before it counts as [`TimedOut`](ErrorKind::TimedOut). After a try that timed out the
+    /// next one has twice as long, and then three times: a store that is only slow answers, and one that comes back
+    /// is not missed for long.
     pub each: Duration,
     /// The longest wait between two tries, but for as much again at random.
     pub between: Duration,
@@ -88,17 +90,19 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
         .with_jitter_seed(crate::chance::number())
         .without_max_times();
     let last = Mutex::new(None);
+    let timed_out = AtomicU32::new(0);
+    let mut op = || bounded(operation, patience.each * (1 + timed_out.load(Relaxed)).min(3), op());
     let (began, said) = (Instant::now(), AtomicBool::new(false));
-    let tries =
-        (|| bounded(operation, patience.each, op())).retry(backoff).when(again).notify(|error, wait| {
-            // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
-            if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
-                tracing::warn!(operation, %error, "still failing; going on trying");
-            } else {
-                tracing::debug!(operation, %error, ?wait, "trying again");
-            }
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
-        });
+    let tries = (|| op()).retry(backoff).when(again).notify(|error, wait| {
+        timed_out.fetch_add(u32::from(error.kind() == ErrorKind::TimedOut), Relaxed);
+        // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
+        if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
+            tracing::warn!(operation, %error, "still failing; going on trying");
+        } else {
+            tracing::debug!(operation, %error, ?wait, "trying again");
+        }
+        *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
+    });
     timeout_at(patience.until, tries).await.unwrap_or_else(|_| {
         let last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         Err(last.unwrap_or_else(|| unanswered(operation)))

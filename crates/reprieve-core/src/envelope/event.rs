@@ -136,9 +136,10 @@ impl Attributes<'_> {
         let notes = Notes {
             generation: number("reprievegeneration", self.reprievegeneration)?,
             ends: ends(self.reprieveends)?,
-            deferral: string("reprievedeferred", self.reprievedeferred)?
-                .map(|text| Deferral::read(&text).ok_or("`reprievedeferred` must be a reason and a time"))
-                .transpose()?,
+            deferrals: string("reprievedeferred", self.reprievedeferred)?
+                .map(|text| Deferral::read(&text).ok_or("`reprievedeferred` must be reasons and times"))
+                .transpose()?
+                .unwrap_or_default(),
             job: pinned.clone(),
         };
         let job = pinned.unwrap_or(job);

@@ -73,8 +73,8 @@ pub struct Notes {
     pub generation: u32,
     /// How deliveries ended, as far as no record holds it.
     pub ends: Vec<End>,
-    /// Why and since when no worker could use the message.
-    pub deferral: Option<Deferral>,
+    /// Why and since when no worker could use the message; each reason once.
+    pub deferrals: Vec<Deferral>,
     /// The job id, where the message has none of its own.
     job: Option<JobId>,
 }
@@ -112,16 +112,19 @@ impl Misfit {
 }
 
 impl Deferral {
-    fn read(text: &str) -> Option<Self> {
-        let (reason, since) = text.split_once(' ')?;
-        let misfit = Misfit::ALL.into_iter().find(|misfit| misfit.as_str() == reason)?;
-        Some(Self { misfit, since_unix_ms: since.parse().ok()? })
+    /// Reads `unknown 17, shape 23`.
+    fn read(text: &str) -> Option<Vec<Self>> {
+        let one = |text: &str| {
+            let (reason, since) = text.split_once(' ')?;
+            let misfit = Misfit::ALL.into_iter().find(|misfit| misfit.as_str() == reason)?;
+            Some(Self { misfit, since_unix_ms: since.parse().ok()? })
+        };
+        text.split(", ").map(one).collect()
     }
-}
 
-impl fmt::Display for Deferral {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.misfit.as_str(), self.since_unix_ms)
+    fn write(deferrals: &[Self]) -> String {
+        let one = |deferral: &Self| format!("{} {}", deferral.misfit.as_str(), deferral.since_unix_ms);
+        deferrals.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -250,14 +253,14 @@ impl Envelope {
 impl Notes {
     /// The attributes that hold the notes; what is not noted has none.
     fn attributes(&self) -> [(&'static str, Option<Box<RawValue>>); 4] {
-        let Self { generation, ends, deferral, job } = self;
+        let Self { generation, ends, deferrals, job } = self;
         // Numbers and strings always have a JSON form.
         let text = |text: String| to_raw_value(&text).ok();
         let ends = (!ends.is_empty()).then(|| serde_json::to_string(ends).ok()).flatten();
         [
             ("reprievegeneration", (*generation > 0).then(|| to_raw_value(generation).ok()).flatten()),
             ("reprieveends", ends.and_then(text)),
-            ("reprievedeferred", deferral.and_then(|deferral| text(deferral.to_string()))),
+            ("reprievedeferred", (!deferrals.is_empty()).then(|| text(Deferral::write(deferrals))).flatten()),
             ("reprievejob", job.as_ref().and_then(|job| text(job.to_string()))),
         ]
     }

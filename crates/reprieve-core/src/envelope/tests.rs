@@ -22,7 +22,9 @@ fn what_was_written_is_read_again_with_its_notes() {
     let mut sent = Envelope::new(job.clone(), "resize", Data::Inline(to_raw_value(&[1, 2]).unwrap()));
     sent.notes.generation = 3;
     sent.notes.ends = vec![end(1, EndKind::Failed), end(2, EndKind::Interrupted)];
-    sent.notes.deferral = Some(Deferral { misfit: Misfit::Shape, since_unix_ms: 17 });
+    sent.notes.deferrals = [(Misfit::Shape, 17), (Misfit::Unreadable, 18)]
+        .map(|(misfit, since_unix_ms)| Deferral { misfit, since_unix_ms })
+        .into();
     let got = Envelope::read(&sent.to_body(), &MessageId::new("7"), None).unwrap();
     assert_eq!((got.job, got.kind.as_str()), (job, "resize"));
     assert_eq!(got.notes, sent.notes);
@@ -48,7 +50,7 @@ fn attributes_of_others_survive_a_rewrite() {
 fn notes_that_were_dropped_are_not_carried_along() {
     let mut noted = read(r#"{"specversion":"1.0","type":"k","id":"a"}"#).unwrap();
     noted.notes.ends = vec![end(4, EndKind::Failed)];
-    noted.notes.deferral = Some(Deferral { misfit: Misfit::Unknown, since_unix_ms: 1 });
+    noted.notes.deferrals = vec![Deferral { misfit: Misfit::Unknown, since_unix_ms: 1 }];
     let body = noted.to_body();
     for generation in [0, 1] {
         let mut got = Envelope::read(&body, &MessageId::new("7"), None).unwrap();

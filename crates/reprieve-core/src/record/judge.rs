@@ -40,15 +40,13 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
     let owner = &record.owner;
     if owner.message == *claimant.message {
         return match &record.status {
+            Status::Done | Status::Cancelled if claimant.generation > record.generation => Verdict::Finish,
+            // The message was redriven in its place, where its count may begin again.
+            _ if claimant.generation > record.generation => Verdict::Claim(claimant.generation),
             // Its receipt is void, and what it wrote would be an older owner's.
             _ if claimant.count < owner.count => Verdict::Stop,
             Status::Done | Status::Cancelled | Status::DeadLettered { .. } | Status::Escalated { .. } => {
-                // A record in this state and a greater generation in the body: the message was redriven in place.
-                if claimant.generation > record.generation && !matches!(record.status, Status::Done) {
-                    Verdict::Claim(claimant.generation)
-                } else {
-                    Verdict::Finish
-                }
+                Verdict::Finish
             }
             Status::Running | Status::Waiting { .. } if claimant.count > owner.count => {
                 Verdict::Claim(record.generation.max(claimant.generation))

@@ -286,7 +286,7 @@ mod tests {
             // The owner's message: the record's generation counts, not the body's.
             assert_eq!(verdict(&running, M, 3, 0, '+'), Verdict::Claim(1));
             assert_eq!(verdict(&running, M, 2, 0, '+'), Verdict::Stop);
-            assert_eq!(verdict(&running, M, 1, 9, '+'), Verdict::Stop);
+            assert_eq!(verdict(&running, M, 1, 9, '+'), Verdict::Claim(9), "redriven in its place");
             // Another message: a greater generation claims, a smaller one is deleted, the same waits.
             assert_eq!(verdict(&running, T, 1, 2, '+'), Verdict::Claim(2));
             assert!(delete(&verdict(&running, T, 7, 0, '+')));

@@ -145,8 +145,9 @@ impl Control {
         self.answered_perhaps();
         loop {
             let woke = self.wake().await;
+            let silent = self.monitor.last_beat().elapsed();
             self.monitor.beat();
-            self.act_on(woke);
+            self.act_on(woke, silent);
             self.drained_perhaps();
             self.review();
             if self.life.stage() == Stage::Stopped {
@@ -159,7 +160,7 @@ impl Control {
         }
     }
 
-    fn act_on(&mut self, woke: Woke) {
+    fn act_on(&mut self, woke: Woke, silent: Duration) {
         match woke {
             Woke::Stop => {
                 let notice = Notice::now("stop", NoticeKind::Signal);
@@ -186,7 +187,7 @@ impl Control {
             // Whether the drain is over, and what is due about notices, is looked at after every event.
             Woke::Stilled | Woke::Review => {}
             Woke::HardMark => {
-                if self.drain.as_mut().is_none_or(Drain::is_hard) {
+                if self.drain.as_mut().is_none_or(|drain| drain.is_hard(silent)) {
                     self.abandon();
                 }
             }

@@ -21,9 +21,12 @@ pub(super) struct Drain {
     grace: Option<Instant>,
 }
 
-/// How late the hard mark may come before that is taken for a freeze, and how long what is still held has after one: what
-/// was under way may have been done, and that is to be found out.
+/// How long what is still held has after a freeze that lasted until the hard mark: what was under way may have been done,
+/// and that is to be found out.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the control loop must have been silent for that to be a freeze: it goes round once a second.
+const FREEZE: Duration = Duration::from_millis(1_500);
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -47,13 +50,13 @@ impl Drain {
         self.grace.unwrap_or(self.deadline.hard())
     }
 
-    /// Whether what has not ended is to be abandoned at once, now that the hard mark has come.
-    pub(super) fn is_hard(&mut self) -> bool {
-        let now = Instant::now();
-        if self.grace.is_some() || now < self.deadline.hard() + GRACE {
+    /// Whether what has not ended is to be abandoned at once, now that the hard mark has come: not when the control loop was
+    /// `silent` for so long before that the machine must have been frozen.
+    pub(super) fn is_hard(&mut self, silent: Duration) -> bool {
+        if self.grace.is_some() || silent < FREEZE {
             return true;
         }
-        self.grace = Some(now + GRACE);
+        self.grace = Some(Instant::now() + GRACE);
         false
     }
 

@@ -337,3 +337,64 @@ async fn a_renewal_that_is_applied_at_once_and_answered_late_does_not_strand_the
         assert!(report.released_after_ms < late_ms + 500, "{late_ms} ms late: {report:?}");
     }
 }
+
+/// Slower than a try may take at first.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_seconds_for_each_call_still_gets_its_messages_back() {
+    for delay_ms in [900, 1_100, 1_900, 2_900] {
+        for (fault, what) in
+            [(Fault::Delay(ms(delay_ms)), "slow"), (Fault::LateAnswer(ms(delay_ms)), "answers late")]
+        {
+            let (inner, job) = (memory::store(), Steps::default());
+            let (store, faults) = Faults::wrap(inner.clone());
+            enqueue(&inner, &[Plan::new(1000, 300); 4]).await;
+            let worker = start(&store, &job);
+            within(secs(5), "all in flight", async || leased(&inner).await == 4).await;
+            tokio::time::sleep(secs(8)).await;
+            faults.every_call(Op::Release, fault);
+            let report = worker.evict(secs(30)).await;
+            assert_eq!(
+                (report.abandoned, ready(&inner).await),
+                (0, 4),
+                "{what} by {delay_ms} ms: {report:?}"
+            );
+        }
+    }
+}
+
+/// An earlier save may have been applied, whatever the next one says.
+#[tokio::test(start_paused = true)]
+async fn a_save_that_was_not_answered_stays_unknown_when_the_next_one_fails() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(1000, 300); 2]).await;
+        let worker = start(&store, &job);
+        within(secs(5), "all in flight", async || leased(&inner).await == 2).await;
+        tokio::time::sleep(secs(8)).await;
+        faults.next_calls(Op::Save, 2, Fault::LoseAnswer);
+        faults.every_call(Op::Save, Fault::Fail(kind));
+        let report = worker.evict(secs(30)).await;
+        assert_eq!((report.released_unconfirmed, report.work_lost_ms), (2, 0), "{kind:?}: {report:?}");
+    }
+}
+
+/// Whether the machine was frozen for a moment or for minutes when its hard mark came.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_over_the_hard_mark_abandons_nothing() {
+    for frozen_ms in [9_800, 10_100, 11_000, 11_900, 12_500, 20_000] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &[Plan::new(1000, 300); 4]).await;
+        let gate = reprieve_core::process::Gate::new();
+        let worker = start_in(&gate, &store, &job, settings());
+        within(secs(5), "all in flight", async || leased(&store).await == 4).await;
+        tokio::time::sleep(secs(8)).await;
+        worker.notices.notice(preempt("evicted").at(Instant::now() + secs(40)));
+        tokio::time::sleep(ms(20)).await;
+        gate.freeze();
+        tokio::time::sleep(ms(frozen_ms)).await;
+        gate.thaw();
+        let report = worker.drained().await;
+        assert_eq!((report.abandoned, ready(&store).await), (0, 4), "frozen {frozen_ms} ms: {report:?}");
+    }
+}

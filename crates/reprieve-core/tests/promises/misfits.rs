@@ -116,6 +116,70 @@ async fn arguments_that_do_not_fit_their_kind_are_deferred_for_ten_minutes() {
     assert!(!reasons[0].contains("many"), "the values are the user's: {reasons:?}");
 }
 
+/// One worker lacks the kind, another has other arguments: each reason has its own time.
+#[tokio::test(start_paused = true)]
+async fn reasons_that_alternate_do_not_begin_the_time_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    let event =
+        json!({"specversion": "1.0", "id": "a", "source": "reprieve", "type": "unheard-of", "data": "one"});
+    send(&store, &event).await;
+    let _lacks = start(&store, &job);
+    let other = Worker::builder(store.clone()).job(Later).settings(settings()).build().unwrap();
+    let (_stopper, never) = stopping();
+    tokio::spawn(other.run(never));
+    let began = Instant::now();
+    emptied(&store, secs(24 * 3600)).await;
+    assert!(began.elapsed() < secs(3600), "ten minutes, when the second one looks: {:?}", began.elapsed());
+    let reasons = poisoned(&store).await;
+    assert!(reasons[0].contains("do not fit kind"), "{reasons:?}");
+}
+
+/// An eviction says nothing about them.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_does_not_begin_the_time_of_unreadable_arguments_again() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.every_call(Op::Get, Fault::Fail(ErrorKind::Unavailable));
+    let event = json!({"specversion": "1.0", "id": "a", "source": "reprieve", "type": "steps", "dataref": "args/a.json"});
+    send(&inner, &event).await;
+    let began = Instant::now();
+    for _ in 0..3 {
+        let worker = start(&store, &job);
+        tokio::time::sleep(secs(7 * 3600)).await;
+        faults.called(Op::Get, faults.calls(Op::Get) + 1).await;
+        worker.evict(secs(30)).await;
+        worker.kill().await;
+    }
+    let _last = start(&store, &job);
+    emptied(&inner, secs(4 * 3600)).await;
+    assert!(began.elapsed() >= secs(24 * 3600), "{:?}", began.elapsed());
+}
+
+/// They are tried for a moment only, and not at all where the store refuses to give them.
+#[tokio::test(start_paused = true)]
+async fn jobs_with_unreadable_arguments_do_not_keep_sound_ones_waiting() {
+    for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Get, Fault::Fail(kind));
+        for bad in 0..24 {
+            let blob = format!("args/{bad}.json");
+            let id = bad.to_string();
+            send(&inner, &json!({"specversion": "1.0", "id": id, "source": "reprieve", "type": "steps", "dataref": blob}))
+                .await;
+        }
+        let _worker = start(&store, &job);
+        tokio::time::sleep(secs(600)).await;
+        for _ in 0..60 {
+            let ids = enqueue(&inner, &[Plan::new(1, 1_000)]).await;
+            let sent = Instant::now();
+            within(secs(60), "a sound job", async || !job.trace.steps(&ids[0]).is_empty()).await;
+            assert!(sent.elapsed() < secs(30), "{kind:?}: it took {:?}", sent.elapsed());
+            tokio::time::sleep(secs(20)).await;
+        }
+    }
+}
+
 /// A wrong container, or storage that refuses to give them: another worker may be luckier.
 #[tokio::test(start_paused = true)]
 async fn arguments_in_a_blob_that_cannot_be_read_are_deferred_with_their_own_reason() {

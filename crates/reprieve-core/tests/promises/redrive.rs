@@ -1,7 +1,7 @@
 //! A job that was dead-lettered goes on from its checkpoint when it is sent again, by whatever tool, and however often.
 
 use reprieve_core::memory;
-use reprieve_core::ports::{NewMessage, Store};
+use reprieve_core::ports::{NewMessage, Release, Store};
 use reprieve_core::record::Status;
 use reprieve_core::{BlobName, JobId, Redrive};
 
@@ -134,4 +134,38 @@ async fn one_job_is_redriven_and_the_other_letters_stay() {
     assert_eq!(none.jobs, []);
     assert_eq!(store.redrive(&Redrive::All).await.unwrap().jobs.len(), 39);
     assert_eq!(store.queue.dead_letters(9).await.unwrap().len(), 1, "what is no job stays");
+}
+
+/// A tool may move a letter back to the queue that it came from, where its count begins again.
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_comes_back_with_its_old_id_and_a_new_count_is_claimed_at_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = poisoned_at_30(&store, &job).await;
+    job.heal();
+    let letters = store.queue.receive_letters(1, secs(60)).await.unwrap();
+    let body = letters[0].body.clone();
+    send(&store, body).await;
+    let returned = store.queue.receive(1, secs(60)).await.unwrap().remove(0);
+    rewrite(&store, &id, |record| record.owner.message = returned.id.clone()).await;
+    store.queue.release(&returned.receipt, &Release { body: None, delay: secs(0) }).await.unwrap();
+    let _worker = start(&store, &job);
+    emptied(&store, secs(15)).await;
+    assert!(is_done(&store, &id).await);
+}
+
+/// The original message, sent again by whoever keeps it.
+#[tokio::test(start_paused = true)]
+async fn an_original_message_that_is_sent_again_after_the_letter_takes_over_without_waiting_for_a_lease() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = poisoned_at_30(&store, &job).await;
+    job.heal();
+    let plan = Plan::new(40, 500).habit(Habit::FailsUntilHealed(30));
+    let event = serde_json::json!({
+        "specversion": "1.0", "id": id.as_str(), "source": "reprieve", "type": "steps", "data": plan,
+    });
+    send(&store, event.to_string().into_bytes()).await;
+    let worker = start(&store, &job);
+    within(secs(20), "its result", async || is_done(&store, &id).await).await;
+    let lost = reprieve_core::telemetry::ByOutcome { kind: "steps".to_owned(), outcome: "lease_lost" };
+    assert_eq!(worker.monitor.telemetry().jobs.get_or_create(&lost).get(), 0);
 }

@@ -13,7 +13,7 @@ use super::registry::Kind;
 use crate::checkpoint::{CheckpointEvery, LONGEST};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
-use crate::envelope::{Data, Envelope, Misfit};
+use crate::envelope::{Data, Deferral, Envelope, Misfit};
 use crate::ids::JobId;
 use crate::ports::{Delivery, InFlight};
 use crate::record::{Handle, Identity};
@@ -94,8 +94,19 @@ impl Assignment {
 impl Envelope {
     /// Since when the message is known not to fit for this reason; now, when that is new.
     pub(super) fn misfit_since(&self, misfit: Misfit) -> i64 {
-        let known = self.notes.deferral.filter(|deferral| deferral.misfit == misfit);
+        let known = self.notes.deferrals.iter().find(|deferral| deferral.misfit == misfit);
         known.map_or_else(unix_millis, |deferral| deferral.since_unix_ms)
+    }
+
+    pub(super) fn is_known_misfit(&self, misfit: Misfit) -> bool {
+        self.notes.deferrals.iter().any(|deferral| deferral.misfit == misfit)
+    }
+
+    /// Notes since when the message is known not to fit for this reason.
+    pub(super) fn note_misfit(&mut self, misfit: Misfit, since_unix_ms: i64) {
+        if !self.is_known_misfit(misfit) {
+            self.notes.deferrals.push(Deferral { misfit, since_unix_ms });
+        }
     }
 }
 
@@ -174,6 +185,10 @@ impl RunningJob {
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
         }
+    }
+
+    pub(in crate::worker) fn is_of(&self, job: &JobId) -> bool {
+        self.run.job == *job
     }
 
     /// When its lease ends.

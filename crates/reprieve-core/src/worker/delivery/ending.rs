@@ -15,12 +15,12 @@ use super::settle::{Settled, Settlement, Terms, settle};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
 use crate::deadline::Deadline;
-use crate::envelope::{Deferral, Envelope, Misfit};
+use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, Result};
 use crate::job::JobError;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
-use crate::record::{End, EndKind, Status, Written};
+use crate::record::{End, EndKind, Record, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
 use crate::watch;
 use crate::worker::settings::LEASE_MAX;
@@ -96,7 +96,8 @@ impl Guardian {
     /// Deletes the message of a finished job, and removes what the job needs no more: `done` goes into the record first.
     async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
         let shared = Arc::clone(&self.shared);
-        if let Err(error) = self.conclude_done(assignment, found_result).await {
+        let remembered = self.remembered(assignment).await;
+        if let Err(error) = self.conclude_done(assignment, remembered, found_result).await {
             return Self::gave_up(assignment, error);
         }
         let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
@@ -104,14 +105,18 @@ impl Guardian {
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
         if matches!(settled, Settled::Done) {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
-            clean_up(&shared, assignment, each).await;
+            clean_up(&shared, assignment, remembered, each).await;
         }
         report
     }
 
     /// Writes `done` into the record, if this delivery owns one or may have made one, or if the job is to be remembered.
-    async fn conclude_done(&self, assignment: &Assignment, found_result: bool) -> Result<()> {
-        let remembered = remembered(&self.shared, assignment);
+    async fn conclude_done(
+        &self,
+        assignment: &Assignment,
+        remembered: Duration,
+        found_result: bool,
+    ) -> Result<()> {
         let handle = assignment.run.record.lock().await;
         let owns = handle.own().is_some() || handle.is_in_doubt();
         drop(handle);
@@ -129,6 +134,19 @@ impl Guardian {
                 return Ok(());
             }
         }
+    }
+
+    /// How long the record of a finished job is kept, so that a second message of it does not run it again; zero where the
+    /// result proves enough, and no other message's owner has kept it.
+    async fn remembered(&self, assignment: &Assignment) -> Duration {
+        let asked = self.shared.settings.remember_done;
+        let handle = assignment.run.record.lock().await;
+        let message = &self.lease.delivery.id;
+        let is_anothers = |record: &&Record| record.owner.message != *message;
+        let anothers = handle.own().filter(is_anothers);
+        let kept = anothers.is_some_and(|it| it.generation > 0 || it.expires_unix_ms.is_some());
+        let needed = kept || assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
+        if needed { asked.max(REMEMBERED) } else { asked }
     }
 
     /// Writes what became of the job into its record.
@@ -247,7 +265,7 @@ impl Guardian {
 
     /// Defers a job that this worker can't run, and another one may; dead-letters it when that has lasted too long.
     async fn defer_misfit(
-        mut self,
+        self,
         mut assignment: Assignment,
         misfit: Misfit,
         reason: String,
@@ -257,8 +275,7 @@ impl Guardian {
             return self.bury(&assignment, reason).await;
         };
         self.show_deferred(assignment.job().as_str(), assignment.kind.name, &reason, since);
-        assignment.envelope.notes.deferral = Some(Deferral { misfit, since_unix_ms: since });
-        self.keeps_deferral = true;
+        assignment.envelope.note_misfit(misfit, since);
         self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, delay).await
     }
 
@@ -285,7 +302,7 @@ impl Guardian {
         let end = End::now(&delivery.id, count, worker, EndKind::Deferred, &reason);
         let body = envelope.map(|mut envelope| {
             end.append_to(&mut envelope.notes.ends);
-            envelope.notes.deferral = Some(Deferral { misfit, since_unix_ms: since });
+            envelope.note_misfit(misfit, since);
             envelope.to_body()
         });
         let settled = self.settle(Settlement::Release(Release { body, delay })).await;
@@ -346,8 +363,9 @@ impl Guardian {
         let unsaved_steps = if kind == EndKind::Failed { unsaved_steps } else { 0 };
         let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
         let mut assignment = assignment;
-        if !self.keeps_deferral {
-            assignment.envelope.notes.deferral = None;
+        if kind == EndKind::Failed || assignment.steps() > 0 {
+            // A step has run: the message can be used.
+            assignment.envelope.notes.deferrals.clear();
         }
         assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
         self.release_with(&assignment, outcome, end, delay).await
@@ -461,14 +479,6 @@ fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<D
     (lasted < limit).then(|| (least + lasted).min(most).min(limit.saturating_sub(lasted).max(least)))
 }
 
-/// How long the record of a finished job is kept, so that a second message of it does not run it again; zero where the
-/// result proves enough.
-fn remembered(shared: &Shared, assignment: &Assignment) -> Duration {
-    let asked = shared.settings.remember_done;
-    let needed = assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
-    if needed { asked.max(REMEMBERED) } else { asked }
-}
-
 /// How to settle a message whose lease ends at `ends`, at ease or in a drain. Never after the lease's end, when it may be
 /// another worker's.
 fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
@@ -514,14 +524,13 @@ fn note_lost(run: Arc<JobRun>) -> Epilogue {
 }
 
 /// Removes what a finished job no longer needs. What can't be removed is harmless, so it is only logged.
-async fn clean_up(shared: &Shared, assignment: &Assignment, each: Duration) {
-    let remembered = !remembered(shared, assignment).is_zero();
+async fn clean_up(shared: &Shared, assignment: &Assignment, remembered: Duration, each: Duration) {
     let work = async {
         let mut handle = assignment.run.record.lock().await;
         // The mark of a finished job takes the place of its arguments: without it they stay.
         let marked = handle.own().is_some_and(|record| record.status == Status::Done);
         // A write that makes the record and may still come must find one, or the job would seem to be running.
-        if !remembered && !handle.is_in_doubt() {
+        if remembered.is_zero() && !handle.is_in_doubt() {
             handle.remove().await?;
         }
         if assignment.args_in_blob && marked {

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::registry::Kind;
 use super::trouble::Trouble;
 use crate::checkpoint::{CheckpointEvery, SHORTEST};
-use crate::context::{JobContext, JobRun, set};
+use crate::context::{JobContext, JobRun, get, set};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobError, Step};
@@ -55,6 +55,8 @@ pub(crate) struct Execution {
     pub(super) careful_until: Option<Instant>,
     /// After how many steps more the job saves each time, because it failed there.
     pub(super) careful_steps: u32,
+    /// The arguments could not be read in an earlier delivery either.
+    pub(super) unreadable_before: bool,
     /// Beside whom the job runs. It changes while the record is locked, so that the record never says otherwise.
     pub(super) presence: Arc<Mutex<Presence>>,
     /// Ends the time alone of a job that does not move, also while its step blocks its thread.
@@ -126,6 +128,7 @@ impl Execution {
             loaded: None,
             careful_until: None,
             careful_steps: 0,
+            unreadable_before: false,
             presence: Arc::default(),
             chaperone: None,
             control: Handle::current(),
@@ -369,10 +372,18 @@ impl Execution {
         self.tried = began;
         let moved = self.loaded.is_none_or(|loaded| loaded != fingerprint(state));
         let careful_steps = self.careful_steps.saturating_sub(1);
-        set(&self.run.unconfirmed, Some(began));
+        let unanswered = get(&self.run.unconfirmed);
+        set(&self.run.unconfirmed, unanswered.or(Some(began)));
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
         let save = async {
             let mut record = run.record.lock().await;
+            // Without a record nothing but its result tells that the job is done.
+            if record.own().is_none()
+                && !run.interrupted.is_cancelled()
+                && run.blobs.exists(&result_blob(&run.job)?).await?
+            {
+                return Ok(Written::Refused);
+            }
             let is_alone = !moved && lock(&presence).is_alone();
             let company = if is_alone { Company::Alone } else { company };
             let saved = record.save(state, Saving { moved, company, careful_steps }).await;
@@ -382,8 +393,11 @@ impl Execution {
             saved
         };
         let saved = bounded(OPERATION, each, save).await;
-        if !matches!(&saved, Err(error) if error.kind() == ErrorKind::TimedOut) {
-            set(&self.run.unconfirmed, None);
+        match &saved {
+            Ok(_) => set(&self.run.unconfirmed, None),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            // An earlier save is as unknown as before.
+            Err(_) => set(&self.run.unconfirmed, unanswered),
         }
         let telemetry = &self.run.telemetry;
         let kind = ByKind { kind: self.kind.name.to_owned() };

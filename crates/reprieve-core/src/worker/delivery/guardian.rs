@@ -15,6 +15,7 @@ use super::lease::Lease;
 use super::outcome::{DeliveryReport, Outcome};
 use crate::context::set;
 use crate::deadline::Deadline;
+use crate::envelope::Misfit;
 use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
@@ -34,8 +35,6 @@ pub(in crate::worker) struct Guardian {
     rules: watch::Receiver<Rules>,
     /// Which of the rules' checks was the last.
     checked: u64,
-    /// The message is released with the note that no worker could use it.
-    pub(super) keeps_deferral: bool,
 }
 
 /// Why a wait ended.
@@ -86,7 +85,7 @@ impl Guardian {
             // Received while a drain was under way: it is to be released at once.
             drain.mark_changed();
         }
-        Self { shared, lease, drain, rules, checked, keeps_deferral: false }
+        Self { shared, lease, drain, rules, checked }
     }
 
     /// Sees the delivery through.
@@ -144,7 +143,8 @@ impl Guardian {
 
     fn start(&self, assignment: &mut Assignment, slot: OwnedSemaphorePermit) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
-        let execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
+        let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
+        execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
         let kind = Arc::clone(&assignment.kind);
         self.shared.jobs.spawn(in_process(async move {
             let ended = kind.runnable.run(execution).await;

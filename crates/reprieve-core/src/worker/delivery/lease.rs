@@ -146,8 +146,9 @@ impl Lease {
         if began >= last && !frozen {
             return false;
         }
-        let patience = (self.length / 6).min(TRY_MAX);
-        let patience = if frozen { patience } else { patience.min(last - began) };
+        // After a freeze there is this one try, and the job waits for it.
+        let patience = if frozen { self.length / 3 } else { (self.length / 6).min(last - began) };
+        let patience = patience.min(TRY_MAX);
         let length = shared.lease();
         let mut renewal = send(queue, &self.delivery.receipt, length);
         let answered = tokio::select! {

@@ -21,6 +21,12 @@ use crate::worker::publish::report_every;
 /// The longest that the second message of a job is deferred at a time: the first does the work.
 const ANOTHER_DELAY_MAX: Duration = Duration::from_mins(1);
 
+/// How long a job waits in its slot for arguments that a blob store does not give.
+const ARGS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same for arguments that could not be read in an earlier delivery either.
+const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
+
 impl Execution {
     /// Claims the job before anything of it is loaded or decoded, and returns its record. A first delivery reads and
     /// writes nothing, and has none.
@@ -163,6 +169,10 @@ impl Execution {
         let roster = &self.shared.store.roster;
         let reports = roster.reports(report_every(&**roster) * 3).await;
         let job = &self.run.job;
+        let here = self.shared.roll.cards(|card| card.is_of(job)).into_iter().filter(|is_it| *is_it).count();
+        if here > 1 {
+            return false;
+        }
         // This very delivery is in this worker's own report, and says nothing of another one.
         let runs = |report: &crate::ports::WorkerReport| {
             report.worker != self.shared.worker && report.in_flight.iter().any(|running| running.job == *job)
@@ -261,11 +271,12 @@ impl Execution {
     /// The arguments in a blob. A job that is finished has none any more, which its result or its record proves.
     async fn args_blob(&self, name: &BlobName) -> Result<Vec<u8>, RunOutcome> {
         let run = Arc::clone(&self.run);
-        // No longer than a lease: the slot is not to be held for arguments that can't be read.
-        let patience = Patience::calm(TRY, Instant::now() + self.shared.settings.lease);
+        // The slot is not to be held for arguments that can't be read, which may be those of many jobs.
+        let within = if self.unreadable_before { ARGS_AGAIN_WITHIN } else { ARGS_WITHIN };
+        let patience = Patience::calm(TRY, Instant::now() + within.min(self.shared.settings.lease));
         let read = tokio::select! {
             biased;
-            read = persist("read arguments", patience, may_pass, || run.blobs.get(name)) => read,
+            read = persist("read arguments", patience, Error::is_temporary, || run.blobs.get(name)) => read,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
         match read {

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -12,6 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ports::{DeadLetter, Delivery, Queue, Receipt, Release};
 use crate::retry::{Patience, bounded, may_pass, persist};
 use crate::worker::measure::Recent;
+
+/// How late the end of patience may come before that is taken for a freeze.
+const LATE: Duration = Duration::from_millis(500);
 
 /// What becomes of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +149,8 @@ impl Settling<'_> {
     }
 }
 
-/// Calls until it is done or patience ends. When that comes without an answer, as after a freeze in the middle of a
-/// call, it is tried once more.
+/// Calls until it is done or patience ends. When that comes without an answer, or late because the machine was frozen,
+/// it is tried once more.
 async fn tries(
     terms: &Terms,
     delivery: &Delivery,
@@ -158,7 +162,8 @@ async fn tries(
     let open = std::sync::atomic::AtomicBool::new(*unanswered);
     let call = || call(terms, delivery, how, took, &open);
     let mut done = persist(OPERATION, terms.patience, may_pass, call).await;
-    if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut) {
+    let is_late = Instant::now() > terms.patience.until + LATE;
+    if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut || is_late && may_pass(error)) {
         done = bounded(OPERATION, terms.patience.each, call()).await;
     }
     *unanswered = open.into_inner();
@@ -196,7 +201,6 @@ async fn call(
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::time::Duration;
 
     use tokio::time::{advance, sleep};
 

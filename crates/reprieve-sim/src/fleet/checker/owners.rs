@@ -44,9 +44,12 @@ impl Checker<'_> {
                     self.accuse("removed", Some(*job), "its record was removed, and it is not done");
                 }
             }
-            // Also by another message of the job that the process holds: their steps look alike.
             What::Began { job } if *job < self.view.jobs.len() => {
-                self.view.jobs[*job].safe.insert(process, event.at);
+                // The steps of two deliveries in one process look alike.
+                let held = self.view.jobs_of(process).into_iter().filter(|held| held == job).count();
+                if held > 1 {
+                    self.view.jobs[*job].twice.insert(process);
+                }
             }
             What::StepBegan { job, fence, at } => self.step_began(process, *job, *fence, *at),
             What::Result { job, taken, value } => self.result(*job, *taken, value),
@@ -148,7 +151,7 @@ impl Checker<'_> {
         let (Some(interval), Some(plan)) = (self.plan.interval, self.plan.jobs.get(job)) else { return };
         let view: &JobView = &self.view.jobs[job];
         let limit = interval + plan.longest_step() + SLACK;
-        let Some(safe) = view.safe.get(&process) else { return };
+        let Some(safe) = view.safe.get(&process).filter(|_| !view.twice.contains(&process)) else { return };
         let well = self.view.processes.get(&process).is_some_and(|it| it.is_well_since(*safe));
         if well && self.now.saturating_sub(*safe) > limit {
             let why = format!("p{process} has not saved it since {:.3}s", safe.as_secs_f64());

@@ -91,6 +91,8 @@ pub(super) struct JobView {
     pub(super) begun: BTreeSet<(u32, Option<MessageId>, Fence)>,
     /// When each process last saved the job, or began with it.
     pub(super) safe: BTreeMap<u32, Duration>,
+    /// Processes that held two of its messages at once.
+    pub(super) twice: BTreeSet<u32>,
     pub(super) output: Option<Fence>,
     /// Which delivery of it last began a step in each process.
     pub(super) running: BTreeMap<u32, Fence>,
