@@ -5,7 +5,7 @@ use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Company;
 use reprieve_core::worker::Settings;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
@@ -86,6 +86,32 @@ async fn sound_jobs_with_steps_of_minutes_outlive_a_killer_beside_them() {
         for id in ids.iter().enumerate().filter(|(place, _)| *place != at).map(|(_, id)| id) {
             assert_eq!(job.trace.steps(id), [0], "{what}");
         }
+    }
+}
+
+/// All that ran are suspects then, and none of them is to blame.
+#[tokio::test(start_paused = true)]
+async fn two_deaths_from_outside_cost_a_full_worker_minutes_and_not_hours() {
+    for slots in [4, 8, 16] {
+        let (store, job) = (memory::store(), Steps::default());
+        let mut plans = vec![Plan::new(2, 600_000); slots - 1];
+        plans.push(Plan::new(600, 1_000));
+        let ids = enqueue(&store, &plans).await;
+        let settings = Settings { concurrency: slots, ..Settings::default() };
+        for _ in 0..2 {
+            let worker = start_with(&store, &job, settings.clone(), ManualNotices::answered());
+            tokio::time::sleep(secs(90)).await;
+            worker.kill().await;
+        }
+        let began = Instant::now();
+        let _worker = start_with(&store, &job, settings, ManualNotices::answered());
+        let short = ids.last().unwrap();
+        within(secs(3600), "the short steps", async || job.trace.steps(short).contains(&599)).await;
+        let short_took = began.elapsed();
+        emptied(&store, secs(3 * 3600)).await;
+        let took = began.elapsed();
+        assert!(short_took < secs(1_300), "{slots} slots: 600 s of short steps took {short_took:?}");
+        assert!(took < secs(1_900), "{slots} slots: 1,200 s of work took {took:?}");
     }
 }
 
