@@ -46,7 +46,7 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Status(status::StatusArgs),
     /// Sends dead-lettered jobs again: each goes on from its last checkpoint, with all its attempts
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = commands::redrive::EXIT_CODES)]
     Redrive(commands::redrive::RedriveArgs),
     /// Checks, without changing anything, whether a worker could do its work here, and says what to mend
     #[command(after_help = doctor::EXIT_CODES)]

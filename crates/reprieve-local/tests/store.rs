@@ -7,7 +7,11 @@ use std::time::Duration;
 use reprieve_core::ports::{
     Delivery, NewMessage, Payload, RecordWrite, Release, Store, Version, WorkerReport,
 };
-use reprieve_core::{BlobName, ErrorKind, Fence, JobId, PayloadName, Result, WorkerId, Writer};
+use reprieve_core::worker::{Worker, stopping};
+use reprieve_core::{
+    BlobName, ErrorKind, Fence, Job, JobContext, JobError, JobId, PayloadName, Redrive, Result, Step,
+    WorkerId, Writer,
+};
 use reprieve_local::{LocalStore, Options, QueueName};
 use tokio::time::{Instant, timeout};
 
@@ -588,4 +592,48 @@ async fn the_session_is_over_when_the_last_handle_is_dropped() {
     assert_eq!(std::fs::read_dir(&sessions).unwrap().count(), 1);
     drop(store);
     assert_eq!(std::fs::read_dir(&sessions).unwrap().count(), 0);
+}
+
+/// A job that fails for good.
+struct Never;
+
+#[async_trait::async_trait]
+impl Job for Never {
+    const KIND: &'static str = "never";
+    type Args = String;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &String) {}
+
+    async fn step(&self, _: &JobContext, _: &String, (): ()) -> Result<Step<(), ()>, JobError> {
+        Err(JobError::fatal("never"))
+    }
+}
+
+/// Beside an event of nearly the largest size there is no room for the generation of its letter.
+#[tokio::test]
+async fn a_job_with_the_largest_event_is_dead_lettered_and_redriven() {
+    const LARGEST: usize = (1 << 20) - 5;
+    let bench = Bench::new();
+    let store = bench.open_worker().await;
+    let (head, tail) =
+        (r#"{"specversion":"1.0","id":"a","source":"reprieve","type":"never","data":""#, r#""}"#);
+    let body = [head, &"x".repeat(LARGEST - head.len() - tail.len()), tail].concat();
+    send(&store, &[&body], Duration::ZERO).await;
+    let worker = Worker::builder(store.clone()).job(Never).build().unwrap();
+    let (stopper, stopping) = stopping();
+    let running = tokio::spawn(worker.run(stopping));
+    let dead = async {
+        while store.queue.depth().await.unwrap().total > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, dead).await.expect("it is dead-lettered");
+    stopper.stop();
+    running.await.unwrap();
+    assert!(store.queue.dead_letters(1).await.unwrap()[0].body == body.as_bytes(), "as it came");
+    assert_eq!(store.redrive(&Redrive::All).await.unwrap().jobs, [job("a")]);
+    let depth = store.queue.depth().await.unwrap();
+    assert_eq!((depth.ready, depth.poisoned), (Some(1), Some(0)));
 }

@@ -69,7 +69,7 @@ pub use work::{run, work};
 pub use reprieve_core::{
     BLOB_NAME_BYTES_MAX, BlobName, Deadline, Error, ErrorKind, Fence, Initiator, JOB_ID_BYTES_MAX, Job,
     JobContext, JobError, JobId, MessageId, NewJob, Notice, NoticeId, NoticeKind, Patience, PayloadName,
-    Phase, Producer, Redrive, Redriven, Result, SOFT_MARK, Step, WorkerId, Writer,
+    Phase, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Step, WorkerId, Writer,
 };
 pub use reprieve_core::{
     checkpoint, clock, conformance, envelope, lifecycle, memory, policy, ports, record, telemetry, worker,

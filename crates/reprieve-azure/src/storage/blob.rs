@@ -100,11 +100,21 @@ impl Container {
 
     /// The blob's bytes and entity tag, of one moment; `None` when there is no such blob.
     pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
-        let again = |error: &Error| temporary(error) || error.kind() == ErrorKind::Conflict;
         // A try bounds its parts, whose number is not known before.
         let whole = Duration::from_hours(1);
-        let read = self.effort.repeat(operation, whole, again, || self.read_once(operation, blob)).await;
-        missing_is_none(read)
+        let read = || self.read_once(operation, blob);
+        missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)
+    }
+
+    /// The same in at most `limit`.
+    pub(crate) async fn read_within(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        limit: Duration,
+    ) -> Result<Option<Read>> {
+        let read = || self.read_once(operation, blob);
+        missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)
     }
 
     async fn read_once(&self, operation: &'static str, blob: &str) -> Result<Read> {
@@ -290,6 +300,11 @@ pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
     etag.map(|etag| etag.to_string())
         .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no entity tag"))
+}
+
+/// Whether another try may read a blob: one that is replaced in the middle fails with a conflict.
+fn may_be_read(error: &Error) -> bool {
+    temporary(error) || error.kind() == ErrorKind::Conflict
 }
 
 /// What is not there is as good as deleted.

@@ -55,9 +55,25 @@ impl Effort {
         let began = Instant::now();
         let until = began + self.total.max(each);
         let again = |error: &Error| began.elapsed() < self.total && again(error);
-        let patience =
-            if self.hurried { Patience::hurried(each, until) } else { Patience::calm(each, until) };
-        persist(operation, patience, again, op).await
+        persist(operation, self.patience(each, until), again, op).await
+    }
+
+    /// The same for at most `limit`, also while a try is under way: for a body that others wait for.
+    ///
+    /// # Errors
+    /// The last error that a try gave; [`TimedOut`](ErrorKind::TimedOut) when none did.
+    pub(crate) async fn repeat_within<T, F: Future<Output = Result<T>>>(
+        self,
+        operation: &'static str,
+        limit: Duration,
+        again: impl Fn(&Error) -> bool,
+        op: impl FnMut() -> F,
+    ) -> Result<T> {
+        persist(operation, self.patience(limit, Instant::now() + limit), again, op).await
+    }
+
+    fn patience(self, each: Duration, until: Instant) -> Patience {
+        if self.hurried { Patience::hurried(each, until) } else { Patience::calm(each, until) }
     }
 }
 

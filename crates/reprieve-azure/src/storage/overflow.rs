@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::blob::{Container, When};
 use super::blobs::RESERVED;
-use super::effort::within;
 use super::text::{Reference, Said, of_body, of_reference, read};
 
 /// Where long bodies are.
@@ -51,7 +50,7 @@ impl Overflow {
             Said::Body(body) => Fetched::Body(body, None),
             // A sender of messages must not be able to have any other blob read, or removed.
             Said::In(reference) if is_ours(&reference.blob) => {
-                match within(limit, operation, self.0.read(operation, &reference.blob)).await {
+                match self.0.read_within(operation, &reference.blob, limit).await {
                     Ok(Some(read)) => Fetched::Body(read.bytes, Some(reference.blob)),
                     Ok(None) => {
                         let reason = self.gone(&reference.blob);

@@ -164,6 +164,24 @@ async fn a_long_body_that_cannot_be_read_is_unreadable_since_the_first_time() {
     assert_eq!(shop.blobs(LONG_BODIES).await, 0);
 }
 
+#[tokio::test]
+async fn a_long_body_is_unreadable_for_the_reason_that_the_service_gave_every_time() {
+    let busy = || Action::ServerBusy { retry_after_seconds: None };
+    let throttled = || Action::TooManyRequests { retry_after_seconds: None };
+    for (action, wanted) in
+        [(busy(), "ServerBusy"), (throttled(), "TooManyRequests"), (Action::Reset, "broke off")]
+    {
+        let shop = Shop::open().await;
+        shop.send(&long('a')).await;
+        shop.next(Operation::BlobGet, 1_000, action);
+        let began = Instant::now();
+        let unreadable = shop.receive().await.unreadable.expect("it can't be read");
+        assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+        assert!(shop.requests(Operation::BlobGet) > 1, "it is tried again");
+        assert!(unreadable.reason.contains(wanted), "{wanted}: {}", unreadable.reason);
+    }
+}
+
 /// Somebody has to be able to redrive it once the body can be read.
 #[tokio::test]
 async fn a_letter_of_an_unreadable_message_has_the_body_when_that_can_be_read() {

@@ -2,9 +2,14 @@
 
 use std::fmt::Write as _;
 
-use reprieve::{Client, Error, ErrorKind, JobId, Redrive, Redriven, Result, StoreArgs};
+use reprieve::{Client, Error, ErrorKind, JobId, Redrive, RedriveFailure, Redriven, Result, StoreArgs};
 
 use crate::out::{answer, say};
+
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes: 0 every job that was asked for is redriven; 1 failed, or a job stays in the poison
+queue, because another redrive holds it or its record has a newer format; 2 wrong usage or settings.
+Data goes to stdout, all else to stderr.";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RedriveArgs {
@@ -16,7 +21,7 @@ pub(crate) struct RedriveArgs {
     #[arg(long)]
     all: bool,
 
-    /// Prints {"jobs": [...], "unreadable": N} instead of one id per line
+    /// Prints {"jobs": [...], "unreadable": N, "held": N, "failures": [...]} instead of one id per line
     #[arg(long)]
     json: bool,
 
@@ -37,14 +42,61 @@ pub(crate) async fn run(args: RedriveArgs) -> Result<()> {
             count => format!("{count} messages in the poison queue can't be read as jobs, and stay there"),
         });
     }
-    if let (Some(id), true) = (&args.id, redriven.jobs.is_empty()) {
-        let message = format!(
-            "job {id} is not in the poison queue of {}; `reprieve status` lists what is there",
-            client.queue()
-        );
-        return Err(Error::new(ErrorKind::NotFound, "redrive a job", message));
+    let held = held(&redriven);
+    if let (Some(id), true, true) = (&args.id, redriven.jobs.is_empty(), redriven.failures.is_empty()) {
+        return Err(missing(id, &client, held));
     }
-    answer(args.json, &redriven, || page(&redriven))
+    answer(args.json, &redriven, || page(&redriven))?;
+    let held = held.filter(|_| args.all);
+    if redriven.failures.is_empty() {
+        let unfinished = |held| Error::new(ErrorKind::Unavailable, "redrive all jobs", held);
+        return held.map(unfinished).map_or(Ok(()), Err);
+    }
+    if let Some(held) = held {
+        say(&held);
+    }
+    report(redriven.failures)
+}
+
+/// How many letters another redrive holds, and what to do about it; `None` when it holds none.
+fn held(redriven: &Redriven) -> Option<String> {
+    let letters = match redriven.held {
+        None | Some(0) => return None,
+        Some(1) => "1 dead letter is held by another redrive, which may have died".to_owned(),
+        Some(count) => format!("{count} dead letters are held by another redrive, which may have died"),
+    };
+    let minutes = Redriven::RETRY_AFTER.as_secs() / 60;
+    Some(format!("{letters}; try again in {minutes} minutes"))
+}
+
+/// The error of a job that has no letter, or none that can be received now.
+fn missing(id: &str, client: &Client, held: Option<String>) -> Error {
+    let (kind, why) = match held {
+        Some(held) => (ErrorKind::Unavailable, format!("may be among those that can't be received: {held}")),
+        None => (
+            ErrorKind::NotFound,
+            format!(
+                "is not in the poison queue of {}; `reprieve status` lists what is there",
+                client.queue()
+            ),
+        ),
+    };
+    Error::new(kind, "redrive a job", format!("job {id} {why}"))
+}
+
+/// Reports every failure. The last one, which may have ended the redrive, is the command's error.
+fn report(mut failures: Vec<RedriveFailure>) -> Result<()> {
+    let Some(last) = failures.pop() else { return Ok(()) };
+    for failure in failures {
+        say(&format!("failed to {}", named(failure)));
+    }
+    Err(named(last))
+}
+
+/// The error with the job that it is about.
+fn named(RedriveFailure { job, error }: RedriveFailure) -> Error {
+    let Some(job) = job else { return error };
+    Error::new(error.kind(), "redrive a job", format!("job {job}: {}", error.message())).with_source(error)
 }
 
 /// One id per line.

@@ -108,8 +108,15 @@ fn age_of_reports(status: &Status, silent_after: u128) -> String {
     }
 }
 
-/// The messages that workers could not use, each as it was seen last.
+/// The messages that workers could not use, each as it was seen last, but for those that are known to be gone: dead letters,
+/// those that were not received when they were due, and those that a worker holds since.
 fn deferred(status: &Status) -> impl Iterator<Item = &DeferredMessage> {
+    let is_dead =
+        |job: &str| status.dead_letters.iter().any(|dead| dead.job.as_deref().unwrap_or(&dead.id) == job);
+    let is_held = |message: &DeferredMessage| {
+        let mut held = status.workers.iter().flat_map(|report| &report.in_flight);
+        held.any(|one| one.job.as_str() == message.job && one.since_unix_ms > message.seen_unix_ms)
+    };
     let all = || status.workers.iter().flat_map(|report| &report.deferred);
     let mut latest: BTreeMap<&str, &DeferredMessage> = BTreeMap::new();
     for message in all() {
@@ -118,7 +125,9 @@ fn deferred(status: &Status) -> impl Iterator<Item = &DeferredMessage> {
             *known = message;
         }
     }
-    latest.into_values()
+    latest.into_values().filter(move |message| {
+        !message.is_gone(status.at_unix_ms) && !is_dead(&message.job) && !is_held(message)
+    })
 }
 
 fn deferral(message: &DeferredMessage, now: i64) -> [String; 4] {
@@ -317,6 +326,29 @@ mod tests {
     #[test]
     fn a_page_says_it_all() {
         insta::assert_snapshot!(page(&status()));
+    }
+
+    #[test]
+    fn a_deferred_message_is_listed_until_it_is_known_to_be_gone() {
+        let seen = |job: &str, age: i64| DeferredMessage {
+            job: job.to_owned(),
+            kind: "later".to_owned(),
+            reason: "no worker knows it".to_owned(),
+            since_unix_ms: NOW - age,
+            seen_unix_ms: NOW - age,
+        };
+        // Two workers hold order-1 and order-2 since a minute and a second, and order-0 is a dead letter.
+        let deferred = vec![
+            seen("waits", 1_000),
+            seen("order-0", 1_000),
+            seen("order-1", 62_000),
+            seen("order-2", 1_000),
+            seen("overdue", 400_000),
+        ];
+        let mut status = status();
+        status.workers[1].deferred = deferred;
+        let listed: Vec<_> = super::deferred(&status).map(|message| message.job.as_str()).collect();
+        assert_eq!(listed, ["order-2", "waits"]);
     }
 
     #[test]

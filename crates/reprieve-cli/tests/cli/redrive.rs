@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use reprieve::ports::{DeadLetter, NewMessage};
+use reprieve::envelope::Envelope;
+use reprieve::ports::{DeadLetter, NewMessage, RecordWrite};
 use reprieve::{Client, JobId};
 use serde_json::Value;
 
@@ -52,6 +53,69 @@ async fn all_jobs_are_sent_again_and_what_is_no_job_stays() {
     assert_eq!((depth.ready, depth.poisoned), (Some(40), Some(1)));
     let again = place.run(&["redrive", "--all"]);
     assert_eq!((again.code, again.out.as_str()), (Some(0), ""), "nothing is left to redrive");
+}
+
+/// As after a redrive that was killed.
+#[tokio::test]
+async fn letters_that_another_redrive_holds_are_reported_and_are_an_error() {
+    let place = Place::new();
+    let client = place.client().await;
+    poison(&place, &client, 4).await;
+    let queue = &client.store().queue;
+    let held = queue.receive_letters(2, Duration::from_mins(2)).await.expect("received");
+    let reason = "2 dead letters are held by another redrive, which may have died; try again in 2 minutes";
+    let ran = place.run(&["redrive", "--all"]);
+    let jobs = ran.out.lines().count();
+    assert!((2..=3).contains(&jobs) && ran.code == Some(1), "{ran:?}");
+    assert!(ran.err.ends_with(&format!("error: failed to redrive all jobs: {reason}\n")), "{ran:?}");
+
+    let one = held.iter().find_map(|letter| Envelope::read(&letter.body, &letter.id, None).ok());
+    let id = one.expect("a job is among them").job;
+    let ran = place.run(&["redrive", id.as_str()]);
+    assert!(ran.code == Some(1) && ran.out.is_empty(), "{ran:?}");
+    let may_be = format!(
+        "error: failed to redrive a job: job {id} may be among those that can't be received: {reason}\n"
+    );
+    assert_eq!(ran.err, may_be);
+    for letter in &held {
+        queue.return_letter(&letter.receipt).await.expect("returned");
+    }
+    place.succeeds(&["redrive", id.as_str()]);
+}
+
+/// Puts bytes that are no record of this version in the place of a job's record.
+async fn write_record(client: &Client, job: &str, bytes: &[u8]) {
+    let write = RecordWrite { record: bytes.to_vec(), ..RecordWrite::default() };
+    let job = JobId::parse(job).expect("an id");
+    client.store().records.put(&job, None, write).await.expect("a record");
+}
+
+#[tokio::test]
+async fn what_was_sent_is_printed_although_one_job_could_not_be_sent() {
+    let place = Place::new();
+    let client = place.client().await;
+    let ids = poison(&place, &client, 3).await;
+    write_record(&client, &ids[0], b"reprieve-record da470dd2 2 whatever\n").await;
+    write_record(&client, &ids[1], b"damaged").await;
+    let ran = place.run(&["redrive", "--all"]);
+    let mut sent: Vec<_> = ran.out.lines().collect();
+    sent.sort_unstable();
+    let mut expected = [ids[1].as_str(), ids[2].as_str()];
+    expected.sort_unstable();
+    assert_eq!((ran.code, sent), (Some(1), expected.to_vec()), "{}", ran.err);
+    let reason = format!("error: failed to redrive a job: job {}: the record has format 2", ids[0]);
+    assert!(ran.err.contains(&reason) && ran.err.contains("redrive it with a newer version"), "{}", ran.err);
+    assert!(ran.err.contains("begins again"), "{}", ran.err);
+    let depth = client.store().queue.depth().await.expect("counted");
+    assert_eq!((depth.ready, depth.poisoned), (Some(2), Some(2)));
+
+    let again = place.run(&["redrive", &ids[0], "--json"]);
+    let redriven: Value = serde_json::from_str(&again.out).expect("JSON");
+    assert_eq!(
+        (again.code, &redriven["failures"][0]["job"]),
+        (Some(1), &ids[0].as_str().into()),
+        "{redriven}"
+    );
 }
 
 #[test]

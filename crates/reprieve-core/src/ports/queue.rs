@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::error::Result;
 use crate::ids::MessageId;
+use crate::shorten::shorten;
 
 /// A message to be sent.
 #[derive(Clone, PartialEq, Eq)]
@@ -89,17 +90,15 @@ pub struct DeadLetter {
     pub reason: String,
 }
 
-/// The longest reason, in bytes. A job's error may hold anything; a person reads the beginning.
+/// The longest reason, in bytes of JSON, since the job's record holds it, too. A job's error may hold anything; a person
+/// reads the beginning.
 const REASON_BYTES_MAX: usize = 1000;
 
 impl DeadLetter {
     /// A letter with `reason`, cut off where nobody would read on.
     pub fn because(reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
-        if reason.len() > REASON_BYTES_MAX {
-            reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-            reason.push('…');
-        }
+        shorten(&mut reason, REASON_BYTES_MAX);
         Self { reason }
     }
 }

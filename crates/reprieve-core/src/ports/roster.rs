@@ -67,6 +67,25 @@ pub struct DeferredMessage {
     pub seen_unix_ms: i64,
 }
 
+impl DeferredMessage {
+    /// The shortest and the longest time for which a message is deferred.
+    const DELAY_MS: (i64, i64) = (5_000, 5 * 60_000);
+
+    /// How long after it was due a message may still be waiting for a worker.
+    const LATE_MS: i64 = 60_000;
+
+    /// Whether this worker would have received the message again by now, if it were still in the queue and no other
+    /// worker had received it.
+    #[must_use]
+    pub fn is_gone(&self, now_unix_ms: i64) -> bool {
+        // Each time it is deferred for as long as it has been in all, and five seconds more.
+        let (least, most) = Self::DELAY_MS;
+        let lasted = self.seen_unix_ms.saturating_sub(self.since_unix_ms).clamp(0, most);
+        let due = self.seen_unix_ms.saturating_add((least + lasted).min(most));
+        now_unix_ms > due.saturating_add(Self::LATE_MS)
+    }
+}
+
 /// What a worker says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {

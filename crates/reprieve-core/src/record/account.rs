@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::unix_millis;
 use crate::ids::{MessageId, WorkerId};
+use crate::shorten::shorten;
 
 /// Deliveries that may fail without the job having moved. WebJobs and Functions use 5 as well.
 /// <https://learn.microsoft.com/azure/azure-functions/functions-bindings-storage-queue#hostjson-settings>
@@ -26,7 +27,7 @@ const RECENT_MAX: usize = 8;
 /// How many ends a message's body carries at most: of many deferrals, the first and the last few say all.
 const ENDS_MAX: usize = 8;
 
-/// The longest reason of an end, in bytes, so that a record stays small.
+/// The longest reason of an end, in bytes of JSON, so that a record stays small.
 const WHY_BYTES_MAX: usize = 200;
 
 /// How one delivery ended.
@@ -77,7 +78,7 @@ impl End {
     /// The end of the delivery of `message` with this dequeue count to `worker`, found out now.
     pub(crate) fn now(message: &MessageId, count: u32, worker: &WorkerId, kind: EndKind, why: &str) -> Self {
         let mut why = why.to_owned();
-        shorten(&mut why);
+        shorten(&mut why, WHY_BYTES_MAX);
         let (message, worker) = (message.clone(), worker.clone());
         Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0 }
     }
@@ -175,7 +176,7 @@ impl Account {
             // Another process has other jobs, which may rest in time.
             self.crowded = 0;
         }
-        shorten(&mut end.why);
+        shorten(&mut end.why, WHY_BYTES_MAX);
         if self.recent.len() == RECENT_MAX {
             self.recent.remove(0);
         }
@@ -229,14 +230,6 @@ impl Account {
             ));
         }
         Ok(())
-    }
-}
-
-/// Cuts a reason to a length that a record has room for.
-fn shorten(why: &mut String) {
-    if why.len() > WHY_BYTES_MAX {
-        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
-        why.push('…');
     }
 }
 

@@ -191,6 +191,8 @@ impl Checkpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::JOB_ID_BYTES_MAX;
+    use crate::ports::{DeadLetter, RECORD_BYTES_MAX};
 
     /// A record with these states inside, newest first.
     pub(super) fn record(states: &[&[u8]]) -> Record {
@@ -263,6 +265,54 @@ mod tests {
         }
         assert_eq!(record.history.last().map(|end| end.count), Some(99));
         assert!(seal(&record).len() < 16 * 1024, "{}", seal(&record).len());
+    }
+
+    /// Everything in it is as long as it can be: the reasons have the characters that grow most in JSON.
+    #[test]
+    fn the_largest_record_fits_into_its_limit() {
+        let long = |length: usize| "x".repeat(length);
+        let worst = "\u{1}".repeat(5_000);
+        let state = vec![b'x'; INLINE_BYTES_MAX];
+        let mut record = record(&[&state, &state]);
+        (record.job, record.kind) = (JobId::parse(long(JOB_ID_BYTES_MAX)).unwrap(), long(256));
+        (record.generation, record.sequence, record.careful_steps) = (u32::MAX, u64::MAX, u32::MAX);
+        (record.changed_unix_ms, record.abandoned_after_ms) = (i64::MIN, u64::MAX);
+        record.expires_unix_ms = Some(i64::MIN);
+        record.status = Status::DeadLettered { reason: DeadLetter::because(worst.as_str()).reason };
+        let (message, worker) = (MessageId::new(long(64)), WorkerId::new(long(64)));
+        let (owner, nonce) = (message.clone(), long(85));
+        record.owner = Owner {
+            message: owner,
+            count: u32::MAX,
+            worker: worker.clone(),
+            nonce,
+            company: Company::Resting,
+        };
+        for checkpoint in &mut record.checkpoints {
+            (checkpoint.sequence, checkpoint.schema) = (u64::MAX, u32::MAX);
+        }
+        for count in 1..=40 {
+            let end = End::now(&message, u32::MAX - count, &worker, EndKind::Interrupted, &worst);
+            record.account.enter(End { unsaved_steps: u32::MAX, ..end }, Company::Shared);
+            if count <= 32 && count % 8 == 0 {
+                record.forgive();
+            }
+        }
+        assert_eq!((record.history.len(), record.account.recent.len()), (HISTORY_MAX, 8));
+        let numbers = Account {
+            failed: u32::MAX,
+            interrupted: u32::MAX,
+            vanished: u32::MAX,
+            vanished_unproved: u32::MAX,
+            lost: u32::MAX,
+            deferred: u32::MAX,
+            crowded: u32::MAX,
+            survived: u32::MAX,
+            recent: Vec::new(),
+        };
+        record.account = Account { recent: record.account.recent, ..numbers };
+        let length = seal(&record).len();
+        assert!((50_000..=RECORD_BYTES_MAX).contains(&length), "{length} bytes");
     }
 
     const M: &str = "m";

@@ -111,6 +111,8 @@ impl Roll {
 
 impl Place {
     pub(super) fn take(shared: &Arc<Shared>, job: RunningJob) -> Self {
+        // If this worker can't use it again, that is noted again.
+        shared.deferred.forget(job.in_flight().job.as_str());
         let mut roll = shared.roll.lock();
         roll.0 += 1;
         let number = roll.0;
@@ -133,9 +135,6 @@ pub(super) struct Deferred(Mutex<BTreeMap<String, DeferredMessage>>);
 /// How many deferred messages a worker shows.
 const DEFERRED_MAX: usize = 32;
 
-/// How long a deferred message is shown after its last delivery here: longer than it is deferred at a time.
-const DEFERRED_SHOWN_MS: i64 = 10 * 60_000;
-
 impl Deferred {
     pub(super) fn note(&self, message: DeferredMessage) {
         let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,10 +143,15 @@ impl Deferred {
         }
     }
 
+    /// Forgets the message of a job that is running, or settled.
+    pub(super) fn forget(&self, job: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    }
+
     /// The messages to show.
     pub(super) fn shown(&self, now_unix_ms: i64) -> Vec<DeferredMessage> {
         let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        messages.retain(|_, message| message.seen_unix_ms > now_unix_ms - DEFERRED_SHOWN_MS);
+        messages.retain(|_, message| !message.is_gone(now_unix_ms));
         messages.values().cloned().collect()
     }
 }

@@ -64,8 +64,54 @@ async fn a_kind_that_no_worker_knows_is_deferred_ever_longer_and_shown() {
     assert!(reason.contains("no worker that received it knows kind \"unheard-of\""), "{reason}");
     let kept: Value = serde_json::from_slice(&letters[0].body).unwrap();
     assert_eq!((&kept["x"], &kept["type"], &kept["data"]), (&json!(1.5), &json!("unheard-of"), &json!(1)));
-    tokio::time::sleep(secs(700)).await;
+    tokio::time::sleep(secs(400)).await;
     assert_eq!(report(&inner).await.deferred, [], "what is gone is not shown for long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_shown_for_as_long_as_it_is_deferred() {
+    let (store, job) = (memory::store(), Steps::default());
+    send(&store, &unheard_of()).await;
+    let _worker = start(&store, &job);
+    for _ in 0..720 {
+        tokio::time::sleep(secs(5)).await;
+        assert_eq!(report(&store).await.deferred.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_another_worker_took_is_not_shown_for_long() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    send(&inner, &unheard_of()).await;
+    let _old = start(&store, &job);
+    tokio::time::sleep(secs(20)).await;
+    faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));
+    assert_eq!(report(&inner).await.deferred.len(), 1);
+    let new = Worker::builder(inner.clone()).job(Later).settings(settings()).build().unwrap();
+    let (_stopper, never) = stopping();
+    tokio::spawn(new.run(never));
+    emptied(&inner, secs(60)).await;
+    tokio::time::sleep(secs(120)).await;
+    let reports = inner.roster.reports(secs(60)).await.unwrap();
+    assert!(reports.len() == 2 && reports.iter().all(|report| report.deferred.is_empty()), "{reports:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deferred_job_that_this_worker_runs_is_no_longer_shown() {
+    let (store, job) = (memory::store(), Steps::default());
+    let event = json!({
+        "specversion": "1.0", "id": "a", "source": "reprieve", "type": "steps", "dataref": "args/a.json",
+    });
+    send(&store, &event).await;
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(report(&store).await.deferred.len(), 1);
+    let args = serde_json::to_vec(&Plan::new(60, 1_000)).unwrap();
+    store.blobs.put(&BlobName::parse("args/a.json").unwrap(), args, None).await.unwrap();
+    let id = JobId::parse("a").unwrap();
+    within(secs(120), "its first steps", async || job.trace.steps(&id).len() > 20).await;
+    assert_eq!(report(&store).await.deferred, []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
 //! A job that was dead-lettered goes on from its checkpoint when it is sent again, by whatever tool, and however often.
 
-use reprieve_core::memory;
+use reprieve_core::envelope::Envelope;
+use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{NewMessage, Release, Store};
 use reprieve_core::record::Status;
-use reprieve_core::{BlobName, JobId, Redrive};
+use reprieve_core::{BlobName, ErrorKind, JobId, MessageId, Redrive, Redriven};
 
 use crate::support::*;
 
@@ -168,4 +169,143 @@ async fn an_original_message_that_is_sent_again_after_the_letter_takes_over_with
     within(secs(20), "its result", async || is_done(&store, &id).await).await;
     let lost = reprieve_core::telemetry::ByOutcome { kind: "steps".to_owned(), outcome: "lease_lost" };
     assert_eq!(worker.monitor.telemetry().jobs.get_or_create(&lost).get(), 0);
+}
+
+/// What a letter says beside its body may be too much for the queue.
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_letter_is_too_large_is_dead_lettered_as_it_came_and_redriven() {
+    for copy_fits in [true, false] {
+        let (store, faults) = Faults::wrap(memory::store());
+        let job = Steps::default();
+        faults.next_calls(Op::DeadLetter, 1, Fault::Fail(ErrorKind::TooLarge));
+        let id = poisoned_at_30(&store, &job).await;
+        let body = letter(&store).await;
+        assert_eq!(Envelope::read(&body, &MessageId::new("m"), None).unwrap().notes.generation, 0);
+        let before = job.trace.steps(&id).len();
+        job.heal();
+        // As it came it has the record's generation, and was sent after the dead letter: that is a redrive, too.
+        faults.next_calls(Op::Send, u64::from(!copy_fits), Fault::Fail(ErrorKind::TooLarge));
+        let redriven = store.redrive(&Redrive::All).await.unwrap();
+        assert_eq!((&redriven.jobs[..], redriven.failures.len()), (std::slice::from_ref(&id), 0));
+        let _worker = start(&store, &job);
+        emptied(&store, secs(15)).await;
+        let done = job.trace.steps(&id).len() - before;
+        // A first delivery of generation 0 reads no record: it begins again until its first save, and then goes on.
+        let first_save = if copy_fits { 0 } else { 10 };
+        assert_eq!(done, 10 + first_save, "most of the first thirty are not done again");
+        assert!(is_done(&store, &id).await);
+    }
+}
+
+/// A message of an older generation than its job's record would be deleted.
+#[tokio::test(start_paused = true)]
+async fn a_letter_as_it_came_stays_where_its_generation_is_older_than_the_records() {
+    let (store, faults) = Faults::wrap(memory::store());
+    let job = Steps::default();
+    faults.next_calls(Op::DeadLetter, 1, Fault::Fail(ErrorKind::TooLarge));
+    let id = poisoned_at_30(&store, &job).await;
+    rewrite(&store, &id, |record| record.generation = 1).await;
+    faults.next_calls(Op::Send, 1, Fault::Fail(ErrorKind::TooLarge));
+    let redriven = store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!((redriven.jobs.len(), redriven.failures.len()), (0, 1));
+    assert_eq!(redriven.failures[0].error.kind(), ErrorKind::TooLarge);
+    assert_eq!((total(&store).await, poisoned(&store).await.len()), (0, 1));
+}
+
+/// Jobs that have failed for good, in the poison queue, in the order of their letters.
+async fn poisoned_jobs(store: &Store, jobs: usize) -> Vec<JobId> {
+    let plans = vec![Plan::new(3, 10).habit(Habit::FatalAt(1)); jobs];
+    enqueue(store, &plans).await;
+    let worker = start(store, &Steps::default());
+    emptied(store, secs(60)).await;
+    worker.stop().await;
+    let letters = store.queue.dead_letters(jobs).await.unwrap();
+    letters.iter().map(|letter| Envelope::read(&letter.body, &letter.id, None).unwrap().job).collect()
+}
+
+/// A record as a later version might write it: only its first line is known.
+const NEWER: &[u8] = b"reprieve-record da470dd2 2 whatever\n";
+
+#[tokio::test(start_paused = true)]
+async fn one_record_that_cannot_be_read_keeps_no_other_job_from_being_redriven() {
+    let store = memory::store();
+    let ids = poisoned_jobs(&store, 40).await;
+    overwrite(&store, &ids[0], NEWER.to_vec()).await;
+    overwrite(&store, &ids[1], b"damaged".to_vec()).await;
+    let redriven = store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!(redriven.jobs, ids[1..]);
+    let failed: Vec<_> =
+        redriven.failures.iter().map(|failure| (failure.job.clone(), failure.error.kind())).collect();
+    assert_eq!(failed, [(Some(ids[0].clone()), ErrorKind::Incompatible)]);
+    let letters = store.queue.receive_letters(32, secs(1)).await.unwrap();
+    assert_eq!(letters.len(), 1, "the letter of the job with the newer record is there, and held by nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_damaged_record_is_redriven_and_begins_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = poisoned_at_30(&store, &job).await;
+    overwrite(&store, &id, b"damaged".to_vec()).await;
+    let before = job.trace.steps(&id).len();
+    job.heal();
+    let redriven = store.redrive(&Redrive::Job(id.clone())).await.unwrap();
+    assert_eq!((&redriven.jobs[..], redriven.failures.len()), (std::slice::from_ref(&id), 0));
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    assert_eq!(job.trace.steps(&id).len() - before, 40, "all of its steps are done again");
+    assert!(is_done(&store, &id).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_before_the_store_failed_is_listed() {
+    for op in [Op::Load, Op::Send, Op::RemoveLetter] {
+        let (store, faults) = Faults::wrap(memory::store());
+        let ids = poisoned_jobs(&store, 5).await;
+        faults.next_calls(op, 2, Fault::Delay(ms(1)));
+        faults.next_calls(op, 1, Fault::Fail(ErrorKind::Denied));
+        let redriven = store.redrive(&Redrive::All).await.unwrap();
+        let sent = if op == Op::RemoveLetter { 3 } else { 2 };
+        assert_eq!((&redriven.jobs[..], total(&store).await), (&ids[..sent], sent as u64), "{op:?}");
+        assert_eq!(redriven.failures.len(), 1, "{op:?}: {redriven:?}");
+        assert_eq!(redriven.failures[0].job.as_ref(), Some(&ids[2]), "{op:?}");
+        let letters = store.queue.receive_letters(32, secs(1)).await.unwrap();
+        assert_eq!(letters.len(), 3, "{op:?}: the others can be received at once");
+    }
+    let (store, faults) = Faults::wrap(memory::store());
+    poisoned_jobs(&store, 1).await;
+    faults.next_calls(Op::ReceiveLetters, 1, Fault::Fail(ErrorKind::Denied));
+    assert_eq!(store.redrive(&Redrive::All).await.unwrap_err().kind(), ErrorKind::Denied);
+}
+
+/// Letters that a redrive held when its process was killed.
+#[tokio::test(start_paused = true)]
+async fn letters_that_another_redrive_holds_are_counted_and_redriven_when_it_has_ended() {
+    let store = memory::store();
+    let ids = poisoned_jobs(&store, 5).await;
+    send(&store, b"no job at all".to_vec()).await;
+    store.queue.receive_letters(3, secs(120)).await.unwrap();
+    let redriven = store.redrive(&Redrive::Job(ids[0].clone())).await.unwrap();
+    assert_eq!((redriven.jobs, redriven.held), (vec![], Some(3)));
+    let redriven = store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!((&redriven.jobs[..], redriven.held), (&ids[3..], Some(3)));
+    tokio::time::sleep(Redriven::RETRY_AFTER).await;
+    let redriven = store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!((&redriven.jobs[..], redriven.held), (&ids[..3], Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_that_stay_because_they_are_not_asked_for_are_held_by_nobody() {
+    let store = memory::store();
+    let ids = poisoned_jobs(&store, 5).await;
+    let redriven = store.redrive(&Redrive::Job(ids[1].clone())).await.unwrap();
+    assert_eq!((&redriven.jobs[..], redriven.held), (&ids[1..2], Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_letter_that_shows_in_a_moment_is_redriven_too() {
+    let store = memory::store();
+    poisoned_jobs(&store, 2).await;
+    store.queue.receive_letters(1, secs(1)).await.unwrap();
+    let redriven = store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!((redriven.jobs.len(), redriven.held), (2, Some(0)));
 }

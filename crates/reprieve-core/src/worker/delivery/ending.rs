@@ -259,8 +259,25 @@ impl Guardian {
             reason = letter.reason,
             "a job can't go on; its message goes to the poison queue"
         );
-        let settled = self.settle(Settlement::DeadLetter(letter, body)).await;
+        self.shared.deferred.forget(&job);
+        let settled = self.settle_letter(letter, body).await;
         DeliveryReport::new(kind, Outcome::DeadLettered, &settled)
+    }
+
+    /// Moves the message to the poison queue with `body`; as it came where that is too large. A letter as it came has the
+    /// generation of its message, under which a redrive that reads the record sends it again.
+    async fn settle_letter(self, letter: DeadLetter, body: Vec<u8>) -> Settled {
+        let again = self.without_lease();
+        match self.settle(Settlement::DeadLetter(letter.clone(), body)).await {
+            Settled::TooLarge(held) => {
+                tracing::warn!(
+                    "the letter is too large for the queue; its message is dead-lettered as it came"
+                );
+                let as_it_came = held.delivery.body.clone();
+                again.settle_held(held, Settlement::DeadLetter(letter, as_it_came)).await
+            }
+            settled => settled,
+        }
     }
 
     /// Defers a job that this worker can't run, and another one may; dead-letters it when that has lasted too long.
