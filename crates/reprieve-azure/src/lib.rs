@@ -1,7 +1,7 @@
-//! Azure for Reprieve: the [Scheduled Events](scheduled_events) of the instance metadata service, and a
-//! [store](storage) on Storage Queues and Blob Storage.
+//! Azure backends for Reprieve: [Scheduled Events](scheduled_events) of the instance metadata
+//! service, and a [store](storage) on Storage Queues and Blob Storage.
 //!
-//! # Example: what the platform has in store for this VM
+//! # Example: the events that the platform has announced for this VM
 //!
 //! ```no_run
 //! use reprieve_azure::scheduled_events::{Client, Watcher, METADATA_URL};

@@ -1,4 +1,4 @@
-//! Random choices of the worker: the system's, or those of a seed in a simulation.
+//! Random choices of the worker: from the system, or from a seed in a simulation.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
-/// Makes every random choice on this thread follow from `seed`, so that a simulation can be replayed.
+/// Derives every random choice on this thread from `seed`, so that a simulation can be replayed.
 pub fn seed(seed: u64) {
     SEEDED.with_borrow_mut(|seeded| *seeded = Some(SmallRng::seed_from_u64(seed)));
 }

@@ -1,33 +1,35 @@
-//! How often a job's progress is saved when nothing else calls for it.
+//! How often a job's progress is saved when nothing else requires a save.
 
 use std::time::Duration;
 
 /// How often checkpoints are saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CheckpointEvery {
-    /// By what a save costs: see [`young`].
+    /// At an interval that follows from the cost of a save: see [`young`].
     #[default]
     Auto,
-    /// This often. Zero saves after every step.
+    /// At this interval. Zero saves after every step.
     Every(Duration),
 }
 
-/// The mean time between evictions that [`young`] assumes. The Azure portal shows a size's eviction rate per hour in
-/// bands of 5 %; 10 % an hour, in the middle of them, is one eviction in ten hours.
+/// The mean time between evictions that [`young`] assumes. The Azure portal shows the eviction rate
+/// of a VM size per hour, in bands of 5 %; 10 % an hour, in the middle of the bands, is one
+/// eviction in ten hours.
 /// <https://learn.microsoft.com/azure/virtual-machines/spot-vms#pricing-and-eviction-history>
 pub const MEAN_TIME_BETWEEN_EVICTIONS: Duration = Duration::from_hours(10);
 
-/// What a save is taken to cost before one was measured: a small blob in the same region.
+/// The assumed cost of a save before the first measurement: a small blob in the same region.
 pub const ASSUMED_COST: Duration = Duration::from_millis(20);
 
-/// The shortest interval that [`young`] gives: below it, saving would show in the storage bill.
+/// The shortest interval that [`young`] returns: shorter ones would show in the storage bill.
 pub const SHORTEST: Duration = Duration::from_secs(5);
 
-/// The longest interval that [`young`] gives: no one wants to lose more than this, whatever the arithmetic says.
+/// The longest interval that [`young`] returns, which limits the work that an eviction can cost.
 pub const LONGEST: Duration = Duration::from_mins(10);
 
-/// The interval that loses the least time in all, to saving and to redone work: √(2·cost·MTBF), within
-/// [`SHORTEST`] and [`LONGEST`]. (J. W. Young, "A first order approximation to the optimum checkpoint interval", 1974.)
+/// The interval that minimizes the time lost to saving and to repeated work: √(2·cost·MTBF),
+/// clamped to [`SHORTEST`] and [`LONGEST`]. (J. W. Young, "A first order approximation to the
+/// optimum checkpoint interval", 1974.)
 #[must_use]
 pub fn young(cost: Duration) -> Duration {
     let seconds = (2.0 * cost.as_secs_f64() * MEAN_TIME_BETWEEN_EVICTIONS.as_secs_f64()).sqrt();
@@ -35,7 +37,8 @@ pub fn young(cost: Duration) -> Duration {
 }
 
 impl CheckpointEvery {
-    /// The interval for a job kind whose saves have cost `measured` on average; `None` before the first.
+    /// The interval for a job kind for which a save cost `measured` on average; `None` before the
+    /// first save.
     #[must_use]
     pub fn interval(self, measured: Option<Duration>) -> Duration {
         match self {

@@ -1,4 +1,4 @@
-//! The only place that reads the wall clock, and the only one that turns a wall-clock time into a deadline.
+//! The only place that reads the wall clock and converts wall-clock times to deadlines.
 
 use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,12 +9,14 @@ thread_local! {
     static SIMULATED: Cell<Option<(SystemTime, Instant)>> = const { Cell::new(None) };
 }
 
-/// Makes the wall clock of this thread show `start` now, and go on with tokio's clock, which tests can pause.
+/// Sets this thread's wall clock to `start` and lets it advance with tokio's clock, which tests can
+/// pause.
 pub fn simulate(start: SystemTime) {
     SIMULATED.set(Some((start, Instant::now())));
 }
 
-/// The wall-clock time now. For stamps that people and other machines read, never for measuring.
+/// The present wall-clock time. For timestamps that people and other machines read, never for
+/// measuring durations.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the wall clock")]
 pub fn wall_now() -> SystemTime {
@@ -24,7 +26,7 @@ pub fn wall_now() -> SystemTime {
     }
 }
 
-/// Milliseconds since the Unix epoch, now: how stores write times down.
+/// The present time in milliseconds since the Unix epoch, the form in which stores keep times.
 #[must_use]
 pub fn unix_millis() -> i64 {
     wall_now()
@@ -32,13 +34,13 @@ pub fn unix_millis() -> i64 {
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The moment at which the wall clock will show `wall`, on the monotonic clock that timers use; the present for a
-/// time that has passed.
+/// Converts the wall-clock time `wall` to the monotonic clock that timers use; returns the present
+/// for a time in the past.
 #[must_use]
 pub fn instant_at(wall: SystemTime) -> Instant {
     let now = Instant::now();
     match wall.duration_since(wall_now()) {
-        // A date centuries ahead does not fit an Instant; a century is for ever.
+        // A date centuries ahead does not fit an Instant, so it is capped at 100 years.
         Ok(ahead) => now + ahead.min(Duration::from_hours(100 * 365 * 24)),
         Err(_) => now,
     }

@@ -1,4 +1,4 @@
-//! What a job can ask and do while it runs.
+//! The interface of a running job to the framework.
 
 use std::fmt;
 use std::future::Future;
@@ -20,48 +20,49 @@ use crate::retry::{FOR_EVER, Patience, persist};
 use crate::telemetry::Telemetry;
 use crate::watch;
 
-/// The longest that one call for a blob may take. A store bounds its calls itself, by their size.
+/// The longest that one blob call may take. The stores set tighter limits, by the size of a blob.
 const TRY: Duration = Duration::from_hours(1);
 
-/// A job's view of its delivery: who it is, whether it should yield, and its input and output blobs.
+/// A job's view of its delivery: its id and fence, whether it should yield, and its input and
+/// output blobs.
 pub struct JobContext {
     pub(crate) run: Arc<JobRun>,
 }
 
-/// One delivery of one job, as its task and the guardian of its lease share it.
+/// One delivery of one job, shared by the job's task and by the guardian of its lease.
 #[derive(Debug)]
 pub(crate) struct JobRun {
     pub(crate) job: JobId,
     pub(crate) delivery: u32,
-    /// The job's generation under this owner, which a claim may raise.
+    /// The job's generation under this owner. A claim may raise it.
     pub(crate) generation: AtomicU32,
     /// The handle to the job's record.
     pub(crate) record: AsyncMutex<Handle>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     pub(crate) drain_blobs: Arc<dyn BlobStore>,
     pub(crate) telemetry: Arc<Telemetry>,
-    /// Asked to yield.
+    /// Cancelled when the job should yield.
     pub(crate) interrupted: CancellationToken,
-    /// No longer the owner: nothing may be written any more.
+    /// Cancelled when this delivery is no longer the owner and may write nothing any more.
     pub(crate) revoked: CancellationToken,
     pub(crate) deadline: Mutex<Option<Deadline>>,
-    /// When the lease ends; the lease keeper moves it.
+    /// When the lease ends; the lease keeper updates it.
     pub(crate) lease_ends: watch::Sender<Instant>,
     pub(crate) last_saved: Mutex<Instant>,
-    /// Since when a save is under way that has not been answered.
+    /// When the unanswered save began; `None` when no save is under way.
     pub(crate) unconfirmed: Mutex<Option<Instant>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
     pub(crate) steps: AtomicU64,
-    /// Steps that were finished since the last save.
+    /// Steps finished since the last save.
     pub(crate) unsaved_steps: AtomicU32,
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
 }
 
-/// Reads a value that is only ever replaced whole, so that a panic elsewhere can't have left half of one.
+/// Reads a value that is only replaced as a whole, so a panic elsewhere can't leave half of one.
 pub(crate) fn get<T: Copy>(of: &Mutex<T>) -> T {
     *of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,7 +73,7 @@ pub(crate) fn set<T>(of: &Mutex<T>, value: T) {
 }
 
 impl JobRun {
-    /// Orders this owner among all owners of the job.
+    /// The fence of this owner.
     pub(crate) fn fence(&self) -> Fence {
         Fence::new(self.generation.load(Relaxed), self.delivery)
     }
@@ -87,11 +88,12 @@ impl JobRun {
         self.interrupted.cancel();
     }
 
-    /// Waits until this owner may write: at once while its lease holds. Where the lease has ended by this machine's clock,
-    /// as after a freeze, its guardian first finds out whether the message is still its own.
+    /// Waits until this owner may write: at once while its lease holds. If the lease has ended by
+    /// this machine's clock, as after a freeze, it waits until the guardian knows whether the
+    /// message is still its own.
     ///
     /// # Errors
-    /// [`Superseded`](ErrorKind::Superseded) when it is not.
+    /// [`Superseded`](ErrorKind::Superseded) when the job was revoked.
     pub(crate) async fn may_write(&self, operation: &'static str) -> Result<()> {
         let mut lease = self.lease_ends.subscribe();
         tokio::select! {
@@ -104,7 +106,7 @@ impl JobRun {
         Err(Error::new(ErrorKind::Superseded, operation, message))
     }
 
-    /// Notes an error of a write that the store refused because of a newer owner, and stops the job then.
+    /// Stops the job if `error` reports that the store refused a write because of a newer owner.
     pub(crate) fn note_refusal(&self, error: &Error) {
         if error.kind() == ErrorKind::Superseded {
             self.telemetry.stale_writes_blocked.inc();
@@ -112,7 +114,7 @@ impl JobRun {
         }
     }
 
-    /// When the job is expected to be done, if it has said anything to tell by.
+    /// When the job is expected to be done, if it has reported enough for an estimate.
     pub(crate) fn expected_end(&self) -> Option<Instant> {
         let Progress { done, total } = self.progress();
         get(&self.estimate).end(done, total, Instant::now())
@@ -130,20 +132,21 @@ impl JobContext {
         &self.run.job
     }
 
-    /// Orders this owner of the job among all its owners. Hand it to systems of your own that must refuse an older one.
+    /// The fence of this owner, greater than that of every earlier one. Pass it to your own systems
+    /// that must reject writes of an earlier owner.
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.run.fence()
     }
 
-    /// Which delivery of the job this is: 1 the first time.
+    /// The number of this delivery of the message: 1 the first time.
     #[must_use]
     pub fn delivery(&self) -> u32 {
         self.run.delivery
     }
 
-    /// Completes when the job should yield: return [`Step::Continue`](crate::Step::Continue) with what is done so far.
-    /// For `select!` inside a long step. Cancel-safe.
+    /// Completes when the job should yield. Then return [`Step::Continue`](crate::Step::Continue)
+    /// with the state so far. Meant for `select!` inside a long step. Cancel-safe.
     pub async fn interrupted(&self) {
         self.run.interrupted.cancelled().await;
     }
@@ -154,16 +157,18 @@ impl JobContext {
         self.run.interrupted.is_cancelled()
     }
 
-    /// How long until whatever still runs is abandoned; `None` while nothing calls for an end.
+    /// How long until the job is abandoned if it still runs; `None` while no drain concerns it.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         get(&self.run.deadline).map(|deadline| deadline.left())
     }
 
-    /// Says how far the job is, for `reprieve status`. `total` 0 means unknown. Costs nothing.
+    /// Reports the job's progress, for `reprieve status`. `total` 0 means unknown. The call is
+    /// cheap.
     ///
-    /// From its pace it is also told whether the job will be done before a machine is deleted, unless the job says that
-    /// itself by [`Job::remaining`](crate::Job::remaining).
+    /// Unless the job implements [`Job::remaining`](crate::Job::remaining), the worker also
+    /// estimates from the rate of progress whether the job will be done before its machine is
+    /// deleted.
     pub fn progress(&self, done: u64, total: u64) {
         let mut estimate = self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner);
         estimate.progress(done, Instant::now());
@@ -172,11 +177,13 @@ impl JobContext {
         self.run.total.store(total, Relaxed);
     }
 
-    /// Reads an input blob. While the store does not answer this waits, however long that lasts: it is no fault of the job.
+    /// Reads an input blob. While the store does not answer, this waits without limit: an outage is
+    /// not a failure of the job.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is none of that name; a temporary one only when the job is to yield,
-    /// where returning it costs no attempt; and the store's own.
+    /// [`NotFound`](ErrorKind::NotFound) when there is no such blob. A temporary error only when
+    /// the job should yield; a step that returns it then is not charged with a failure. The store's
+    /// other errors.
     pub async fn input(&self, name: &str) -> Result<Vec<u8>> {
         const OPERATION: &str = "read an input";
         let name = BlobName::parse(name)?;
@@ -185,12 +192,13 @@ impl JobContext {
         })
     }
 
-    /// Publishes an output blob under this owner's fence, whole or not at all. Writing the same name again replaces it. Waits
-    /// as [`input`](Self::input) does while the store does not answer.
+    /// Writes an output blob under this owner's fence, whole or not at all. Writing the same name
+    /// again replaces it. While the store does not answer, this waits as [`input`](Self::input)
+    /// does.
     ///
     /// # Errors
-    /// [`Superseded`](ErrorKind::Superseded) when the job has a newer owner: return the error, the job is cancelled
-    /// anyway; and the store's own.
+    /// [`Superseded`](ErrorKind::Superseded) when the job has a newer owner: return the error, the
+    /// job is cancelled anyway. The store's other errors.
     pub async fn put_output(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         const OPERATION: &str = "write an output";
         let name = BlobName::parse(name)?;
@@ -208,7 +216,7 @@ impl JobContext {
 }
 
 impl JobContext {
-    /// Makes a call that does no harm when it is made twice, until it gets an answer or the job is to yield.
+    /// Repeats an idempotent call until it is answered or the job should yield.
     async fn outlast<T, F: Future<Output = Result<T>>>(
         &self,
         operation: &'static str,

@@ -1,4 +1,4 @@
-//! The one deadline that a drain is held against.
+//! The deadline of a drain.
 
 use std::time::Duration;
 
@@ -6,31 +6,38 @@ use tokio::time::Instant;
 
 use crate::notice::{Notice, Phase};
 
-/// When a drain must ask, take and give up. It can only be made from a notice.
+/// The times of a drain: when jobs are asked to yield, when jobs that did not yield are cut off,
+/// and when the rest is abandoned. It can only be made from a notice.
 ///
-/// `hard` = min(NotBefore, asked + budget), but two seconds at least. `soft` leaves what is after it for the releases: 3 s after jobs were asked to
-/// yield, or later where a checkpoint is known to need longer, but never past 60 % of the way to min(NotBefore, asked + budget).
+/// `hard` = min(NotBefore, asked + budget), but at least two seconds after `asked`, within the
+/// budget. `soft` leaves time after it for the releases: it is 3 s after jobs were asked to yield,
+/// or later where a checkpoint is known to need longer, but never past 60 % of the way to
+/// min(NotBefore, asked + budget).
 ///
-/// A patient one leaves jobs that will be done in time alone until `patient_until`, and asks only the others at once.
+/// A patient drain lets jobs that will be done in time run until `patient_until`, and asks only the
+/// others to yield at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     asked: Instant,
-    /// When all should be over.
+    /// When the drain should have ended: min(NotBefore, asked + budget), or the end of a patient
+    /// drain.
     due: Instant,
     hard: Instant,
     patient_until: Option<Instant>,
 }
 
-/// The least time that a drain is given, however soon its event may begin: `NotBefore` is not when it does begin, and giving
-/// up earlier helps nobody.
+/// The least time for a drain, within its budget, however soon its event may begin. An event may
+/// begin later than its `NotBefore`, so giving up earlier gains nothing.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// How long jobs may take to yield before they are cut off at their last checkpoint, when no checkpoint needs longer.
-/// Storage answers in tens of milliseconds, so a job that has not yielded by then is one that will not.
+/// How long jobs may take to yield before they are cut off at their last checkpoint, when no
+/// checkpoint needs longer. Storage answers in tens of milliseconds, so a job that has not yielded
+/// by then will not.
 pub const SOFT_MARK: Duration = Duration::from_secs(3);
 
 impl Deadline {
-    /// The deadline of `notice` under `budget`, the longest a drain may take, for a drain that begins at once.
+    /// The deadline of `notice` for a drain that begins when the notice was received. `budget` is
+    /// the longest time that a drain may take.
     #[must_use]
     pub fn of(notice: &Notice, budget: Duration) -> Self {
         Self::from(notice.received, notice, budget)
@@ -41,31 +48,33 @@ impl Deadline {
     pub fn from(asked: Instant, notice: &Notice, budget: Duration) -> Self {
         let by_budget = asked + budget;
         let due = match (notice.phase, notice.not_before) {
-            // A NotBefore that has passed says only "at once", which the budget says better. One that had passed when the
-            // notice came is the moment at which it was read, which is after it was received.
+            // A NotBefore in the past means only "at once", and then the budget is the better
+            // limit. For an event whose NotBefore had passed when it was announced, `at` is the
+            // moment at which it was parsed, which is after `asked`.
             (Phase::Scheduled, Some(at)) if at > asked.max(Instant::now()) => by_budget.min(at),
             _ => by_budget,
         };
         Self { asked, due, hard: due.max(by_budget.min(asked + LEAST)), patient_until: None }
     }
 
-    /// The deadline of a drain that begins at `asked` and leaves jobs until `patient_until`, and then `budget` to be
-    /// given back in.
+    /// The deadline of a patient drain that begins at `asked`. Jobs may run until `patient_until`;
+    /// then `budget` remains to release the rest.
     #[must_use]
     pub fn patient(asked: Instant, patient_until: Instant, budget: Duration) -> Self {
         let due = patient_until + budget;
         Self { asked, due, hard: due, patient_until: Some(patient_until) }
     }
 
-    /// The deadline of one job of a patient drain that is asked to yield at `asked`, because it will not be done in time.
+    /// The deadline of one job of a patient drain that is asked to yield at `asked`, because it
+    /// will not be done in time.
     #[must_use]
     pub(crate) fn at_once(self, asked: Instant, budget: Duration) -> Self {
         let (due, hard) = (self.due.min(asked + budget), self.hard.min(asked + budget));
         Self { asked, due, hard, patient_until: None }
     }
 
-    /// What holds when both do: the earlier end counts, and patience ends where either has none. A second notice never
-    /// extends the first.
+    /// Combines two deadlines: the earlier end counts, and the drain is patient only if both are. A
+    /// second notice never extends the deadline of the first.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         let patient_until =
@@ -75,40 +84,44 @@ impl Deadline {
         Self { asked, due: self.due.min(other.due), hard: self.hard.min(other.hard), patient_until }
     }
 
-    /// When jobs were asked to yield: when the notice was received, unless there was time left before the drain.
+    /// When jobs were asked to yield: when the notice was received, or later if the drain began
+    /// later.
     #[must_use]
     pub const fn asked(&self) -> Instant {
         self.asked
     }
 
-    /// Until when jobs that will be done by then are left alone; `None` for a drain that asks all of them at once.
+    /// Until when jobs that will be done by then may run; `None` for a drain that asks all of them
+    /// to yield at once.
     #[must_use]
     pub const fn patient_until(&self) -> Option<Instant> {
         self.patient_until
     }
 
-    /// When whatever has not stopped is abandoned.
+    /// When the drain abandons the jobs that have not stopped.
     #[must_use]
     pub const fn hard(&self) -> Instant {
         self.hard
     }
 
-    /// When those who wait for something give up, to say so before the account is closed at `hard`: 2 % of the whole
-    /// earlier, 200 ms of ten seconds, and at least 20 ms.
+    /// When waiting parts of the drain must give up, so that their results still enter the report
+    /// that closes at `hard`: 2 % of the whole time earlier (200 ms of ten seconds), and at least
+    /// 20 ms.
     #[must_use]
     pub fn report_by(&self) -> Instant {
         let whole = self.hard.duration_since(self.asked);
         self.hard - whole.mul_f64(0.02).max(Duration::from_millis(20)).min(whole / 2)
     }
 
-    /// When a job whose checkpoint takes up to `checkpoint` is cut off at its last one.
+    /// When a job is cut off at its last checkpoint, if its next checkpoint takes up to
+    /// `checkpoint`.
     #[must_use]
     pub fn soft(&self, checkpoint: Duration) -> Instant {
         let whole = self.due.duration_since(self.asked);
         self.asked + SOFT_MARK.max(checkpoint).min(whole.mul_f64(0.6))
     }
 
-    /// What is left of it.
+    /// The time until `hard`.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.hard.saturating_duration_since(Instant::now())

@@ -1,41 +1,42 @@
-//! The one error type of the library, and what it says about trying again.
+//! The library's error type, and which errors are temporary.
 
 use std::fmt;
 
-/// What went wrong, in the terms a caller can act on.
+/// The kind of an error, by which a caller decides what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The service answered that it is busy, or could not be reached. Nothing was applied; trying again may help.
+    /// The service reported that it is busy, or could not be reached. Nothing was applied; a retry
+    /// may help.
     Unavailable,
-    /// No answer came in time. The operation may or may not have been applied.
+    /// No answer arrived in time. The operation may or may not have been applied.
     TimedOut,
-    /// The receipt no longer holds the message: its lease ran out, or it was settled.
+    /// The receipt no longer holds the message: its lease ended, or the message was settled.
     LeaseLost,
-    /// The expected version is not the one that is stored.
+    /// The stored version is not the expected one.
     Conflict,
-    /// A newer owner of the same job has written here: this one must stop.
+    /// A newer owner of the same job has written; this one must stop.
     Superseded,
-    /// The thing named does not exist.
+    /// The named object does not exist.
     NotFound,
-    /// The request itself is wrong: a bad name, a bad setting, a malformed message.
+    /// The request is invalid: a bad name, a bad setting, a malformed message.
     Invalid,
-    /// More bytes than this store takes in one piece.
+    /// More bytes than the store accepts in one object.
     TooLarge,
-    /// The identity in use may not do this.
+    /// The identity in use lacks the permission.
     Denied,
     /// The storage is full.
     Full,
-    /// What is stored is damaged.
+    /// The stored data is damaged.
     Corrupt,
-    /// What is stored was written by another version, which this one can't read.
+    /// The stored data was written by another version, in a format that this one can't read.
     Incompatible,
-    /// The backend has stopped, or failed in a way it does not know.
+    /// The backend has stopped, or failed in an unknown way.
     Internal,
 }
 
 impl ErrorKind {
-    /// Whether the same call may succeed a little later without anybody doing anything.
+    /// Whether the same call may succeed a little later without intervention.
     #[must_use]
     pub const fn is_temporary(self) -> bool {
         matches!(self, Self::Unavailable | Self::TimedOut | Self::Full)
@@ -44,8 +45,8 @@ impl ErrorKind {
 
 /// Why an operation of a store, a queue or a worker failed.
 ///
-/// `Display` is a lowercase fragment that completes "failed to …" in one line, and never holds a secret; the
-/// [`source`](std::error::Error::source) chain has the cause.
+/// `Display` is a lowercase fragment of one line that completes "failed to …". It never contains a
+/// secret. The [`source`](std::error::Error::source) chain has the cause.
 #[derive(Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -58,8 +59,8 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Makes an error: `operation` completes "failed to …" (`"renew a lease"`), `message` says why and, where
-    /// somebody can do something about it, what.
+    /// Creates an error. `operation` completes "failed to …" (`"renew a lease"`); `message` gives
+    /// the reason and, if there is one, the remedy.
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
         Self { kind, operation, message: message.into(), source: None }
     }
@@ -71,24 +72,24 @@ impl Error {
         self
     }
 
-    /// Why, without what was being done: for whoever has said that already.
+    /// The reason without the operation, for callers that have already named the operation.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The same error without its cause, to be kept while the first one is given away.
+    /// A copy without the cause, which can't be cloned.
     pub(crate) fn again(&self) -> Self {
         Self::new(self.kind, self.operation, self.message.clone())
     }
 
-    /// What went wrong.
+    /// The kind.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What was being done, as it completes "failed to …".
+    /// The operation, as it completes "failed to …".
     #[must_use]
     pub const fn operation(&self) -> &'static str {
         self.operation

@@ -1,4 +1,4 @@
-//! When a running job is expected to be done: by its own word, by the progress it reports, or by how long others took.
+//! Estimates when a running job will be done, from its own estimate or from its progress.
 
 use std::time::Duration;
 
@@ -6,28 +6,29 @@ use tokio::time::Instant;
 
 use crate::retry::FOR_EVER;
 
-/// What a job has said of its own length in this delivery.
+/// A job's reports about its duration in this delivery.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Estimate {
-    /// By the job's own word after its last step.
+    /// When the job expects to be done, as reported after its last step.
     said: Option<Instant>,
-    /// When it first reported progress, and how much.
+    /// When it first reported progress, and how much was done then.
     first: Option<(Instant, u64)>,
 }
 
 impl Estimate {
-    /// The job says after a step that it needs this much longer, or that it does not know.
+    /// Records the job's own estimate after a step; `None` if it does not know.
     pub(crate) fn say(&mut self, remaining: Option<Duration>, now: Instant) {
         self.said = remaining.map(|remaining| now + remaining.min(FOR_EVER));
     }
 
-    /// It reports progress. The pace is measured from the first report on: what was done in earlier deliveries took no
-    /// time in this one.
+    /// Records progress. The rate is measured from the first report on, because work of earlier
+    /// deliveries took no time in this one.
     pub(crate) fn progress(&mut self, done: u64, now: Instant) {
         self.first.get_or_insert((now, done));
     }
 
-    /// When a job that has done `done` of `total` is expected to be done, if it has said anything to tell by.
+    /// When a job that has done `done` of `total` is expected to be done; `None` without enough
+    /// data.
     pub(crate) fn end(&self, done: u64, total: u64, now: Instant) -> Option<Instant> {
         self.said.or_else(|| {
             let (since, before) = self.first?;
@@ -35,7 +36,7 @@ impl Estimate {
             let left = total.checked_sub(done).filter(|_| total > 0)?;
             #[expect(clippy::cast_precision_loss, reason = "an estimate needs no more")]
             let seconds = (now - since).as_secs_f64() * (left as f64 / steps as f64);
-            // What no clock can tell takes for ever, too.
+            // A duration that does not fit counts as unlimited, too.
             Some(now + Duration::try_from_secs_f64(seconds).map_or(FOR_EVER, |left| left.min(FOR_EVER)))
         })
     }

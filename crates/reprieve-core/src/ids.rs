@@ -1,4 +1,5 @@
-//! The names things go by: jobs, messages, workers, blobs, and the fence that orders the owners of one job.
+//! Identifiers of jobs, messages, workers and blobs, and the fence that orders the owners of one
+//! job.
 
 use std::fmt;
 
@@ -6,37 +7,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// The longest job id, in bytes. Longer foreign ids are replaced by the message's own.
+/// The longest job id, in bytes. Event ids of other systems may be longer; see [`JobId::of_event`].
 pub const JOB_ID_BYTES_MAX: usize = 128;
 
 /// The longest blob name, in bytes: Blob Storage's limit of 1,024 characters, less room for a prefix.
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>
 pub const BLOB_NAME_BYTES_MAX: usize = 900;
 
-/// What a job is called from the moment it is enqueued: the `id` of its CloudEvents envelope.
+/// The id of a job, from the moment at which it is enqueued: the `id` of its CloudEvents envelope.
 ///
-/// It names the job's checkpoints, so it is restricted to `A-Z a-z 0-9 . _ -`, starts with a letter or digit,
-/// and is at most [`JOB_ID_BYTES_MAX`] bytes long.
+/// For an event of another system it is derived from the event's `source` and `id`.
+///
+/// It is part of the names of the job's objects in the store. It is therefore restricted to
+/// `A-Z a-z 0-9 . _ -`, starts with a letter or digit, and has at most [`JOB_ID_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct JobId(String);
 
 impl JobId {
-    /// A new id, unique and rising with time (UUID version 7).
+    /// Creates a unique id that sorts by time (UUID version 7).
     #[must_use]
     pub fn unique() -> Self {
         Self(uuid::Uuid::now_v7().to_string())
     }
 
-    /// The id of an event that another system named: the same for the same `source` and `id`, which together name
-    /// an event, and safe as a path segment whatever they are (UUID version 5).
+    /// The id for an event of another system. The same `source` and `id`, which together identify
+    /// an event, give the same job id; whatever they contain, it is safe as a path segment (UUID
+    /// version 5).
     #[must_use]
     pub fn of_event(source: &str, id: &str) -> Self {
         let name = format!("{source}\n{id}");
         Self(uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, name.as_bytes()).to_string())
     }
 
-    /// Checks `id` and takes it.
+    /// Validates `id`.
     pub fn parse(id: impl Into<String>) -> Result<Self> {
         let id = id.into();
         let ok = !id.is_empty()
@@ -80,13 +84,14 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What the queue calls a message. It changes when a message moves to another queue; a [`JobId`] does not.
+/// The queue's id of a message. It changes when the message moves to another queue; a [`JobId`]
+/// does not.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(String);
 
 impl MessageId {
-    /// Takes the queue's own id.
+    /// Wraps the queue's own id.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -104,14 +109,15 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Names one payload of a job: `<generation>.<message id>.<dequeue count>-<sequence>`, so that no two writes, of one
-/// owner or of two, ever share a name. At most 240 bytes of `A-Z a-z 0-9 . _ -`.
+/// The name of one payload of a job: `<generation>.<message id>.<dequeue count>-<sequence>`, so
+/// that no two writes, by one owner or by two, use the same name. At most 240 bytes of
+/// `A-Z a-z 0-9 . _ -`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PayloadName(String);
 
 impl PayloadName {
-    /// The name of the payload that delivery `dequeue_count` of `message` writes as its `sequence`th write.
+    /// The name of the payload of write number `sequence` by delivery `dequeue_count` of `message`.
     #[must_use]
     pub fn new(generation: u32, message: &MessageId, dequeue_count: u32, sequence: u64) -> Self {
         let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
@@ -119,7 +125,7 @@ impl PayloadName {
         Self(format!("{generation}.{message}.{dequeue_count}-{sequence}"))
     }
 
-    /// Checks `name` and takes it.
+    /// Validates `name`.
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let safe = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
@@ -159,19 +165,19 @@ impl fmt::Display for PayloadName {
     }
 }
 
-/// What one run of a worker process is called, in logs, reports and lease ownership.
+/// The id of one run of a worker process, in logs, reports and records.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WorkerId(String);
 
 impl WorkerId {
-    /// A new id, unique to this run.
+    /// Creates an id that is unique to this run.
     #[must_use]
     pub fn unique() -> Self {
         Self(uuid::Uuid::now_v7().simple().to_string())
     }
 
-    /// Takes an id that was made by [`unique`](Self::unique).
+    /// Wraps an id that [`unique`](Self::unique) created.
     pub fn new(id: impl Into<String>) -> Self {
         Self(id.into())
     }
@@ -189,10 +195,11 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// Orders the owners of one job: a later delivery of the same job has a greater fence.
+/// Orders the owners of one job: a later owner has a greater fence.
 ///
-/// It is the queue's dequeue count, with a generation above it that a redrive from the poison queue bumps, because
-/// a redriven message starts at dequeue count 1 again; and so does a message that makes way for another one of its job.
+/// It consists of a generation and the queue's dequeue count. A redrive raises the generation,
+/// because a redriven message starts at dequeue count 1 again; so does a claim by another message
+/// of the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fence(u64);
@@ -204,19 +211,19 @@ impl Fence {
         Self(((generation as u64) << 32) | dequeue_count as u64)
     }
 
-    /// How often the message was redriven or made way before this delivery.
+    /// How often the job was redriven or taken over before this delivery.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// The fence as one number, for a store that keeps it.
+    /// The fence as one number, for a store to keep.
     #[must_use]
     pub const fn as_u64(self) -> u64 {
         self.0
     }
 
-    /// The fence that [`as_u64`](Self::as_u64) gave.
+    /// The fence that [`as_u64`](Self::as_u64) returned as a number.
     #[must_use]
     pub const fn from_u64(fence: u64) -> Self {
         Self(fence)
@@ -229,25 +236,26 @@ impl fmt::Display for Fence {
     }
 }
 
-/// Who writes an output: one owner of one job. Fences compare only within one job.
+/// The writer of an output: one owner of one job. Only fences of the same job can be compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Writer {
     /// The job.
     pub job: JobId,
-    /// Which of its owners.
+    /// The owner's fence.
     pub fence: Fence,
 }
 
 /// The name of an input or output blob: segments joined by `/`, such as `thumbnails/2026/cat.jpg`.
 ///
-/// At most [`BLOB_NAME_BYTES_MAX`] bytes; no segment is empty, ends in a dot or is longer than 240 bytes; no backslash,
-/// colon or control character; so a name means the same in Blob Storage and in a directory, and never leaves it.
+/// At most [`BLOB_NAME_BYTES_MAX`] bytes. No segment is empty, ends in a dot or is longer than 240
+/// bytes, and no name contains a backslash, a colon or a control character. So a name is valid both
+/// in Blob Storage and as a path below a directory, and never leaves that directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BlobName(String);
 
 impl BlobName {
-    /// Checks `name` and takes it.
+    /// Validates `name`.
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let bad = |c: char| c.is_control() || matches!(c, '\\' | ':');

@@ -1,4 +1,4 @@
-//! What a batch team writes: a [`Job`], in steps.
+//! The [`Job`] trait, which a team implements, and the types its steps return.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,12 @@ use serde::de::DeserializeOwned;
 use crate::context::JobContext;
 use crate::error::{Error, ErrorKind};
 
-/// A kind of work, written as steps between which it can be cut, saved and carried to another machine.
+/// A kind of work, written as steps. Between two steps a job can be saved, stopped, and continued
+/// on another machine.
 ///
-/// The framework owns the loop: it calls [`step`](Self::step) until that returns [`Step::Done`], saves the checkpoint
-/// when one is due, renews the lease, and between steps looks whether the machine is about to go. A job that can't be
-/// cut returns `Done` from its first step.
+/// The framework runs the loop: it calls [`step`](Self::step) until that returns [`Step::Done`],
+/// saves the checkpoint when a save is due, renews the lease, and checks between steps whether the
+/// job must yield. A job that can't be divided returns `Done` from its first step.
 ///
 /// # Example: count the words of a file, a thousand lines at a time
 /// ```
@@ -51,46 +52,54 @@ use crate::error::{Error, ErrorKind};
 /// ```
 #[async_trait]
 pub trait Job: Send + Sync + 'static {
-    /// The stable name by which messages ask for this job: the CloudEvents `type`. Renaming it strands what is queued.
+    /// The name by which messages ask for this job: the CloudEvents `type`. Keep it stable: no
+    /// worker runs messages that were queued under an old name.
     const KIND: &'static str;
 
-    /// The version of the checkpoint's shape. Raise it when an older binary could no longer read what this one saves:
-    /// during a rolling update the older one then puts the job back for a newer one instead of failing it.
+    /// The version of the checkpoint's format. Raise it when an older binary can't read the new
+    /// checkpoints. During a rolling update, a worker with the older binary then defers the job for
+    /// a newer one instead of failing it.
     const SCHEMA: u32 = 1;
 
-    /// What a message asks for. Over 32 KiB of JSON travel by a blob.
+    /// The arguments in the message. More than 32 KiB of JSON are stored in a blob.
     type Args: DeserializeOwned + Send + Sync;
 
-    /// Where the job is: everything it needs to go on, on another machine. Keep it small; it is saved as JSON.
+    /// The job's state: everything that it needs to continue on another machine. Keep it small; it
+    /// is saved as JSON.
     type Checkpoint: Serialize + DeserializeOwned + Send;
 
-    /// The job's result, kept as JSON under `results/<job id>.json`. Small; `()` writes nothing.
+    /// The job's result, stored as JSON in `results/<job id>.json`. Keep it small; for `()` nothing
+    /// is written.
     type Output: Serialize + Send;
 
-    /// Where a job begins. Must not do work: it also runs when the job's checkpoint turns out to be unreadable.
+    /// Returns the initial state. It must not do work: it also runs when the job's checkpoint can't
+    /// be read.
     fn begin(&self, args: &Self::Args) -> Self::Checkpoint;
 
-    /// How long the job still needs from `at` on, when it can tell. It decides whether a running job may finish before its
-    /// machine is deleted, and whether it is begun on one that may be taken back soon. Asked after every step, so it must
-    /// be cheap. Default: unknown; then the pace of [`JobContext::progress`] tells, and how long jobs of this kind have
-    /// taken.
+    /// Returns how long the job still needs from `at` on, or `None` if that is unknown. The worker
+    /// uses it to decide whether a running job may finish before its machine is deleted, and
+    /// whether to begin the job on a machine that may be evicted soon. It is called after every
+    /// step, so it must be cheap. With the default, `None`, the worker estimates from
+    /// [`JobContext::progress`] and from the durations of earlier jobs of this kind.
     #[expect(unused_variables, reason = "the default does not know")]
     fn remaining(&self, args: &Self::Args, at: &Self::Checkpoint) -> Option<Duration> {
         None
     }
 
-    /// Does the next piece of work and says where the job is then.
+    /// Does the next piece of work and returns the state after it.
     ///
-    /// Aim at steps of two seconds or less: a step that is under way at an eviction is what the eviction costs. A step
-    /// may run twice for the same `at` (after a crash, or when it was cut), so its effects outside must bear that;
-    /// outputs written through [`JobContext::put_output`] do.
+    /// Aim at steps of two seconds or less: an eviction costs the step that it interrupts. A step
+    /// may run twice for the same `at`, after a crash or a cancellation, so its external effects
+    /// must be idempotent; outputs written with [`JobContext::put_output`] are.
     ///
     /// # Cancel safety
-    /// The future is dropped at an `.await` when the job's lease is lost, or when it has not returned by the soft mark
-    /// of a drain. A long step can watch [`JobContext::interrupted`] and return `Continue` early instead.
+    /// The framework drops the future at an `.await` when the job's lease is lost, or when the step
+    /// has not returned by the soft mark of a drain. A long step can watch
+    /// [`JobContext::interrupted`] and return `Continue` early instead.
     ///
     /// # Errors
-    /// [`JobError::retry`] for what may pass, [`JobError::fatal`] for what will not. Never for an interruption.
+    /// [`JobError::retry`] for temporary failures, [`JobError::fatal`] for permanent ones. An
+    /// interruption is not an error.
     async fn step(
         &self,
         cx: &JobContext,
@@ -99,16 +108,16 @@ pub trait Job: Send + Sync + 'static {
     ) -> Result<Step<Self::Checkpoint, Self::Output>, JobError>;
 }
 
-/// What a step came to.
+/// The result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step<C, O> {
-    /// There is more to do; this is where the job is now.
+    /// There is more work; this is the new state.
     Continue(C),
     /// The job is finished.
     Done(O),
 }
 
-/// Why a step failed. An interruption is not a failure and has no place here.
+/// Why a step failed. An interruption is not a failure.
 #[derive(Debug)]
 pub struct JobError {
     retry: bool,
@@ -117,30 +126,31 @@ pub struct JobError {
 }
 
 impl JobError {
-    /// Something that may pass: the job is tried again from its last checkpoint, later and later, five times in all.
+    /// A temporary failure: the job is retried from its last checkpoint, with growing delays. After
+    /// five failures without progress it is dead-lettered.
     pub fn retry(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { retry: true, after: None, source: source.into() }
     }
 
-    /// Something that will not pass: the message goes to the poison queue with this reason.
+    /// A permanent failure: the message is dead-lettered with this reason.
     pub fn fatal(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self { retry: false, after: None, source: source.into() }
     }
 
-    /// Tries again no sooner than `delay`, in place of the framework's own backoff.
+    /// Retries no sooner than after `delay`, instead of after the framework's own backoff.
     #[must_use]
     pub fn after(mut self, delay: Duration) -> Self {
         self.after = Some(delay);
         self
     }
 
-    /// Whether another try may help.
+    /// Whether a retry may help.
     #[must_use]
     pub const fn is_retry(&self) -> bool {
         self.retry
     }
 
-    /// The delay that was asked for.
+    /// The delay that [`after`](Self::after) set.
     #[must_use]
     pub const fn delay(&self) -> Option<Duration> {
         self.after
@@ -149,7 +159,7 @@ impl JobError {
 
 impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The chain is written out because a poison queue's reason has no other place for it.
+        // The whole chain, because a dead letter keeps only this text.
         write!(f, "{}", self.source)?;
         let mut cause = self.source.source();
         while let Some(error) = cause {
@@ -160,7 +170,8 @@ impl fmt::Display for JobError {
     }
 }
 
-/// A store's error inside a step: what is wrong with the request itself is fatal, all else may pass.
+/// Maps a store's error inside a step: an error in the request itself is fatal, any other is
+/// retried.
 impl From<Error> for JobError {
     fn from(error: Error) -> Self {
         match error.kind() {

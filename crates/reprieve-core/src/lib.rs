@@ -1,22 +1,26 @@
-//! The heart of Reprieve: a queue worker that survives having its machine taken away.
+//! The core of Reprieve: a queue worker whose jobs survive the eviction of their VM.
 //!
-//! A batch team writes a [`Job`]; a [`Worker`](worker::Worker) runs it. It receives messages under leases, saves each
-//! job's progress between steps, and when an interruption source gives notice it gives every message back in seconds, so
-//! that another machine goes on from the last checkpoint. This crate knows no HTTP, no Azure, no SQL and no files: the
-//! outside is behind the [`ports`], and backends are crates of their own.
+//! A team implements [`Job`]; a [`Worker`](worker::Worker) runs it. The worker receives messages
+//! under leases and saves each job's progress between steps. When an interruption source announces
+//! an eviction, the worker releases every message within seconds, and another machine continues
+//! from the last checkpoint. This crate contains no HTTP, Azure, SQL or file access: all I/O goes
+//! through the [`ports`], and each backend is a crate of its own.
 //!
 //! # Layout
-//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
-//! - [`Producer`], [`NewJob`]: how jobs get into a queue. [`Redrive`]: how they get there again. [`Shards`]: several
-//!   queues as one.
-//! - [`worker`]: the loop, the guardians of the leases, the drain.
+//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team implements and uses.
+//! - [`Producer`], [`NewJob`]: enqueue jobs. [`Redrive`]: sends dead letters again. [`Shards`]:
+//!   several queues used as one.
+//! - [`worker`]: the control loop, the guardians of the leases, the drain.
 //! - [`lifecycle`] and [`policy`]: the pure decisions.
 //! - [`ports`]: queue, records, blobs, interruptions, roster.
-//! - [`record`], [`envelope`]: the formats, and what is known of a job. [`checkpoint`]: how often progress is saved.
-//! - [`clock`], [`chance`], [`process`]: time, random choices and tasks, so that a simulation can replay them.
-//! - [`memory`], [`conformance`]: whole backends in memory, and the suites that any backend must pass.
+//! - [`record`], [`envelope`]: the formats of a job's record and of its messages. [`checkpoint`]:
+//!   how often progress is saved.
+//! - [`clock`], [`chance`], [`process`]: time, random choices and tasks, replaceable so that a
+//!   simulation can be replayed.
+//! - [`memory`], [`conformance`]: in-memory backends, and the test suites that every backend must
+//!   pass.
 //!
-//! # Example: a job of a hundred steps survives being drained half way
+//! # Example: a job of a hundred steps survives a drain in the middle
 //! ```
 //! use reprieve_core::memory::ManualNotices;
 //! use reprieve_core::worker::{Worker, stopping};
@@ -43,7 +47,7 @@
 //! let store = memory::store();
 //! Producer::new(store.clone()).enqueue(vec![NewJob::of::<CountTo>(&100)?]).await?;
 //!
-//! // The first machine is told that it will go.
+//! // The first machine receives an eviction notice.
 //! let notices = std::sync::Arc::new(ManualNotices::answered());
 //! let first = Worker::builder(store.clone()).job(CountTo).interruptions(notices.clone()).build()?;
 //! let monitor = first.monitor();
@@ -54,7 +58,7 @@
 //! while monitor.last_drain().is_none() { tokio::time::sleep(std::time::Duration::from_millis(1)).await }
 //! assert_eq!(monitor.last_drain().unwrap().released_saved, 1);
 //!
-//! // The second goes on where it stopped.
+//! // The second continues from the checkpoint.
 //! let second = Worker::builder(store.clone()).job(CountTo).build()?;
 //! let (stopper, stopping) = stopping();
 //! let running = tokio::spawn(second.run(stopping));

@@ -1,11 +1,12 @@
-//! The worker's life as a pure state machine: events in, one action out. It knows no async and no clock.
+//! The worker's lifecycle as a pure state machine: an event in, one action out. It does no I/O and
+//! reads no clock.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::notice::NoticeId;
 
-/// The stages of the guide "Build workloads on Spot virtual machines", and the end.
+/// The stages of Microsoft's guide "Build workloads on Spot virtual machines", and the end.
 ///
 /// ```text
 ///            answered              prepared
@@ -19,19 +20,20 @@ use crate::notice::NoticeId;
 ///       └────────│                 Shutdown                 │────────┘
 ///   drained, and │  draining ──drained──▶ drained, waiting  │ drained, and a stop was asked for;
 ///   no notice    └──────────────────────────────────────────┘ or a second stop, drained or not
-///   stands
+///   is active
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Finding out where we stand: waiting for every interruption source's first answer. Nothing is received.
+    /// Waiting for the first answer of every interruption source. Nothing is received.
     Recover,
-    /// Getting ready to work: what dead workers held is given back, and the store has answered. Nothing is received.
+    /// Preparing to work: messages of dead workers are released, and the worker waits until the
+    /// store answers. Nothing is received.
     Resume,
     /// Receiving messages and running jobs.
     Start,
-    /// Giving back what is held, then holding nothing until the notice is over or the process is told to end.
+    /// Draining, and then idle until the notice has ended or the process is asked to stop.
     Shutdown,
-    /// The end. Nothing is held.
+    /// The end. The worker holds nothing.
     Stopped,
 }
 
@@ -49,51 +51,52 @@ impl Stage {
     }
 }
 
-/// Something that happened.
+/// An input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Every interruption source has answered at least once.
     Answered,
     /// Resume's preparations succeeded.
     Prepared,
-    /// A notice that calls for a drain began to stand, or changed.
+    /// A notice that calls for a drain was announced or has changed.
     Noticed(NoticeId),
-    /// A notice no longer stands.
+    /// A notice is no longer active.
     Over(NoticeId),
     /// The process was asked to stop.
     StopRequested,
-    /// The drain ended: nothing is held any more.
+    /// The drain has ended: the worker holds nothing any more.
     Drained,
 }
 
-/// What the worker does next.
+/// The worker's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "an action that is dropped leaves the worker in a stage whose work nobody does"]
 pub enum Action {
-    /// Nothing new.
+    /// Nothing.
     Wait,
     /// Begin Recover again.
     Recover,
     /// Begin Resume's preparations.
     Prepare,
-    /// Begin to receive.
+    /// Begin to receive messages.
     Fetch,
     /// Begin the drain.
     Drain,
-    /// A drain is under way: hold it to the earlier of the two deadlines.
+    /// Hold the drain under way to the earlier of the two deadlines.
     Tighten,
-    /// End: everything was given back.
+    /// Exit: everything was released.
     Exit,
-    /// End at once: what is held is left to its leases.
+    /// Exit at once: held messages return when their leases end.
     Abandon,
 }
 
-/// An event that can't happen in the present stage: a defect in the worker, never in its surroundings.
+/// An event that can't occur in the present stage: a bug in the worker, never a fault of its
+/// environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IllegalEvent {
-    /// The stage it came in.
+    /// The stage at the time.
     pub stage: Stage,
-    /// What came.
+    /// The event.
     pub event: Event,
 }
 
@@ -115,7 +118,7 @@ enum State {
     Stopped,
 }
 
-/// Where the worker is, and which notices stand.
+/// The worker's stage, and the active notices that call for a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lifecycle {
     state: State,
@@ -129,7 +132,7 @@ impl Default for Lifecycle {
 }
 
 impl Lifecycle {
-    /// A worker that has just begun, in Recover.
+    /// The lifecycle of a new worker, in Recover.
     #[must_use]
     pub const fn new() -> Self {
         Self { state: State::Recover, standing: BTreeSet::new() }
@@ -147,16 +150,17 @@ impl Lifecycle {
         }
     }
 
-    /// Whether a drain is under way of which every reason is gone.
+    /// Whether a drain is under way for which every reason has ended.
     #[must_use]
     pub fn is_called_off(&self) -> bool {
         self.state == State::Draining { stopping: false } && self.standing.is_empty()
     }
 
-    /// Takes one event and says what to do.
+    /// Processes one event and returns the action that follows.
     ///
     /// # Errors
-    /// [`IllegalEvent`] when the event can't happen in the present stage; nothing has changed then.
+    /// [`IllegalEvent`] when the event can't occur in the present stage; the state is unchanged
+    /// then.
     pub fn on(&mut self, event: Event) -> Result<Action, IllegalEvent> {
         use Event as E;
         use State as S;
@@ -288,8 +292,8 @@ mod tests {
     }
 
     proptest! {
-        /// The two halves of "no work while a notice stands": Start is never entered with one standing, and the only
-        /// way out of Shutdown other than the end is through Recover.
+        /// Two parts of "no work while a notice is active": Start is never entered with an active
+        /// notice, and Shutdown leads only to Recover or to the end.
         #[test]
         fn no_sequence_of_events_works_while_a_notice_stands(events in prop::collection::vec(any_event(), 0..40)) {
             let mut life = Lifecycle::new();

@@ -1,16 +1,17 @@
-//! An interruption in the platform's words.
+//! Interruption notices, in the terms of Azure's Scheduled Events.
 
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Names a notice for as long as it stands: the event id of a Scheduled Event.
+/// The id of a notice while it is active: the event id of a Scheduled Event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NoticeId(String);
 
 impl NoticeId {
-    /// Takes the source's own id. Scheduled Events ids come in upper and in lower case; both mean the same.
+    /// Wraps the source's own id in lower case. Scheduled Events ids come in upper and lower case;
+    /// both mean the same.
     pub fn new(id: &str) -> Self {
         Self(id.to_ascii_lowercase())
     }
@@ -28,14 +29,14 @@ impl fmt::Display for NoticeId {
     }
 }
 
-/// What is going to happen to this machine.
+/// The kind of an interruption.
 ///
 /// The platform's five event types are listed at
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoticeKind {
-    /// The Spot VM is being taken back.
+    /// The Spot VM is being evicted.
     Preempt,
     /// The VM is being deleted.
     Terminate,
@@ -45,14 +46,14 @@ pub enum NoticeKind {
     Redeploy,
     /// The VM pauses for a few seconds.
     Freeze,
-    /// The VM is a Spot VM and likelier than others to be taken back soon. Only an advice: nothing follows from it by
-    /// itself, and it can't be approved.
+    /// The VM is a Spot VM, and likelier than others to be evicted soon. A recommendation only: no
+    /// event follows from it by itself, and it can't be approved.
     Rebalance,
     /// The process was asked to stop by a signal.
     Signal,
-    /// Somebody asked for a drain.
+    /// An operator or program asked for a drain.
     Manual,
-    /// An event type this version does not know.
+    /// An event type that this version does not know.
     Other(String),
 }
 
@@ -74,7 +75,7 @@ impl NoticeKind {
     }
 }
 
-/// How far the platform has got with an event.
+/// The platform's progress with an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// It will not begin before [`Notice::not_before`].
@@ -83,44 +84,45 @@ pub enum Phase {
     Started,
 }
 
-/// Who began an event.
+/// The initiator of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Initiator {
     /// The platform.
     Platform,
-    /// Somebody with rights to the VM, who waits for it to happen.
+    /// A user with rights to the VM, who waits for the event to begin.
     User,
-    /// Nobody said, as before api-version 2019-08-01.
+    /// Unknown, as before api-version 2019-08-01.
     #[default]
     Unknown,
 }
 
-/// A parsed interruption that concerns this machine.
+/// An interruption that concerns this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Its name while it stands.
+    /// The id while the notice is active.
     pub id: NoticeId,
-    /// What will happen.
+    /// The kind of interruption.
     pub kind: NoticeKind,
     /// Whether it has begun.
     pub phase: Phase,
-    /// When this process learnt of it.
+    /// When this process received the notice.
     pub received: Instant,
-    /// The earliest moment at which it may begin; `None` when the platform gave none (a blank `NotBefore`).
+    /// The earliest moment at which it may begin; `None` when the platform gave no time (a blank
+    /// `NotBefore`).
     pub not_before: Option<Instant>,
     /// How long the machine will be interrupted: zero when it will not be, `None` when that is unknown.
     pub duration: Option<Duration>,
-    /// Who began it.
+    /// The initiator of the event.
     pub initiator: Initiator,
-    /// Every machine it will happen to, as the platform names them. Empty when nobody said, or when it concerns this
-    /// process alone.
+    /// Every machine that it affects, by the platform's names. Empty when that is unknown, or when
+    /// it concerns this process only.
     pub resources: Vec<String>,
-    /// Which of `resources` this machine is; blank when it is none of them.
+    /// The name of this machine in `resources`; empty when it is none of them.
     pub machine: String,
 }
 
 impl Notice {
-    /// A notice received now, that leaves its deadline to the budget.
+    /// A notice received now, with only the budget as its deadline.
     #[must_use]
     pub fn now(id: &str, kind: NoticeKind) -> Self {
         Self {
@@ -136,7 +138,7 @@ impl Notice {
         }
     }
 
-    /// The same notice, beginning no earlier than `not_before`.
+    /// The same notice, which begins no earlier than `not_before`.
     #[must_use]
     pub fn at(mut self, not_before: Instant) -> Self {
         self.phase = Phase::Scheduled;
@@ -144,7 +146,7 @@ impl Notice {
         self
     }
 
-    /// The same notice, for these machines, of which this one is `machine`.
+    /// The same notice for these machines; this one is `machine`.
     #[must_use]
     pub fn of<'a>(mut self, resources: impl IntoIterator<Item = &'a str>, machine: &str) -> Self {
         self.resources = resources.into_iter().map(str::to_owned).collect();

@@ -1,6 +1,7 @@
-//! Tasks of one worker that can be stopped and continued together, as SIGSTOP and a frozen VM stop a process.
+//! Tasks of one worker that can be stopped and continued together, as SIGSTOP or a frozen VM stops
+//! a process.
 //!
-//! A worker starts each of its tasks as one of them. Outside a [`Gate`] that changes nothing.
+//! A worker starts each of its tasks through `in_process`. Outside a [`Gate`] that has no effect.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -13,7 +14,8 @@ tokio::task_local! {
     static GATE: Gate;
 }
 
-/// Stops and continues the tasks of a simulated process. Timers that end meanwhile are seen when it continues.
+/// Stops and continues the tasks of a simulated process. Timers that expire while it is stopped
+/// fire when it continues.
 #[derive(Debug, Clone, Default)]
 pub struct Gate(Arc<Mutex<Held>>);
 
@@ -24,7 +26,7 @@ struct Held {
 }
 
 impl Gate {
-    /// A process that runs.
+    /// A gate for a process that runs.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -40,7 +42,7 @@ impl Gate {
         self.lock().frozen = true;
     }
 
-    /// Continues.
+    /// Continues every task.
     pub fn thaw(&self) {
         let waiting = {
             let mut held = self.lock();
@@ -70,7 +72,7 @@ impl Gate {
     }
 }
 
-/// A future that is to be spawned, as a task of the process that spawns it.
+/// Wraps a future that is to be spawned, so that it belongs to the process that spawns it.
 pub(crate) fn in_process<F>(future: F) -> Either<F, Pin<Box<dyn Future<Output = F::Output> + Send>>>
 where
     F: Future + Send + 'static,

@@ -18,12 +18,12 @@ pub struct NewJob {
     pub kind: String,
     /// The arguments.
     pub args: Box<RawValue>,
-    /// How long nobody receives it; zero for none.
+    /// How long the message stays invisible; zero for none.
     pub delay: Duration,
 }
 
 impl NewJob {
-    /// A job of type `J`, to be done now.
+    /// A job of type `J`, to be run as soon as possible.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when the arguments have no JSON form.
@@ -39,7 +39,7 @@ impl NewJob {
     }
 }
 
-/// Puts jobs into a queue.
+/// Enqueues jobs.
 #[derive(Debug, Clone)]
 pub struct Producer {
     store: Store,
@@ -55,11 +55,12 @@ impl Producer {
     /// Enqueues jobs and returns their ids in the same order.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when a delay is over seven days, the longest that a Storage queue takes; and the
-    /// store's own. None is enqueued then where the store sends all or none.
+    /// [`Invalid`](ErrorKind::Invalid) when a delay is over seven days, the longest that a Storage
+    /// queue allows. The store's errors; where the store sends all messages or none, no job is
+    /// enqueued then.
     ///
     /// # Cancel safety
-    /// Dropping the future may or may not enqueue them.
+    /// Dropping the future may or may not enqueue the jobs.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
         let mut ids = Vec::with_capacity(jobs.len());
         let mut messages = Vec::with_capacity(jobs.len());
@@ -88,7 +89,7 @@ impl Producer {
         self.store.blobs.put(&BlobName::parse(name)?, bytes, None).await
     }
 
-    /// Puts long arguments into a blob before the message that names it exists.
+    /// Stores long arguments in a blob, before the message that names it exists.
     async fn place(&self, job: &JobId, args: Box<RawValue>) -> Result<Data> {
         if args.get().len() <= INLINE_ARGS_BYTES_MAX {
             return Ok(Data::Inline(args));
@@ -99,12 +100,12 @@ impl Producer {
     }
 }
 
-/// Where a job's long arguments are kept until it is completed.
+/// The blob of a job's long arguments, kept until the job is completed.
 pub(crate) fn args_blob(job: &JobId) -> Result<BlobName> {
     BlobName::parse(format!("args/{job}.json"))
 }
 
-/// Where a job's result is kept.
+/// The blob of a job's result.
 pub(crate) fn result_blob(job: &JobId) -> Result<BlobName> {
     BlobName::parse(format!("results/{job}.json"))
 }

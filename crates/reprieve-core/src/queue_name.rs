@@ -1,4 +1,4 @@
-//! Queue names, under the rule of the cloud, so that a queue can move there.
+//! Queue names, under the rules of Azure, so that a queue can move there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,13 @@ const LENGTH_MIN: usize = 3;
 const LENGTH_MAX: usize = 63;
 const POISON: &str = "-poison";
 
-/// The name of a queue: 3 to 63 lower-case letters, digits and single hyphens, starting and ending with a letter or
-/// digit.
+/// The name of a queue: 3 to 63 lower-case letters, digits and single hyphens, starting and ending
+/// with a letter or digit.
 ///
 /// The rule is that of Azure Storage Queues:
-/// <https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata>. The poison queue's name,
-/// `<queue>-poison`, obeys it too, so the name of any other queue has at most 56 characters.
+/// <https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata>. It also
+/// applies to the name of the poison queue, `<queue>-poison`, so the name of any other queue has at
+/// most 56 characters.
 ///
 /// # Example: the poison queue is a queue
 /// ```
@@ -27,10 +28,10 @@ const POISON: &str = "-poison";
 pub struct QueueName(String);
 
 impl QueueName {
-    /// Checks `name` and takes it.
+    /// Validates `name`.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] says the rule that is broken.
+    /// [`ErrorKind::Invalid`] names the rule that is broken.
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         match fault(&name) {
@@ -43,7 +44,7 @@ impl QueueName {
         }
     }
 
-    /// The queue that receives what this one dead-letters.
+    /// The name of this queue's poison queue.
     #[must_use]
     pub fn poison(&self) -> Self {
         Self(format!("{}{POISON}", self.0))

@@ -1,4 +1,4 @@
-//! Redrive: dead-lettered jobs are sent again, and go on from their last checkpoint.
+//! Redrive: sends dead-lettered jobs again, which continue from their last checkpoint.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,18 +12,20 @@ use crate::ids::{JobId, MessageId};
 use crate::ports::{Delivery, NewMessage, Receipt, Store};
 use crate::record::{Record, Status, Unreadable, open};
 
-/// For how long dead letters are held meanwhile. Those that are not redriven are shown again before.
+/// How long a redrive leases the dead letters that it receives. It returns those that it does not
+/// redrive earlier than that.
 const LEASE: Duration = Duration::from_mins(2);
 
-/// How many dead letters are received at once: the most that a Storage queue gives.
+/// How many dead letters are received at once: the most that a Storage queue returns.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
 const BATCH: usize = 32;
 
-/// How often the poison queue is looked at before letters count as held: a Storage queue's count is approximate, and a
-/// letter that a worker is writing shows in a moment.
+/// How often the depth of the poison queue is read before dead letters count as held. A Storage
+/// queue's count is approximate, and a dead letter that a worker is writing becomes visible within
+/// a moment.
 const LOOKS: u32 = 3;
 
-/// How long between two of these looks.
+/// The time between two of these reads.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// Which dead-lettered jobs to redrive.
@@ -31,34 +33,36 @@ const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 pub enum Redrive {
     /// All of them.
     All,
-    /// One job; all its letters, if it has several.
+    /// One job, with all its dead letters if it has several.
     Job(JobId),
 }
 
-/// What was redriven, and what was not.
+/// The result of a redrive.
 #[derive(Debug, Default, serde::Serialize)]
 pub struct Redriven {
-    /// The jobs that were sent again, oldest letter first.
+    /// The jobs that were sent again, oldest dead letter first.
     pub jobs: Vec<JobId>,
-    /// Messages of the poison queue that are no job that can be read; they stay there.
+    /// Messages of the poison queue that contain no readable job; they stay there.
     pub unreadable: u64,
-    /// Letters in the poison queue that could not be received, because another redrive holds them, for
-    /// [`RETRY_AFTER`](Self::RETRY_AFTER) at most. `None` where the queue does not count them, and after a failure that
-    /// ended the redrive.
+    /// Dead letters in the poison queue that could not be received because another redrive holds
+    /// them, for [`RETRY_AFTER`](Self::RETRY_AFTER) at most. `None` where the queue does not count
+    /// dead letters, and after a failure that ended the redrive.
     pub held: Option<u64>,
-    /// What failed. The letters of these jobs stay in the poison queue.
+    /// The failures. The dead letters of these jobs stay in the poison queue.
     pub failures: Vec<RedriveFailure>,
 }
 
 impl Redriven {
-    /// The longest time for which a redrive holds the letters that it received, also when its process dies.
+    /// The longest time for which a redrive holds the dead letters that it received, even if its
+    /// process dies.
     pub const RETRY_AFTER: Duration = LEASE;
 }
 
 /// A failure of a redrive.
 #[derive(Debug, serde::Serialize)]
 pub struct RedriveFailure {
-    /// The job that was not redriven, or whose letter was not removed; `None` when the poison queue could not be read.
+    /// The job that was not redriven, or of which a dead letter was not removed; `None` when the
+    /// poison queue could not be read.
     pub job: Option<JobId>,
     /// Why.
     #[serde(serialize_with = "as_text")]
@@ -70,21 +74,25 @@ fn as_text<S: serde::Serializer>(error: &Error, to: S) -> Result<S::Ok, S::Error
 }
 
 impl Store {
-    /// Sends dead-lettered jobs again, each under the next generation: it keeps its checkpoint and its history, and begins
-    /// with a clear account, so with all its attempts. Each letter is removed after its job was sent.
+    /// Sends dead-lettered jobs again, each under the next generation. A job keeps its checkpoints
+    /// and its history, and starts with a cleared account, that is with all its attempts. Each dead
+    /// letter is removed after its job was sent.
     ///
-    /// A letter that any other tool sends again is redriven as well, because a letter carries its next generation.
+    /// A dead letter carries its next generation, so a dead letter that another tool sends again is
+    /// redriven as well.
     ///
-    /// A job whose record is damaged is sent as well, and begins again. A job whose record has a newer format stays in the
-    /// poison queue, and is one of the [failures](Redriven::failures).
+    /// A job with a damaged record is sent too, and begins again. A job with a record in a newer
+    /// format stays in the poison queue, and is one of the [failures](Redriven::failures).
     ///
     /// # Errors
-    /// The store's own, when no letter could be received. A later failure of the store ends the redrive and is the last of
-    /// the [failures](Redriven::failures): what was redriven before stays so.
+    /// The store's errors, when no dead letter could be received. A later failure of the store ends
+    /// the redrive and is the last of the [failures](Redriven::failures); jobs redriven before it
+    /// stay redriven.
     ///
     /// # Cancel safety
-    /// Dropping the future may leave a job sent and its letter in the poison queue: redriven again it is the same job, and
-    /// runs once. Letters that were held show again within two minutes.
+    /// Dropping the future may leave a job sent and its dead letter in the poison queue. If that
+    /// dead letter is redriven again, it is the same job, and runs once. Dead letters that the
+    /// redrive held become visible within two minutes.
     pub async fn redrive(&self, which: &Redrive) -> Result<Redriven> {
         let mut pass = Pass {
             store: self,
@@ -93,7 +101,7 @@ impl Store {
             left: Vec::new(),
             redriven: Redriven::default(),
         };
-        // What broke it off is among the failures.
+        // The reason for an early end is among the failures.
         let _ended = pass.run().await;
         for (_, receipt) in pass.left {
             if let Err(error) = self.queue.return_letter(&receipt).await {
@@ -108,11 +116,11 @@ impl Store {
         Ok(redriven)
     }
 
-    /// The record of a job; `None` when it has none.
+    /// Returns the record of a job; `None` when it has none.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) or [`Incompatible`](ErrorKind::Incompatible) when it can't be read, and the store's
-    /// own.
+    /// [`Corrupt`](ErrorKind::Corrupt) or [`Incompatible`](ErrorKind::Incompatible) when the record
+    /// can't be read, and the store's errors.
     pub async fn record(&self, job: &JobId) -> Result<Option<Record>> {
         let Some(stored) = self.records.load(job).await? else { return Ok(None) };
         open(&stored.bytes).map(Some).map_err(|unreadable| {
@@ -129,15 +137,15 @@ impl Store {
 struct Pass<'a> {
     store: &'a Store,
     which: &'a Redrive,
-    /// Every letter that was received.
+    /// Every dead letter that was received.
     seen: BTreeSet<MessageId>,
-    /// Those that stay, with their newest receipts.
+    /// The dead letters that stay, with their newest receipts.
     left: Vec<(MessageId, Receipt)>,
     redriven: Redriven,
 }
 
 impl Pass<'_> {
-    /// Redrives what can be received, and counts the letters that can't.
+    /// Redrives the dead letters that can be received, and counts those that can't.
     async fn run(&mut self) -> ControlFlow<()> {
         for look in 1..=LOOKS {
             self.receive_all().await?;
@@ -156,7 +164,8 @@ impl Pass<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Receives letters until there is none that was not seen before, and redrives those that are to be.
+    /// Receives dead letters until a batch contains no new one, and redrives those that were asked
+    /// for.
     async fn receive_all(&mut self) -> ControlFlow<()> {
         loop {
             let letters = match self.store.queue.receive_letters(BATCH, LEASE).await {
@@ -165,7 +174,8 @@ impl Pass<'_> {
             };
             let (mut has_new, mut flow) = (false, ControlFlow::Continue(()));
             for letter in letters {
-                // One that is seen again had its lease end before all others were looked at.
+                // A dead letter that is received twice: its lease ended before the pass had
+                // received all others.
                 let is_new = self.seen.insert(letter.id.clone());
                 has_new |= is_new;
                 if is_new && flow.is_continue() {
@@ -181,7 +191,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Redrives one letter, or leaves it. Breaks off when the store fails.
+    /// Redrives one dead letter, or leaves it. Breaks when the store fails.
     async fn take(&mut self, letter: Delivery) -> ControlFlow<()> {
         let Some(envelope) = job_of(&letter) else {
             self.redriven.unreadable += 1;
@@ -201,7 +211,8 @@ impl Pass<'_> {
         }
         match self.store.queue.remove_letter(&letter.receipt).await {
             Ok(()) => ControlFlow::Continue(()),
-            // It shows again, and is the same job if it is redriven once more.
+            // The dead letter becomes visible again. If it is redriven once more, it is the same
+            // job.
             Err(error) if error.kind() == ErrorKind::LeaseLost => ControlFlow::Continue(()),
             Err(error) => {
                 self.leave(letter);
@@ -215,7 +226,7 @@ impl Pass<'_> {
         self.left.push((letter.id, letter.receipt));
     }
 
-    /// Notes a failure. One that is the job's own keeps no other letter back.
+    /// Records a failure. An error of one job does not stop the redrive of the other dead letters.
     fn fail(&mut self, job: Option<JobId>, error: Error) -> ControlFlow<()> {
         let kind = error.kind();
         self.redriven.failures.push(RedriveFailure { job, error });
@@ -232,7 +243,7 @@ impl Pass<'_> {
         let record = match self.store.records.load(job).await?.map(|stored| open(&stored.bytes)) {
             None => None,
             Some(Ok(record)) => Some(record),
-            // Its worker begins the job again, under the generation of the message.
+            // The worker begins the job again, under the generation of the message.
             Some(Err(damage @ Unreadable::Damaged(_))) => {
                 tracing::warn!(%job, %damage, "the record of a redriven job can't be read; the job begins again");
                 None
@@ -242,7 +253,8 @@ impl Pass<'_> {
                 return Err(Error::new(ErrorKind::Incompatible, "read a record", message));
             }
         };
-        // A letter says its next generation; one that another tool put there may say less than the record.
+        // A dead letter carries its next generation, but one that another tool put there may carry
+        // less than the record.
         let next = match &record {
             Some(Record { generation, status: Status::DeadLettered { .. }, .. }) => {
                 generation.saturating_add(1)
@@ -251,9 +263,10 @@ impl Pass<'_> {
         };
         let own = envelope.notes.generation;
         match self.send(envelope.to_copy(own.max(next))).await {
-            // The worker claims a message of the record's generation that was sent after the dead letter: at its first save
-            // if the generation is 0, since such a message's first delivery reads no record. It deletes one of an older
-            // generation.
+            // The body with a raised generation is too large, so the dead letter is sent as it is.
+            // The worker claims a message of the record's generation that was sent after the dead
+            // letter, but deletes one of an older generation. If the generation is 0, the claim
+            // comes only at the first save, since a first delivery of generation 0 reads no record.
             Err(error) if error.kind() == ErrorKind::TooLarge && next <= own.saturating_add(1) => {
                 self.send(as_it_came.to_vec()).await?;
             }
@@ -268,7 +281,7 @@ impl Pass<'_> {
     }
 }
 
-/// The job in a letter; `None` when there is none that can be read.
+/// The job in a dead letter; `None` when the dead letter can't be read.
 fn job_of(letter: &Delivery) -> Option<Envelope> {
     if letter.unreadable.is_some() {
         return None;

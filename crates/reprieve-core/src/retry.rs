@@ -1,4 +1,5 @@
-//! Trying again: one loop for every call to a store, bounded by a time, never by the patience of a client library.
+//! Retries: one loop for every call to a store, limited by time and never by a client library's
+//! retries.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -10,42 +11,45 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long to go on trying.
+/// How long to retry, and at what intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// The longest one try may take before it counts as [`TimedOut`](ErrorKind::TimedOut). After a try that timed out the
-    /// next one has twice as long, and then three times: a store that is only slow answers, and one that comes back
-    /// is not missed for long.
+    /// The longest time for one try before it counts as [`TimedOut`](ErrorKind::TimedOut). After a
+    /// first timeout the next try may take twice as long, and after that three times. So a store
+    /// that is only slow gets the time to answer, and the recovery of one that was down is noticed
+    /// soon.
     pub each: Duration,
-    /// The longest wait between two tries, but for as much again at random.
+    /// The longest wait between two tries, without the random part, which adds up to as much again.
     pub between: Duration,
-    /// When to give up.
+    /// When to stop.
     pub until: Instant,
 }
 
 impl Patience {
-    /// Tries of at most `each` until `until`, with waits that grow to 2.5 s: for when nothing hurries.
+    /// Tries of at most `each` until `until`, with waits that grow to 2.5 s: for calls that are not
+    /// urgent.
     #[must_use]
     pub const fn calm(each: Duration, until: Instant) -> Self {
         Self { each, between: Duration::from_millis(2_500), until }
     }
 
-    /// Tries of at most `each` until `until`, with waits of at most 100 ms: for a drain, where the storage that comes back
-    /// must be noticed at once.
+    /// Tries of at most `each` until `until`, with waits of at most 100 ms: for a drain, which must
+    /// notice at once that the storage answers again.
     #[must_use]
     pub const fn hurried(each: Duration, until: Instant) -> Self {
         Self { each, between: Duration::from_millis(100), until }
     }
 }
 
-/// Longer than anything runs: for tries that only an interruption or the loss of the lease ends.
+/// Ten years: longer than any process runs. For retries that only an interruption or the loss of
+/// the lease ends.
 pub(crate) const FOR_EVER: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// How long something may fail before that is worth a line in the log.
+/// How long a call may fail before a warning is logged.
 const HICCUP: Duration = Duration::from_secs(1);
 
-/// Whether another try of the framework's own reads and writes may help. Wrong roles, a missing container and the like
-/// count too: they are an operator's to mend, and no job is to blame for them.
+/// Whether a retry of the framework's own reads and writes may help. Missing roles or containers
+/// and similar errors count too: an operator can fix them, and no job has caused them.
 pub fn may_pass(error: &Error) -> bool {
     !matches!(
         error.kind(),
@@ -58,7 +62,7 @@ pub fn may_pass(error: &Error) -> bool {
     )
 }
 
-/// A call that counts as [`TimedOut`](ErrorKind::TimedOut) after `each`.
+/// Makes a call that fails with [`TimedOut`](ErrorKind::TimedOut) after `each`.
 pub(crate) async fn bounded<T>(
     operation: &'static str,
     each: Duration,
@@ -72,11 +76,12 @@ pub(crate) fn unanswered(operation: &'static str) -> Error {
     Error::new(ErrorKind::TimedOut, operation, "no answer in time")
 }
 
-/// Calls `op` until it succeeds, fails with an error that `again` refuses, or patience runs out. The first wait between
-/// two tries is 50 ms, each one after that twice as long, with as much again at random.
+/// Calls `op` until it succeeds, fails with an error that `again` rejects, or `patience.until` has
+/// passed. The first wait between two tries is 50 ms; each later one is twice as long. Each wait is
+/// extended by a random part of up to its length.
 ///
 /// # Errors
-/// The last error that `op` gave; [`TimedOut`](ErrorKind::TimedOut) when it gave none.
+/// The last error of `op`; [`TimedOut`](ErrorKind::TimedOut) when there was none.
 pub async fn persist<T, F: Future<Output = Result<T>>>(
     operation: &'static str,
     patience: Patience,
@@ -95,7 +100,8 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
     let (began, said) = (Instant::now(), AtomicBool::new(false));
     let tries = (|| op()).retry(backoff).when(again).notify(|error, wait| {
         timed_out.fetch_add(u32::from(error.kind() == ErrorKind::TimedOut), Relaxed);
-        // Once for each call, and not for a hiccup: what lasts is said where an operator looks.
+        // Warns once per call, and only about lasting failures: a short one is no concern of the
+        // operator.
         if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
             tracing::warn!(operation, %error, "still failing; going on trying");
         } else {

@@ -1,7 +1,7 @@
-//! Cuts a text that may be of any length, such as a job's error, to a length that a record has room for.
+//! Cuts a text of any length, such as a job's error, to a length for which a record has room.
 
-/// Cuts `text` so that it takes at most `bytes_max` bytes in JSON, without its quotes, and marks the cut with an ellipsis,
-/// which is not counted. JSON has six bytes for most control characters.
+/// Cuts `text` to at most `bytes_max` bytes in JSON, without its quotes, and marks the cut with an
+/// ellipsis, which is not counted. Most control characters take six bytes in JSON.
 pub(crate) fn shorten(text: &mut String, bytes_max: usize) {
     let mut bytes = 0;
     for (at, c) in text.char_indices() {

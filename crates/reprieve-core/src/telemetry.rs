@@ -1,26 +1,26 @@
-//! Every metric, in one place: the names are an interface, and changing one is a breaking change.
+//! All metrics. Their names are an interface: changing one is a breaking change.
 //!
 //! | metric | kind | labels | what it counts |
 //! |---|---|---|---|
-//! | `reprieve_jobs_total` | counter | `kind`, `outcome` | deliveries that ended; outcomes are [`crate::worker::Outcome`]'s |
+//! | `reprieve_jobs_total` | counter | `kind`, `outcome` | ended deliveries, by [`crate::worker::Outcome`] |
 //! | `reprieve_in_flight` | gauge | | deliveries held now |
 //! | `reprieve_stage` | gauge | `stage` | 1 for the worker's present stage, 0 for the others |
-//! | `reprieve_notice_to_released_seconds` | histogram | | from a notice to the last lease released |
-//! | `reprieve_notice_to_quiesced_seconds` | histogram | | from a notice to the last task stopped or abandoned |
-//! | `reprieve_budget_left_seconds` | histogram | | what a drain left of its budget |
-//! | `reprieve_work_lost_seconds` | histogram | | work since the last checkpoint of the jobs a drain cut off |
-//! | `reprieve_stale_writes_blocked_total` | counter | | writes refused because a newer owner, or nobody, holds the job |
+//! | `reprieve_notice_to_released_seconds` | histogram | | from a notice to the release of the last lease |
+//! | `reprieve_notice_to_quiesced_seconds` | histogram | | from a notice until the last task stopped or was abandoned |
+//! | `reprieve_budget_left_seconds` | histogram | | unused part of a drain's budget |
+//! | `reprieve_work_lost_seconds` | histogram | | work since the last checkpoint of the jobs that a drain cut off |
+//! | `reprieve_stale_writes_blocked_total` | counter | | writes refused because their writer no longer owned the job |
 //! | `reprieve_leases_lost_total` | counter | | leases that ended before their jobs did |
 //! | `reprieve_lease_renewals_total` | counter | `result` | renewals, `ok` or `error` |
-//! | `reprieve_checkpoint_seconds` | histogram | `kind` | how long saves took |
-//! | `reprieve_checkpoint_bytes` | histogram | `kind` | how large they were |
-//! | `reprieve_checkpoint_errors_total` | counter | `kind` | saves that failed |
-//! | `reprieve_checkpoints_unreadable_total` | counter | | records and checkpoints that were damaged or missing |
-//! | `reprieve_notices_total` | counter | `kind` | events of this machine that were noticed; of a type that is not known, `other` |
+//! | `reprieve_checkpoint_seconds` | histogram | `kind` | duration of saves |
+//! | `reprieve_checkpoint_bytes` | histogram | `kind` | size of saved states |
+//! | `reprieve_checkpoint_errors_total` | counter | `kind` | failed saves |
+//! | `reprieve_checkpoints_unreadable_total` | counter | | damaged or missing records and checkpoints |
+//! | `reprieve_notices_total` | counter | `kind` | events announced for this machine; `other` for an unknown type |
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
-//! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last good answer |
-//! | `reprieve_metadata_errors_total` | counter | `reason` | polls of it that were not answered well |
-//! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version it is asked in, 0 for the others |
+//! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
+//! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
+//! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
 use std::sync::atomic::AtomicU64;
 
@@ -32,7 +32,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// The label of metrics that differ by job kind, or by a notice's.
+/// The label of metrics by kind of job, or by kind of notice.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByKind {
     /// The kind.
@@ -55,17 +55,17 @@ pub struct ByStage {
     pub stage: &'static str,
 }
 
-/// The label of metrics that count what came of something.
+/// The label of metrics by result.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByResult {
-    /// `ok` or `error`, or `refused`.
+    /// `ok`, `error` or `refused`.
     pub result: &'static str,
 }
 
 /// The label of `reprieve_metadata_errors_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByReason {
-    /// What went wrong.
+    /// Why the poll failed.
     pub reason: &'static str,
 }
 
@@ -114,7 +114,7 @@ fn bytes() -> Histogram {
     Histogram::new(exponential_buckets(64.0, 4.0, 13))
 }
 
-/// A second to three hours.
+/// One second to three hours.
 fn lost() -> Histogram {
     Histogram::new(exponential_buckets(1.0, 2.5, 11))
 }
@@ -126,7 +126,7 @@ impl Default for Telemetry {
 }
 
 impl Telemetry {
-    /// Metrics that all stand at zero.
+    /// Creates metrics with the value zero.
     #[must_use]
     pub fn new() -> Self {
         let mut telemetry = Self {
@@ -225,7 +225,7 @@ impl Telemetry {
 mod tests {
     use super::*;
 
-    /// The table in this module's docs is what dashboards are built on.
+    /// Dashboards are built on the table in this module's documentation.
     #[test]
     fn every_documented_metric_is_exported_under_its_name() {
         let telemetry = Telemetry::new();

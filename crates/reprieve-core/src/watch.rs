@@ -1,22 +1,22 @@
-//! A value that tasks watch, woken in the order in which they came.
+//! A value that tasks can watch. Watchers are woken in the order in which they began to wait.
 //!
-//! tokio's watch channel wakes them in an order drawn at random, and then no simulated world could be replayed. Nor does
-//! this one end: who watches a value that nobody changes any more waits on, which is what a task of a worker that is gone
-//! has to do.
+//! tokio's watch channel wakes watchers in random order, so a simulation that used it could not be
+//! replayed. This channel also never closes: a receiver without senders waits without limit, as a
+//! task of a worker that has ended must.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Changes the value. Clones change the same one.
+/// Changes the value. Clones change the same value.
 #[derive(Debug)]
 pub(crate) struct Sender<T>(Arc<Watched<T>>);
 
-/// Sees the value, and hears of each change that came after it was made.
+/// Reads the value, and is notified of each change after its creation.
 #[derive(Debug)]
 pub(crate) struct Receiver<T> {
     watched: Arc<Watched<T>>,
-    /// The last change that was heard of.
+    /// The last change that this receiver has seen.
     heard: u64,
 }
 
@@ -51,7 +51,7 @@ impl<T: Copy + PartialEq> Sender<T> {
         self.modify(|now| *now = value);
     }
 
-    /// Changes the value. The tasks that watch it are woken when it is another than before.
+    /// Changes the value, and wakes the watching tasks if it differs from before.
     pub(crate) fn modify(&self, change: impl FnOnce(&mut T)) {
         {
             let mut now = self.0.lock();
@@ -76,18 +76,19 @@ impl<T: Copy + PartialEq> Receiver<T> {
         self.watched.lock().value
     }
 
-    /// Lets [`changed`](Self::changed) complete at once, as if the present value were news.
+    /// Lets [`changed`](Self::changed) complete at once, as if the present value were new.
     pub(crate) fn mark_changed(&mut self) {
         self.heard = 0;
     }
 
-    /// Completes when the value has changed since it was last heard of. Cancel-safe.
+    /// Completes when the value has changed since this receiver last saw it. Cancel-safe.
     pub(crate) async fn changed(&mut self) {
         let heard = self.heard;
         self.heard = self.watched.until(|now| now.changes != heard).await.changes;
     }
 
-    /// Completes with the value when it is so that `holds`, at once when it is so now. Cancel-safe.
+    /// Completes with the value when `holds` returns true for it; at once if it does now.
+    /// Cancel-safe.
     pub(crate) async fn wait_for(&mut self, holds: impl Fn(T) -> bool) -> T {
         let now = self.watched.until(|now| holds(now.value)).await;
         self.heard = now.changes;
@@ -99,7 +100,7 @@ impl<T: Copy> Watched<T> {
     async fn until(&self, holds: impl Fn(Now<T>) -> bool) -> Now<T> {
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // Before the look, so that no change falls between the two.
+            // Registers before it reads, so that no change between the two is missed.
             changed.as_mut().enable();
             let now = *self.lock();
             if holds(now) {

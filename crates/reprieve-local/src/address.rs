@@ -1,23 +1,24 @@
-//! The store address of the command line and the settings file: `sqlite:PATH[?durability=process|power-loss]`.
+//! The store's address in flags and settings files: `sqlite:PATH[?durability=process|power-loss]`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// What a commit survives.
+/// The failures that a commit survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// The machine losing power: every commit waits for the disk (SQLite's `synchronous=FULL`). The default, because
-    /// a message that was acknowledged must not vanish.
+    /// A power loss: every commit waits for the disk (SQLite's `synchronous=FULL`). The default,
+    /// because a message that was sent must not vanish.
     #[default]
     PowerLoss,
-    /// The process dying, in whatever way; a power loss may take back the last commits, but never damages the file
-    /// (`synchronous=NORMAL`). Several times faster where the disk is slow to flush.
+    /// The death of the process, from any cause. A power loss may undo the last commits, but never
+    /// damages the file (`synchronous=NORMAL`). Several times faster on disks that are slow to
+    /// flush.
     Process,
 }
 
-/// Where a store is and how durable it is to be.
+/// The path and the durability of a store.
 ///
 /// # Example: a store that need not survive a power loss
 /// ```
@@ -29,18 +30,18 @@ pub enum Durability {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The file.
+    /// The path of the SQLite file.
     pub path: PathBuf,
-    /// What its commits survive.
+    /// The failures that its commits survive.
     pub durability: Durability,
 }
 
 impl Address {
-    /// Reads `sqlite:PATH[?durability=process|power-loss]`. The path is taken as it is, with no escapes, up to the
-    /// first `?`.
+    /// Parses `sqlite:PATH[?durability=process|power-loss]`. The path is everything up to the first
+    /// `?`, without escapes.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] says in one sentence what to write instead.
+    /// [`ErrorKind::Invalid`], with a sentence that says what to write instead.
     pub fn parse(address: &str) -> Result<Self> {
         read(address).map_err(|message| Error::new(ErrorKind::Invalid, "read a store address", message))
     }
@@ -66,7 +67,8 @@ fn read(address: &str) -> Result<Address, String> {
                     .to_owned(),
             );
         }
-        // `sqlite://jobs.db` would otherwise mean a file in the root directory, which nobody who writes it wants.
+        // `sqlite://jobs.db` would otherwise mean a file in the root directory, which is never
+        // intended.
         _ if path.starts_with("//") => {
             let root = if path.starts_with("///") { "/" } else { "" };
             return Err(format!(
@@ -83,7 +85,7 @@ fn durability(parameters: &str) -> Result<Durability, String> {
     let mut durability = None;
     for parameter in parameters.split('&').filter(|parameter| !parameter.is_empty()) {
         let Some(("durability", value)) = parameter.split_once('=') else {
-            // What stands behind the name may be a secret.
+            // The value of an unknown parameter may be a secret.
             let name = parameter.split_once('=').map_or(parameter, |(name, _)| name);
             return Err(format!("unknown parameter {name:?}; the only one is durability"));
         };

@@ -1,7 +1,8 @@
-//! The bell: a file that is touched when a message becomes receivable, so that idle processes need not poll.
+//! The bell: a file that is written when a message becomes receivable, so that idle processes need
+//! not poll the database.
 //!
-//! It rings after the commit. Watching the database's own log would wake a reader before the commit is visible, so
-//! that every message is found one message late.
+//! It rings after the commit. Watching SQLite's write-ahead log instead would wake a reader before
+//! the commit is visible, and every message would be found one message late.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -24,13 +25,13 @@ impl Bell {
     pub(crate) fn ring(&self) {
         let mut file = &self.0;
         if let Err(error) = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(b"!")) {
-            // A ring that is lost costs a waiting worker the rest of its polling interval.
+            // A lost ring delays a waiting worker until its next poll.
             tracing::debug!(%error, "the bell could not be rung");
         }
     }
 }
 
-/// Counts the rings for as long as it is kept.
+/// Counts the rings until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     #[expect(dead_code, reason = "it is kept only for what its drop does: it ends the thread")]
@@ -54,7 +55,7 @@ impl Listener {
         #[cfg(target_os = "linux")]
         match kernel::Ear::start(path, rings.clone()) {
             Ok(ear) => return Ok(Self { ear: Ear::Kernel { _ear: ear } }),
-            // The kernel gives each user 128 inotify instances by default.
+            // By default Linux allows each user 128 inotify instances.
             Err(error) => tracing::debug!(%error, "no inotify to be had: polling the bell instead"),
         }
         let polling = polling::Ear::start(path, rings).map_err(|error| Failure::io(&error, path))?;
@@ -64,7 +65,8 @@ impl Listener {
 
 #[cfg(target_os = "linux")]
 mod kernel {
-    //! Listening by inotify: costs nothing until the bell rings, and then a sixth of a millisecond.
+    //! Listens by inotify, which costs nothing while the bell is silent and reports a ring within a
+    //! sixth of a millisecond.
 
     use std::io;
     use std::path::Path;
@@ -108,7 +110,8 @@ mod kernel {
     }
 
     impl Drop for Ear {
-        /// Removing the watch is itself an event (`IGNORED`), which ends the thread, as does removing the file.
+        /// Removing the watch causes an event (`IGNORED`), which ends the thread. So does removing
+        /// the file.
         fn drop(&mut self) {
             if let Err(error) = self.watches.remove(self.bell.clone()) {
                 tracing::debug!(%error, "the bell was no longer watched");
@@ -118,7 +121,7 @@ mod kernel {
 }
 
 mod polling {
-    //! Listening where there is no inotify: looking every 20 ms whether the bell was touched.
+    //! Listens without inotify, by checking every 20 ms whether the bell was written.
 
     use std::io;
     use std::path::Path;

@@ -1,4 +1,4 @@
-//! The blob port: files under their own names, published under the gate that checks the fence.
+//! The blob port: files under their own names, published under the gate after a check of the fence.
 
 use std::fs;
 use std::io;
@@ -66,11 +66,12 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
         let file = root.join(&found);
         let bytes = match fs::read(&file) {
             Ok(bytes) => Some(bytes),
-            // Its writer died between the commit and the renaming, or a person removed it: there is no such blob.
+            // Its writer died between the commit and the rename, or a person removed it: the blob
+            // does not exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(Failure::io(&error, &file)),
         };
-        // If the blob was deleted meanwhile, the file may already have been another's.
+        // If the blob was deleted meanwhile, the file may already have been another blob's.
         path = find()?;
         if path.as_ref() == Some(&found) {
             return Ok(bytes);
@@ -78,9 +79,9 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
     }
 }
 
-/// The bytes reach the disk first; then, in one transaction, the fence is checked and the name taken; then, before
-/// any other process can write, the file gets its name. Dying in between leaves the former blob whole, and the fence
-/// of an owner whose put never returned and will be repeated.
+/// Writes the bytes to the disk first. Then one transaction checks the fence and reserves the name.
+/// Then, before any other process can write, the file is renamed to it. A death in between leaves
+/// the former blob intact, and the fence of an owner whose put did not return and will be repeated.
 fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Writer>) -> Outcome<()> {
     let temporary = shared.files.temporary().join(shared.session()?.new_file_name());
     files::write_new(&temporary, bytes)?;
@@ -98,10 +99,11 @@ fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Write
     sync_directories(&root, &path)
 }
 
-/// As [`put`], but the file gets its name only if there is none: decided under the gate and after the commit, when the
-/// files of all earlier writes have their names, also of those in the same transaction.
+/// Like [`put`], but renames the file only if the blob does not exist. This is decided under the
+/// gate and after the commit, when the files of all earlier writes have their names, including
+/// those of the same transaction.
 fn create(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Writer) -> Outcome<bool> {
-    // Spares the writing of what may be large.
+    // Avoids writing a large file in vain.
     if exists(shared, name)? {
         return Ok(false);
     }
@@ -133,13 +135,13 @@ fn create(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Writer) -
     }
 }
 
-/// Waits until the names of the blob's file and of its directories are on the disk. Not under the gate: others need not
-/// wait for that.
+/// Waits until the names of the blob's file and of its directories are on the disk. Not under the
+/// gate, because other processes need not wait for it.
 fn sync_directories(root: &Path, path: &str) -> Outcome<()> {
     for directory in root.join(path).ancestors().skip(1).take_while(|directory| directory.starts_with(root)) {
         match files::sync_directory(directory) {
             Ok(()) => {}
-            // Deleted again by somebody else, with the last file in it.
+            // Another process deleted the directory again, with its last file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(Failure::io(&error, directory)),
         }
@@ -158,7 +160,7 @@ fn check_fence(tx: &Tx<'_>, name: &BlobName, writer: Option<&Writer>) -> Result<
     set_fence(tx, name, job, *fence)
 }
 
-/// Keeps the greater of the writer's fence and the one that is there.
+/// Raises the stored fence to the writer's, if that is greater.
 fn raise_fence(tx: &Tx<'_>, name: &BlobName, writer: &Writer) -> Result<(), Fault> {
     let Writer { job, fence } = writer;
     let greatest = greatest_fence(tx, name, job)?;
@@ -168,7 +170,7 @@ fn raise_fence(tx: &Tx<'_>, name: &BlobName, writer: &Writer) -> Result<(), Faul
 fn greatest_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId) -> Result<Option<Fence>, Fault> {
     const FIND: &str = "SELECT fence FROM fence WHERE name = ?1 AND job = ?2";
     let greatest = tx.row(FIND, (name.as_str(), job.as_str()), |row| row.get::<_, i64>(0))?;
-    // SQLite's integers have a sign; the bits are what is kept.
+    // SQLite's integers are signed; the bits are preserved.
     Ok(greatest.map(|greatest| Fence::from_u64(greatest.cast_unsigned())))
 }
 
@@ -181,7 +183,7 @@ fn set_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId, fence: Fence) -> Result<
     Ok(())
 }
 
-/// The path the blob has, or else gets now.
+/// Returns the blob's path; assigns one if it has none.
 fn path_of(tx: &Tx<'_>, root: &Path, name: &BlobName) -> Result<String, Fault> {
     if let Some(path) = tx.row(FIND, [name.as_str()], |row| row.get(0))? {
         return Ok(path);
@@ -202,7 +204,7 @@ fn publish(from: &Path, root: &Path, path: &str) -> Outcome<()> {
         .map_err(|error| Failure::io(&error, &to))
 }
 
-/// Removes the file, and the directories that it leaves empty.
+/// Removes the file, and the directories that become empty.
 fn unpublish(root: &Path, path: &str) -> Outcome<()> {
     let file = root.join(path);
     match fs::remove_file(&file) {
@@ -211,7 +213,7 @@ fn unpublish(root: &Path, path: &str) -> Outcome<()> {
         Err(error) => return Err(Failure::io(&error, &file)),
     }
     for directory in file.ancestors().skip(1).take_while(|directory| *directory != root) {
-        // It fails at the first that is not empty, which is where to stop.
+        // Removing a directory fails at the first that is not empty, where the loop ends.
         if fs::remove_dir(directory).is_err() {
             break;
         }

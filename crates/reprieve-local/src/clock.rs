@@ -1,20 +1,21 @@
-//! The store's clock: the wall clock, kept from ever going back.
+//! The store's clock: the wall clock, prevented from going back.
 
 use std::sync::{Mutex, PoisonError};
 
 use reprieve_core::clock::unix_millis;
 use tokio::time::Instant;
 
-/// Milliseconds since the Unix epoch that never go back and never stand still.
+/// Milliseconds since the Unix epoch. They never go back and never stop.
 ///
-/// Leases and delays are written down as wall-clock times, which several processes compare. Were the wall clock
-/// itself used, setting it back by a minute would hide every message sent in the last minute, for a minute. So a
-/// process goes on from the greatest time it has seen, at the speed of the monotonic clock, and processes tell each
-/// other that time through the gate (see [`crate::gate`]).
+/// Leases and delays are stored as wall-clock times, which several processes compare. With the
+/// plain wall clock, setting it back by a minute would hide every message of the last minute for a
+/// minute. So a process continues from the greatest time that it has seen, at the speed of the
+/// monotonic clock, and processes share that time through the gate (see [`crate::gate`]).
 ///
-/// The limits: a wall clock that was ahead by mistake leaves the store's clock ahead, which only shows in the file. One
-/// that jumps *forward* ends leases and delays early by as much. One that is set back while no process runs hides
-/// messages only if the lock files beside the database were removed as well.
+/// Limits: if the wall clock was ahead by mistake, the store's clock stays ahead, which only shows
+/// in the file. If the wall clock jumps *forward*, leases and delays end early by as much. If it is
+/// set back while no process runs, messages are hidden only if the lock files beside the database
+/// were removed as well.
 #[derive(Debug)]
 pub(crate) struct StoreClock(Mutex<Anchor>);
 
@@ -36,15 +37,15 @@ impl StoreClock {
         Self(Mutex::new(Anchor { time: unix_millis(), at: Instant::now() }))
     }
 
-    /// The time now.
+    /// The current time.
     pub(crate) fn now(&self) -> i64 {
         self.at_least(unix_millis())
     }
 
-    /// The time now, after learning that it is at least `seen`.
+    /// The current time, given that it is at least `seen`.
     ///
-    /// The anchor moves only when it is overtaken: moving it at every call would drop the fraction of a millisecond
-    /// each time, and a busy store's clock would stand still.
+    /// The anchor moves only when `seen` is later than it: moving it at every call would drop a
+    /// fraction of a millisecond each time, and a busy store's clock would stop.
     pub(crate) fn at_least(&self, seen: i64) -> i64 {
         let mut anchor = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen > anchor.now() {

@@ -1,4 +1,5 @@
-//! What went wrong below the ports, before it is known which operation it failed: one failure may fail a whole group.
+//! Errors below the ports, where the operation is not known yet: one failure may fail a whole group
+//! of operations.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +11,8 @@ use rusqlite::ErrorCode;
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     kind: ErrorKind,
-    /// All that is known: whoever prints an error with its causes must not read the same thing twice.
+    /// The whole description, including the cause's: an error printed with its sources must not
+    /// repeat itself.
     message: String,
 }
 
@@ -32,18 +34,18 @@ impl Failure {
         Self::new(ErrorKind::Internal, "the store's thread has stopped; restart the process")
     }
 
-    /// Says how far it got before.
+    /// Prepends the part that was done before the failure.
     pub(crate) fn after(mut self, done: &str) -> Self {
         self.message = format!("{done}, then {}", self.message);
         self
     }
 
-    /// Says which operation failed; `operation` completes "failed to …".
+    /// Adds the failed operation; `operation` completes "failed to …".
     pub(crate) fn during(self, operation: &'static str) -> Error {
         Error::new(self.kind, operation, self.message)
     }
 
-    /// What SQLite's answer means for the person who runs the worker.
+    /// Converts SQLite's error, with a message for the person who runs the worker.
     pub(crate) fn sql(error: &rusqlite::Error, file: &Path) -> Self {
         let file = file.display();
         let (kind, message) = match error.sqlite_error_code() {
@@ -84,7 +86,7 @@ impl Failure {
         Self::new(kind, message)
     }
 
-    /// What the operating system's answer about `path` means for the person who runs the worker.
+    /// Converts an I/O error at `path`, with a message for the person who runs the worker.
     pub(crate) fn io(error: &io::Error, path: &Path) -> Self {
         let path = path.display();
         let (kind, message) = match error.kind() {
@@ -109,7 +111,8 @@ fn damaged(file: &impl std::fmt::Display) -> String {
     format!("{file} is damaged; stop its workers, keep a copy, and try `sqlite3 {file} .recover`")
 }
 
-/// SQLite has no code for it; no statement of ours names a table that a whole store lacks.
+/// SQLite has no error code for a missing table. Our statements name only tables that every intact
+/// store has.
 fn lacks_a_table(error: &rusqlite::Error) -> bool {
     error.to_string().contains("no such table")
 }
@@ -117,9 +120,10 @@ fn lacks_a_table(error: &rusqlite::Error) -> bool {
 /// Why an operation inside a transaction ended early.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It was checked and refused before it wrote anything, so its neighbours in the transaction go on.
+    /// It was refused before it wrote anything, so the other operations of the transaction
+    /// continue.
     Refused(Failure),
-    /// SQLite failed half way: the transaction must be rolled back.
+    /// SQLite failed midway: the transaction must be rolled back.
     Broken(rusqlite::Error),
 }
 

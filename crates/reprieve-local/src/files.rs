@@ -1,4 +1,4 @@
-//! Where the store's files are, and how a file is written so that nobody ever sees half of it.
+//! The paths of the store's files, and how files are written so that no reader sees half of one.
 //!
 //! ```text
 //! reprieve.db                  SQLite: messages, records, small payloads, the names of everything else (+ -wal, -shm)
@@ -11,8 +11,8 @@
 //!   blobs/…                    inputs and outputs, under their own names
 //! ```
 //!
-//! No code but SQLite ever opens the database file: on Unix, closing any descriptor of a file gives up every POSIX
-//! lock the process has on it, those of its SQLite connections included.
+//! Only SQLite opens the database file: on Unix, closing any descriptor of a file releases every
+//! POSIX lock of the process on it, including those of its SQLite connections.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -30,7 +30,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Finds the store at `path`, whatever way leads there. Makes nothing.
+    /// Finds the store at `path`, through any links. Creates nothing.
     pub(crate) fn locate(path: &Path) -> Outcome<Self> {
         let database = real_path(path)?;
         let mut directory = database.clone().into_os_string();
@@ -38,7 +38,7 @@ impl Files {
         Ok(Self { database, directory: directory.into() })
     }
 
-    /// Makes the directories beside the database, which must be known to be ours or new.
+    /// Creates the directories beside the database, which must be known to be ours or new.
     pub(crate) fn make_directories(&self) -> Outcome<()> {
         let is_new = !self.directory.exists();
         for wanted in [self.sessions(), self.payloads(), self.temporary(), self.blobs()] {
@@ -93,7 +93,7 @@ impl Files {
     }
 }
 
-/// The one path by which every process knows the file: two names of one file must not mean two gates.
+/// The canonical path of the file: two names of one file must not lead to two gates.
 fn real_path(path: &Path) -> Outcome<PathBuf> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(Failure::new(
@@ -104,7 +104,7 @@ fn real_path(path: &Path) -> Outcome<PathBuf> {
                 path.join("reprieve.db").display()
             ),
         )),
-        // Opening a pipe would wait for ever, and a device keeps nothing.
+        // Opening a pipe would wait without limit, and a device keeps no data.
         Ok(found) if !found.is_file() => Err(Failure::new(
             ErrorKind::Invalid,
             format!("{} is a pipe, a socket or a device; name an ordinary file", path.display()),
@@ -116,7 +116,7 @@ fn real_path(path: &Path) -> Outcome<PathBuf> {
 }
 
 fn real_path_of_new(path: &Path) -> Outcome<PathBuf> {
-    // A file that is there now was made by another process since.
+    // If the file exists now, another process has created it since.
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Err(Failure::new(
             ErrorKind::NotFound,
@@ -143,7 +143,7 @@ fn real_path_of_new(path: &Path) -> Outcome<PathBuf> {
     }
 }
 
-/// Writes a file that does not exist yet and waits until it is on the disk; leaves nothing behind when it fails.
+/// Writes a new file and waits until it is on the disk. Leaves nothing behind when it fails.
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let write = || {
         let mut file = File::create_new(path)?;
@@ -156,7 +156,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
     })
 }
 
-/// Removes a file that nothing refers to. Where that fails, the next sweep tries again.
+/// Removes a file that no row refers to. If that fails, the next sweep tries again.
 pub(crate) fn remove_if_there(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
@@ -167,7 +167,8 @@ pub(crate) fn remove_if_there(path: &Path) {
 
 /// Waits until the names in a directory are on the disk.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
-    // Elsewhere a directory can't be opened as a file, and renames are written through by the file system's journal.
+    // Elsewhere a directory can't be opened as a file, and the file system's journal makes renames
+    // durable.
     if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
 }
 

@@ -1,9 +1,10 @@
-//! The gate between processes: one writes at a time, in the order in which they came.
+//! The gate between processes: a fair lock, under which one process writes at a time.
 //!
-//! SQLite's own busy handler sleeps up to 100 ms between tries and is unfair: with four busy processes one of them
-//! can starve for seconds. Two lock files put the waiting into the kernel's hands instead: whoever holds `write.lock`
-//! writes, and only the one who holds `gate.lock` waits for it, so that the process that has just written can't
-//! overtake those that wait. The kernel frees both when a process dies.
+//! SQLite's own busy handler sleeps up to 100 ms between attempts and is unfair: with four busy
+//! processes one of them can starve for seconds. Two lock files move the waiting into the kernel.
+//! The process that holds `write.lock` writes, and only the process that holds `gate.lock` waits
+//! for `write.lock`. So a process that has just written can't overtake those that wait. The kernel
+//! releases both locks when a process dies.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use crate::failure::{Failure, Outcome};
 use crate::files::Files;
 
-/// One process's way in. One thread at a time.
+/// One process's handle to the gate, for one thread at a time.
 #[derive(Debug)]
 pub(crate) struct Gate {
     entry: File,
@@ -29,8 +30,8 @@ impl Gate {
         Ok(Self { entry: lock_file(&files.gate_lock())?, write: lock_file(&write_path)?, write_path })
     }
 
-    /// Waits for this process's turn, however long that takes: what must not wait for ever is what is asked of the
-    /// thread that waits here, and [`crate::writer`] sees to that.
+    /// Waits for this process's turn without limit. [`crate::writer`] limits the time of the
+    /// operations that wait for this thread.
     pub(crate) fn enter(&mut self) -> Outcome<Held<'_>> {
         let enter = || {
             lock(&self.entry)?;
@@ -42,7 +43,8 @@ impl Gate {
         Ok(Held(self))
     }
 
-    /// Waits for this process's turn for at most `limit`; `None` when it did not come. Not fair: for opening only.
+    /// Waits at most `limit` for this process's turn; `None` on timeout. Not fair: for opening
+    /// only.
     pub(crate) fn enter_within(&mut self, limit: Duration) -> Outcome<Option<Held<'_>>> {
         let deadline = Instant::now() + limit;
         loop {
@@ -70,22 +72,23 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// It is this process's turn until this is dropped.
+/// This process's turn, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held<'gate>(&'gate Gate);
 
 impl Held<'_> {
-    /// The greatest time that any process had seen when it wrote; 0 when none has said.
+    /// The greatest time that any process had seen when it wrote; 0 if no process has stored its
+    /// time.
     pub(crate) fn time_seen(&self) -> i64 {
         let mut file = &self.0.write;
         let mut time = [0; 8];
         let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_exact(&mut time));
-        // A file that was never written is too short. That no process has said its time costs nothing but the
-        // protection against a clock that is set back.
+        // A file that was never written is too short. Without a stored time, only the protection
+        // against a clock that is set back is missing.
         read.map_or(0, |()| i64::from_le_bytes(time))
     }
 
-    /// Tells the processes that come after this one what time it is.
+    /// Stores the time for the processes that come next.
     pub(crate) fn say_time(&self, time: i64) {
         let mut file = &self.0.write;
         let said = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&time.to_le_bytes()));

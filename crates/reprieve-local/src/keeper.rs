@@ -1,6 +1,7 @@
-//! The keeper: a thread that looks after the store four times a second, at a cost that can't be measured.
+//! The keeper: a maintenance thread that runs four times a second, at negligible cost.
 //!
-//! It gives back what dead processes held, removes the files they left, and refuses operations that wait too long.
+//! It releases the messages of dead processes, removes the files that they left, and refuses
+//! operations that wait too long.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,23 +20,25 @@ use crate::session;
 use crate::store::Shared;
 use crate::writer::Tx;
 
-/// A dead worker's leases are given back within this and one commit.
+/// The interval of the rounds. A dead worker's messages are released within this time and one
+/// commit.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// How long the fence of a write is remembered: longer than any zombie lives.
+/// How long the fence of a write is kept: longer than any superseded owner survives.
 const FENCE_KEPT_MS: i64 = 30 * 86_400_000;
 
-/// How long a report is kept whose worker never came back and had no session.
+/// How long a report without a session is kept when its worker never returns.
 const REPORT_KEPT_MS: i64 = 86_400_000;
 
-/// Keeps the thread going until it is dropped.
+/// Runs the thread until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     _stop: Sender<()>,
 }
 
 impl Keeper {
-    /// Starts the thread. `of_worker`: this process is a worker, which looks after what other workers leave behind.
+    /// Starts the thread. With `of_worker` it also cleans up after dead workers; only worker
+    /// processes do.
     pub(crate) fn start(shared: Arc<Shared>, of_worker: bool) -> Outcome<Self> {
         let (stop, stopped) = channel();
         let keep = move || {
@@ -67,7 +70,7 @@ impl Round {
             let swept = if due { sweep(&self.shared) } else { Ok(()) };
             swept.inspect_err(|_| self.shared.sweep_due.store(true, Ordering::Relaxed))
         });
-        // Four times a second is too often for a log that says the same.
+        // At four rounds a second, only the first failure is logged.
         if let (Err(failure), false) = (&done, self.failing) {
             tracing::warn!(error = %failure.clone().during("look after dead workers"), "will go on trying");
         }
@@ -75,10 +78,11 @@ impl Round {
     }
 }
 
-/// Removes the files that nothing refers to and whose process is dead.
+/// Removes files that no row refers to and whose process is dead.
 fn sweep(shared: &Shared) -> Outcome<()> {
-    // In this order: a file that is listed was made by a session that had begun, so if that session lives, it is
-    // among those read afterwards; and if it died, all it ever committed is seen by what is read last.
+    // The order matters. The session of a listed file began before the listing. If that session is
+    // alive, the sessions read next contain it. If it has died, the rows read last contain all that
+    // it committed.
     let (temporary, payloads) = (shared.files.temporary(), shared.files.payloads());
     let (temporary_names, payload_names) = (names_in(&temporary)?, names_in(&payloads)?);
     let alive = shared.reader.rows("SELECT token FROM session", [], |row| row.get::<_, String>(0))?;
@@ -96,14 +100,14 @@ fn sweep(shared: &Shared) -> Outcome<()> {
     forget(shared)
 }
 
-/// Removes rows that have outlived their use, and session files that never got a row or have lost it.
+/// Removes expired rows, and session files without a row.
 fn forget(shared: &Shared) -> Outcome<()> {
     let sessions = shared.files.sessions();
     let apply = move |tx: &Tx<'_>| {
         tx.execute("DELETE FROM fence WHERE at < ?1", [tx.now - FENCE_KEPT_MS])?;
-        // Reports carry the wall clock's time, not the store's.
+        // Reports contain the wall clock's time, not the store's.
         tx.execute("DELETE FROM report WHERE at < ?1", [unix_millis() - REPORT_KEPT_MS])?;
-        // Sessions begin in a transaction too: while this one lasts, no file can be one that is about to get its row.
+        // Sessions begin in a transaction too, so during this one no file is about to get its row.
         for token in names_in(&sessions)? {
             if tx.row("SELECT 1 FROM session WHERE token = ?1", [&token], |_| Ok(()))?.is_none() {
                 files::remove_if_there(&sessions.join(token));
@@ -117,7 +121,7 @@ fn forget(shared: &Shared) -> Outcome<()> {
 fn names_in(directory: &Path) -> Outcome<Vec<String>> {
     let list = || -> io::Result<Vec<String>> {
         let entries: Vec<_> = fs::read_dir(directory)?.collect::<io::Result<_>>()?;
-        // Ours are plain ASCII; whatever else somebody put there stays.
+        // Our names are ASCII; files with other names are not ours and stay.
         Ok(entries.into_iter().filter_map(|entry| entry.file_name().into_string().ok()).collect())
     };
     list().map_err(|error| Failure::io(&error, directory))

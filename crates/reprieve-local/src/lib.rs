@@ -1,22 +1,23 @@
-//! The embedded store: everything a queue of workers needs in one SQLite file, with no server to run.
+//! The embedded store: a queue, records, blobs and a roster in one SQLite file, without a server.
 //!
-//! Any number of processes of one machine share the file. It keeps the promises of
-//! [`reprieve_core::ports`] under `kill -9` at any instant, and besides notices within a second that a worker has
-//! died: its leases need not run out first.
+//! Any number of processes of one machine share the file. The store keeps the promises of
+//! [`reprieve_core::ports`] under `kill -9` at any instant. It also detects within a second that a
+//! worker has died, and releases the worker's messages before their leases end.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! |---|---|
 //! | `messages`, `records`, `blobs`, `roster` | one port each |
-//! | `writer` | the thread that commits whatever is asked at the same time together |
-//! | `gate` | lets the processes take turns fairly |
-//! | `session`, `keeper` | know who has died, and tidy up after them |
-//! | `clock` | the time that leases are compared by, which never goes back |
+//! | `writer` | the thread that commits concurrent operations together |
+//! | `gate` | a fair lock between the processes |
+//! | `session`, `keeper` | detect dead processes and clean up after them |
+//! | `clock` | the time for leases, which never goes back |
 //! | `bell` | wakes idle processes |
-//! | `schema`, `files`, `place` | what is where |
+//! | `schema`, `files`, `place` | tables, files and their names |
 //!
-//! Not for network file systems: the locks that all of this rests on are those of one kernel. A copy of a store is the
-//! file and the directory `PATH.d` beside it, together, while no process uses them. To look inside, use
-//! `sqlite3 -readonly`: shells older than 3.51.3 can damage a file that others write to.
+//! Not for network file systems: the locks work within one kernel only. To copy a store, copy the
+//! file together with the directory `PATH.d` beside it, while no process uses them. To inspect a
+//! store, use `sqlite3 -readonly`: shells older than 3.51.3 can damage a file that other processes
+//! write to.
 //!
 //! # Example: a message sent and received
 //! ```

@@ -1,8 +1,10 @@
-//! Where a blob's file goes: at its own name wherever that can be, because people look into that directory.
+//! The path of a blob's file: the blob's own name where possible, because people look into that
+//! directory.
 //!
-//! It can't be where the file system does not tell two names apart (`A` and `a`), where one name is another's
-//! directory (`a` and `a/b`), or where a character or name is reserved on Windows. Such a name gets a `~2` before its
-//! extension, or `_` for the character; the database knows what is where.
+//! That is impossible where the file system treats two names as the same (`A` and `a`), where one
+//! name is another's directory (`a` and `a/b`), or where a character or name is reserved on
+//! Windows. Such a name gets a `~2` before its extension, or `_` for the character. The database
+//! maps names to paths.
 
 use std::path::Path;
 
@@ -11,15 +13,16 @@ use reprieve_core::BlobName;
 use crate::failure::Fault;
 use crate::writer::Tx;
 
-/// What Windows takes for a device, whatever the extension.
+/// Device names on Windows, with any extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "com", "lpt"];
 
-/// Two paths with the same fold may be one file somewhere.
+/// The form of a path under which it is compared: two paths with the same form may be one file
+/// somewhere.
 pub(crate) fn folded(path: &str) -> String {
     path.to_lowercase()
 }
 
-/// A path under `root` that no other blob has, as near to the blob's name as can be.
+/// Chooses a path under `root` that no other blob has, as close to the blob's name as possible.
 pub(crate) fn choose(tx: &Tx<'_>, root: &Path, name: &BlobName) -> Result<String, Fault> {
     let mut path = String::new();
     let mut segments = name.as_str().split('/').peekable();
@@ -44,11 +47,13 @@ fn join(directory: &str, segment: &str) -> String {
     if directory.is_empty() { segment.to_owned() } else { format!("{directory}/{segment}") }
 }
 
-/// The database is asked because a blob's file may not have its name yet, the file system because only it knows which
-/// names it takes for the same, and because what somebody put there must not be overwritten.
+/// Checks both the database and the file system. A blob's file may not have its name yet, so the
+/// database is needed. Only the file system knows which names it treats as the same, and files of
+/// other origin must not be overwritten.
 fn file_is_taken(tx: &Tx<'_>, root: &Path, path: &str) -> Result<bool, Fault> {
     let place = folded(path);
-    // '0' follows '/', so between the two are the blobs for which this one would have to be a directory.
+    // '0' follows '/' in ASCII, so this range contains the blobs for which this path would have to
+    // be a directory.
     let below = (format!("{place}/"), format!("{place}0"));
     Ok(has_blob(tx, &place)?
         || tx.row("SELECT 1 FROM blob WHERE place > ?1 AND place < ?2 LIMIT 1", below, |_| Ok(()))?.is_some()
@@ -63,7 +68,7 @@ fn has_blob(tx: &Tx<'_>, place: &str) -> rusqlite::Result<bool> {
     Ok(tx.row("SELECT 1 FROM blob WHERE place = ?1", [place], |_| Ok(()))?.is_some())
 }
 
-/// The segment as every file system can hold it.
+/// Replaces what some file system forbids in a segment.
 fn portable(segment: &str) -> String {
     let mut portable = segment.replace(['<', '>', '"', '|', '?', '*'], "_");
     if let Some(end) = portable.strip_suffix(['.', ' ']).map(str::len) {

@@ -9,7 +9,8 @@ use crate::failure::{Failure, Outcome};
 use crate::files::Files;
 use crate::schema;
 
-/// Reads, one caller at a time. Every read is short: while one lasts, SQLite's log can't be reused and grows.
+/// Reads, one caller at a time. Every read is short: during a read SQLite can't reuse its log,
+/// which grows.
 #[derive(Debug)]
 pub(crate) struct Reader {
     conn: Mutex<Connection>,
@@ -21,14 +22,14 @@ impl Reader {
         Ok(Self { conn: Mutex::new(schema::open_reader(files)?), file: files.database().to_owned() })
     }
 
-    /// Runs `read` on one state of the database. Blocks.
+    /// Runs `read` on one snapshot of the database. Blocks.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Outcome<T> {
         let mut conn = self.conn.lock().unwrap_or_else(PoisonError::into_inner);
         let result = conn.transaction().and_then(|snapshot| read(&snapshot));
         result.map_err(|error| Failure::sql(&error, &self.file))
     }
 
-    /// The first row, if there is one. Blocks.
+    /// Returns the first row, if there is one. Blocks.
     pub(crate) fn row<T>(
         &self,
         sql: &'static str,
@@ -38,7 +39,7 @@ impl Reader {
         self.read(|snapshot| snapshot.prepare_cached(sql)?.query_row(params, row).optional())
     }
 
-    /// All rows. Blocks.
+    /// Returns all rows. Blocks.
     pub(crate) fn rows<T>(
         &self,
         sql: &'static str,

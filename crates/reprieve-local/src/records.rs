@@ -1,4 +1,5 @@
-//! The record port: records are rows, payloads are rows when they are small, else files that a row points to.
+//! The record port: records are rows. Payloads are rows when they are small, else files that a row
+//! refers to.
 
 use std::fs;
 use std::io;
@@ -13,8 +14,8 @@ use crate::files;
 use crate::store::{Ports, Shared, blocking};
 use crate::writer::Tx;
 
-/// The largest payload that is kept in the database. Beyond it a file is faster to write, and the database's log, which
-/// every renewal goes through as well, stays short.
+/// The largest payload in the database. A larger one is written faster as a file, and the
+/// database's log, which every renewal uses as well, stays short.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 const FIND_VERSION: &str = "SELECT version FROM record WHERE job = ?1";
@@ -68,7 +69,8 @@ impl RecordStore for Ports {
     }
 
     async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
-        // Versions rise with time, so the oldest records come first, without an index that every write would pay for.
+        // Versions rise with time, so the oldest records come first without an index, which would
+        // cost every write.
         const FIND: &str = "SELECT job FROM record WHERE at < ?1 ORDER BY version LIMIT ?2";
         let (shared, max) = (Arc::clone(&self.shared), i64::try_from(max).unwrap_or(i64::MAX));
         let find = move || shared.reader.rows(FIND, [before_unix_ms, max], |row| row.get::<_, String>(0));
@@ -82,7 +84,7 @@ impl RecordStore for Ports {
 enum Expected {
     Nothing,
     Version(i64),
-    /// A version that this store never gave.
+    /// A version that this store never returned.
     Foreign,
 }
 
@@ -95,7 +97,7 @@ impl Expected {
         }
     }
 
-    /// Refuses unless the record has this version now.
+    /// Fails unless the record has this version now.
     fn check(self, tx: &Tx<'_>, job: &JobId) -> Result<(), Fault> {
         Ok(self.is_met(tx.row(FIND_VERSION, [job.as_str()], |row| row.get(0))?)?)
     }
@@ -112,7 +114,7 @@ impl Expected {
     }
 }
 
-/// One write of a record, with its payload where that is known to be in the database or in a file.
+/// One write of a record, with its payload once that is in the database or in a file.
 struct Change {
     job: JobId,
     expected: Expected,
@@ -146,9 +148,10 @@ impl Change {
         writing.writer.call(weight, move |tx| self.apply(tx), publish).await
     }
 
-    /// Writes the file first, so that the row never points to one that is not whole.
+    /// Writes the file first, so that the row never refers to an incomplete one.
     fn with_file(mut self, shared: &Arc<Shared>, payload: Payload) -> Outcome<Version> {
-        // Checked again in the transaction. Here it spares a stale owner the writing of what may be gigabytes.
+        // The transaction checks this again. The check here keeps a superseded owner from writing
+        // gigabytes in vain.
         self.expected.is_met(shared.reader.row(FIND_VERSION, [self.job.as_str()], |row| row.get(0))?)?;
         let (file, directory) = (shared.session()?.new_file_name(), shared.files.payloads());
         let path = directory.join(&file);
@@ -157,14 +160,15 @@ impl Change {
         self.payload = Some(Row { name: payload.name, bytes, data: None, file: Some(file) });
         let synced = files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory));
         let written = synced.and_then(|()| shared.writer.call_blocking(move |tx| self.apply(tx), Ok));
-        // A commit that failed may yet be found to have gone through after a crash, but then its session is over, and
-        // the sweep keeps a file that a row points to. No row points to the file of a write that was refused.
+        // After a crash, a commit that failed may turn out to be applied. Then its session has
+        // ended, and the sweep keeps a file that a row refers to. No row refers to the file of a
+        // refused write.
         let (version, obsolete) = written.inspect_err(|_| files::remove_if_there(&path))?;
         remove_files(shared, obsolete);
         Ok(version)
     }
 
-    /// Writes record and payload; also returns the files that are no longer needed.
+    /// Writes the record and the payload. Also returns the files that are obsolete now.
     fn apply(&self, tx: &Tx<'_>) -> Result<(Version, Vec<String>), Fault> {
         self.expected.check(tx, &self.job)?;
         let job = self.job.as_str();
@@ -185,7 +189,8 @@ impl Change {
     }
 }
 
-/// Removes these payloads' rows and returns their files, to be removed after the commit.
+/// Removes the rows of these payloads. Returns their files, which the caller removes after the
+/// commit.
 fn remove_payloads(tx: &Tx<'_>, job: &JobId, names: &[PayloadName]) -> Result<Vec<String>, Fault> {
     const DELETE: &str = "DELETE FROM payload WHERE job = ?1 AND name = ?2 RETURNING file";
     let mut files = Vec::new();
@@ -202,8 +207,8 @@ fn remove_files(shared: &Shared, files: Vec<String>) {
     }
 }
 
-/// A payload whose file is missing is no payload: the job has another checkpoint. One that has another length than it had
-/// is returned as it is, because its reader checks length and checksum.
+/// A payload without its file counts as missing: the job has another checkpoint. A file of a
+/// different length is returned as it is, because the reader checks length and checksum.
 fn read_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
     const FIND: &str = "SELECT data, file FROM payload WHERE job = ?1 AND name = ?2";
     let mut missing = None;

@@ -1,4 +1,4 @@
-//! The roster port: one row per worker, which goes when the worker does.
+//! The roster port: one row per worker, removed when the worker ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Roster for Ports {
     }
 }
 
-/// A report of a worker of another version may not be readable. It is only a line on a screen.
+/// A report by another version may be unreadable. It is skipped, because reports are only shown.
 fn read(json: &str) -> Option<WorkerReport> {
     serde_json::from_str(json)
         .inspect_err(|error| tracing::debug!(%error, "a worker's report could not be read"))

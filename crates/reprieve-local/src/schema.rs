@@ -1,4 +1,4 @@
-//! Opens the database: looks at what is there, refuses what is not ours, makes what is missing.
+//! Opens the database: inspects the file, refuses another program's, creates what is missing.
 
 use std::time::Duration;
 
@@ -13,23 +13,25 @@ use crate::gate::Gate;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// "RPRV": tells our files from other programs' (`PRAGMA application_id`).
+/// "RPRV": distinguishes our files from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i32 = 0x5250_5256;
 
-/// The format of the file (`PRAGMA user_version`). Raised when an older program would misread the newer file.
+/// The format of the file (`PRAGMA user_version`). Raised when an older program would misread the
+/// newer file.
 const FORMAT: i32 = 1;
 
-/// Older versions can corrupt a file when several connections write and checkpoint, which is what we do:
-/// <https://sqlite.org/wal.html#the_wal_reset_bug>.
+/// Older versions can corrupt a file when several connections write and checkpoint, which happens
+/// here: <https://sqlite.org/wal.html#the_wal_reset_bug>.
 const SQLITE_VERSION_MIN: i32 = 3_051_003;
 
-/// How long another program's transaction is waited for. Ours never meet inside SQLite: the gate keeps them apart.
+/// How long to wait for another program's transaction. Our own processes never meet inside SQLite:
+/// the gate separates them.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// How long making the file is waited for when another process has the gate.
+/// How long to wait for the gate when the file has to be created.
 const TURN: Duration = Duration::from_secs(10);
 
-/// Connects to the file, makes an empty one where there is none, and refuses one that is not ours.
+/// Connects to the file. Creates an empty one if there is none, and refuses one that is not ours.
 pub(crate) fn connect(files: &Files) -> Outcome<Connection> {
     if rusqlite::version_number() < SQLITE_VERSION_MIN {
         return Err(Failure::new(
@@ -58,7 +60,7 @@ pub(crate) fn queues(conn: &Connection, files: &Files) -> Outcome<Option<Vec<Str
     names().map(Some).map_err(|error| Failure::sql(&error, files.database()))
 }
 
-/// Makes the connection the one that writes, and the file a store where it is empty.
+/// Sets the connection up for writing, and turns an empty file into a store.
 pub(crate) fn open_writer(
     mut conn: Connection,
     files: &Files,
@@ -86,7 +88,8 @@ pub(crate) fn open_writer(
 /// Opens a connection that only reads.
 pub(crate) fn open_reader(files: &Files) -> Outcome<Connection> {
     let open = || {
-        // Not read-only to SQLite: the first connection after a crash has to recover the write-ahead log.
+        // Not read-only for SQLite: the first connection after a crash has to recover the
+        // write-ahead log.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(files.database(), flags)?;
         conn.busy_timeout(BUSY)?;
@@ -101,18 +104,18 @@ pub(crate) fn open_reader(files: &Files) -> Outcome<Connection> {
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// A store, but somebody has switched its write-ahead log off.
+    /// A store without a write-ahead log, which another program switched off.
     WithoutLog,
     Ready,
 }
 
-/// Looks without changing anything: a file that is not ours must stay as it is.
+/// Inspects the file without changing it: one that is not ours must stay as it is.
 fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
     let look = || {
-        // One look: between two of them another process may have made the store.
+        // One transaction: between two, another process might create the store.
         let snapshot = conn.unchecked_transaction()?;
         let number = |sql: &str| snapshot.query_row(sql, [], |row| row.get::<_, i32>(0));
-        // The first read takes the snapshot, which the pragmas then tell of.
+        // The first read takes the snapshot, to which the pragmas then refer.
         let tables = number("SELECT count(*) FROM sqlite_schema")?;
         let (application, format) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
         let journal: String = snapshot.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
@@ -143,8 +146,8 @@ fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
     }
 }
 
-/// Switches to the write-ahead log and makes the tables. Only under the gate: the switch fails with "database is
-/// locked" when two processes do it at once.
+/// Switches to the write-ahead log and creates the tables. Only under the gate: the switch fails
+/// with "database is locked" when two processes attempt it at once.
 fn prepare(conn: &mut Connection, files: &Files) -> Outcome<()> {
     let sql = |error| Failure::sql(&error, files.database());
     // Another process may have done it in the meantime.
@@ -183,16 +186,17 @@ fn tune(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
     conn.execute_batch(
         "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY; PRAGMA cell_size_check = ON;",
     )?;
-    // Long readers make the log grow; after them it shrinks back to this.
+    // The log grows during long reads; afterwards it shrinks back to this size.
     conn.query_row("PRAGMA journal_size_limit = 16777216", [], |_| Ok(()))?;
-    // Plans do not depend on the values bound. Otherwise SQLite prepares a statement anew whenever a LIMIT has another
-    // value than before, which is at nearly every receive.
+    // Keeps plans independent of bound values. Otherwise SQLite prepares a statement again whenever
+    // the value of a LIMIT changes, which is at nearly every receive.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(())
 }
 
-/// Touches every table, which finds a damaged schema and a truncated file without reading all of it.
+/// Reads from every table, which detects a damaged schema or a truncated file without reading all
+/// of it.
 const PROBE: &str = "
     SELECT id FROM queue LIMIT 1; SELECT id, holder FROM msg LIMIT 1; SELECT data FROM body LIMIT 1;
     SELECT data FROM record LIMIT 1; SELECT data FROM payload LIMIT 1; SELECT path FROM blob LIMIT 1;

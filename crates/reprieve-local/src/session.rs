@@ -1,15 +1,17 @@
-//! Sessions: how the processes of a machine know that one of them has died.
+//! Sessions: how the processes of a machine detect that one of them has died.
 //!
-//! A process that leases messages keeps a file of `sessions/` locked for as long as it lives, and the kernel frees the
-//! lock at the moment it dies, however that happens. A process that is frozen still holds its lock, and keeps its
-//! leases until they end.
+//! A process that leases messages keeps a file in `sessions/` locked for its whole life, and the
+//! kernel releases the lock the moment it dies, from any cause. A frozen process still holds its
+//! lock, and keeps its leases until they end.
 //!
-//! The order of things, each of which another process may see at any moment:
-//! 1. the file is made and locked, under a name that is never used again;
-//! 2. the row of `session` is committed: only now do others look at the file, and they find it locked;
-//! 3. the process dies; whoever gets the lock first ends the session, in one transaction, and then removes the file.
+//! The steps, each of which another process may see at any moment:
+//! 1. The process creates the file under a name that is never used again, and locks it.
+//! 2. It commits the row of `session`. Only now do others check the file, and they find it locked.
+//! 3. The process dies. The process that gets the lock first ends the session in one transaction,
+//!    and then removes the file.
 //!
-//! A row whose file is missing is a dead process's too: after a power loss the row may be all that is left.
+//! A row without a file is a dead process's too: after a power loss the row may be all that is
+//! left.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -32,12 +34,12 @@ pub(crate) struct Session {
     token: String,
     file: PathBuf,
     files_made: AtomicU64,
-    /// Locked.
+    /// Locked for as long as the session lasts.
     _lock: File,
 }
 
 impl Session {
-    /// Begins a session; `worker` is whose report goes with it. Blocks.
+    /// Begins a session. When it ends, the report of `worker` is removed. Blocks.
     pub(crate) fn begin(writer: &Writer, files: &Files, worker: Option<&WorkerId>) -> Outcome<Self> {
         let token = Uuid::now_v7().simple().to_string();
         let file = files.sessions().join(&token);
@@ -57,7 +59,7 @@ impl Session {
         self.id
     }
 
-    /// A file name that is never used again, and that tells whose it is.
+    /// A file name that is never used again, and that contains the session's token.
     pub(crate) fn new_file_name(&self) -> String {
         format!("{}-{}", self.token, self.files_made.fetch_add(1, Ordering::Relaxed))
     }
@@ -73,8 +75,9 @@ fn locked(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Gives back what the session held and forgets it; how many messages that were. Their dequeue counts stay as they
-/// are, and they get back the place in line that they had: half-finished work need not wait behind what is new.
+/// Releases the session's messages and removes the session; returns how many messages it held.
+/// Their dequeue counts stay as they are. They keep their place in the queue: half-finished work
+/// need not wait behind new work.
 pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
     let worker =
         tx.row("SELECT worker FROM session WHERE id = ?1", [id], |row| row.get::<_, Option<String>>(0))?;
@@ -97,7 +100,7 @@ pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
     Ok(given_back as u64)
 }
 
-/// Ends the sessions of processes that have died, and returns how many messages they held. Blocks.
+/// Ends the sessions of dead processes, and returns how many messages they held. Blocks.
 pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
     let own = shared.own_session();
     let sessions = shared.reader.rows("SELECT id, token, worker FROM session", [], |row| {
@@ -109,11 +112,12 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
         if own == Some(id) {
             continue;
         }
-        // Kept until the session is ended, so that one process does it.
+        // Held until the session has ended, so that only one process ends it.
         let lock = match look(&file) {
             Ok(Life::Over(lock)) => lock,
             Ok(Life::Alive) => continue,
-            // One that can't be looked at, such as another user's, must not keep the others from being helped.
+            // A file that can't be read, such as another user's, must not block the cleanup of the
+            // others.
             Err(error) => {
                 if shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
                     tracing::warn!(
@@ -143,12 +147,12 @@ pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
 
 enum Life {
     Alive,
-    /// With the lock that it no longer has, unless its file is gone too.
+    /// Contains the freed lock, unless the file is gone too.
     Over(Option<File>),
 }
 
 fn look(file: &Path) -> io::Result<Life> {
-    // Reading is enough to lock, and is what another user's file allows.
+    // Read access is enough for a lock, and another user's file allows no more.
     let lock = match File::open(file) {
         Ok(lock) => lock,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Over(None)),

@@ -1,4 +1,4 @@
-//! The store as a whole: what is opened, who shares it, and how it ends.
+//! The store: opening, sharing and closing it.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -23,45 +23,47 @@ use crate::schema;
 use crate::session::{self, Session};
 use crate::writer::{Tx, Writer};
 
-/// How a process opens a store.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The queue that [`Queue`](reprieve_core::ports::Queue) means. A file holds any number of queues; records,
-    /// payloads, blobs and the roster are common to them.
+    /// The queue that [`Queue`](reprieve_core::ports::Queue) reads and writes. A file holds any
+    /// number of queues, which share the records, payloads, blobs and roster.
     pub queue: QueueName,
-    /// What a commit survives. Processes that share a file should agree.
+    /// The failures that a commit survives. Processes that share a file should agree.
     pub durability: Durability,
-    /// The worker this process leases as. When the process dies, whatever the worker holds is given back within a
-    /// second, by any other worker that lives.
+    /// The worker that holds this process's leases. When the process dies, another live worker
+    /// releases its messages within a second.
     ///
-    /// `None` for a process that is no worker: should it lease anything, that stays leased until the lease ends.
+    /// `None` for a process that is no worker: messages that it leases stay leased until the leases
+    /// end.
     pub owner: Option<WorkerId>,
-    /// Opens only what there is already: neither the file nor the queue is made.
+    /// Opens an existing file and queue only, and creates neither.
     pub must_exist: bool,
 }
 
 impl Options {
-    /// The defaults for `queue`: nothing is lost at a power loss, and this process is no worker.
+    /// Default options for `queue`: commits survive a power loss, and this process is no worker.
     #[must_use]
     pub fn new(queue: QueueName) -> Self {
         Self { queue, durability: Durability::default(), owner: None, must_exist: false }
     }
 
-    /// Leases as `worker`.
+    /// Sets the worker that holds this process's leases.
     #[must_use]
     pub fn owned_by(mut self, worker: WorkerId) -> Self {
         self.owner = Some(worker);
         self
     }
 
-    /// Refuses to make the file or the queue: for whoever looks, to whom a mistyped name must not seem an empty queue.
+    /// Refuses to create the file or the queue. For inspection, where a mistyped name must not look
+    /// like an empty queue.
     #[must_use]
     pub fn existing(mut self) -> Self {
         self.must_exist = true;
         self
     }
 
-    /// Sets what a commit survives.
+    /// Sets the failures that a commit survives.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
@@ -69,34 +71,36 @@ impl Options {
     }
 }
 
-/// One process's handle of a store: a SQLite file, and the directory `PATH.d` beside it, which belong together.
+/// One process's handle of a store: a SQLite file, and the directory `PATH.d` beside it, which
+/// belong together.
 ///
-/// The handle and every [`Store`] it gave share three quiet threads. When the last of them is dropped, whatever is
-/// still leased under [`Options::owner`] is given back at once: the drop waits for that commit, for at most a second.
+/// The handle and every [`Store`] from it share three mostly idle threads. When the last of them is
+/// dropped, messages that are still leased under [`Options::owner`] are released at once. The drop
+/// waits for that commit, at most a second.
 #[derive(Debug)]
 pub struct LocalStore {
     ports: Arc<Ports>,
 }
 
 impl LocalStore {
-    /// Opens the store at `path`, and makes it first where there is none.
+    /// Opens the store at `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// - [`Invalid`](reprieve_core::ErrorKind::Invalid): the path names no ordinary file, or another program's, which
-    ///   stays as it is.
-    /// - [`NotFound`](reprieve_core::ErrorKind::NotFound): the directory that is to hold the file does not exist; or,
-    ///   with [`Options::existing`], the file or the queue does not. Nothing is made then.
+    /// - [`Invalid`](reprieve_core::ErrorKind::Invalid): the path is no ordinary file, or the file
+    ///   is another program's. That file stays unchanged.
+    /// - [`NotFound`](reprieve_core::ErrorKind::NotFound): the parent directory does not exist; or,
+    ///   with [`Options::existing`], the file or the queue does not exist. Nothing is created then.
     /// - [`Incompatible`](reprieve_core::ErrorKind::Incompatible): a newer version wrote the file.
-    /// - [`Corrupt`](reprieve_core::ErrorKind::Corrupt): the file is damaged. Only what costs little is checked here.
+    /// - [`Corrupt`](reprieve_core::ErrorKind::Corrupt): the file is damaged. Opening makes only
+    ///   cheap checks.
     /// - [`Denied`](reprieve_core::ErrorKind::Denied), [`Full`](reprieve_core::ErrorKind::Full),
-    ///   [`Unavailable`](reprieve_core::ErrorKind::Unavailable): the file can't be written, has no space, or is held
-    ///   locked by another program for seconds.
-    ///
+    ///   [`Unavailable`](reprieve_core::ErrorKind::Unavailable): the file is not writable, has no
+    ///   space, or another program has kept it locked for seconds.
     /// # Cancel safety
-    /// A store whose opening is dropped is closed again when it has been opened.
+    /// If the future is dropped, the store is closed again as soon as it is open.
     ///
     /// # Panics
-    /// Outside a tokio runtime, whose blocking threads do the opening.
+    /// Outside a Tokio runtime: opening runs on its blocking threads.
     pub async fn open(path: &Path, options: Options) -> Result<Self> {
         let path = path.to_owned();
         let opened = blocking(move || Ports::open(&path, &options)).await;
@@ -105,7 +109,7 @@ impl LocalStore {
             .map_err(|failure| failure.during("open the store"))
     }
 
-    /// The ports of the store.
+    /// The store's ports.
     #[must_use]
     pub fn store(&self) -> Store {
         let ports = &self.ports;
@@ -118,60 +122,62 @@ impl LocalStore {
     }
 }
 
-/// Runs something that waits for the disk where that disturbs nobody. It runs to its end even if the caller goes away.
+/// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the
+/// caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
-    // A panic in there is a bug of ours, and the runtime's end takes the caller along.
+    // A panic in `work` is a bug of ours; at the runtime's end the caller is dropped as well.
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Failure::stopped()))
 }
 
-/// What implements the ports. Its drop closes the store.
+/// The implementation of the ports. Its drop closes the store.
 #[derive(Debug)]
 pub(crate) struct Ports {
     pub(crate) shared: Arc<Shared>,
-    /// The rows of `queue`: the queue, and its poison queue.
+    /// Row ids in the table `queue`: the queue, and its poison queue.
     pub(crate) queue: i64,
     pub(crate) poison: i64,
-    /// What `msg.holder` says of this process's leases.
+    /// This process's value of `msg.holder`.
     pub(crate) holder: i64,
-    /// How often the bell was heard to ring; and how often before the last look into the queue.
+    /// The number of rings heard, and the number before the last receive.
     pub(crate) rings: watch::Sender<u64>,
     pub(crate) rings_seen: AtomicU64,
-    /// When the next invisible message becomes visible, as of the last look into the queue.
+    /// When the next invisible message becomes visible, as of the last receive.
     pub(crate) next_due: AtomicI64,
     pub(crate) listener: OnceLock<Option<Listener>>,
     _keeper: Keeper,
 }
 
-/// What the ports and the keeper share.
+/// State that the ports and the keeper share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) writer: Writer,
     pub(crate) reader: Reader,
     pub(crate) clock: Arc<StoreClock>,
-    /// There may be files of dead processes: at the start, and after each death.
+    /// Whether files of dead processes may exist: at the start, and after each death.
     pub(crate) sweep_due: AtomicBool,
-    /// The sessions that could not be looked at: each is logged once.
+    /// The sessions whose files could not be read: each is logged once.
     pub(crate) unreadable: Mutex<HashSet<i64>>,
     owner: Option<WorkerId>,
     session: Mutex<Option<Arc<Session>>>,
 }
 
-/// The holder of leases that nobody can tell dead.
+/// The holder of leases without a session; no process can detect that such a holder died.
 const NOBODY_KNOWN: i64 = 0;
 
-/// How long a drop waits for the last commit: far more than one takes, and little enough for whoever is to exit.
+/// How long a drop waits for the last commit: far longer than one takes, and short enough for a
+/// process that exits.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// How many queues an error lists.
+/// How many queue names an error lists.
 const NAMES_SHOWN: usize = 8;
 
 impl Ports {
     fn open(path: &Path, options: &Options) -> Outcome<Self> {
         let files = Files::locate(path)?;
-        // Another program's file is recognised, and refused, before anything is made beside it.
+        // Another program's file is recognised and refused before anything is created beside it.
         let found = files.database().exists().then(|| schema::connect(&files)).transpose()?;
         if options.must_exist {
             find_queue(found.as_ref(), &files, &options.queue)?;
@@ -195,7 +201,8 @@ impl Ports {
             session,
         });
         let keeper = Keeper::start(Arc::clone(&shared), options.owner.is_some());
-        // From here on a failure must end the writer's thread, so the ports are made first, and dropped then.
+        // From here on a failure must end the writer's thread, so the ports are built first, and
+        // their drop ends it.
         let mut ports = Self {
             queue: 0,
             poison: 0,
@@ -230,12 +237,13 @@ impl Drop for Ports {
             );
         }
         self.shared.writer.close();
-        // So that the session is over when this process is: else the next worker would take it for one that died.
+        // The session must have ended before this process does: else the next worker would count
+        // this process as dead.
         self.shared.writer.wait_for_end(CLOSING);
     }
 }
 
-/// Fails unless the queue is there, and says which are.
+/// Fails unless the queue exists; the error lists the existing queues.
 fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> Outcome<()> {
     let file = files.database().display();
     let names = found.map(|conn| schema::queues(conn, files)).transpose()?.flatten();
@@ -257,8 +265,8 @@ fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> O
 }
 
 impl Shared {
-    /// This process's session, begun at its first use: a process that only looks leaves no trace, and can look even
-    /// when the disk is full. Blocks.
+    /// This process's session, which begins at its first use. A process that only reads therefore
+    /// leaves no trace, and can read even when the disk is full. Blocks.
     pub(crate) fn session(&self) -> Outcome<Arc<Session>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = &*session {

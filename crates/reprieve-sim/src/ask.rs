@@ -1,4 +1,4 @@
-//! Asks a running mock, or double, of ours over its control API.
+//! Calls the control API of a running mock or test double.
 
 use std::time::Duration;
 
@@ -7,31 +7,32 @@ use reqwest::{Method, StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// How long it may take: it is on this machine and does little work for this.
+/// The longest time for one call: the mock is on this machine and does little work per call.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is asked.
+/// The mock to call.
 pub(crate) struct Mock {
-    /// What it is called, as it goes on after "no".
+    /// Its name in error messages, as it follows "no".
     pub(crate) name: &'static str,
-    /// Where it is by default.
+    /// Its default address.
     pub(crate) example: &'static str,
     /// The command that starts one.
     pub(crate) command: &'static str,
 }
 
-/// What a refusal says.
+/// The body of a refusal.
 #[derive(Deserialize)]
 struct Problem {
     error: String,
 }
 
 impl Mock {
-    /// Sends `body` to `path` of the mock at `url`, whatever path that has.
+    /// Sends `body` to `path` of the mock at `url`, and ignores the path of `url`.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for what is no address, [`Unavailable`](ErrorKind::Unavailable) when nothing
-    /// answers there, [`Corrupt`](ErrorKind::Corrupt) when something else does, and what the mock refuses.
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid address,
+    /// [`Unavailable`](ErrorKind::Unavailable) when nothing answers there,
+    /// [`Corrupt`](ErrorKind::Corrupt) when something else answers, and the mock's own refusals.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         operation: &'static str,
@@ -68,7 +69,7 @@ impl Mock {
         body: &[u8],
     ) -> Result<T> {
         if status.is_success() {
-            // An answer without a body stands for `()`.
+            // An answer without a body means `()`.
             let body = if body.is_empty() { b"null" } else { body };
             return serde_json::from_slice(body).map_err(|error| {
                 let message = format!("what answers there is no {}", self.name);

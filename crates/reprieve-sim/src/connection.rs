@@ -1,4 +1,5 @@
-//! One listener of a mock: takes connections, answers their requests, and resets those that are to be reset.
+//! One listener of a mock: accepts connections, answers their requests, and resets connections on
+//! demand.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-/// How long accepting pauses after it failed, which is when there are too many open files.
+/// How long to pause after accepting failed, which happens when too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Instead of an answer the connection is reset.
+/// Requests that the connection is reset instead of answered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reset;
 
@@ -31,10 +32,10 @@ impl fmt::Display for Reset {
 
 impl std::error::Error for Reset {}
 
-/// An answer to come.
+/// The future of an answer.
 pub(crate) type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, Reset>> + Send>>;
 
-/// Takes connections until it is stopped; each is a task among `tasks`.
+/// Accepts connections until it is stopped; each is a task in `tasks`.
 pub(crate) async fn accept<F>(listener: TcpListener, answer: F, stop: CancellationToken, tasks: TaskTracker)
 where
     F: Fn(Request<Incoming>) -> Answered + Clone + Send + Unpin + 'static,
@@ -56,12 +57,13 @@ where
     }
 }
 
-/// Answers the requests of one connection until either side ends it.
+/// Answers the requests of one connection until either side closes it.
 async fn serve<F>(stream: TcpStream, answer: F, stop: CancellationToken)
 where
     F: Fn(Request<Incoming>) -> Answered + Unpin,
 {
-    // Answers are small and waited for. A socket that can't do without Nagle's delay is only slower.
+    // Answers are small, and clients wait for them. A socket that keeps Nagle's delay is only
+    // slower.
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%error, "a connection stays slow");
     }
@@ -73,7 +75,7 @@ where
     let Err(error) = ended else { return };
     debug!(%error, "a connection ended early");
     if std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<Reset>) {
-        // Without this the client would see the connection closed in good order. It is closed when it is dropped.
+        // Without this the client would see an orderly close. Dropping the stream closes it.
         let stream = connection.into_parts().io.into_inner();
         if let Err(error) = stream.set_zero_linger() {
             debug!(%error, "a connection is closed instead of reset");

@@ -1,7 +1,7 @@
-//! Drives a running mock from another process: what `reprieve metadata` uses.
+//! Controls a running mock from another process; `reprieve metadata` uses it.
 //!
-//! `url` is the mock's address; a path, such as that of one of its VMs, does not matter. Every function fails with
-//! `Unavailable` when no mock answers there.
+//! `url` is the mock's address; its path is ignored, so a VM's own URL works too. Every function
+//! fails with `Unavailable` when no mock answers there.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::metadata::control::{Added, Changed, Evict, NewVm, RunFor, ScenarioFil
 use crate::metadata::{EventPlan, FaultRule};
 pub use crate::metadata::{Evicted, FaultState, ScenarioState, State, VmState, Which};
 
-/// Announces that the VM will be taken back after `notice`.
+/// Announces the eviction of the VM after `notice`.
 ///
 /// # Errors
-/// `NotFound` when the mock has no such VM, `Conflict` when that is being evicted already.
+/// `NotFound` when the mock has no such VM, `Conflict` when the VM is already being evicted.
 pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
     let body = Evict { vm: vm.to_owned(), notice: notice.into() };
     MOCK.ask("evict a VM", Method::POST, url, "/control/evict", &body).await
@@ -27,12 +27,12 @@ pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
 /// Announces any event and returns it.
 ///
 /// # Errors
-/// `Invalid` for a plan that contradicts itself, `Conflict` when its id stands already.
+/// `Invalid` for a plan that contradicts itself, `Conflict` when an active event has its id.
 pub async fn announce(url: &str, plan: &EventPlan) -> Result<Event> {
     MOCK.ask("announce an event", Method::POST, url, "/control/announce", plan).await
 }
 
-/// Lets events begin before their time; returns their ids.
+/// Starts events before their time; returns their ids.
 ///
 /// # Errors
 /// `NotFound` when there is no such event, `Conflict` when it has begun.
@@ -40,7 +40,7 @@ pub async fn start(url: &str, which: &Which) -> Result<Vec<String>> {
     change("start an event", url, "/control/start", which).await
 }
 
-/// Lets events that have begun be over before their time; returns their ids.
+/// Ends events that have begun before their time; returns their ids.
 ///
 /// # Errors
 /// `NotFound` when there is no such event, `Conflict` when it has not begun.
@@ -56,10 +56,10 @@ pub async fn withdraw(url: &str, which: &Which) -> Result<Vec<String>> {
     change("withdraw an event", url, "/control/withdraw", which).await
 }
 
-/// All there is to know of the mock now.
+/// Returns the mock's whole state.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn state(url: &str) -> Result<State> {
     MOCK.ask("read the mock's state", Method::GET, url, "/control/state", &()).await
 }
@@ -67,7 +67,7 @@ pub async fn state(url: &str) -> Result<State> {
 /// Adds a VM to the set.
 ///
 /// # Errors
-/// `Invalid` for a name that can't be a VM's, `Conflict` for one that is taken.
+/// `Invalid` for an invalid VM name, `Conflict` for a name that is taken.
 pub async fn add_vm(url: &str, name: &str) -> Result<()> {
     MOCK.ask("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
 }
@@ -80,15 +80,15 @@ pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
     MOCK.ask("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
 }
 
-/// The scenarios there are.
+/// Returns the mock's scenarios.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
     MOCK.ask("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
 }
 
-/// The file of the scenario called `name`.
+/// Returns the file of the scenario called `name`.
 ///
 /// # Errors
 /// `NotFound` when there is no such scenario.
@@ -98,16 +98,16 @@ pub async fn scenario(url: &str, name: &str) -> Result<String> {
     Ok(text)
 }
 
-/// Adds a scenario from the text of its file; one of the same name is replaced.
+/// Adds a scenario from the text of its file, and replaces one of the same name.
 ///
 /// # Errors
-/// `Invalid` for what is no scenario.
+/// `Invalid` for an invalid scenario.
 pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
     let body = ScenarioFile { text: text.to_owned() };
     MOCK.ask("add a scenario", Method::POST, url, "/control/scenarios", &body).await
 }
 
-/// Runs the scenario called `name` for the VM `target`, or for the first; returns which.
+/// Runs the scenario called `name` for the VM `target`, or for the first VM; returns the VM's name.
 ///
 /// # Errors
 /// `NotFound` when there is no such scenario or VM.
@@ -118,18 +118,18 @@ pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result
     Ok(target.unwrap_or_default())
 }
 
-/// The faults that stand.
+/// Returns the active faults.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
     MOCK.ask("list the faults", Method::GET, url, "/control/faults", &()).await
 }
 
-/// Lets requests go wrong; returns the fault's number.
+/// Injects a fault into requests; returns its number.
 ///
 /// # Errors
-/// `Invalid` for a rule that is none, `NotFound` when the mock has no such VM.
+/// `Invalid` for an invalid rule, `NotFound` when the mock has no such VM.
 pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
     let Added { id } = MOCK.ask("add a fault", Method::POST, url, "/control/faults", rule).await?;
     Ok(id)
@@ -146,23 +146,24 @@ pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
 /// Removes all faults.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn clear_faults(url: &str) -> Result<()> {
     MOCK.ask("remove the faults", Method::DELETE, url, "/control/faults", &()).await
 }
 
-/// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
+/// Restarts the document incarnation at 1, as the service does when it is restarted. Events stay
+/// active.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn restart(url: &str) -> Result<()> {
     MOCK.ask("restart the incarnations", Method::POST, url, "/control/restart", &()).await
 }
 
-/// Lets everything that is announced from now on go so many times faster than in life.
+/// Speeds up everything that is announced from now on, by this factor over real time.
 ///
 /// # Errors
-/// Only as all do.
+/// Only `Unavailable`, as above.
 pub async fn set_speed(url: &str, speed: NonZeroU32) -> Result<()> {
     let Speed { .. } =
         MOCK.ask("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;

@@ -1,15 +1,17 @@
-//! Azure on your own machine: its metadata service, and in [`storage`] its queues and blobs.
+//! A local mock of Azure: its metadata service, and in [`storage`] its queues and blobs.
 //!
-//! [`MetadataServer`] answers as the real one does, and evicts on demand.
+//! [`MetadataServer`] answers like the real service, and evicts VMs on demand.
 //!
-//! It is faithful for what a worker uses: Scheduled Events in every version, the instance document, and tokens of managed
-//! identities, with their rules, refusals and timing. Each of its VMs has its own base URL,
-//! `http://127.0.0.1:8169/vm/NAME`, because the real service knows the asking VM by its network card and this one can't;
-//! or [a port of its own](metadata::Config::one_port_each). Events are told to all of them, as in a real scale set.
-//! Without a prefix it answers as it would to the first VM.
+//! It is faithful in everything that a worker uses: Scheduled Events in every version, the instance
+//! document, and tokens of managed identities, with their rules, refusals and timing. Each of its
+//! VMs has its own base URL, `http://127.0.0.1:8169/vm/NAME`, because the real service identifies
+//! the calling VM by its network card and the mock cannot; or [a port of its
+//! own](metadata::Config::one_port_each). All VMs see all events, as in a real scale set. Without a
+//! prefix the mock answers as it would the first VM.
 //!
-//! What happens is told by calls, by [scenarios](metadata::Scenario), and by [faults](metadata::FaultRule) for the
-//! service's own bad days. [`control`] drives a running one over HTTP, from a command line or another process.
+//! Calls, [scenarios](metadata::Scenario) and [faults](metadata::FaultRule) control the mock;
+//! faults imitate an unreliable service. [`control`] drives a running mock over HTTP, from a
+//! command line or another process.
 //!
 //! # Example: an eviction, seen by the client
 //!
@@ -45,13 +47,14 @@ use reprieve_core::Result;
 
 use metadata::{Config, MetadataServer};
 
-/// The port the mock listens on unless told otherwise. It has no other use known to us.
+/// The mock's default port. No other use of it is known.
 pub const DEFAULT_PORT: u16 = 8169;
 
-/// Starts a mock with these VMs on `port` of this machine only; it runs until it is stopped or dropped.
+/// Starts a mock with these VMs on `port` of this machine only. It runs until it is stopped or
+/// dropped.
 ///
 /// # Errors
-/// As [`MetadataServer::start`].
+/// The errors of [`MetadataServer::start`].
 pub async fn serve(port: u16, vms: impl IntoIterator<Item = impl Into<String>>) -> Result<MetadataServer> {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     MetadataServer::start(Config { addr, ..Config::with_vms(vms) }).await

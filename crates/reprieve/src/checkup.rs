@@ -1,4 +1,4 @@
-//! What a worker with these arguments would use, for a check of it before it runs: for the `reprieve` command.
+//! The resources that a worker with given arguments would use, for the `reprieve` command's checks.
 
 use reprieve_azure::scheduled_events::Client as Metadata;
 use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
@@ -9,12 +9,13 @@ use crate::args::WorkerArgs;
 use crate::settings::{Origin, StoreSettings, WorkerSettings};
 use crate::store::Address;
 
-/// Everything a worker would use, read as a worker reads it. Nothing is opened or asked.
+/// Everything that a worker would use, read in the same way. Reading it opens nothing and sends no
+/// request.
 #[derive(Debug)]
 pub struct Checkup {
     /// Every setting, and where it came from.
     pub origins: Vec<Setting>,
-    /// Where jobs and their progress are.
+    /// The store with jobs and their progress.
     pub store: StoreAddress,
     /// The queues that are used as one.
     pub queues: Vec<QueueName>,
@@ -22,15 +23,15 @@ pub struct Checkup {
     pub container: ContainerName,
     /// The metadata service; `None` when it is off.
     pub metadata: Option<Metadata>,
-    /// Whether somebody said where the metadata service is.
+    /// Whether the metadata service's address was given.
     pub metadata_given: bool,
-    /// What this VM is said to be called.
+    /// This VM's name, if it was given.
     pub vm_name: Option<String>,
     /// The lease, the budget and the other settings of the worker itself.
     pub worker: Settings,
 }
 
-/// A store that could be opened.
+/// The address of a store.
 #[derive(Debug)]
 pub enum StoreAddress {
     /// An embedded store.
@@ -42,11 +43,11 @@ pub enum StoreAddress {
 /// A setting, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name: the long flag without its hyphens.
+    /// The setting's name: the long flag without its hyphens.
     pub name: &'static str,
-    /// Its value as it was given, without secrets; empty when there is none.
+    /// The value as it was given, without secrets; empty when there is none.
     pub value: String,
-    /// The flag, the variable or the file; `None` for a default.
+    /// The flag, variable or file; `None` for a default.
     pub from: Option<String>,
 }
 
@@ -54,7 +55,7 @@ impl Checkup {
     /// Reads the arguments, the environment and `reprieve.toml`.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) names everything that is wrong with them.
+    /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with them.
     pub fn read(args: &WorkerArgs) -> Result<Self> {
         let (settings, _, origins) = WorkerSettings::read_with_origins(args)?;
         let WorkerSettings { store, metadata, vm_name, worker, .. } = settings;
@@ -66,7 +67,7 @@ impl Checkup {
             Address::Azure(azure) => azure.to_string(),
         };
         let setting = |Origin { key, given, place }: Origin| {
-            // A store's address may be a secret as it was given.
+            // A store's address as it was given may contain a secret.
             let value = if key == "store" { shown.clone() } else { given.text };
             Setting { name: key, value, from: place }
         };

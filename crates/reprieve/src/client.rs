@@ -1,4 +1,4 @@
-//! A store as programs use it that are no workers.
+//! A store for programs that are not workers.
 
 use reprieve_core::ports::Store;
 use reprieve_core::{Producer, Result};
@@ -7,7 +7,7 @@ use crate::args::StoreArgs;
 use crate::queues::Queues;
 use crate::settings::StoreSettings;
 
-/// An open store and queue, for enqueueing jobs and for looking at them.
+/// An open store and queue, for enqueueing jobs and for inspecting them.
 ///
 /// # Example: enqueue a job
 /// ```
@@ -51,11 +51,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens the store, and makes it where there is none.
+    /// Opens the store and creates it if it does not exist.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) names everything that is wrong with the arguments, the environment and
-    /// `reprieve.toml`; all else is the store's own.
+    /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with the arguments,
+    /// the environment and `reprieve.toml`. Other errors are the store's own.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -64,11 +64,11 @@ impl Client {
         Ok(Self { store: settings.open(None).await?.store, queues: settings.queues })
     }
 
-    /// Opens a store that is there already, for commands that only look.
+    /// Opens an existing store, for commands that only read.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Invalid`](crate::ErrorKind::Invalid) when there is no store or no such
-    /// queue in it.
+    /// As for [`open`](Self::open), and [`Invalid`](crate::ErrorKind::Invalid) when the store or
+    /// one of its queues does not exist.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -77,26 +77,27 @@ impl Client {
         Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
     }
 
-    /// What people call the queue: its name, or the names or the pattern that it is made of.
+    /// The queue's display name: its name, or the list or pattern of names that it consists of.
     #[must_use]
     pub fn queue(&self) -> &str {
         &self.queues.shown
     }
 
-    /// Whether somebody who names their queue or queues `shown`, as a worker's report does, has one in common with this.
+    /// Returns whether the queues displayed as `shown`, as in a worker's report, include one of
+    /// this client's queues.
     #[must_use]
     pub fn shares_a_queue_with(&self, shown: &str) -> bool {
         Queues::parse(shown)
             .is_ok_and(|theirs| self.queues.names.iter().any(|name| theirs.names.contains(name)))
     }
 
-    /// What puts jobs into the queue.
+    /// Returns a producer, which enqueues jobs.
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(self.store.clone())
     }
 
-    /// The queue with everything that belongs to it.
+    /// The store: the queue, the records, the blobs and the roster.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store

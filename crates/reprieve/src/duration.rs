@@ -1,17 +1,18 @@
-//! Durations as people write them.
+//! Durations as text.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// Reads a duration: a number and a unit, such as `500ms`, `10s`, `5m` or `1h`, also `1h 30m`. As the worker's flags do;
-/// for a command of one's own, `#[arg(value_parser = reprieve::parse_duration)]`.
+/// Parses a duration: a number and a unit, such as `500ms`, `10s`, `5m` or `1h`, also `1h 30m`. The
+/// worker's flags use the same format. In a command of your own, use `#[arg(value_parser =
+/// reprieve::parse_duration)]`.
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid), saying what to write instead.
+/// [`Invalid`](ErrorKind::Invalid), with a message that says what to write instead.
 ///
-/// # Example: what is taken and what is not
+/// # Example: valid and invalid text
 /// ```
 /// use std::time::Duration;
 ///

@@ -1,4 +1,4 @@
-//! How every binary ends: one sentence on stderr, and the exit code that goes with it.
+//! How every binary ends: one sentence on stderr and a matching exit code.
 
 use std::error::Error as StdError;
 use std::io::Write;
@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// Something failed.
+/// Exit code of a command that failed.
 pub(crate) const FAILED: u8 = 1;
 
-/// The command line or the settings are wrong; trying again won't help.
+/// Exit code for a wrong command line or wrong settings; trying again won't help.
 pub(crate) const USAGE: u8 = 2;
 
-/// Says on stderr what failed, and returns the exit code for it: 2 when the request itself was wrong (an
-/// [`Invalid`](ErrorKind::Invalid) error anywhere in the chain), else 1.
+/// Prints the error on stderr and returns the exit code for it: 2 when the request itself was wrong
+/// (an [`Invalid`](ErrorKind::Invalid) error anywhere in the chain), else 1.
 ///
 /// # Example: a small command
 /// ```no_run
@@ -31,18 +31,18 @@ pub(crate) const USAGE: u8 = 2;
 /// }
 /// ```
 ///
-/// An `anyhow::Error` is given as `&*error`.
+/// Pass an `anyhow::Error` as `&*error`.
 pub fn fail(error: &(dyn StdError + 'static)) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
-    // When stderr is gone there is nobody left to tell; the exit code still says it.
+    // Without a stderr the exit code is the only report.
     let _nobody_listens = writeln!(stderr, "error: {}", sentence(error));
     ExitCode::from(code(error))
 }
 
-/// Runs a small command on a runtime of its own, on the calling thread.
+/// Runs a future on a single-threaded runtime of its own, on the calling thread.
 ///
 /// # Errors
-/// The future's, or [`Internal`](ErrorKind::Internal) when the operating system gives no runtime.
+/// The future's, or [`Internal`](ErrorKind::Internal) when the runtime can't be started.
 pub fn block_on<T, E: From<Error>>(main: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "start the runtime", error.to_string()).with_source(error)
@@ -61,7 +61,8 @@ fn code(error: &(dyn StdError + 'static)) -> u8 {
     if chain(error).any(wrong) { USAGE } else { FAILED }
 }
 
-/// The error and its causes in one line. A cause that is repeated in what it caused is said once.
+/// The error and its causes in one line. A cause that the error above it already contains is left
+/// out.
 fn sentence(error: &(dyn StdError + 'static)) -> String {
     let mut sentence = String::new();
     for error in chain(error) {
@@ -78,7 +79,8 @@ fn sentence(error: &(dyn StdError + 'static)) -> String {
     sentence
 }
 
-/// What an error says about the cause: one of ours names its operation, too, which is no news where the rest was said.
+/// The part of an error's text that describes the cause. The operation of one of our errors is left
+/// out: it adds nothing when the rest was already printed.
 fn cause(error: &(dyn StdError + 'static)) -> String {
     one_line(
         &error.downcast_ref::<Error>().map_or_else(|| error.to_string(), |error| error.message().to_owned()),

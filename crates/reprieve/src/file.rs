@@ -1,4 +1,5 @@
-//! `reprieve.toml`: found, read, and taken apart into settings that are checked with all others.
+//! `reprieve.toml`: finds it, reads it, and splits it into settings that are checked with all
+//! others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::given::{By, Given};
 
-/// The file that is read when none is named.
+/// The file that is read when `--config` names none.
 const NAME: &str = "reprieve.toml";
 
-/// Every key there is: the long flags, but for `config`.
+/// Every valid key: the long flags except `config`.
 pub(crate) const KEYS: [&str; 20] = [
     "store",
     "queue",
@@ -33,7 +34,7 @@ pub(crate) const KEYS: [&str; 20] = [
     "log",
 ];
 
-/// What a settings file says.
+/// The contents of a settings file.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     path: PathBuf,
@@ -41,8 +42,8 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads the file at `named`, or the one in the current directory if there is one. Returns what could be read of it,
-    /// and what is wrong with the rest, one sentence each.
+    /// Reads the file at `named`, or the one in the current directory if there is one. Returns the
+    /// settings that could be read, and one sentence for each fault in the rest.
     pub(crate) fn read(named: Option<&Path>) -> (Self, Vec<String>) {
         let path = named.unwrap_or(Path::new(NAME));
         let text = match std::fs::read_to_string(path) {
@@ -58,12 +59,12 @@ impl File {
         Self::parse(path, &text)
     }
 
-    /// What it says about `key`.
+    /// The value of `key`, if the file has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Given> {
         self.values.get(key)
     }
 
-    /// Where it is, as messages call it.
+    /// The file's path, for messages.
     pub(crate) fn name(&self) -> std::path::Display<'_> {
         self.path.display()
     }
@@ -98,7 +99,8 @@ impl File {
     }
 }
 
-/// Says where the file stops being TOML. The line itself is not repeated: it may hold a connection string.
+/// Describes the line where the file stops being TOML. The line itself is not repeated: it may
+/// contain a connection string.
 fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> String {
     let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -1,4 +1,4 @@
-//! A setting as somebody gave it: the text, and where it came from.
+//! A setting as it was given: the text, and where it came from.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,32 +8,33 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Command};
 
-/// The text of one setting, unchecked. Boxed in the arguments, which people put into enums.
+/// The unchecked text of one setting. Boxed in the arguments, because programs put those into
+/// enums.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) text: String,
     pub(crate) by: By,
 }
 
-/// Who gave it.
+/// Where a setting came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     Flag,
     Env,
     File,
-    /// Nobody: it is the default.
+    /// Not given.
     Default,
 }
 
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A store address may be a connection string with its key.
+        // A store's address may be a connection string with its key.
         f.debug_struct("Given").field("by", &self.by).finish_non_exhaustive()
     }
 }
 
-/// Takes any text, and notes whether it was on the command line: what it means is checked with all the others, so that
-/// every fault is told at once.
+/// Accepts any text and notes whether it was on the command line. All settings are checked together
+/// later, so that every fault is reported at once.
 #[derive(Debug, Clone)]
 pub(crate) struct AnyText;
 

@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz` and `/metrics`, for whoever supervises the worker.
+//! The `/healthz`, `/readyz` and `/metrics` endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,25 +17,26 @@ use reprieve_core::worker::Monitor;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
 
-/// How long the control loop may be silent. It goes round once a second, so this is no hiccup.
+/// How long the control loop may go without a beat. It iterates once a second, so 10 s is no
+/// hiccup.
 const BEAT_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// As the encoder of the metrics writes it.
+/// The content type of the metrics encoder's output.
 /// <https://prometheus.io/docs/specs/om/open_metrics_spec/#overall-structure>
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the answers are made of.
+/// The sources of the endpoints' answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     pub(crate) monitor: Monitor,
     pub(crate) watcher: Option<Arc<Watcher>>,
 }
 
-/// Takes the address, so that a worker which could never be supervised fails at its start.
+/// Binds the address at the start, so that a worker that could not be monitored fails then.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
     let bound = async {
         let listener = TcpListener::bind(address).await?;
-        // Port 0 takes a free one, and this is how to learn which.
+        // Port 0 takes a free port; the log line shows which.
         tracing::info!(address = %listener.local_addr()?, "health endpoints listen");
         Ok::<_, std::io::Error>(listener)
     };
@@ -46,7 +47,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 impl Health {
-    /// Answers for ever.
+    /// Serves the endpoints until the process ends.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let router = Router::new()
             .route("/healthz", get(healthz))
@@ -59,7 +60,7 @@ impl Health {
     }
 }
 
-/// Whether the process does its work, or should be replaced.
+/// Returns 200 while the control loop runs, else 503: the process should be replaced.
 async fn healthz(State(health): State<Health>) -> impl IntoResponse {
     let age = health.monitor.last_beat().elapsed();
     if age < BEAT_AGE_MAX {
@@ -72,7 +73,8 @@ async fn healthz(State(health): State<Health>) -> impl IntoResponse {
     }
 }
 
-/// Whether it takes jobs. It does not before the metadata service has answered, nor while a notice stands.
+/// Returns 200 while the worker takes jobs, else 503: before the metadata service has answered, and
+/// while a notice is active.
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
     let stage = health.monitor.stage();
     let status = if stage == Stage::Start { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -87,9 +89,10 @@ async fn metrics(State(health): State<Health>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode())
 }
 
-/// Writes what the watch counts to the metrics.
+/// Copies the watcher's counters to the metrics.
 fn tell_of_metadata(telemetry: &Telemetry, stats: &Stats) {
-    // Before the first answer nothing is known, which is as bad as an answer that is infinitely old.
+    // Before the first answer nothing is known, which is as bad as an answer that is infinitely
+    // old.
     telemetry.metadata_staleness.set(stats.answer_age.map_or(f64::INFINITY, |age| age.as_secs_f64()));
     for (kind, times) in stats.failures.iter() {
         let reason = ByReason { reason: kind.as_str() };

@@ -1,8 +1,9 @@
 //! Queue workers that survive Azure Spot evictions.
 //!
-//! A [`Job`] is work in steps. [`run`] makes a worker process of it: one that receives jobs under leases, saves their
-//! progress between steps, and, when Azure takes the machine back, gives everything back within seconds so that another
-//! machine goes on from the last checkpoint.
+//! A [`Job`] is work in steps. [`run`] makes a worker process of it. The worker receives messages
+//! under leases and saves each job's progress between steps. When Azure evicts the machine, the
+//! worker releases all jobs within seconds, and another machine continues them from their last
+//! checkpoints.
 //!
 //! # Example: a whole worker
 //! ```no_run
@@ -32,15 +33,16 @@
 //! }
 //! ```
 //!
-//! That binary has every worker flag (see its `--help`), reads `reprieve.toml` and `REPRIEVE_…`, logs, and handles
-//! SIGTERM, SIGINT and their Windows equivalents.
+//! The binary has every worker flag (see its `--help`), reads `reprieve.toml` and `REPRIEVE_…`
+//! variables, logs, and handles SIGTERM, SIGINT and their Windows equivalents.
 //!
 //! # Layout
-//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team writes.
-//! - [`run`]; [`WorkerArgs`] and [`work`], for a command of one's own that also works.
-//! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or look at a queue; [`block_on`], [`stop_signal`],
-//!   [`parse_duration`] and [`fail`] for their `main`.
-//! - [`worker`], [`memory`] and the other modules of the core, for tests and for processes put together by hand.
+//! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: the types with which a team implements a job.
+//! - [`run`], or [`WorkerArgs`] and [`work`] for a command with subcommands of its own.
+//! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or inspect a queue; [`block_on`],
+//!   [`stop_signal`], [`parse_duration`] and [`fail`] for their `main`.
+//! - [`worker`], [`memory`] and the other modules of the core, for tests and for custom worker
+//!   processes.
 
 mod args;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! The log: on stderr, as text for people and JSON for machines, and never in the worker's way.
+//! The log: on stderr, as text for people and JSON for machines. Logging never blocks the worker.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
@@ -10,23 +10,23 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::{LogFormat, LogSettings};
 
-/// How many lines may wait to be written; more are counted and lost. Some megabytes at most.
+/// How many lines may wait to be written. More are dropped and counted. Some megabytes at most.
 const WAITING_MAX: usize = 4096;
 
-/// How long the end of the process waits for the last lines.
+/// How long the process waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The log, while it is held. Dropping it waits for what is not written yet.
+/// The running log. Dropping it waits for unwritten lines, up to [`FLUSH_TIMEOUT`].
 #[derive(Debug)]
 pub(crate) struct Log {
     lines: Arc<Lines>,
 }
 
 impl Log {
-    /// Begins to log, unless the program has set up its own log already, which stays.
+    /// Starts logging, unless the program has installed a `tracing` subscriber of its own.
     ///
-    /// A thread of its own writes: a pipe that nobody reads blocks its writer, and would otherwise block the control
-    /// thread with every lease and notice.
+    /// A separate thread writes the lines: a pipe that is not read blocks its writer, and would
+    /// otherwise block the control thread with every lease and notice.
     pub(crate) fn begin(LogSettings { filter, format }: LogSettings) -> Result<Self> {
         let terminal = io::stderr().is_terminal();
         let format = format.unwrap_or(if terminal { LogFormat::Text } else { LogFormat::Json });
@@ -56,7 +56,7 @@ impl Drop for Log {
     }
 }
 
-/// The lines between those who log and the thread that writes.
+/// The buffer between the threads that log and the thread that writes.
 #[derive(Debug, Default)]
 struct Lines {
     state: Mutex<State>,
@@ -72,11 +72,11 @@ struct State {
 
 impl Lines {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a line, without ever waiting for the one who reads them.
+    /// Queues a line without ever waiting for the writer.
     fn push(&self, line: &[u8]) {
         let mut state = self.state();
         if state.waiting.len() < WAITING_MAX {
@@ -87,14 +87,14 @@ impl Lines {
         }
     }
 
-    /// Writes line after line, for ever.
+    /// Writes lines until the process ends.
     fn write_to(&self, mut out: impl Write) {
         loop {
             let (line, lost) = self.next();
             if lost > 0 {
                 tracing::warn!(lost, "log lines were lost, because nobody read them fast enough");
             }
-            // Where the log can't be written, there is no other place to say so.
+            // There is no other place to report a log that can't be written.
             let _unwritable = out.write_all(&line);
         }
     }
@@ -115,12 +115,12 @@ impl Lines {
     fn flush(&self, timeout: Duration) {
         let unwritten = |state: &mut State| state.writing || !state.waiting.is_empty();
         let waited = self.changed.wait_timeout_while(self.state(), timeout, unwritten);
-        // Whether all is written or the time is over, the process ends now.
+        // The process ends now, whether all lines are written or the time is over.
         drop(waited);
     }
 }
 
-/// What the subscriber writes to: one write per event.
+/// The subscriber's writer: one write per event.
 #[derive(Debug, Clone)]
 struct Handle(Arc<Lines>);
 
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Tells what is written to it, and takes the next line only when it is allowed to.
+    /// Reports each line that is written to it, and takes the next line only when it is allowed to.
     struct Reader {
         written: mpsc::Sender<String>,
         allowed: mpsc::Receiver<()>,
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn lines_that_nobody_reads_are_counted_and_do_not_wait() {
         let (lines, _read, _allow) = lines_read_by();
-        // The thread holds one at most.
+        // The thread holds one line at most.
         for _ in 0..WAITING_MAX + 10 {
             lines.push(b"line");
         }

@@ -1,28 +1,30 @@
-//! Which queues: one name, several, or a pattern of names.
+//! Queue lists: one name, several names, or a pattern of names.
 
 use reprieve_core::QueueName;
 
-/// The most queues that one worker reads. An account carries the load of ten at their limit.
+/// The most queues that one worker reads. A storage account can serve ten queues at their full
+/// rate.
 const QUEUES_MAX: usize = 256;
 
-/// What to write, where it is not clear what was meant.
+/// The advice at the end of a parse error.
 const EXAMPLES: &str = "write one name, several with commas between them, or a range such as 'work-{0..7}'";
 
 /// The queues that a worker reads as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Queues {
-    /// Their names, in the order given; at least one, and each once.
+    /// Their names, in the order given; at least one, without duplicates.
     pub(crate) names: Vec<QueueName>,
-    /// What was given, for people.
+    /// The text that was given, for people.
     pub(crate) shown: String,
 }
 
 impl Queues {
-    /// Reads a name, names with commas between them, and ranges: `work-{0..7}` is `work-0` to `work-7`, and `work-{00..15}`
-    /// is `work-00` to `work-15`. A shell makes several words of a range that stands there without quotes.
+    /// Parses a name, names separated by commas, and ranges: `work-{0..7}` is `work-0` to `work-7`,
+    /// and `work-{00..15}` is `work-00` to `work-15`. A shell splits a range without quotes into
+    /// several words.
     ///
     /// # Errors
-    /// One sentence that says what to write instead.
+    /// A sentence that says what to write instead.
     pub(crate) fn parse(given: &str) -> Result<Self, String> {
         let items: Vec<_> = given.split(',').map(str::trim).collect();
         let mut names = Vec::new();
@@ -45,7 +47,7 @@ impl Queues {
     }
 }
 
-/// The names that one item stands for.
+/// Expands one item into queue names.
 fn expand(item: &str) -> Result<Vec<String>, String> {
     if item.is_empty() {
         return Err(format!("a name is empty; {EXAMPLES}"));
@@ -73,13 +75,13 @@ fn expand(item: &str) -> Result<Vec<String>, String> {
     if to - from >= QUEUES_MAX {
         return Err(too_many());
     }
-    // As in a shell: a leading zero makes all as wide as the widest.
+    // As in a shell: a leading zero pads all numbers to the widest.
     let padded = [first, last].iter().any(|bound| bound.len() > 1 && bound.starts_with('0'));
     let width = if padded { first.len().max(last.len()) } else { 0 };
     Ok((from..=to).map(|number| format!("{before}{number:0width$}{after}")).collect())
 }
 
-/// A bound of a range: digits, and no more of them than are of use.
+/// Parses a bound of a range: at most nine digits.
 fn number(digits: &str) -> Option<usize> {
     let plain = digits.len() <= 9 && digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok()).flatten()

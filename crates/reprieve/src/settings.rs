@@ -1,5 +1,5 @@
-//! Raw settings in, checked ones out, in this one place: flag before environment before file before default, and every
-//! fault at once.
+//! Parses and checks all settings in one place. A flag overrides the environment, which overrides
+//! the file, which overrides the default. All faults are reported at once.
 
 mod values;
 
@@ -21,7 +21,7 @@ use crate::given::{By, Given};
 use crate::queues::Queues;
 use crate::store::Address;
 
-/// Which store and queue.
+/// The settings that select a store and its queues.
 #[derive(Debug)]
 pub(crate) struct StoreSettings {
     pub(crate) address: Address,
@@ -29,7 +29,7 @@ pub(crate) struct StoreSettings {
     pub(crate) container: ContainerName,
 }
 
-/// Everything a worker process is told.
+/// All settings of a worker process.
 #[derive(Debug)]
 pub(crate) struct WorkerSettings {
     pub(crate) store: StoreSettings,
@@ -40,7 +40,7 @@ pub(crate) struct WorkerSettings {
     pub(crate) listen: Option<SocketAddr>,
 }
 
-/// What is logged, and how.
+/// The log's filter and format.
 #[derive(Debug)]
 pub(crate) struct LogSettings {
     pub(crate) filter: EnvFilter,
@@ -48,7 +48,7 @@ pub(crate) struct LogSettings {
     pub(crate) format: Option<LogFormat>,
 }
 
-/// How the log looks.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
@@ -68,7 +68,7 @@ impl WorkerSettings {
         Self::read_with_origins(args).map(|(settings, log, _)| (settings, log))
     }
 
-    /// As [`read`](Self::read), with where each setting came from.
+    /// Reads the settings like [`read`](Self::read), and also returns where each came from.
     pub(crate) fn read_with_origins(args: &WorkerArgs) -> Result<(Self, LogSettings, Vec<Origin>)> {
         let mut reading = Reading::begin(&args.store);
         let store = reading.store(&args.store);
@@ -89,16 +89,16 @@ impl WorkerSettings {
     }
 }
 
-/// A setting as it was given.
+/// A setting as it was given, and where it came from.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) key: &'static str,
     pub(crate) given: Given,
-    /// Which flag, variable or file; `None` when nobody gave it.
+    /// The flag, variable or file; `None` for the default.
     pub(crate) place: Option<String>,
 }
 
-/// The file, and the faults found so far.
+/// The settings file, and the faults found so far.
 #[derive(Debug)]
 struct Reading {
     file: File,
@@ -108,13 +108,14 @@ struct Reading {
 
 impl Reading {
     fn begin(args: &StoreArgs) -> Self {
-        // A variable that is set to nothing is how a unit file or a shell unsets it.
+        // A unit file or a shell unsets a variable by setting it to the empty string.
         let named = args.config.as_deref().filter(|config| config.by == By::Flag || !config.text.is_empty());
         let (file, faults) = File::read(named.map(|config| Path::new(&config.text)));
         Self { file, faults, origins: Vec::new() }
     }
 
-    /// Reads one setting, `default` when nobody gave it; notes a fault with where the value came from.
+    /// Reads one setting, or `default` when it was not given. Notes a fault with the place that the
+    /// value came from.
     fn read<T>(
         &mut self,
         key: &'static str,
@@ -164,7 +165,8 @@ impl Reading {
         let every =
             self.read("checkpoint-every", args.checkpoint_every.as_deref(), "auto", values::checkpoint_every);
         let policy = self.policy(args);
-        // What could not be read is replaced by something that is in no other setting's way.
+        // A value that could not be read is replaced by one that causes no fault in another
+        // setting.
         let settings = Settings {
             concurrency: concurrency.unwrap_or(1),
             budget: budget.unwrap_or(Duration::from_millis(100)),
@@ -196,7 +198,7 @@ impl Reading {
         }
     }
 
-    /// The settings, if nothing at all is wrong.
+    /// Returns the settings if there is no fault at all.
     fn end<T>(self, settings: Option<T>) -> Result<T> {
         match settings {
             Some(settings) if self.faults.is_empty() => Ok(settings),
@@ -205,7 +207,7 @@ impl Reading {
     }
 }
 
-/// What an error says, without what was being done.
+/// An error's message without its operation.
 pub(crate) fn message(error: &Error) -> String {
     let whole = error.to_string();
     whole.strip_prefix(&format!("{}: ", error.operation())).map_or_else(|| whole.clone(), str::to_owned)

@@ -1,17 +1,17 @@
-//! The operating system's ways to ask a process to end.
+//! The operating system's stop signals.
 
 use std::io;
 
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// A future that ends when the operating system asks the process to end, with the name of what it said: SIGTERM, SIGINT,
-/// or on Windows Ctrl-C, Ctrl-Break and the end of the console or the system. For servers of one's own; a worker has its
-/// own ears.
+/// Returns a future that resolves to a signal's name when the operating system asks the process to
+/// stop: SIGTERM, SIGINT, or on Windows Ctrl-C, Ctrl-Break, the console's close or the system's
+/// shutdown. For a program's own servers; a worker listens for these signals itself.
 ///
-/// From this call on they no longer end the process by themselves.
+/// After this call the signals no longer end the process by themselves.
 ///
 /// # Errors
-/// [`Internal`](ErrorKind::Internal) when the operating system lets nobody listen.
+/// [`Internal`](ErrorKind::Internal) when the operating system refuses the signal handlers.
 ///
 /// # Panics
 /// Outside a Tokio runtime.
@@ -20,7 +20,8 @@ pub fn stop_signal() -> Result<impl Future<Output = &'static str>> {
     Ok(async move { signals.next().await })
 }
 
-/// Hears SIGTERM and SIGINT; on Windows Ctrl-C, Ctrl-Break, and the console's or the system's end.
+/// Listens for SIGTERM and SIGINT; on Windows for Ctrl-C, Ctrl-Break, the console's close and the
+/// system's shutdown.
 #[derive(Debug)]
 pub(crate) struct Signals {
     #[cfg(unix)]
@@ -39,7 +40,7 @@ pub(crate) struct Signals {
 
 #[cfg(unix)]
 impl Signals {
-    /// From here on the signals no longer end the process by themselves.
+    /// Registers the handlers. After this call the signals no longer end the process by themselves.
     pub(crate) fn listen() -> Result<Self> {
         Self::open().map_err(|error| {
             Error::new(ErrorKind::Internal, "listen for signals", error.to_string()).with_source(error)
@@ -51,7 +52,7 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Returns the next one's name. Cancel-safe.
+    /// Waits for the next signal and returns its name. Cancel-safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             Some(()) = self.terminate.recv() => "SIGTERM",
@@ -63,7 +64,7 @@ impl Signals {
 
 #[cfg(windows)]
 impl Signals {
-    /// From here on the signals no longer end the process by themselves.
+    /// Registers the handlers. After this call the signals no longer end the process by themselves.
     pub(crate) fn listen() -> Result<Self> {
         Self::open().map_err(|error| {
             Error::new(ErrorKind::Internal, "listen for signals", error.to_string()).with_source(error)
@@ -80,7 +81,7 @@ impl Signals {
         })
     }
 
-    /// Returns the next one's name. Cancel-safe.
+    /// Waits for the next signal and returns its name. Cancel-safe.
     pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             Some(()) = self.ctrl_c.recv() => "Ctrl-C",

@@ -1,4 +1,4 @@
-//! Which store an address means, and opening it.
+//! Parses a store's address and opens the store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use reprieve_local::{LocalStore, Options};
 use crate::given::{By, Given};
 use crate::settings::{StoreSettings, message};
 
-/// A store that can be opened.
+/// The address of a store.
 #[derive(Debug)]
 pub(crate) enum Address {
     /// An embedded store.
@@ -22,7 +22,7 @@ pub(crate) enum Address {
 }
 
 impl fmt::Display for Address {
-    /// For people and logs: never a secret.
+    /// Formats the address for people and logs, without secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(address) => write!(f, "sqlite:{}", address.path.display()),
@@ -35,12 +35,12 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) store: Store,
-    /// The same as a drain uses it.
+    /// The same store with a drain's time limits.
     pub(crate) drain: Store,
 }
 
 impl Address {
-    /// Reads an address. No fault repeats more of it than its scheme: the rest may be a secret.
+    /// Parses an address. An error repeats no more of it than its scheme: the rest may be a secret.
     pub(crate) fn read(given: &Given) -> Result<Self, String> {
         let text = given.text.as_str();
         let scheme = text.split_once(':').map(|(scheme, _)| scheme);
@@ -77,7 +77,7 @@ fn azure(text: &str) -> Result<Address, String> {
         .map_err(|error| message(&error))
 }
 
-/// Whether it has the marks of a connection string or of a shared access signature.
+/// Returns whether the text looks like a connection string or a shared access signature.
 /// <https://learn.microsoft.com/azure/storage/common/storage-configure-connection-string>
 fn is_secret(text: &str) -> bool {
     const MARKS: [&str; 7] = [
@@ -99,13 +99,13 @@ fn is_name(scheme: &str) -> bool {
 }
 
 impl StoreSettings {
-    /// Opens the store, and makes it where there is none. What `owner` leases is given back when this process dies,
-    /// where the store can tell.
+    /// Opens the store and creates it if it does not exist. When the process of `owner` dies, a
+    /// store that can detect this releases its messages.
     pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Opened> {
         self.open_with(owner, false).await
     }
 
-    /// Opens a store and queues that are there already.
+    /// Opens an existing store with existing queues.
     pub(crate) async fn open_existing(&self) -> Result<Opened> {
         self.open_with(None, true).await
     }
@@ -117,7 +117,8 @@ impl StoreSettings {
                     must_exist(address)?;
                 }
                 let opened = self.open_local(address, owner, existing).await;
-                // A path that is not there or may not be written is a wrong setting: trying again won't help.
+                // A path that is missing or not writable is a wrong setting: trying again won't
+                // help.
                 let opened = opened.map_err(|error| match error.kind() {
                     ErrorKind::NotFound | ErrorKind::Denied => {
                         Error::new(ErrorKind::Invalid, "open the store", error.message().to_owned())
@@ -131,13 +132,14 @@ impl StoreSettings {
                 let options = AzureOptions::new(self.queues.names.clone()).container(self.container.clone());
                 let options = if existing { options.existing() } else { options };
                 let opened = AzureStore::open(address, options).await;
-                // A role that was assigned a moment ago may still be on its way, so a refusal is no wrong setting.
+                // A role assigned a moment ago may not have taken effect yet, so a refusal is no
+                // wrong setting.
                 opened.map(|opened| Opened { store: opened.store(), drain: opened.drain_store() })
             }
         }
     }
 
-    /// One handle of the file for each queue; all but the queue is common to them.
+    /// Opens one handle of the file for each queue; they share everything but the queue.
     async fn open_local(
         &self,
         address: &reprieve_local::Address,
@@ -164,7 +166,7 @@ impl StoreSettings {
     }
 }
 
-/// Fails when there is no store yet.
+/// Fails when the store does not exist.
 fn must_exist(address: &reprieve_local::Address) -> Result<()> {
     const OPERATION: &str = "open the store";
     let path = address.path.display();

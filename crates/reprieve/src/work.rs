@@ -1,4 +1,4 @@
-//! A worker process from its arguments to its exit code.
+//! A worker process, from its arguments to its exit code.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,17 +17,19 @@ use crate::logging::Log;
 use crate::settings::WorkerSettings;
 use crate::signals::Signals;
 
-/// The most threads for jobs. A step may compute or block and then needs a thread of its own, so there are as many as
-/// jobs at once; more than this are only ever set for jobs that wait, which share threads well.
+/// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
+/// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
+/// higher concurrency, and those share threads well.
 const JOB_THREADS_MAX: usize = 512;
 
-/// How long the start waits to learn this VM's name, which is only for reports; the watcher asks for itself.
+/// How long the start waits for this VM's name, which is needed for reports only. The watcher asks
+/// for the name itself.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the check of a name that was given may take. Nothing waits for it.
+/// The time limit for checking `--vm-name`. The check runs in the background.
 const OTHER_NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How a worker binary's `--help` ends.
+/// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) gives back all jobs and ends; the second one ends at once.
@@ -40,23 +42,23 @@ struct Cli {
     worker: WorkerArgs,
 }
 
-/// The whole `main` of a worker: reads the command line, works until it is told to stop, and says how that went.
-/// `configure` adds the jobs; see [the example](crate).
+/// Runs a worker as the whole `main`: reads the command line, works until a signal stops it, and
+/// returns the exit code. `configure` adds the jobs; see [the example](crate).
 ///
-/// The exit code is 0 when the worker was stopped and gave everything back, 1 when it failed or was told twice to stop,
-/// 2 for wrong usage or settings.
+/// The exit code is 0 when the worker was stopped and released everything, 1 when it failed or a
+/// second signal ended it at once, and 2 for wrong usage or settings.
 pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     match Cli::try_parse() {
         Ok(cli) => work(cli.worker, configure),
         Err(usage) => {
-            // A reader that has gone away wants no more help.
+            // Printing fails when the reader of the output is gone; the exit code is still right.
             let _unread = usage.print();
             u8::try_from(usage.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
 }
 
-/// As [`run`], for a command that has read its own arguments.
+/// Runs a worker like [`run`], for a command that has parsed its own arguments.
 ///
 /// Must be called outside any Tokio runtime: the calling thread becomes the control thread.
 ///
@@ -95,7 +97,8 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
     }
 }
 
-/// Starts the threads and becomes the control thread. True when the worker ended with everything given back.
+/// Starts the threads and becomes the control thread. Returns true when the worker stopped and
+/// released everything.
 fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
     let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX)).map_err(|error| {
         Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
@@ -104,7 +107,7 @@ fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> Wo
     threads.block_on(control(settings, |worker| configure(worker.jobs_on(jobs))))
 }
 
-/// All that happens on the control thread.
+/// Everything that runs on the control thread.
 async fn control(
     settings: WorkerSettings,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
@@ -114,7 +117,7 @@ async fn control(
     let worker = tokio::select! {
         started = start(settings, configure, &mut tasks) => started?,
         signal = signals.next() => {
-            // Nothing is held yet, so there is nothing to give back.
+            // The worker holds no messages yet, so there is nothing to release.
             tracing::info!(signal, "told to stop before the start was over");
             return Ok(true);
         }
@@ -132,8 +135,8 @@ async fn control(
     Ok(end.reason == StopReason::Drained && end.abandoned == 0)
 }
 
-/// Opens everything and puts the worker together. The watch comes first, so that it has its answer by the time the
-/// store is open.
+/// Opens the store and builds the worker. The watcher starts first, so that it has its answer by
+/// the time the store is open.
 async fn start(
     settings: WorkerSettings,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
@@ -171,7 +174,7 @@ async fn start(
     Ok(worker)
 }
 
-/// What to call this VM in reports, if that is told in time.
+/// This VM's name for reports, if the metadata service returns it within [`NAME_TIMEOUT`].
 async fn vm(settings: &WorkerSettings) -> Option<String> {
     if settings.vm_name.is_some() {
         return settings.vm_name.clone();
@@ -183,7 +186,8 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
         .map(|vm| vm.name)
 }
 
-/// Says when the metadata service calls this VM otherwise than the settings do: then no event of this VM would be heeded.
+/// Logs a warning when the metadata service has another name for this VM than the settings. With a
+/// wrong name the worker would take every event of this VM for another VM's.
 async fn warn_of_another_name(metadata: Client, given: String) {
     match metadata.compute(OTHER_NAME_TIMEOUT).await {
         Ok(vm) if !vm.name.eq_ignore_ascii_case(&given) => tracing::warn!(

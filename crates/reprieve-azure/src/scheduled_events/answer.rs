@@ -1,4 +1,4 @@
-//! One answer of the service: what it said, in which api-version, and when.
+//! One answer of the service, with its api-version and the time of its receipt.
 
 use std::time::SystemTime;
 
@@ -8,21 +8,21 @@ use tokio::time::Instant;
 use super::ApiVersion;
 use super::document::Document;
 
-/// A document, and what is to be known besides to make something of it.
+/// A document, with the data that is needed to interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What was said.
+    /// The parsed document.
     pub document: Document,
-    /// The api-version it was asked in.
+    /// The api-version of the request.
     pub version: ApiVersion,
-    /// When it was received, on the clock that timers use.
+    /// The time of receipt, on the timers' clock.
     pub at: Instant,
-    /// The same on the wall clock.
+    /// The time of receipt, on the wall clock.
     pub wall: SystemTime,
 }
 
 impl Answer {
-    /// An answer that was received now.
+    /// Creates an answer that was received now.
     #[must_use]
     pub fn now(document: Document, version: ApiVersion) -> Self {
         Self { document, version, at: Instant::now(), wall: wall_now() }

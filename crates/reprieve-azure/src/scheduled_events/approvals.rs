@@ -1,4 +1,5 @@
-//! Approves events: in one request where it can, again where that may help, and each for itself where one is refused.
+//! Approves events: in one request if possible, with retries, and one by one when one of them is
+//! refused.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,19 +12,20 @@ use super::Client;
 use super::failure::{Failure, FailureKind};
 use super::shared::{Shared, lock};
 
-/// How long one request may take. Approvals are sent while a drain ends, when seconds count.
+/// The timeout of one request. Approvals are sent while a drain ends, when seconds count.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long after a failure the next request is sent, and how long at most after many.
+/// The delay after the first failure, and the longest delay after many.
 const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(4);
 
-/// The moment at which so much time is over; a day ahead is for ever.
+/// The deadline `within` from now, capped at 24 h.
 pub(super) fn deadline_in(within: Duration) -> Instant {
     Instant::now() + within.min(Duration::from_hours(24))
 }
 
-/// Sends an approval until it is answered, it is refused, or no other would end before `deadline`.
+/// Sends an approval until it is answered or refused, or until `deadline` leaves no time for
+/// another attempt.
 pub(super) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
@@ -55,7 +57,7 @@ impl<'a> Approvals<'a> {
         Self { client, shared, deadline }
     }
 
-    /// Approves the events that still stand. All are tried, also when one of them is refused.
+    /// Approves the events that are still active. Tries all of them, even if one is refused.
     pub(super) async fn all(&self, notices: &[NoticeId]) -> Result<()> {
         let mut wanted = notices.to_vec();
         wanted.sort();
@@ -67,7 +69,7 @@ impl<'a> Approvals<'a> {
             Err(failure) if wanted.len() == 1 => {
                 self.unless_over(vec![(wanted.remove(0), failure.error)]).await
             }
-            // One event that is over makes the service refuse them all.
+            // The service refuses a whole request when one of its events has ended.
             Err(_) => self.each(wanted).await,
         }
     }
@@ -82,13 +84,13 @@ impl<'a> Approvals<'a> {
         self.unless_over(refused).await
     }
 
-    /// Fails for what can't be approved at all.
+    /// Fails for events that can't be approved at all.
     fn check(&self, wanted: &[NoticeId]) -> Result<()> {
         let state = lock(self.shared);
         wanted.iter().try_for_each(|id| state.standing.approval(id).map(drop))
     }
 
-    /// Approves in one request what of these still stands.
+    /// Approves those of the events that are still active, in one request.
     async fn approve(&self, wanted: &[NoticeId]) -> Result<(), Failure> {
         approve_within(self.deadline, |_| self.approve_once(wanted)).await
     }
@@ -103,7 +105,7 @@ impl<'a> Approvals<'a> {
         }
         let (ids, version) = {
             let state = lock(self.shared);
-            // What has ceased to concern this VM meanwhile is over for it.
+            // An event that no longer concerns this VM has ended for it.
             let ids = wanted.iter().filter_map(|id| state.standing.approval(id).ok().flatten());
             (ids.map(str::to_owned).collect::<Vec<_>>(), state.version)
         };
@@ -118,8 +120,8 @@ impl<'a> Approvals<'a> {
         Ok(())
     }
 
-    /// A refusal is none when a document shows that the event was over: the next, or the one after it, because the next
-    /// may have been asked for before the refusal.
+    /// Drops the refusals of events that a document shows to have ended. Waits for two documents,
+    /// because the first may have been requested before the refusal.
     async fn unless_over(&self, mut refused: Vec<(NoticeId, Error)>) -> Result<()> {
         let mut documents = lock(self.shared).documents.subscribe();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! A change of one event, as it is told to whoever watches.
+//! A change of one event, as subscribers receive it.
 
 use std::time::SystemTime;
 
@@ -12,48 +12,49 @@ use tokio::time::Instant;
 use super::ApiVersion;
 use super::document::Event;
 
-/// One event has come, changed or gone.
+/// One event that was announced, has changed or has gone.
 ///
-/// Serialized it is an object of `what`, `whose`, `event` (in the service's own words), `not_before` and `at` (RFC
-/// 3339, or null) and `version`.
+/// Serializes as an object of `what`, `whose`, `event` (in the service's own format), `not_before`
+/// and `at` (RFC 3339, or null) and `version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventChange {
-    /// What has become of it.
+    /// The kind of change.
     pub what: What,
-    /// Whom it concerns.
+    /// Which VMs the event concerns.
     pub whose: Whose,
-    /// The event as last documented, also when it is over. What the api-version in use leaves out is as an earlier
-    /// answer gave it. A begun event's `NotBefore` is blank.
+    /// The event as last documented, also after it has ended. Fields that the api-version in use
+    /// leaves out keep the values of an earlier answer. `NotBefore` is blank once the event has
+    /// begun.
     pub event: Event,
-    /// When it may begin; `None` when it has begun or is over, and when the service gave no time that can be read,
-    /// which must be taken for "at once".
+    /// The earliest time at which the event may begin. `None` when it has begun or ended, and when
+    /// the service gave no readable time, which must be treated as "at once".
     #[serde(serialize_with = "optional_time")]
     pub not_before: Option<SystemTime>,
-    /// The api-version of the document that told.
+    /// The api-version of the document that contained the change.
     pub version: ApiVersion,
     /// When that document was received.
     #[serde(serialize_with = "time")]
     pub at: SystemTime,
 }
 
-/// What has become of an event.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// It is new, and has not begun.
+    /// The event is new, and has not begun.
     Noticed,
-    /// Something of it is different: its `NotBefore`, its duration, its resources.
+    /// A field has changed: its `NotBefore`, its duration, its resources.
     Changed,
-    /// It has begun. It may never have been [`Noticed`](Self::Noticed).
+    /// The event has begun. It may never have been [`Noticed`](Self::Noticed).
     Started,
-    /// It is gone without having begun.
+    /// The event has gone without having begun.
     Withdrawn,
-    /// It had begun, and is over.
+    /// The event had begun, and has ended.
     Completed,
 }
 
 impl What {
-    /// The word for it.
+    /// The kind as it appears in logs and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -65,13 +66,13 @@ impl What {
         }
     }
 
-    /// Whether the event is over.
+    /// Whether the event has ended or was withdrawn.
     #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Withdrawn | Self::Completed)
     }
 
-    /// How an event that was last in this phase has ended, now that it is gone.
+    /// The ending of an event that was last in this phase and has gone.
     pub(super) const fn ending(phase: Phase) -> Self {
         match phase {
             Phase::Scheduled => Self::Withdrawn,
@@ -80,24 +81,25 @@ impl What {
     }
 }
 
-/// Whom an event concerns.
+/// Which VMs an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
-    /// This VM, perhaps with others; `Resources` names them all.
+    /// This VM, perhaps with others; `Resources` lists them all.
     This,
     /// Other VMs only, of the same scale set or availability set.
     Rest,
 }
 
 impl EventChange {
-    /// The event's name.
+    /// The event's id as a notice id.
     #[must_use]
     pub fn id(&self) -> NoticeId {
         self.event.notice_id()
     }
 
-    /// The same in a worker's words, for the VM called `name`, told at `received`; `None` for an event that is not its own.
+    /// Converts the change for the worker of the VM called `name`, received at `received`; `None`
+    /// for an event of other VMs.
     #[must_use]
     pub fn for_worker(&self, name: &str, received: Instant) -> Option<Change> {
         if self.whose == Whose::Rest {
@@ -143,7 +145,7 @@ fn optional_time<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Resul
     }
 }
 
-/// A time outside jiff's years is no time that could be told.
+/// Serializes a time; null for one outside jiff's range.
 fn time<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     Timestamp::try_from(*at).ok().serialize(serializer)
 }

@@ -1,4 +1,4 @@
-//! A subscription to the changes of events, for whoever wants more than the worker does.
+//! A subscription to the changes of all events, this VM's and other VMs'.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, Weak};
@@ -11,20 +11,21 @@ use tracing::debug;
 use super::shared::{Shared, lock};
 use super::{EventChange, What, Whose};
 
-/// The changes of this VM's events and, told apart, those of the rest of its set.
+/// The changes of this VM's events and, marked as such, of the events for the rest of its set.
 ///
-/// It begins with what stands. From then on every change is told, in order, to readers that keep within 256 changes.
-/// One that falls further behind is told the difference instead: what stands now and is not as it was told last, then
-/// the endings of what it was told of, each by the phase it was told last. So its memory is bounded, it never goes on
-/// believing in an event that is over, and it never misses one that stands; what it misses are events that came and
-/// went, and steps between.
+/// A subscription begins with the active events. After that it yields every change in order, as
+/// long as the reader is at most 256 changes behind. A reader that falls further behind gets the
+/// difference instead: first the active events that it does not know in their present state, then
+/// the endings of the others that it knows, each by the phase that it saw last. So its memory is
+/// bounded, no ended event stays active for it, and it never misses an active one. It misses only
+/// events that began and ended in between, and intermediate changes.
 #[derive(Debug)]
 pub struct Changes {
     shared: Weak<Mutex<Shared>>,
     feed: broadcast::Receiver<Arc<EventChange>>,
-    /// To be told before the feed.
+    /// Changes to return before the feed's.
     ready: VecDeque<EventChange>,
-    /// What was told last of each event that is not told to be over.
+    /// The last returned change of each event that has not been returned as ended.
     told: BTreeMap<(Whose, NoticeId), EventChange>,
     missed: u64,
 }
@@ -41,10 +42,11 @@ impl Changes {
         }
     }
 
-    /// The next change, when there is one; `None` once the watcher is gone and all it said has been told.
+    /// Waits for the next change. Returns `None` once the watcher was dropped and all its changes
+    /// were returned.
     ///
     /// # Cancel safety
-    /// A change is never lost by dropping the future: the next call returns it.
+    /// Dropping the future loses no change: the next call returns it.
     pub async fn next(&mut self) -> Option<EventChange> {
         loop {
             if let Some(change) = self.ready.pop_front() {
@@ -63,7 +65,7 @@ impl Changes {
         }
     }
 
-    /// How many changes were not told one by one, because the reader was too far behind.
+    /// How many changes were skipped because the reader was too far behind.
     #[must_use]
     pub const fn missed(&self) -> u64 {
         self.missed
@@ -78,9 +80,9 @@ impl Changes {
         }
     }
 
-    /// Leaves out what is in the feed, and makes ready what it has come to.
+    /// Skips the feed and queues the difference to the current state.
     fn catch_up(&mut self) {
-        // Without a watcher nothing is added to the feed, so the rest of it can be read as it is.
+        // Without a watcher the feed no longer grows, so the rest of it can be read normally.
         let Some(shared) = self.shared.upgrade() else { return };
         let state = lock(&shared);
         self.missed += self.feed.len() as u64;

@@ -1,4 +1,4 @@
-//! Asks the metadata service, once per call, in the newest api-version that it has.
+//! Sends single requests to the metadata service, in the newest api-version that it supports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,36 +13,42 @@ use super::exchange::{Ask, Exchange};
 use super::failure::{Failure, FailureKind};
 use super::{Answer, ApiVersion, Compute};
 
-/// Where the metadata service is in every Azure VM: an address that leads to the host and no further.
+/// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
+/// further.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 pub const METADATA_URL: &str = "http://169.254.169.254";
 
-/// The api-version of the instance document. Scheduled Events has other versions: none of them is valid here. This one
-/// has `priority` and `evictionPolicy`.
+/// The api-version of the instance document. Scheduled Events has a different set of versions. This
+/// one has `priority` and `evictionPolicy`.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#supported-api-versions>
 pub const INSTANCE_API_VERSION: &str = "2021-02-01";
 
-/// For how long the version that was accepted is asked for first, before newer ones are tried again.
+/// How long the accepted version is used before newer ones are tried again.
 pub(super) const PROBE_EVERY: Duration = Duration::from_hours(1);
 
-/// How far apart one call tries one version after the other: all processes of a VM share five requests per second.
+/// The interval between the versions that one call tries: all processes of a VM share five requests
+/// per second.
 const FALL_BACK_EVERY: Duration = Duration::from_millis(500);
 
-/// Asks one metadata service. Cheap to clone; clones share their connections, and which api-version was accepted.
+/// A client of one metadata service. Cheap to clone. Clones share their connections and the
+/// accepted api-version.
 ///
-/// It speaks plain HTTP to the address it was given and to no other: proxies are bypassed, as
-/// [Azure demands](https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#proxies), and redirects
-/// refused.
+/// It sends plain HTTP to the given address only: it bypasses proxies, as [Azure
+/// demands](https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#proxies),
+/// and refuses redirects.
 ///
-/// Events are asked for in the newest [`ApiVersion`] that the service has: one that is answered with 400 or 404 is taken
-/// not to be there, and the next older is tried, half a second later. Only a document counts as acceptance. After an
-/// hour the newest is tried again.
+/// It requests events in the newest [`ApiVersion`] that the service supports. An answer of 400 or
+/// 404 means that the service does not support the version, and the client tries the next older one
+/// half a second later. Only a document counts as acceptance. After an hour the client tries the
+/// newest version again.
 ///
 /// # Errors
-/// Each call fails with [`Unavailable`](ErrorKind::Unavailable) when the service can't be reached, breaks off or
-/// answers 404, 410, 429 or 5xx, all of which pass; [`TimedOut`](ErrorKind::TimedOut) when there was no answer in time;
-/// [`Invalid`](ErrorKind::Invalid) when it refuses the request (400 and others);
-/// [`Corrupt`](ErrorKind::Corrupt) or [`TooLarge`](ErrorKind::TooLarge) when the answer is not what was asked for.
+/// Each call fails with [`Unavailable`](ErrorKind::Unavailable) when the service can't be reached,
+/// breaks off the connection or answers 404, 410, 429 or 5xx, which are all temporary;
+/// [`TimedOut`](ErrorKind::TimedOut) when there was no answer in time;
+/// [`Invalid`](ErrorKind::Invalid) when the service refuses the request (400 and others);
+/// [`Corrupt`](ErrorKind::Corrupt) or [`TooLarge`](ErrorKind::TooLarge) when the answer is
+/// malformed or too large.
 #[derive(Debug, Clone)]
 pub struct Client {
     exchange: Exchange,
@@ -51,27 +57,28 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the service at `base`, such as [`METADATA_URL`]; a path is kept, `/metadata/…` follows it.
+    /// Creates a client of the service at `base`, such as [`METADATA_URL`]. `/metadata/…` is
+    /// appended to the path of `base`.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid), in one sentence, for what is not a plain `http://` address.
+    /// [`Invalid`](ErrorKind::Invalid) when `base` is not a plain `http://` address.
     pub fn new(base: &str) -> Result<Self> {
         Ok(Self { exchange: Exchange::new(base)?, pinned: None, accepted: Arc::default() })
     }
 
-    /// The same client, asking for events in this api-version and no other.
+    /// Returns the same client, pinned to this api-version of events.
     #[must_use]
     pub fn with_version(self, version: ApiVersion) -> Self {
         Self { pinned: Some(version), ..self }
     }
 
-    /// The address it asks.
+    /// The service's address.
     #[must_use]
     pub fn base(&self) -> &str {
         self.exchange.base()
     }
 
-    /// The api-version that the next call asks for first.
+    /// The api-version that the next call tries first.
     #[must_use]
     pub fn version(&self) -> ApiVersion {
         let accepted = *self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,12 +86,12 @@ impl Client {
         self.pinned.or(fresh).unwrap_or(ApiVersion::NEWEST)
     }
 
-    /// The one it was [pinned](Self::with_version) to.
+    /// The version that it was [pinned](Self::with_version) to.
     pub(super) const fn pinned(&self) -> Option<ApiVersion> {
         self.pinned
     }
 
-    /// The events that are scheduled or under way, waiting no longer than `within`.
+    /// Requests the events that are scheduled or under way. Waits no longer than `within`.
     ///
     /// The first request ever made by a VM enables the service for it and may take
     /// [two minutes](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events).
@@ -92,7 +99,8 @@ impl Client {
         self.answer(within).await.map(|answer| answer.document)
     }
 
-    /// The same, with the api-version in which it was answered, and when.
+    /// Requests the events, and returns the document with its api-version and the time of its
+    /// receipt.
     pub async fn answer(&self, within: Duration) -> Result<Answer> {
         self.answer_or_failure(within).await.map_err(|failure| failure.error)
     }
@@ -114,7 +122,8 @@ impl Client {
             match self.answer_in(version, left).await {
                 Ok(answer) => return Ok(self.accept(answer)),
                 Err(failure) if failure.may_mean_the_version() => {
-                    // What is said of the newest is what should be known of a service that has none of them.
+                    // The error for the newest version describes a service that supports none of
+                    // them best.
                     if version == ApiVersion::NEWEST {
                         refusal = failure;
                     }
@@ -125,17 +134,21 @@ impl Client {
         Err(refusal)
     }
 
-    /// Approves events in one request, so that each may begin without waiting for its `NotBefore`, on every VM it names.
+    /// Approves events in one request. Each may then begin before its `NotBefore`, on every VM that
+    /// it names.
     ///
-    /// Idempotent: the service answers 200 for an event that was approved before. What may pass (410, 429, 5xx, no
-    /// answer) is tried again, twice a second at most, for no longer than `within`.
+    /// Idempotent: the service answers 200 for an event that was approved before. Temporary
+    /// failures (410, 429, 5xx, no answer) are tried again, at most twice a second and for no
+    /// longer than `within`.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when the request is refused, which happens when one of the events is over; then
-    /// none may have been approved. An advice ([`SpotRebalanceRecommendation`][advice]) can't be.
+    /// [`Invalid`](ErrorKind::Invalid) when the service refuses the request, as it does when one of
+    /// the events has ended. Then it may have approved none of them. An advice
+    /// ([`SpotRebalanceRecommendation`][advice]) can't be approved.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves it open whether the events are approved; approving them again does no harm.
+    /// If the future is dropped, the events may or may not be approved. Approving them again is
+    /// harmless.
     ///
     /// [advice]: super::document::EventType::SpotRebalanceRecommendation
     pub async fn approve(&self, event_ids: &[&str], within: Duration) -> Result<()> {
@@ -144,7 +157,8 @@ impl Client {
         }
         let deadline = deadline_in(within);
         let approved = approve_within(deadline, |left| async move {
-            // An approval's refusal does not say whether it was the version; a document does.
+            // The refusal of an approval does not show whether the version caused it; a document
+            // request does.
             if self.version_is_a_guess() {
                 self.answer_or_failure(deadline - Instant::now()).await?;
             }
@@ -157,21 +171,22 @@ impl Client {
         self.pinned.is_none() && self.accepted.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
-    /// What this VM is called and where it runs.
+    /// Requests this VM's name, location and other properties.
     pub async fn compute(&self, within: Duration) -> Result<Compute> {
         self.compute_or_failure(within).await.map_err(|failure| failure.error)
     }
 
-    /// The same, saying what kind of failure it was.
+    /// Requests them, and returns the kind of failure.
     pub(super) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
         let ask = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
         let body = self.exchange.send(ask, within).await?;
         Compute::read(&body).map_err(|error| Failure::new(FailureKind::Garbage, error))
     }
 
-    /// The api-versions of the instance document that the service knows, as it lists them: the oldest first.
+    /// Requests the api-versions of the instance document that the service supports, the oldest
+    /// first.
     ///
-    /// Scheduled Events has other versions, which nothing lists.
+    /// Scheduled Events has a different set of versions, which the service does not list.
     pub async fn versions(&self, within: Duration) -> Result<Vec<String>> {
         const OPERATION: &str = "read the metadata service's versions";
         #[derive(serde::Deserialize)]
@@ -188,7 +203,7 @@ impl Client {
         Ok(versions.api_versions)
     }
 
-    /// Asks for the events in this version, once.
+    /// Requests the events once, in this version.
     pub(super) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
         let ask = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
         let body = self.exchange.send(ask, within).await?;
@@ -197,7 +212,8 @@ impl Client {
         Ok(Answer::now(document, version))
     }
 
-    /// Approves in this version, once. What a success says is documented nowhere, but it is no web page.
+    /// Approves once, in this version. The body of a success is not documented, but it is no web
+    /// page.
     pub(super) async fn approve_in(
         &self,
         version: ApiVersion,

@@ -1,8 +1,9 @@
-//! The Scheduled Events document as the service writes it, read with as much tolerance as leaves its meaning.
+//! The Scheduled Events document in the service's own format, parsed leniently.
 //!
-//! Fields may be in any order, unknown, missing (later api-versions added some), there twice (the last one counts) or of
-//! another JSON type; types and statuses may be unknown. Only what is no document at all is refused: an error page must never be taken for "no
-//! events", because that would withdraw every notice that stands.
+//! Fields may be in any order, unknown, missing (later api-versions added some), duplicated (the
+//! last one counts) or of another JSON type. Types and statuses may be unknown. Only text that is
+//! no document at all is refused: an error page must never count as "no events", because that would
+//! withdraw every active notice.
 
 mod lenient;
 mod words;
@@ -17,39 +18,42 @@ pub use self::words::{EventStatus, EventType};
 use super::ApiVersion;
 use lenient::{integer, text, text_into, texts};
 
-/// What some writers of UTF-8 begin with.
+/// Some writers of UTF-8 begin a text with it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// More than any VM is ever interrupted, and so little that no sum of it and a time is too large.
+/// Longer than any interruption of a VM, and small enough that adding it to a time can't overflow.
 const DURATION_MAX: Duration = Duration::from_hours(365 * 24);
 
-/// One answer of the service: every event that is scheduled or under way for this VM and the others of its set.
+/// One answer of the service: every event that is scheduled or under way for this VM and the others
+/// of its set.
 ///
 /// Field by field: <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Document {
-    /// Changes when the events do.
+    /// Changes whenever the events change.
     #[serde(default)]
     pub document_incarnation: Incarnation,
-    /// Empty when nothing is planned. Without this field it is not a document.
+    /// Empty when nothing is planned. Text without this field is not a document.
     pub events: Vec<Event>,
 }
 
 impl Document {
-    /// Reads the body of an answer.
+    /// Parses the body of an answer.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) for an empty body, which the service has been seen to send: that is no
-    /// answer, not "no events". [`Corrupt`](ErrorKind::Corrupt) for anything else that is not a document.
+    /// [`Unavailable`](ErrorKind::Unavailable) for an empty body, which the service has been seen
+    /// to send: it is no answer and does not mean "no events". [`Corrupt`](ErrorKind::Corrupt) for
+    /// anything else that is not a document.
     pub fn read(body: &[u8]) -> Result<Self> {
         const OPERATION: &str = "read the scheduled events";
-        // Neither a byte order mark nor a description in another encoding is worth a notice.
+        // Neither a byte order mark nor a description in another encoding may cost a notice.
         let text = String::from_utf8_lossy(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
         if text.trim().is_empty() {
             return Err(Error::new(ErrorKind::Unavailable, OPERATION, "the answer was empty"));
         }
-        // By way of a map, because serde would take a list of two things for a document, too, and none with a key twice.
+        // Parsed as a map first: serde would also accept a list of two values as a document, and
+        // would refuse a duplicate key.
         let document = serde_json::from_str::<Map<String, Value>>(&text);
         document.and_then(|document| serde_json::from_value(document.into())).map_err(|error| {
             let message = format!("the answer is not a Scheduled Events document: {error}");
@@ -57,11 +61,11 @@ impl Document {
         })
     }
 
-    /// Reads the body of an answer in this api-version, and takes from the names in `Resources` the `_` that the first
-    /// version puts before them.
+    /// Parses the body of an answer in this api-version. The first version puts a `_` before the
+    /// names in `Resources`, which this removes.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// As for [`read`](Self::read).
     pub fn read_as(version: ApiVersion, body: &[u8]) -> Result<Self> {
         let mut document = Self::read(body)?;
         if version.underscores() {
@@ -75,16 +79,16 @@ impl Document {
     }
 }
 
-/// Tells one state of the events from another, by equality only.
+/// Distinguishes two states of the events, by equality only.
 ///
-/// It is documented as a rising integer, but it starts again when the service does, and Microsoft's own sample compares
-/// it with a string. So nothing here skips a document because of it.
+/// It is documented as a rising integer, but it restarts when the service does, and Microsoft's own
+/// sample compares it with a string. So no code skips a document because of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(Value);
 
 impl Incarnation {
-    /// Whether this is a lower number than `earlier`, which it becomes when the service starts again.
+    /// Whether this number is lower than `earlier`, which happens when the service restarts.
     #[must_use]
     pub fn is_reset_from(&self, earlier: &Self) -> bool {
         matches!((self.0.as_u64(), earlier.0.as_u64()), (Some(now), Some(before)) if now < before)
@@ -103,42 +107,44 @@ impl std::fmt::Display for Incarnation {
     }
 }
 
-/// One event. Whatever the service left out is empty.
+/// One event. Fields that the service left out are empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Event {
-    /// A GUID, the same through the event's life; upper case in real answers, lower case in the documentation.
+    /// A GUID, constant for the event's life; upper case in real answers, lower case in the
+    /// documentation.
     #[serde(deserialize_with = "text")]
     pub event_id: String,
-    /// How far it has got.
+    /// Scheduled or started.
     #[serde(deserialize_with = "text_into")]
     pub event_status: EventStatus,
-    /// What will happen.
+    /// The kind of interruption.
     #[serde(deserialize_with = "text_into")]
     pub event_type: EventType,
     /// Always `VirtualMachine`.
     #[serde(deserialize_with = "text")]
     pub resource_type: String,
-    /// The names of the VMs it will happen to. Every VM of a set is told of the events of all.
+    /// The names of the VMs that the event concerns. Every VM of a set sees the events of all.
     #[serde(deserialize_with = "texts")]
     pub resources: Vec<String>,
-    /// When it may begin, as written; [`NotBefore::read`](super::NotBefore::read) reads it. Blank once it has begun.
+    /// The earliest time at which the event may begin, as text;
+    /// [`NotBefore::read`](super::NotBefore::read) parses it. Blank once the event has begun.
     #[serde(deserialize_with = "text")]
     pub not_before: String,
-    /// Words for people, since 2019-04-01; blank for every `Preempt` seen.
+    /// A description for people, since 2019-04-01; blank in every `Preempt` seen so far.
     #[serde(deserialize_with = "text")]
     pub description: String,
     /// `Platform` or `User`, since 2019-08-01.
     #[serde(deserialize_with = "text")]
     pub event_source: String,
-    /// How long the VM will be interrupted, since 2020-07-01; -1 for unknown.
+    /// The length of the interruption in seconds, since 2020-07-01; -1 if unknown.
     #[serde(deserialize_with = "integer", skip_serializing_if = "Option::is_none")]
     pub duration_in_seconds: Option<i64>,
 }
 
 impl Event {
-    /// The event's name as a notice. An event without an id is named by its type: it is better told without a name
-    /// than not told.
+    /// The event's id as a notice id. An event without an id uses its type, so that it is still
+    /// reported.
     #[must_use]
     pub fn notice_id(&self) -> NoticeId {
         if self.event_id.is_empty() {
@@ -148,16 +154,18 @@ impl Event {
         }
     }
 
-    /// How long the VM will be interrupted, a year at most: zero for not at all, `None` when that is unknown.
+    /// The length of the interruption, at most a year. Zero means no interruption; `None` means
+    /// unknown.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         let seconds = self.duration_in_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map(|seconds| Duration::from_secs(seconds).min(DURATION_MAX))
     }
 
-    /// Whether it will happen to the VM called `name`, which is an Azure name and so has no case.
+    /// Whether the event concerns the VM called `name`. Azure names are case-insensitive.
     ///
-    /// An event that names nobody concerns everybody: draining needlessly costs seconds, being evicted unawares work.
+    /// An event without `Resources` concerns every VM: a needless drain costs seconds, an unnoticed
+    /// eviction costs work.
     #[must_use]
     pub fn concerns(&self, name: &str) -> bool {
         self.resources.is_empty() || self.resources.iter().any(|resource| resource.eq_ignore_ascii_case(name))

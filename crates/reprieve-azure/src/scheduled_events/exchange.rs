@@ -1,4 +1,4 @@
-//! Sends one request to the metadata service, and says what came of it.
+//! Sends one request to the metadata service and classifies the result.
 
 use std::time::Duration;
 
@@ -9,16 +9,18 @@ use tracing::trace;
 use super::client::METADATA_URL;
 use super::failure::{Failure, FailureKind};
 
-/// How long a connection may take. The service is on the VM's own host; off Azure nothing may ever answer there.
+/// The connect timeout. The service is on the VM's own host. Outside Azure nothing may ever answer
+/// there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The largest answer that is read: a thousand events, or an instance document with the largest user data (64 KiB).
+/// The largest answer that is read: enough for a thousand events, or for an instance document with
+/// the largest user data (64 KiB).
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// How much of a refusal's own words are repeated.
+/// How many characters of a refusal's text are repeated.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// A connection to one metadata service, past all proxies and following no redirects.
+/// A connection to one metadata service. It bypasses all proxies and follows no redirects.
 #[derive(Debug, Clone)]
 pub(super) struct Exchange {
     http: reqwest::Client,
@@ -28,12 +30,12 @@ pub(super) struct Exchange {
 /// One request.
 #[derive(Debug)]
 pub(super) struct Ask {
-    /// What it is for, as it completes "failed to …".
+    /// The operation, as in "failed to …".
     pub(super) operation: &'static str,
     pub(super) method: Method,
-    /// What follows `/metadata/`.
+    /// The path after `/metadata/`.
     pub(super) endpoint: &'static str,
-    /// `None` for the one endpoint that has none.
+    /// `None` for the one endpoint without a version.
     pub(super) api_version: Option<&'static str>,
     pub(super) body: Vec<u8>,
 }
@@ -58,11 +60,11 @@ impl Exchange {
         self.base.as_str()
     }
 
-    /// Sends the request and returns the body of its answer if that is a success.
+    /// Sends the request. Returns the body of a successful answer.
     pub(super) async fn send(&self, ask: Ask, within: Duration) -> Result<Vec<u8>, Failure> {
         let url = self.url(ask.endpoint, ask.api_version);
         trace!(method = %ask.method, %url, "metadata request");
-        // Without this header every request is refused: it is how the service tells them from misdirected ones.
+        // The service refuses requests without this header, to protect against misdirected ones.
         let request = self.http.request(ask.method, url).header("Metadata", "true");
         let mut answer = request
             .timeout(within)
@@ -119,7 +121,7 @@ impl Exchange {
     }
 }
 
-/// What an answer other than success means.
+/// The failure for an answer that is no success.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>
 fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure {
     let (error_kind, hint) = match status {
@@ -144,7 +146,7 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure 
     }
 }
 
-/// The innermost cause, which says what happened; the outer ones only say where.
+/// The innermost cause, which describes the failure; the outer ones only add the location.
 fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(inner) = cause.source() {
@@ -158,7 +160,7 @@ fn parse_base(base: &str) -> Result<Url> {
         let message = format!("{why}; give an address such as {METADATA_URL}");
         Err(Error::new(ErrorKind::Invalid, "use the metadata URL", message))
     };
-    // What is refused for its credentials is not repeated.
+    // An address with credentials is not repeated.
     let Ok(url) = Url::parse(base.trim()) else { return refuse("it is not a whole URL") };
     if !url.username().is_empty() || url.password().is_some() {
         return refuse("it has a user name or password, which the service knows nothing of");

@@ -1,26 +1,26 @@
-//! How a request to the metadata service can fail, and how often each has happened.
+//! The kinds of failure of a request to the metadata service, and their counts.
 
 use reprieve_core::Error;
 use serde::Serialize;
 
-/// What went wrong with a request, in the words of metrics and reports.
+/// A kind of failure, as named in metrics and reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// It was refused for what it is: 400, 404 and the others of their class, and redirects.
+    /// The service refused the request: 400, 404 and other 4xx, or a redirect.
     Refused,
-    /// 429: this VM's processes ask more than five times per second together.
+    /// 429: this VM's processes together send more than five requests per second.
     Throttled,
     /// 410: the service is being updated, for up to 70 s.
     Updating,
     /// 5xx.
     Server,
-    /// No answer in time.
+    /// There was no answer in time.
     TimedOut,
-    /// No connection, or one that broke off.
+    /// There was no connection, or it broke off.
     Unreachable,
-    /// An answer that is no document: empty, too long, an error page.
+    /// The answer is no document: empty, too long, or an error page.
     Garbage,
 }
 
@@ -50,7 +50,7 @@ impl FailureKind {
         }
     }
 
-    /// What an answer with this status, which is no success, means.
+    /// The kind for an answer with this status, which is no success.
     pub(super) const fn of_status(status: u16) -> Self {
         match status {
             429 => Self::Throttled,
@@ -61,24 +61,24 @@ impl FailureKind {
     }
 }
 
-/// How often each kind of failure has happened.
+/// The count of each kind of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Failures([u64; FailureKind::ALL.len()]);
 
 impl Failures {
-    /// How often this kind has.
+    /// The count of this kind.
     #[must_use]
     pub const fn of(&self, kind: FailureKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// How often any has.
+    /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// Each kind and how often it has happened.
+    /// Iterates over the kinds and their counts.
     pub fn iter(&self) -> impl Iterator<Item = (FailureKind, u64)> {
         FailureKind::ALL.into_iter().zip(self.0)
     }
@@ -92,24 +92,25 @@ impl Failures {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) kind: FailureKind,
-    /// What was answered, if anything was.
+    /// The status of the answer, if there was one.
     pub(super) status: Option<u16>,
     pub(super) error: Error,
 }
 
 impl Failure {
-    /// A failure that is not an answer's status.
+    /// Creates a failure that has no status.
     pub(super) const fn new(kind: FailureKind, error: Error) -> Self {
         Self { kind, status: None, error }
     }
 
-    /// Whether the service may have refused the api-version: it answers 400 or 404 to one it does not have. All other
-    /// failures say nothing about the version.
+    /// Whether the service may have refused the api-version: it answers 400 or 404 to one that it
+    /// does not support. Other failures prove nothing about the version.
     pub(super) const fn may_mean_the_version(&self) -> bool {
         matches!(self.status, Some(400 | 404))
     }
 
-    /// Whether the same request may succeed a little later. What is not found may be only while the service starts.
+    /// Whether the same request may succeed a little later. A 404 may mean that the service is
+    /// still starting.
     pub(super) const fn passes(&self) -> bool {
         !matches!(self.kind, FailureKind::Refused) || matches!(self.status, Some(404))
     }

@@ -1,21 +1,21 @@
-//! What the VM is called and where it runs, as the metadata service tells it.
+//! The VM's name, location and other properties, from the metadata service.
 
 use reprieve_core::{Error, ErrorKind, Result};
 use serde_json::{Map, Value};
 
-/// The part of the instance document that says who this VM is.
+/// The part of the instance document that identifies this VM.
 ///
-/// All values are strings there, and `""` stands for a value that does not apply; here that is `None`. Keys and values
-/// are written in differing case in Microsoft's own samples, so keys are looked up without regard to it, and callers
-/// should compare values likewise. See
+/// All values are strings in the document, and `""` marks a value that does not apply; here that is
+/// `None`. Keys and values vary in case in Microsoft's own samples, so keys are looked up without
+/// regard to case, and callers should compare values in the same way. See
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#instance-metadata>.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compute {
-    /// What `Resources` calls this VM: `{set}_{number}` in a uniform scale set. It may be given to another VM later,
-    /// and it is not the host name.
+    /// This VM's name in `Resources`: `{set}_{number}` in a uniform scale set. Another VM may get
+    /// the same name later. It is not the host name.
     pub name: String,
-    /// Identifies this VM among all there ever are.
+    /// This VM's unique id, which is never used again.
     pub vm_id: Option<String>,
     /// The Azure Resource Manager id.
     pub resource_id: Option<String>,
@@ -34,7 +34,7 @@ pub struct Compute {
 }
 
 impl Compute {
-    /// Reads the body of an answer.
+    /// Parses the body of an answer.
     ///
     /// # Errors
     /// [`Corrupt`](ErrorKind::Corrupt) when it is not an instance's compute document, or has no name.

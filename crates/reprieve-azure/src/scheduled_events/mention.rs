@@ -1,4 +1,4 @@
-//! What the watch writes to the log: each thing once, and aloud only what concerns this VM.
+//! The watch's log lines: each fact once, at info or warn only if it concerns this VM.
 
 use reprieve_core::Error;
 use tokio::time::Instant;
@@ -7,7 +7,8 @@ use tracing::{debug, info, warn};
 use super::trouble::Trouble;
 use super::{EventChange, NotBefore, Whose};
 
-/// Says that something failed which is tried again; aloud the first time and once a minute.
+/// Logs a failure that will be tried again: at warn the first time and once a minute, else at
+/// debug.
 pub(super) fn failure(trouble: &mut Trouble, at: Instant, error: &Error, what: &'static str) {
     if let Some(lasted) = trouble.failed(at) {
         warn!(%error, failures = lasted.failures, seconds = lasted.since.as_secs(), "{what}");
@@ -16,7 +17,7 @@ pub(super) fn failure(trouble: &mut Trouble, at: Instant, error: &Error, what: &
     }
 }
 
-/// Says that it works again.
+/// Logs the recovery.
 pub(super) fn recovery(trouble: &mut Trouble, at: Instant) {
     if let Some(lasted) = trouble.worked(at) {
         info!(
@@ -27,7 +28,7 @@ pub(super) fn recovery(trouble: &mut Trouble, at: Instant) {
     }
 }
 
-/// Says why no work is taken yet: because the name is missing, or because nothing is answered.
+/// Logs why the worker takes no work yet: the name is missing, or there is no answer.
 pub(super) fn silence(url: &str, only_the_name_is_missing: bool) {
     if only_the_name_is_missing {
         warn!(
@@ -43,7 +44,7 @@ pub(super) fn silence(url: &str, only_the_name_is_missing: bool) {
     }
 }
 
-/// Says what has become of an event: of this VM's aloud, of the rest's only to whoever listens closely.
+/// Logs a change of an event: at info for this VM's events, at debug for other VMs'.
 pub(super) fn event(change: &EventChange) {
     let event = &change.event;
     let (id, kind, what) = (change.id(), event.event_type.as_str(), change.what.as_str());

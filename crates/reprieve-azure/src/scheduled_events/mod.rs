@@ -1,11 +1,14 @@
-//! [Scheduled Events](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events): how Azure tells a VM
-//! that it will be evicted, restarted, moved or frozen.
+//! [Scheduled Events](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events):
+//! the service by which Azure announces that it will evict, restart, move or freeze a VM.
 //!
-//! - [`document`] is what the service answers, [`NotBefore`] the one field of it that needs reading twice;
-//! - [`Client`] asks once, in the newest [`ApiVersion`] that the service has;
-//! - [`Standing`] compares one answer with those before it and says what has changed, without a clock or a network;
-//! - [`Watcher`] asks every second, for ever, and is the worker's
-//!   [`InterruptionSource`](reprieve_core::ports::InterruptionSource); [`Changes`] are for everybody else.
+//! - [`document`] is the format of the service's answers. [`NotBefore`] parses the field of the
+//!   same name.
+//! - [`Client`] sends single requests, in the newest [`ApiVersion`] that the service supports.
+//! - [`Standing`] compares each answer with those before it and returns the changes. It uses
+//!   neither a clock nor a network.
+//! - [`Watcher`] polls every second until it is dropped. It is the worker's
+//!   [`InterruptionSource`](reprieve_core::ports::InterruptionSource). [`Changes`] is a
+//!   subscription for all other readers.
 //!
 //! # Example: every change, for this VM and for the rest of its set
 //!

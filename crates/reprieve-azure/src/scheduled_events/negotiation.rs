@@ -1,4 +1,4 @@
-//! Decides in which api-version a watch asks: the newest that is answered with a document.
+//! Chooses the api-version of a watch: the newest for which the service returns a document.
 
 use std::time::Duration;
 
@@ -8,14 +8,15 @@ use super::ApiVersion;
 use super::client::PROBE_EVERY;
 use super::document::EventType;
 
-/// How soon after an older version was accepted the newer ones are tried again: a refusal may have been a passing one,
-/// and an old version keeps silent about later types of events. Where it is silent about evictions, that is at once.
+/// How soon newer versions are tried again after an older one was accepted: the refusal may have
+/// been temporary, and an old version leaves out later types of events. A version that leaves out
+/// evictions is probed at once.
 const PROBE_SOON: Duration = Duration::from_secs(10);
 
-/// How soon newer versions are tried again when the last try said nothing about them, such as a 429.
+/// How soon newer versions are tried again after an inconclusive probe, such as a 429.
 const PROBE_AGAIN: Duration = Duration::from_mins(1);
 
-/// Which version is in use, and which is tried next.
+/// The version in use, and the version to try next.
 ///
 /// ```text
 ///            refused: the next older            refused: all versions are probed
@@ -27,16 +28,18 @@ const PROBE_AGAIN: Duration = Duration::from_mins(1);
 ///                 └────────────────────────────────────────────────► Failing
 /// ```
 ///
-/// Polls ask in the version in use. Probes are requests besides the polls, which no poll waits for. A version that has
-/// worked is left for an older one only when that one was answered and a poll sent after that is refused once more: what
-/// refuses all versions for a while (a proxy, a service that starts) must not end in an old one, whose documents lack
-/// later types and so look as if events had been withdrawn. Whatever was refused in such a while is tried again soon.
+/// Polls use the version in use. Probes are requests besides the polls, and no poll waits for them.
+/// A version that has worked is replaced by an older one only when a probe of that one was answered
+/// and a poll sent after the answer is refused again. A cause that refuses all versions for a while
+/// (a proxy, a service that starts) must not lead to an old version, whose documents lack later
+/// types and so look as if events had been withdrawn. Versions that were refused in such a while
+/// are tried again soon.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pinned: bool,
     version: ApiVersion,
     stage: Stage,
-    /// When newer versions are probed next, while settled on one that is not the newest.
+    /// When newer versions are probed next, while settled on an older one.
     probe_at: Instant,
     /// The version to probe next; `None` while no probing is due.
     probe: Option<ApiVersion>,
@@ -44,7 +47,7 @@ pub(super) struct Negotiation {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No version has been answered yet, and not all have been refused.
+    /// No version has been accepted yet, and not all have been refused.
     Searching,
     /// The version in use works.
     Settled,
@@ -52,18 +55,18 @@ enum Stage {
     Failing {
         /// Whether it has ever worked.
         worked: bool,
-        /// The newest older version that was answered meanwhile, and when that last was.
+        /// The newest older version that was accepted meanwhile, and the time of its last answer.
         instead: Option<(ApiVersion, Instant)>,
     },
 }
 
-/// What the refusal of a poll comes to.
+/// The effect of a refused poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Refusal {
-    /// Part of the search: the next poll asks in another version.
+    /// Part of the search: the next poll uses another version.
     Searched,
-    /// Trouble, like any other failure.
+    /// Counts as an error, like any other failure.
     Counts,
 }
 
@@ -83,13 +86,14 @@ impl Negotiation {
         self.version
     }
 
-    /// A request in `version` was answered with a document; says whether this changed the version in use.
+    /// Notes that a request in `version` returned a document. Returns whether this changed the
+    /// version in use.
     pub(super) fn accepted(&mut self, version: ApiVersion, now: Instant) -> bool {
         if self.pinned {
             return false;
         }
         match &mut self.stage {
-            // A poll sent in a version that was given up meanwhile, or a probe of an older one.
+            // A poll in a version that was replaced meanwhile, or a probe of an older version.
             Stage::Settled if version < self.version => false,
             Stage::Failing { worked: true, instead } if version < self.version => {
                 let best = instead.map_or(version, |(other, _)| other.max(version));
@@ -99,7 +103,7 @@ impl Negotiation {
             Stage::Searching | Stage::Settled | Stage::Failing { .. } => {
                 let first = self.stage == Stage::Searching;
                 let other = version != self.version;
-                // What is being probed while the version in use works goes on.
+                // A probe under way continues while the version in use works.
                 if self.stage != Stage::Settled || other {
                     self.settle(version, now);
                 }
@@ -114,13 +118,14 @@ impl Negotiation {
         self.probe_at = if hides_evictions { now } else { now + PROBE_SOON };
     }
 
-    /// A poll in `version` that was sent at `sent` has now been refused for what may be its version.
+    /// Notes that a poll in `version`, sent at `sent`, was refused with a status that may mean the
+    /// version.
     pub(super) fn refused(&mut self, version: ApiVersion, sent: Instant, now: Instant) -> Refusal {
         if self.pinned {
             return Refusal::Counts;
         }
         if version != self.version {
-            // A poll sent before the version in use was changed.
+            // The poll was sent before the version in use changed.
             return Refusal::Searched;
         }
         match self.stage {
@@ -133,7 +138,8 @@ impl Negotiation {
                 self.fails(false);
             }
             Stage::Settled => self.fails(true),
-            // One that was sent before is older news than that answer: all may have been refused until then.
+            // A poll sent before that answer is older evidence: until then all versions may have
+            // been refused.
             Stage::Failing { instead: Some((instead, answered)), .. } if sent > answered => {
                 self.settle(instead, now);
             }
@@ -147,14 +153,14 @@ impl Negotiation {
         self.probe = Some(ApiVersion::NEWEST);
     }
 
-    /// The version to ask in now, besides the polls, if any.
+    /// The version to probe now, if any.
     pub(super) fn next_probe(&mut self, now: Instant) -> Option<ApiVersion> {
         if self.pinned {
             return None;
         }
         match self.stage {
             Stage::Searching => None,
-            // One version after the other, round and round.
+            // Probes one version after the other, and starts over after the oldest.
             Stage::Failing { .. } => {
                 let wrapped = |version: Option<ApiVersion>| version.unwrap_or(ApiVersion::NEWEST);
                 let mut probe = wrapped(self.probe);
@@ -178,7 +184,7 @@ impl Negotiation {
         }
     }
 
-    /// A probe ended in a way that says nothing about its version.
+    /// Notes that a probe ended without a result about its version.
     pub(super) fn probed_in_vain(&mut self, now: Instant) {
         if self.stage == Stage::Settled {
             self.probe = None;

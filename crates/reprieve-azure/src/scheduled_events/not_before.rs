@@ -1,4 +1,4 @@
-//! Reads and writes `NotBefore`, the wall-clock time after which an event may begin.
+//! Parses and writes `NotBefore`, the wall-clock time after which an event may begin.
 
 use std::time::SystemTime;
 
@@ -6,24 +6,25 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 use jiff::fmt::strtime;
 
-/// What a `NotBefore` says.
+/// A parsed `NotBefore`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotBefore {
-    /// Nothing: the event has begun.
+    /// No time: the event has begun.
     Blank,
     /// The event begins no earlier than this.
     At(SystemTime),
-    /// Something that is not a time in any known form. The event is real all the same, so it must be taken to begin
-    /// at once: a notice that is dropped costs work, one that is taken too seriously costs seconds.
+    /// Text that is not a time in any known form. The event is real all the same, so it must be
+    /// taken to begin at once: dropping a notice costs work, a needless drain costs seconds.
     Unreadable,
 }
 
 impl NotBefore {
-    /// Reads `text`.
+    /// Parses `text`.
     ///
-    /// The documented form is RFC 1123, `Mon, 19 Sep 2016 18:29:47 GMT`. The weekday is not compared with the date:
-    /// Microsoft's own sample calls 11 April 2026, a Saturday, a Monday. RFC 3339 (Microsoft's mock server), RFC 822
-    /// with a numeric zone and RFC 850 (accepted by other clients) are read too.
+    /// The documented form is RFC 1123, `Mon, 19 Sep 2016 18:29:47 GMT`. The weekday is not
+    /// compared with the date: Microsoft's own sample calls 11 April 2026, a Saturday, a Monday.
+    /// RFC 3339 (Microsoft's mock server), RFC 822 with a numeric zone and RFC 850 (accepted by
+    /// other clients) are parsed too.
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
@@ -33,12 +34,13 @@ impl NotBefore {
         rfc_1123(text)
             .or_else(|| text.parse().ok())
             .or_else(|| rfc_850(text))
-            // What is long past is past; not every system has a time so early.
+            // Times before the Unix epoch become the epoch, because not every system can represent
+            // them.
             .map_or(Self::Unreadable, |at: Timestamp| Self::At(at.max(Timestamp::UNIX_EPOCH).into()))
     }
 
-    /// Writes `at` in the documented form, which has whole seconds: a fraction is cut off, so that the event never
-    /// begins before the time it is said to. `None` for a time outside the years 0 to 9999.
+    /// Formats `at` in the documented form, which has whole seconds. Fractions are cut off, so the
+    /// event never begins before the written time. `None` for a time outside the years 0 to 9999.
     #[must_use]
     pub fn write(at: SystemTime) -> Option<String> {
         let at = Timestamp::try_from(at).ok()?;
@@ -46,8 +48,8 @@ impl NotBefore {
     }
 }
 
-/// `Mon, 19 Sep 2016 18:29:47 GMT`, and what RFC 822 and its successors make of it: no weekday, no seconds, a year of
-/// two digits, a numeric zone.
+/// `Mon, 19 Sep 2016 18:29:47 GMT`, and the variants of RFC 822 and its successors: no weekday, no
+/// seconds, a year of two digits, a numeric zone.
 fn rfc_1123(text: &str) -> Option<Timestamp> {
     const PARSER: DateTimeParser = DateTimeParser::new().relaxed_weekday(true);
     PARSER.parse_timestamp(text).ok()
@@ -77,11 +79,11 @@ mod tests {
 
     #[test]
     fn every_form_seen_is_read() {
-        // The documented form, and real payloads of it.
+        // The documented form, and real values in it.
         check("Mon, 19 Sep 2016 18:29:47 GMT", 1_474_309_787);
         check("Tue, 09 Aug 2022 17:07:32 GMT", 1_660_064_852);
         check("Sat, 01 Aug 2026 05:41:02 GMT", 1_785_562_862);
-        // One form for each that other clients read.
+        // One example of each form that other clients accept.
         check("2016-09-19T18:29:47Z", 1_474_309_787);
         check("2016-09-19T20:29:47+02:00", 1_474_309_787);
         check("2016-09-19T18:29:47.0000000Z", 1_474_309_787);

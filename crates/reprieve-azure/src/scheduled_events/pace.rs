@@ -1,19 +1,21 @@
 //! Keeps all requests of a watch far below the service's limit.
 //!
-//! It is documented as five requests per second for all processes of a VM together:
+//! The limit is five requests per second for all processes of a VM together:
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting>.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How far apart requests besides the polls are. Polls are a second apart too, so that no second has more than two.
+/// The interval between requests besides the polls. Polls are a second apart too, so no second has
+/// more than two requests.
 const EXTRA_EVERY: Duration = Duration::from_secs(1);
 
-/// How far apart approvals are, which are few and can't wait. Only a second with approvals has up to four requests.
+/// The interval between approvals, which are few and urgent. Only a second with approvals has up to
+/// four requests.
 const APPROVAL_EVERY: Duration = Duration::from_millis(500);
 
-/// When the next request besides the polls may be sent.
+/// The times at which requests besides the polls may be sent.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     extra_from: Option<Instant>,
@@ -26,12 +28,13 @@ impl Pace {
         self.extra_from.is_none_or(|from| now >= from)
     }
 
-    /// A request besides the polls is sent now.
+    /// Notes that a request besides the polls is sent now.
     pub(super) fn take(&mut self, now: Instant) {
         self.extra_from = Some(now + EXTRA_EVERY);
     }
 
-    /// When the approval may be sent that is wanted now. It is counted as sent then, and holds up other extras.
+    /// The time at which an approval that is wanted now may be sent. The approval counts as sent
+    /// then, and delays other requests besides the polls.
     pub(super) fn approval(&mut self, now: Instant) -> Instant {
         let at = self.approval_from.map_or(now, |from| from.max(now));
         self.approval_from = Some(at + APPROVAL_EVERY);

@@ -1,27 +1,28 @@
-//! Keeps account of the polls under way: how long each may take, and which answers come too late to be news.
+//! Tracks the polls under way: their timeouts, and which answers arrive too late to count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-/// How long a poll may take while an older one still waits. Slow answers of up to 6 s have been seen; one poll at a time
-/// may take longer, see [`PATIENCE`].
+/// The timeout of a poll while an older one still waits. Slow answers of up to 6 s have been seen;
+/// one poll at a time may take longer, see [`PATIENCE`].
 pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long the most patient poll under way may take. A VM's first request may take
-/// [two minutes](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events),
-/// and giving up on it earlier might start the two minutes again.
+/// The timeout of the one most patient poll under way. A VM's first request may take two minutes,
+/// and giving up earlier might restart the two minutes.
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
 pub(super) const PATIENCE: Duration = Duration::from_secs(130);
 
-/// How many polls may be under way: the patient one, one each second for as long as a poll may take, and one that has
-/// run out of time in this very moment.
+/// How many polls may be under way: the patient one, one for each second of [`POLL_TIMEOUT`], and
+/// one that is just timing out.
 const IN_FLIGHT_MAX: usize = 5;
 
-/// The polls under way, by the order in which they were sent.
+/// The polls under way, in the order in which they were sent.
 ///
-/// A slow answer must not delay the next poll, so polls overlap; their answers may then arrive out of order. Only an
-/// answer to a later request than any answered before is news, and it makes all earlier requests pointless.
+/// A slow answer must not delay the next poll, so polls overlap, and their answers may arrive out
+/// of order. An answer counts only if its request is later than any answered before. It makes all
+/// earlier requests obsolete.
 #[derive(Debug, Default)]
 pub(super) struct Polls {
     sent: u64,
@@ -31,7 +32,7 @@ pub(super) struct Polls {
 }
 
 impl Polls {
-    /// The number of the next poll and how long it may take; `None` while as many as may be are under way.
+    /// Returns the number and timeout of the next poll; `None` while the maximum is under way.
     pub(super) fn next(&mut self) -> Option<(u64, Duration)> {
         self.under_way.retain(|_, request| !request.is_finished());
         if self.under_way.len() >= IN_FLIGHT_MAX {
@@ -46,12 +47,12 @@ impl Polls {
         }
     }
 
-    /// Poll `number` is under way as `request`.
+    /// Adds poll `number`, which runs as `request`.
     pub(super) fn is_under_way(&mut self, number: u64, request: AbortHandle) {
         self.under_way.insert(number, request);
     }
 
-    /// Whether the answer to poll `number` is news; if so, earlier polls are given up.
+    /// Returns whether the answer to poll `number` counts. If it does, aborts earlier polls.
     pub(super) fn is_news(&mut self, number: u64) -> bool {
         if number <= self.newest_answered {
             return false;
@@ -64,7 +65,7 @@ impl Polls {
         true
     }
 
-    /// How many polls have been made.
+    /// How many polls have been sent.
     pub(super) const fn sent(&self) -> u64 {
         self.sent
     }

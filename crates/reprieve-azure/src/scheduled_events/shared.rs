@@ -1,4 +1,4 @@
-//! What a watch, its owner and its subscribers all look at.
+//! State that a watch shares with its owner and its subscribers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,8 +9,8 @@ use super::failure::Failures;
 use super::pace::Pace;
 use super::{ApiVersion, EventChange, Standing};
 
-/// How many changes a subscriber may be behind before it is told by comparison instead. An event changes a handful of
-/// times in its life, and a set has a handful of events.
+/// How many changes a subscriber may be behind before it gets the difference instead. An event
+/// changes only a few times in its life, and a set has only a few events.
 pub(super) const BEHIND_MAX: usize = 256;
 
 /// The state of a watch.
@@ -25,9 +25,10 @@ pub(super) struct Shared {
     pub(super) answered_at: Option<Instant>,
     pub(super) version: ApiVersion,
     pub(super) pace: Pace,
-    /// Every change, told while the lock is held, so that a subscriber sees each once: as standing or as told.
+    /// Every change. Sent while the lock is held, so that a subscriber sees each once: in its
+    /// initial state or in the feed.
     pub(super) feed: broadcast::Sender<Arc<EventChange>>,
-    /// How many documents have been compared.
+    /// How many documents have been applied.
     pub(super) documents: watch::Sender<u64>,
 }
 
@@ -49,7 +50,8 @@ impl Shared {
     }
 }
 
-/// Nothing panics while it holds the lock, and every field is whole between two statements.
+/// Locks the state. No code panics while it holds the lock, and every field is consistent between
+/// two statements.
 pub(super) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,5 @@
-//! Compares each document with those before it: what is new, what has changed, what is over, and for whom.
+//! Compares each document with those before it: finds new, changed and ended events, and whether
+//! they concern this VM.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,11 +10,12 @@ use tokio::time::Instant;
 use super::document::{Event, EventType};
 use super::{Answer, ApiVersion, EventChange, NotBefore, What, Whose};
 
-/// For how long an event stands that an older api-version than the one which told of it keeps silent about. Newer ones
-/// are tried every hour, so after that nobody will say what has become of it.
+/// How long an event stays active when an older api-version than the one that contained it leaves
+/// it out. Newer versions are tried every hour, so after this time no document will say how the
+/// event ended.
 const HIDDEN_MAX: Duration = Duration::from_hours(2);
 
-/// The events that stand, as of the last document.
+/// The active events, as of the last document.
 ///
 /// ```text
 ///                    ┌─┐ Changed
@@ -24,10 +26,12 @@ const HIDDEN_MAX: Duration = Duration::from_hours(2);
 ///      └───────► Started ────► absent: Completed
 /// ```
 ///
-/// There is no status for "completed": an event just vanishes, and what it had come to says which ending that was.
-/// Events are compared field by field and never skipped by the document's incarnation, which may start again.
+/// There is no status for "completed": an event just vanishes, and its last phase decides which
+/// ending that was. Events are compared field by field and never skipped because of the document's
+/// incarnation, which may restart.
 ///
-/// An event that ceases to name this VM is over for it, and new for the rest of its set; and the reverse.
+/// An event that no longer names this VM has ended for this VM, and is new for the rest of its set;
+/// and the reverse.
 #[derive(Debug, Default)]
 pub struct Standing {
     events: BTreeMap<Key, Stood>,
@@ -35,7 +39,7 @@ pub struct Standing {
 
 type Key = (Whose, NoticeId);
 
-/// What was last said of an event.
+/// The last documented state of an event.
 #[derive(Debug, Clone)]
 struct Stood {
     event: Event,
@@ -45,13 +49,15 @@ struct Stood {
 }
 
 impl Standing {
-    /// Takes in an answer to the VM called `name`, and returns what has changed since the one before.
+    /// Applies an answer for the VM called `name`, and returns the changes since the one before.
     ///
-    /// Events that stand come before those that are over, so that whoever acts on one change after the other is at no
-    /// moment without a notice while one stands; and this VM's before the rest's.
+    /// Changes of active events come before those of ended ones. A reader that applies them one by
+    /// one is therefore never without a notice while one is active. This VM's changes come before
+    /// other VMs'.
     #[must_use = "a change that is not passed on is a notice lost"]
     pub fn update(&mut self, answer: &Answer, name: &str) -> Vec<EventChange> {
-        // By id, because an id that a document gives twice must not be told as changing at every poll.
+        // Keyed by id: an id that occurs twice in a document must not be reported as changing at
+        // every poll.
         let told: BTreeMap<Key, &Event> =
             answer.document.events.iter().map(|event| (key(event, name), event)).collect();
         let mut changes = Vec::new();
@@ -76,7 +82,7 @@ impl Standing {
         changes
     }
 
-    /// What stands, as if it had just been noticed; this VM's events first.
+    /// The active events as if they were new; this VM's events first.
     pub fn changes(&self) -> impl Iterator<Item = EventChange> {
         self.events.iter().map(|((whose, _), stood)| {
             let what = match stood.event.event_status.phase() {
@@ -87,12 +93,12 @@ impl Standing {
         })
     }
 
-    /// The id to approve for the notice `id`, spelled as the platform spells it; `None` when the event is over and so
-    /// needs no approval.
+    /// The id to approve for the notice `id`, in the platform's spelling; `None` when the event has
+    /// ended and needs no approval.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for what can't be approved: an advice, an event without an id, and one that does
-    /// not name this VM, whose beginning is not its to decide.
+    /// [`Invalid`](ErrorKind::Invalid) for an event that can't be approved: an advice, an event
+    /// without an id, and one that does not name this VM, so that other VMs decide about it.
     pub fn approval(&self, id: &NoticeId) -> Result<Option<&str>> {
         let refuse = |why: &str| {
             let message = format!("event {id} {why}; it is left to begin by itself");
@@ -124,7 +130,8 @@ impl Stood {
         EventChange { what, whose, event, not_before, version, at }
     }
 
-    /// Whether it may still stand although `answer` lacks it: an older api-version keeps silent about later types.
+    /// Whether the event may still be active although `answer` lacks it: an older api-version
+    /// leaves out later types.
     fn may_be_hidden_from(&self, answer: &Answer) -> bool {
         answer.version < self.version
             && !answer.version.knows(&self.event.event_type)
@@ -137,15 +144,16 @@ fn key(event: &Event, name: &str) -> Key {
     (whose, event.notice_id())
 }
 
-/// The event without what makes no difference, and with what only the api-version in use keeps silent about.
+/// Normalizes the event for comparison: removes fields without meaning, and fills in those that the
+/// api-version in use leaves out.
 fn settled(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event {
     let mut event = event.clone();
     if event.event_status.phase() == Phase::Started {
-        // Once it has begun, the time before which it would not have says nothing.
+        // `NotBefore` means nothing once the event has begun.
         event.not_before.clear();
     }
     let Some(before) = before else { return event };
-    // An id may come in another case.
+    // The id's case may differ between answers.
     before.event_id.clone_into(&mut event.event_id);
     if !version.has_description() && event.description.is_empty() {
         before.description.clone_into(&mut event.description);
@@ -159,7 +167,7 @@ fn settled(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event 
     event
 }
 
-/// What to say of an event that stands; `None` when all is as before.
+/// The change of an active event; `None` when it is the same as before.
 fn what(before: Option<&Event>, now: &Event) -> Option<What> {
     match (before.map(|event| event.event_status.phase()), now.event_status.phase()) {
         (None | Some(Phase::Scheduled), Phase::Started) => Some(What::Started),

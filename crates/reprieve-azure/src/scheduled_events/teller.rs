@@ -1,4 +1,4 @@
-//! Takes in the answers, and tells the worker and the subscribers what each changes.
+//! Applies the answers, and sends each change to the worker and the subscribers.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -12,23 +12,24 @@ use super::document::Incarnation;
 use super::shared::{Shared, lock};
 use super::{Answer, mention};
 
-/// How far the wall clock may be set forward before the worker is told anew how long it has. Corrections of less are
-/// many, and no drain is planned so closely.
+/// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller
+/// corrections are frequent, and no drain is planned so closely.
 const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
-/// What is known of this VM and of the last answer.
+/// The state that depends on this VM's name and on the last answer.
 #[derive(Debug)]
 pub(super) struct Teller {
     shared: Arc<Mutex<Shared>>,
-    /// Unbounded, so that an owner who is busy never delays a poll. An event changes a handful of times in its life.
+    /// Unbounded, so that a busy worker never delays a poll. An event changes only a few times in
+    /// its life.
     worker: mpsc::UnboundedSender<Change>,
-    /// What this VM is called in `Resources`.
+    /// This VM's name in `Resources`.
     name: Option<String>,
-    /// The last answer, while the name that says what of it is ours is not known.
+    /// The last answer, while this VM's name is not known.
     unread: Option<Answer>,
     incarnation: Option<Incarnation>,
-    /// Both clocks when the worker was told of a `NotBefore`: of those times the one that is the latest by the timers'
-    /// clock compared with the wall clock.
+    /// Both clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
+    /// which the wall clock was furthest behind the timers' clock.
     clocks: Option<(Instant, SystemTime)>,
     has_answered: bool,
 }
@@ -52,12 +53,12 @@ impl Teller {
         self.name.is_none()
     }
 
-    /// Whether nothing but the name is missing.
+    /// Whether only the name is missing.
     pub(super) const fn waits_for_the_name(&self) -> bool {
         self.unread.is_some()
     }
 
-    /// This VM is called so.
+    /// Sets this VM's name, and applies the answer that waited for it.
     pub(super) fn is_called(&mut self, name: String) {
         self.name = Some(name);
         if let Some(answer) = self.unread.take() {
@@ -65,7 +66,7 @@ impl Teller {
         }
     }
 
-    /// Tells what an answer changes.
+    /// Applies an answer and sends its changes.
     pub(super) fn take_in(&mut self, answer: Answer) {
         self.note_incarnation(&answer);
         let Some(name) = &self.name else {
@@ -75,7 +76,7 @@ impl Teller {
         let mut shared = lock(&self.shared);
         if self.clocks.is_some_and(|clocks| set_forward(clocks, &answer) > CLOCK_STEP_MAX) {
             self.clocks = Some((answer.at, answer.wall));
-            // Whatever the answer changes is told after it, as always.
+            // The answer's own changes follow, as always.
             for change in shared.standing.changes().filter(|change| change.not_before.is_some()) {
                 if let Some(change) = change.for_worker(name, answer.at) {
                     info!(
@@ -91,10 +92,11 @@ impl Teller {
                 if self.clocks.is_none_or(|clocks| set_forward(clocks, &answer).is_zero()) {
                     self.clocks = Some((answer.at, answer.wall));
                 }
-                // The receiver is gone only while the watcher is being dropped, which ends the watch too.
+                // The receiver is gone only while the watcher is being dropped, which ends the
+                // watch too.
                 drop(self.worker.send(change));
             }
-            // There need not be any subscribers.
+            // A feed without subscribers is no error.
             drop(shared.feed.send(Arc::new(change)));
         }
         if !self.has_answered {
@@ -118,9 +120,10 @@ impl Teller {
     }
 }
 
-/// How much more time than by the timers' clock has passed by the wall clock. A `NotBefore` comes so much sooner than
-/// the worker was told: the system's time was corrected, or timers stood still while the VM did. One that comes later
-/// needs no telling, because nothing is wrong with being ready for it.
+/// How much further the wall clock has advanced than the timers' clock. A `NotBefore` comes that
+/// much sooner than the worker's deadline: the system's time was corrected, or the timers stopped
+/// while the VM was frozen. A `NotBefore` that comes later needs no new deadline, because being
+/// ready early is harmless.
 fn set_forward((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
     let by_wall = answer.wall.duration_since(wall).unwrap_or_default();
     by_wall.saturating_sub(answer.at.saturating_duration_since(at))
@@ -132,7 +135,7 @@ mod tests {
     use crate::scheduled_events::ApiVersion;
     use crate::scheduled_events::document::Document;
 
-    /// A Preempt long ahead for this VM, one for another, and one without a time.
+    /// A distant Preempt for this VM, one for another VM, and one without a time.
     const EVENTS: &str = r#"{"Events":[
         {"EventId":"a","EventType":"Preempt","EventStatus":"Scheduled","Resources":["me_0"],"NotBefore":"Mon, 11 Apr 2050 22:26:58 GMT"},
         {"EventId":"b","EventType":"Preempt","EventStatus":"Scheduled","Resources":["me_1"],"NotBefore":"Mon, 11 Apr 2050 22:26:58 GMT"},

@@ -1,13 +1,13 @@
-//! Decides which of many failures in a row are worth a line in the log: the first, one a minute, and the recovery.
+//! Decides which of many consecutive failures to log: the first, one a minute, and the recovery.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often a failure that lasts is mentioned.
+/// How often a lasting failure is logged.
 const MENTION_EVERY: Duration = Duration::from_mins(1);
 
-/// A row of failures of one thing that is tried again and again.
+/// Consecutive failures of an operation that is repeated.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     row: Option<Row>,
@@ -20,7 +20,7 @@ struct Row {
     failures: u64,
 }
 
-/// How long a row of failures has lasted.
+/// The number of consecutive failures and the time since the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lasted {
     pub(super) failures: u64,
@@ -28,7 +28,7 @@ pub(super) struct Lasted {
 }
 
 impl Trouble {
-    /// It failed; returns what to say, if this is a time to say something.
+    /// Notes a failure. Returns the values to log, if it is time to log.
     pub(super) fn failed(&mut self, now: Instant) -> Option<Lasted> {
         let first = self.row.is_none();
         let row = self.row.get_or_insert(Row { since: now, mentioned: now, failures: 0 });
@@ -40,7 +40,7 @@ impl Trouble {
         Some(Lasted { failures: row.failures, since: now - row.since })
     }
 
-    /// It worked; returns how long it had not, if it had not.
+    /// Notes a success. Returns the failures before it, if there were any.
     pub(super) fn worked(&mut self, now: Instant) -> Option<Lasted> {
         self.row.take().map(|row| Lasted { failures: row.failures, since: now - row.since })
     }

@@ -1,4 +1,4 @@
-//! The api-versions of Scheduled Events, and what each of them adds to the document.
+//! The api-versions of Scheduled Events, and the parts of the document that each of them added.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use super::document::EventType;
 
 /// An api-version of Scheduled Events; a later one is greater.
 ///
-/// The instance document has other versions: none of them need be valid here. What each adds, after
+/// The instance document has a different set of versions. The additions of each version, after
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#version-and-region-availability>:
 ///
 /// | version | adds |
@@ -49,10 +49,10 @@ impl ApiVersion {
         Self::V2017_03_01,
     ];
 
-    /// The newest of them.
+    /// The newest version.
     pub const NEWEST: Self = Self::ALL[0];
 
-    /// The version as it is written in a request.
+    /// The version as it appears in a request.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -73,7 +73,7 @@ impl ApiVersion {
         Self::ALL.into_iter().find(|version| *version < self)
     }
 
-    /// Whether names in `Resources` are written with a leading `_`, which no VM's name has.
+    /// Whether names in `Resources` have a leading `_`, which is not part of the VM's name.
     #[must_use]
     pub const fn underscores(self) -> bool {
         matches!(self, Self::V2017_03_01)
@@ -97,9 +97,9 @@ impl ApiVersion {
         self >= Self::V2020_07_01
     }
 
-    /// Whether documents of this version tell of events of this type. Those of an older version keep silent about
-    /// them, so that a type missing there says nothing. A type that is in no table came after all that are, so only
-    /// the newest version is expected to tell of it.
+    /// Whether documents of this version include events of this type. An older version leaves them
+    /// out, so a missing event of that type proves nothing. A type that is in no table is newer
+    /// than all of them, so only the newest version is expected to include it.
     #[must_use]
     pub fn knows(self, event_type: &EventType) -> bool {
         let since = match event_type {

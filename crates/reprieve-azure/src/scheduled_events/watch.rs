@@ -1,4 +1,5 @@
-//! The task behind a [`Watcher`](super::Watcher): sends the polls and what is asked besides, and sorts their answers.
+//! The task behind a [`Watcher`](super::Watcher): sends the polls and the other requests, and
+//! dispatches their answers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,18 +19,19 @@ use super::teller::Teller;
 use super::trouble::Trouble;
 use super::{Answer, ApiVersion, Client, Compute, mention};
 
-/// How often the service is asked: as
-/// [Azure recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
-/// because a Spot VM may have only seconds. It allows five requests per second to all processes of a VM together.
+/// The poll interval that [Azure
+/// recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
+/// because a Spot VM may have only seconds. The service allows five requests per second to all
+/// processes of a VM together.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// How long one request for this VM's name may take; the next is sent when it has failed.
+/// The timeout of one request for this VM's name. The next is sent when it has failed.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After how long without a first answer a warning says what might be wrong.
+/// How long to wait for the first answer before a warning names the likely causes.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// All that the task knows.
+/// The task's state.
 #[derive(Debug)]
 pub(super) struct Watch {
     client: Client,
@@ -42,20 +44,21 @@ pub(super) struct Watch {
     is_probing: bool,
     is_asking_name: bool,
     name_trouble: Trouble,
-    /// What was asked last besides the polls, so that a name that does not come keeps no version from being tried.
+    /// The last request besides the polls. The kinds take turns, so a name that never arrives does
+    /// not keep other versions from being tried.
     last_besides: Besides,
     began: Instant,
     silence_mentioned: bool,
 }
 
-/// What is asked besides the polls.
+/// A request besides the polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Besides {
     Name,
     Probe,
 }
 
-/// How a request ended.
+/// A request that has ended, with its result.
 #[derive(Debug)]
 enum Ended {
     Poll { number: u64, version: ApiVersion, sent: Instant, result: Result<Answer, Failure> },
@@ -90,10 +93,12 @@ impl Watch {
 
     pub(super) async fn run(mut self) {
         let mut tick = interval(POLL_EVERY);
-        // After the VM has been frozen, one poll now says as much as one for every second missed.
+        // After a freeze of the VM one poll is enough: it returns as much as one for every missed
+        // second would.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Both are cancel-safe: a tick or an ended request that is not taken now is taken the next time.
+            // Both are cancel-safe: a tick or an ended request that is not taken now is taken the
+            // next time.
             let ended = tokio::select! {
                 _ = tick.tick() => None,
                 Some(ended) = self.requests.join_next() => Some(ended),
@@ -108,7 +113,7 @@ impl Watch {
                 }
                 Some(Ok(Ended::Probe { version, result })) => self.probed(version, &result),
                 Some(Ok(Ended::Name { at, result })) => self.name_or_not(at, result),
-                // It was given up because a later one was answered first.
+                // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
                 Some(Err(error)) => self.panicked(&error),
             }
@@ -134,7 +139,7 @@ impl Watch {
         lock(&self.shared).polls = self.polls.sent();
     }
 
-    /// Asks for this VM's name or in another version, as far as the pace allows.
+    /// Requests this VM's name or probes another version, if the pace allows.
     fn ask_besides(&mut self) {
         let now = Instant::now();
         if !lock(&self.shared).pace.is_free(now) {
@@ -246,7 +251,7 @@ impl Watch {
         }
     }
 
-    /// A fault in the code of one request must not end the watch.
+    /// Counts the panic and keeps polling: a bug in one request must not end the watch.
     fn panicked(&mut self, error: &JoinError) {
         error!(%error, "a request to the metadata service panicked; polling goes on");
         lock(&self.shared).errors += 1;

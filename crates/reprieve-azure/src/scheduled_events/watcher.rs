@@ -1,4 +1,4 @@
-//! Polls Scheduled Events for as long as it lives, and tells the worker what changes for this VM.
+//! Polls Scheduled Events until it is dropped, and reports the changes for this VM to the worker.
 
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
@@ -18,15 +18,16 @@ use super::{ApiVersion, Changes, Client, EventChange};
 
 /// The [`InterruptionSource`] that watches the metadata service.
 ///
-/// It polls once per second whatever happens: slow answers overlap with later polls, errors are counted, logged (the
-/// first, then one a minute, and the recovery) and survived. Together with what it asks besides, it sends no more than
-/// two requests in any second, and four in one with approvals. Events for other VMs of the set are told to
-/// [subscribers](Self::changes) only.
+/// It polls once per second in every case. Slow answers overlap with later polls. Errors are
+/// counted and logged (the first, then one a minute, and the recovery), and never end the watch.
+/// With its other requests it sends at most two requests in any second, and at most four in a
+/// second with approvals. Only [subscribers](Self::changes) see events for other VMs of the set.
 ///
-/// It asks in the newest [`ApiVersion`] that the service has, and tries newer ones again every hour.
+/// It uses the newest [`ApiVersion`] that the service supports, and tries newer ones again every
+/// hour.
 ///
-/// [`Change::Answered`] is told once both a document and this VM's name are known, after every notice that stood in
-/// that document.
+/// It reports [`Change::Answered`] once both a document and this VM's name are known, after every
+/// notice that is active in that document.
 ///
 /// Dropping it ends the watch.
 #[derive(Debug)]
@@ -38,41 +39,42 @@ pub struct Watcher {
     _task: AbortOnDropHandle<()>,
 }
 
-/// How the watch is going.
+/// The watch's counters and state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Polls sent.
     pub polls: u64,
-    /// Polls that failed or were answered with something else than a document. The refusals by which an older
-    /// api-version is found are not among them.
+    /// Polls that failed or got an answer that is not a document. Refusals during the search for an
+    /// older api-version are not counted.
     pub errors: u64,
-    /// The same by what went wrong.
+    /// The same errors by kind.
     pub failures: Failures,
-    /// How long ago the last document came; `None` before the first. More than a few seconds means that a notice could
-    /// be missed.
+    /// The time since the last document; `None` before the first. More than a few seconds mean that
+    /// a notice could be missed.
     pub answer_age: Option<Duration>,
     /// The api-version in use.
     pub version: ApiVersion,
-    /// Approvals that the service took, one for each event.
+    /// Approvals that the service accepted, one for each event.
     pub approvals: u64,
-    /// How often the document's incarnation went back, as it does when the service starts again.
+    /// How often the document's incarnation went back, as it does when the service restarts.
     pub resets: u64,
 }
 
 impl Watcher {
-    /// Begins to watch for the VM called `name`, or, without a name, for the one that the metadata service says this is.
+    /// Starts to watch for the VM called `name`. Without a name, the watcher asks the metadata
+    /// service for this VM's name.
     ///
-    /// The watch is a task of the current runtime, which should be one that no job can block.
+    /// The watch is a task of the current runtime. Choose a runtime that no job can block.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a Tokio runtime.
     #[must_use]
     pub fn spawn(client: Client, name: Option<String>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let version = client.pinned().unwrap_or(ApiVersion::NEWEST);
         let shared = Arc::new(Mutex::new(Shared::new(version)));
-        // A blank name would match no event, ever.
+        // A blank name would match no event.
         let name = name.filter(|name| !name.trim().is_empty());
         let watch = Watch::new(client.clone(), name, Arc::clone(&shared), sender);
         let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
@@ -85,7 +87,7 @@ impl Watcher {
         }
     }
 
-    /// How the watch is going.
+    /// Returns the watch's counters and state.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let shared = lock(&self.shared);
@@ -100,27 +102,29 @@ impl Watcher {
         }
     }
 
-    /// A subscription to all changes from now on, beginning with what stands. There may be any number of them, and they
-    /// take nothing from [`next`](InterruptionSource::next), which keeps what it has to tell until it is called.
+    /// Subscribes to all changes from now on, beginning with the active events. There may be any
+    /// number of subscriptions. They take nothing from [`next`](InterruptionSource::next), which
+    /// keeps its changes until it is called.
     #[must_use]
     pub fn changes(&self) -> Changes {
         Changes::subscribe(&self.shared)
     }
 
-    /// What stands, for this VM and then for the rest of its set, as if it had just been noticed.
+    /// The active events, this VM's first and then those for the rest of its set, as if they were
+    /// new.
     #[must_use]
     pub fn standing(&self) -> Vec<EventChange> {
         lock(&self.shared).standing.changes().collect()
     }
 
-    /// Waits until both a document and this VM's name are known, so that [`standing`](Self::standing) means something.
-    /// Returns at once from then on.
+    /// Waits until both a document and this VM's name are known; before that,
+    /// [`standing`](Self::standing) is empty. Afterwards it returns at once.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
     pub async fn answered(&self) {
         let mut documents = lock(&self.shared).documents.subscribe();
-        // The sender lives as long as this watcher does, so this can't fail.
+        // The sender lives as long as this watcher, so this can't fail.
         drop(documents.wait_for(|documents| *documents > 0).await);
     }
 }
@@ -131,21 +135,25 @@ impl InterruptionSource for Watcher {
         if let Some(change) = self.changes.lock().await.recv().await {
             return change;
         }
-        // The watch only ends with its runtime, or by a fault of its own that must not look like calm.
+        // The watch ends only with its runtime or by a bug of its own. The log line keeps that from
+        // looking like an absence of events.
         self.end_mentioned.call_once(|| error!("the watch has ended; no notice will be received"));
         std::future::pending().await
     }
 
-    /// Approves the events: in one request, or each for itself where the service refuses them together. Succeeds for
-    /// those that are over already. What may pass (410, 429, 5xx, no answer) is tried again within `within`.
+    /// Approves the events in one request, or one by one when the service refuses them together.
+    /// Succeeds for events that have already ended. Temporary failures (410, 429, 5xx, no answer)
+    /// are tried again within `within`.
     ///
     /// # Errors
-    /// [`Invalid`](reprieve_core::ErrorKind::Invalid), before anything is sent, for an advice and for an event that is
-    /// other VMs' only; and for one that the service refuses though it stands. Otherwise as [`Client`] says. The
-    /// others have been approved also when one of them is refused.
+    /// [`Invalid`](reprieve_core::ErrorKind::Invalid), before anything is sent, for an advice and
+    /// for an event that concerns other VMs only; and for an active event that the service refuses.
+    /// Otherwise as for [`Client`]. When one event is refused, the others are approved all the
+    /// same.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves it open which events are approved; approving them again does no harm.
+    /// If the future is dropped, any of the events may be approved. Approving them again is
+    /// harmless.
     async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
         Approvals::new(&self.client, &self.shared, deadline_in(within)).all(notices).await
     }

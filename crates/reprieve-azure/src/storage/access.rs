@@ -15,10 +15,10 @@ use super::identity::{Chain, FreshToken};
 use super::shared_key::SharedKey;
 use super::transport::{Client, Pass};
 
-/// Comes first in the `User-Agent` of every request, before the SDK's own words.
+/// Comes first in the `User-Agent` of every request, before the SDK's own text.
 const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
 
-/// A way into one account. Cheap to clone; clones share their connections and their token.
+/// A signed-in account. Cheap to clone; clones share their connections and their token.
 #[derive(Clone)]
 pub(crate) struct Access {
     address: Address,
@@ -27,10 +27,11 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// Prepares the clients. No request is made.
+    /// Prepares the clients. Sends no request.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an identity that would travel unencrypted, or certificates that are none.
+    /// [`Invalid`](ErrorKind::Invalid) for a token that would be sent unencrypted, or for invalid
+    /// certificates.
     pub(crate) fn open(address: &Address) -> Result<Self> {
         Self::with_pass(address, pass(address)?)
     }
@@ -40,7 +41,7 @@ impl Access {
         Ok(Self { address: address.clone(), transport: Transport::new(client.clone()), client })
     }
 
-    /// The queue of this name, which need not exist.
+    /// A client of the queue with this name, which need not exist.
     pub(crate) fn queue(&self, name: &str) -> Result<QueueClient> {
         let options = QueueClientOptions { client_options: self.options(), ..QueueClientOptions::default() };
         let url = under(&self.address.queues, name);
@@ -48,7 +49,7 @@ impl Access {
             .map_err(|error| failure("use a queue", Target::Queue(name), error))
     }
 
-    /// The container of this name, which need not exist.
+    /// A client of the container with this name, which need not exist.
     pub(crate) fn container(&self, name: &str) -> Result<BlobContainerClient> {
         let options = BlobContainerClientOptions {
             client_options: self.options(),
@@ -59,19 +60,19 @@ impl Access {
             .map_err(|error| failure("use a container", Target::Container(name), error))
     }
 
-    /// Waits until requests can be let in: at once with a key or a SAS; with an identity, when its first token is here.
-    /// From then on the token is fetched anew ahead of its end, by a task of the runtime that called, so call it on one
-    /// that jobs can't keep busy.
+    /// Waits until requests can be signed: not at all with a key or a SAS; with an identity, until
+    /// its first token arrives. From then on a task of the calling runtime refreshes the token
+    /// before it expires. So call it on a runtime that jobs can't block.
     ///
     /// # Errors
-    /// [`Denied`](ErrorKind::Denied) when no identity is to be had, and
-    /// [`Unavailable`](ErrorKind::Unavailable) when the one that is there gave no token in time.
+    /// [`Denied`](ErrorKind::Denied) when there is no identity, and
+    /// [`Unavailable`](ErrorKind::Unavailable) when the identity gave no token in time.
     pub(crate) async fn ready(&self) -> Result<()> {
         let Pass::Token(token) = self.client.pass() else { return Ok(()) };
         token.header().await.map(drop).map_err(|error| failure("sign in to Azure", Target::Account, error))
     }
 
-    /// What lets requests in.
+    /// The credentials of requests.
     pub(super) fn pass(&self) -> &Pass {
         self.client.pass()
     }

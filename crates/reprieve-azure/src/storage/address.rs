@@ -1,4 +1,4 @@
-//! Which storage account, and how to be let in: what `--store` says of it.
+//! A storage account's address and credentials, as given to `--store`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use reqwest::Url;
 
 use super::connection_string;
 
-/// The account that Azurite and the storage emulators before it pretend to be.
+/// The account name of Azurite and of the storage emulators before it.
 /// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>
 pub(super) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 
-/// Its key, the same on every machine and published, so no secret.
+/// Its key, which is published and the same on every machine, so it is no secret.
 pub(super) const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
 /// The domain of the public cloud's storage.
 pub(super) const PUBLIC_SUFFIX: &str = "core.windows.net";
 
-/// Which account, and how to be let in.
+/// A storage account, and the way to sign in to it.
 ///
 /// `Debug` and `Display` never show a secret.
 ///
@@ -42,27 +42,27 @@ pub struct Address {
     pub(super) blobs: Url,
     pub(super) queues: Url,
     pub(super) way: WayIn,
-    /// The only certificate authority to trust, as PEM; the system's when there is none.
+    /// The only certificate authority to trust, as PEM; `None` for the system's.
     pub(super) ca: Option<Arc<[u8]>>,
 }
 
-/// How to be let in.
+/// The way to sign in.
 #[derive(Clone)]
 pub(super) enum WayIn {
-    /// A token for whoever this program runs as, found at run time.
+    /// A token of this machine's, pod's or person's identity, which is found at run time.
     Identity { client_id: Option<String> },
-    /// A token from a source that the program brought along.
+    /// A token from the program's own credential.
     Own(Arc<dyn TokenCredential>),
-    /// The account's key, which may do everything.
+    /// The account's key, which permits everything.
     Key(Secret),
     /// A shared access signature: the query string, without its question mark.
     Sas(Secret),
 }
 
 impl Address {
-    /// Reads what `--store` or `REPRIEVE_STORE` says:
+    /// Parses the text of `--store` or `REPRIEVE_STORE`:
     ///
-    /// | text | is let in by |
+    /// | text | signs in with |
     /// |---|---|
     /// | `azure:ACCOUNT` | the identity of this machine, pod or person |
     /// | `azure:ACCOUNT?client_id=GUID` | that managed identity, where a machine has several |
@@ -97,36 +97,37 @@ impl Address {
         &self.account
     }
 
-    /// Trusts the certificate authorities in this PEM text and no others: for an emulator over HTTPS, or a network whose
-    /// own authority signs for everything.
+    /// Trusts only the certificate authorities in this PEM text: for an emulator over HTTPS, or a
+    /// network with its own authority.
     #[must_use]
     pub fn with_ca(mut self, pem: Vec<u8>) -> Self {
         self.ca = Some(pem.into());
         self
     }
 
-    /// Is let in by tokens of this credential, instead of by what the text said.
+    /// Signs in with tokens of this credential, whatever the address's text says.
     ///
-    /// Its tokens are kept in memory and fetched anew ahead of their end, so it needs no cache.
+    /// The tokens are cached in memory and refreshed before they expire, so the credential needs no
+    /// cache.
     #[must_use]
     pub fn with_credential(mut self, credential: Arc<dyn TokenCredential>) -> Self {
         self.way = WayIn::Own(credential);
         self
     }
 
-    /// Where its services listen, blobs first and then queues, as `HOST:PORT`, when both are on this machine, as an
-    /// emulator's are; `None` for every other account.
+    /// The `HOST:PORT` of its blob service and of its queue service, if both are on this machine,
+    /// as an emulator's are; else `None`.
     #[must_use]
     pub fn on_this_machine(&self) -> Option<[String; 2]> {
         Some([listens_here(&self.blobs)?, listens_here(&self.queues)?])
     }
 
-    /// Whether this is an emulator at an IP address of this machine.
+    /// Whether both services are on this machine, as an emulator's are.
     pub(super) fn is_loopback(&self) -> bool {
         self.on_this_machine().is_some()
     }
 
-    /// The cloud that this account is in, as far as its domain tells.
+    /// The cloud of this account, by its domain.
     pub(super) fn cloud(&self) -> CloudConfiguration {
         match self.queues.domain().unwrap_or_default() {
             domain if domain.ends_with(".chinacloudapi.cn") => CloudConfiguration::AzureChina,
@@ -147,7 +148,7 @@ impl Address {
         })
     }
 
-    /// The account `name` at the endpoints that every account of a cloud has.
+    /// The account `name` at the cloud's standard endpoints.
     pub(super) fn in_cloud(protocol: &str, name: &str, suffix: &str, way: WayIn) -> Result<Self> {
         let url = |service: &str| endpoint(&format!("{protocol}://{name}.{service}.{suffix}"));
         Ok(Self { account: name.to_owned(), blobs: url("blob")?, queues: url("queue")?, way, ca: None })
@@ -211,7 +212,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What is wrong with an address. `why` repeats nothing that might be secret.
+/// The error for an invalid address. `why` repeats nothing that might be secret.
 pub(super) fn refused(why: impl fmt::Display) -> Error {
     let message = format!(
         "{why}; give azure:ACCOUNT to use this machine's identity, azurite for the emulator, or a connection string in \
@@ -220,7 +221,8 @@ pub(super) fn refused(why: impl fmt::Display) -> Error {
     Error::new(ErrorKind::Invalid, "read the storage account's address", message)
 }
 
-/// An endpoint: a plain `http(s)://` URL, whose path (an emulator's has the account in it) ends in no slash.
+/// Parses an endpoint: a plain `http(s)://` URL. A trailing slash is removed from its path, which
+/// contains the account of an emulator.
 pub(super) fn endpoint(text: &str) -> Result<Url> {
     let Ok(mut url) = Url::parse(text) else { return Err(refused("one of its endpoints is no whole URL")) };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
@@ -240,7 +242,7 @@ pub(super) fn endpoint(text: &str) -> Result<Url> {
     Ok(url)
 }
 
-/// The `HOST:PORT` of an endpoint, when the host is this machine.
+/// The `HOST:PORT` of an endpoint on this machine.
 fn listens_here(endpoint: &Url) -> Option<String> {
     let (host, port) = (endpoint.host_str()?, endpoint.port_or_known_default()?);
     let is_here = host == "localhost"
@@ -248,7 +250,7 @@ fn listens_here(endpoint: &Url) -> Option<String> {
     is_here.then(|| format!("{host}:{port}"))
 }
 
-/// A SAS as the portal shows it, with or without its question mark.
+/// Checks a SAS as the portal shows it, with or without its question mark.
 pub(super) fn read_sas(text: &str) -> Result<Secret> {
     let text = text.strip_prefix('?').unwrap_or(text);
     let has =
@@ -264,7 +266,7 @@ pub(super) fn read_sas(text: &str) -> Result<Secret> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The domain of a cloud's storage.
+/// Checks the domain of a cloud's storage.
 pub(super) fn check_suffix(suffix: &str) -> Result<&str> {
     let is_domain = suffix.contains('.')
         && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));

@@ -1,4 +1,5 @@
-//! One container's blobs: reading, writing on a condition, listing and removing, bounded and in our terms.
+//! The blobs of one container: bounded reads, conditional writes, lists and deletes, with
+//! Reprieve's errors.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,7 +23,7 @@ use super::container_name::ContainerName;
 use super::effort::{Effort, not_applied, temporary};
 use super::failure::{Target, bounded};
 
-/// A container, and how hard to try.
+/// A container, with the limits of its calls.
 #[derive(Clone)]
 pub(crate) struct Container {
     client: Arc<BlobContainerClient>,
@@ -30,12 +31,12 @@ pub(crate) struct Container {
     pub(crate) effort: Effort,
 }
 
-/// A blob that was read.
+/// A blob's content.
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) bytes: Vec<u8>,
     pub(crate) etag: String,
-    /// When it was written, in whole seconds.
+    /// The time of its last write, in whole seconds.
     pub(crate) modified: Option<Timestamp>,
 }
 
@@ -46,17 +47,17 @@ pub(crate) struct Listed {
     pub(crate) modified: Option<Timestamp>,
 }
 
-/// When a write may be done.
+/// The condition of a write.
 #[derive(Debug, Clone)]
 pub(crate) enum When {
     Always,
-    /// There is no such blob.
+    /// If the blob does not exist.
     Absent,
-    /// The blob is the one with this entity tag.
+    /// If the blob has this entity tag.
     Is(String),
 }
 
-/// The metadata of a blob, by lower-case names.
+/// A blob's metadata, by lower-case name.
 pub(crate) type Metadata = HashMap<String, String>;
 
 impl Container {
@@ -68,7 +69,7 @@ impl Container {
         &self.name
     }
 
-    /// Makes the container, if there is none.
+    /// Creates the container if it does not exist.
     pub(crate) async fn create(&self) -> Result<()> {
         const OPERATION: &str = "create the container";
         let (each, target) = (self.effort.each, Target::Container(self.name.as_str()));
@@ -77,13 +78,13 @@ impl Container {
         });
         match made.await {
             Ok(_) => Ok(()),
-            // It is there.
+            // It exists already.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the container with everything in it.
+    /// Deletes the container with its content.
     pub(crate) async fn destroy(&self) -> Result<()> {
         const OPERATION: &str = "delete the container";
         let (each, target) = (self.effort.each, Target::Container(self.name.as_str()));
@@ -93,20 +94,20 @@ impl Container {
         absent_is_gone(gone.await.map(drop))
     }
 
-    /// Fails when the container is not there or not ours to read.
+    /// Fails when the container is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
         self.page("look at the container", "", 1).await.map(drop)
     }
 
-    /// The blob's bytes and entity tag, of one moment; `None` when there is no such blob.
+    /// Reads the blob's bytes and entity tag, of one version; `None` when the blob does not exist.
     pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
-        // A try bounds its parts, whose number is not known before.
+        // The parts of a try have limits of their own; their number is not known before.
         let whole = Duration::from_hours(1);
         let read = || self.read_once(operation, blob);
         missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)
     }
 
-    /// The same in at most `limit`.
+    /// Reads the blob like [`read`](Self::read), in at most `limit`.
     pub(crate) async fn read_within(
         &self,
         operation: &'static str,
@@ -124,7 +125,8 @@ impl Container {
         let length = found.properties.content_length.unwrap_or_default();
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
         let mut body = found.body;
-        // A blob that is replaced in the middle fails with a conflict, and is read again: never a mixture.
+        // A blob that is replaced midway fails with a conflict and is read again, so versions never
+        // mix.
         while let Some(chunk) = bounded(operation, target, each, body.try_next()).await? {
             bytes.extend_from_slice(&chunk);
         }
@@ -132,7 +134,7 @@ impl Container {
         Ok(Read { bytes, etag: etag(operation, found.properties.etag)?, modified })
     }
 
-    /// The blob's entity tag and metadata; `None` when there is no such blob.
+    /// Reads the blob's entity tag and metadata; `None` when the blob does not exist.
     pub(crate) async fn inspect(
         &self,
         operation: &'static str,
@@ -150,8 +152,8 @@ impl Container {
         missing_is_none(found.await)
     }
 
-    /// Writes the blob, whole or not at all, and returns its new entity tag. Made again only where it was surely not
-    /// applied, unless it may be done always.
+    /// Writes the blob, whole or not at all, and returns its new entity tag. A conditional write is
+    /// repeated only if it was certainly not applied.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) when the condition is not met.
@@ -163,7 +165,7 @@ impl Container {
         metadata: Option<Metadata>,
         when: &When,
     ) -> Result<String> {
-        // Shared by all tries, and by the parts of a large one: there is one copy.
+        // All tries, and the parts of a large write, share this one copy.
         let bytes: Bytes = bytes.into();
         let each = self.effort.transfer(bytes.len());
         let again = if matches!(when, When::Always) { temporary } else { not_applied };
@@ -171,8 +173,9 @@ impl Container {
         self.effort.repeat(operation, each, again, write).await
     }
 
-    /// Writes a blob that is not there yet, whole or not at all; false when there is one. Also made again where it may have
-    /// been applied: a try that finds the blob of an earlier one answers false, too.
+    /// Writes a blob that does not exist yet, whole or not at all; returns false when it exists.
+    /// The write is repeated even if it may have been applied: a try that finds the blob of an
+    /// earlier try also returns false.
     pub(crate) async fn write_new(
         &self,
         operation: &'static str,
@@ -200,13 +203,13 @@ impl Container {
     ) -> Result<String> {
         let each = self.effort.transfer(bytes.len());
         let client = self.client.blob_client(blob);
-        // Boxed where it is made: an upload is twenty kilobytes of state.
+        // Boxed at once: an upload is twenty kilobytes of state.
         let upload = Box::pin(upload(&client, bytes, metadata, when));
         let written = bounded(operation, Target::Blob(blob), each, upload).await?;
         etag(operation, written.etag)
     }
 
-    /// Removes the blob; succeeds when there is none.
+    /// Deletes the blob; succeeds when it does not exist.
     pub(crate) async fn delete(&self, operation: &'static str, blob: &str) -> Result<()> {
         let each = self.effort.each;
         let deleted = self.effort.repeat(operation, each, temporary, || async {
@@ -216,10 +219,10 @@ impl Container {
         missing_is_none(deleted.await).map(drop)
     }
 
-    /// Removes the blob that has this entity tag. Made again only where it was surely not applied.
+    /// Deletes the blob with this entity tag. Repeated only if it was certainly not applied.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when there is another version of the blob, or none.
+    /// [`Conflict`](ErrorKind::Conflict) when the blob has another version or does not exist.
     pub(crate) async fn delete_if(&self, operation: &'static str, blob: &str, is: &str) -> Result<()> {
         let each = self.effort.each;
         let deleted = self.effort.repeat(operation, each, not_applied, || async {
@@ -233,12 +236,12 @@ impl Container {
         }
     }
 
-    /// Every blob whose name starts with `prefix`.
+    /// Lists every blob whose name starts with `prefix`.
     pub(crate) async fn list(&self, operation: &'static str, prefix: &str) -> Result<Vec<Listed>> {
         self.page(operation, prefix, usize::MAX).await
     }
 
-    /// The first blobs whose names start with `prefix`, `max` or a few more.
+    /// Lists the first blobs whose names start with `prefix`, `max` or a few more.
     async fn page(&self, operation: &'static str, prefix: &str, max: usize) -> Result<Vec<Listed>> {
         let whole = Duration::from_hours(1);
         self.effort
@@ -292,7 +295,7 @@ async fn upload(
     client.upload(Body::from(bytes).into(), Some(options)).await
 }
 
-/// The service's time; it has no parts of seconds.
+/// Converts the service's time, which has no fractions of seconds.
 pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.unix_timestamp()).ok()
 }
@@ -302,17 +305,17 @@ fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
         .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no entity tag"))
 }
 
-/// Whether another try may read a blob: one that is replaced in the middle fails with a conflict.
+/// Whether reading again may succeed: a blob that is replaced midway fails with a conflict.
 fn may_be_read(error: &Error) -> bool {
     temporary(error) || error.kind() == ErrorKind::Conflict
 }
 
-/// What is not there is as good as deleted.
+/// Treats a missing queue or container as deleted.
 pub(crate) fn absent_is_gone(deleted: Result<()>) -> Result<()> {
     deleted.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-/// A container that is missing is no blob that is missing.
+/// A missing container is an error; a missing blob is `None`.
 fn missing_is_none<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -1,4 +1,5 @@
-//! Inputs and outputs as blobs under their own names; an output says whose it is in its metadata.
+//! Inputs and outputs as blobs under their own names. The metadata of an output contains its
+//! writer's job and fence.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,16 +12,16 @@ use reprieve_core::{BlobName, Error, ErrorKind, Fence, Result, Writer};
 use super::blob::{Container, Metadata, When};
 use super::effort::temporary;
 
-/// What the names of Reprieve's own blobs begin with. [`BlobStore::list`] leaves them out, and they can't be read or
-/// written as inputs or outputs.
+/// The prefix of the names of Reprieve's own blobs. [`BlobStore::list`] omits them, and they can't
+/// be read or written as inputs or outputs.
 pub const RESERVED: &str = ".reprieve/";
 
-/// How often a put looks again because somebody else has written in between.
+/// How often a put checks again because another write came in between.
 const ROUNDS_MAX: u32 = 20;
 
 const PUT: &str = "write an output";
 
-/// What a put may take at the most. Its parts bound themselves; how many there are is not known before.
+/// The limit of a whole put. Its calls have limits of their own; their number is not known before.
 const WHOLE: Duration = Duration::from_hours(1);
 
 const JOB: &str = "reprievejob";
@@ -34,14 +35,15 @@ impl AzureBlobs {
         Self(container)
     }
 
-    /// Puts an output unless a later owner of the same job has. When nobody can tell whether a write was applied, all of it
-    /// is done again: the same owner may put the same bytes twice, and the new look tells whether it still is the owner.
+    /// Writes an output unless a later owner of the same job has. If a write may or may not have
+    /// been applied, the whole put is repeated: the same owner may write the same bytes twice, and
+    /// the new check shows whether it still is the owner.
     async fn put_fenced(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<()> {
         let bytes = Bytes::from(bytes);
         self.0.effort.repeat(PUT, WHOLE, temporary, || self.put_in_rounds(name, bytes.clone(), writer)).await
     }
 
-    /// The first look is the write itself, because most outputs are new.
+    /// The first round writes without a check, because most outputs are new.
     async fn put_in_rounds(&self, name: &BlobName, bytes: Bytes, writer: &Writer) -> Result<()> {
         let mut when = When::Absent;
         for _ in 0..ROUNDS_MAX {
@@ -91,7 +93,7 @@ impl BlobStore for AzureBlobs {
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>> {
         let listed = self.0.list("list blobs", prefix).await?;
         let names = listed.into_iter().map(|listed| listed.name).filter(|name| !name.starts_with(RESERVED));
-        // What is no name of ours was put there by somebody else, and no job can ask for it.
+        // A name that is no valid blob name was written by another program, and no job can read it.
         let mut names: Vec<_> = names.filter_map(|name| BlobName::parse(name).ok()).collect();
         names.sort();
         Ok(names)
@@ -123,7 +125,7 @@ fn signed(writer: &Writer) -> Metadata {
         .into()
 }
 
-/// Whether the blob with this metadata was written by a later owner of the writer's job.
+/// Whether a later owner of the writer's job wrote the blob with this metadata.
 fn later_owner(metadata: &Metadata, writer: &Writer) -> bool {
     let value = |name: &str| metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, v)| v);
     let fence = value(FENCE).and_then(|fence| fence.parse().ok()).map(Fence::from_u64);

@@ -1,4 +1,4 @@
-//! Reads the connection strings that the portal, `az` and Azurite's documentation give out.
+//! Parses the connection strings of the portal, `az` and Azurite's documentation.
 //! <https://learn.microsoft.com/azure/storage/common/storage-configure-connection-string>
 
 use azure_core::credentials::Secret;
@@ -9,7 +9,7 @@ use super::address::{
     Address, DEVELOPMENT_ACCOUNT, PUBLIC_SUFFIX, WayIn, check_suffix, endpoint, read_sas, refused,
 };
 
-/// What a connection string says, as it says it.
+/// The values of a connection string, unchecked.
 #[derive(Default)]
 struct Said<'a> {
     account: Option<&'a str>,
@@ -23,7 +23,7 @@ struct Said<'a> {
     development_proxy: Option<&'a str>,
 }
 
-/// Makes an address of a connection string.
+/// Parses a connection string into an address.
 pub(super) fn parse(text: &str) -> Result<Address> {
     let said = Said::read(text)?;
     match said.development {
@@ -73,7 +73,7 @@ impl<'a> Said<'a> {
                 "queueendpoint" => &mut said.queues,
                 "usedevelopmentstorage" => &mut said.development,
                 "developmentstorageproxyuri" => &mut said.development_proxy,
-                // Services that are not used here. The portal names them all.
+                // Services that are not used here, but occur in the portal's strings.
                 "tableendpoint"
                 | "fileendpoint"
                 | "dfsendpoint"
@@ -119,7 +119,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Where the cloud has the endpoints that are not said. `other` is the one that is.
+    /// Uses the cloud's standard endpoints for those that are not given. `other` is the given one.
     fn at_the_cloud(&self, account: &str, other: Option<&Url>, way: WayIn) -> Result<Address> {
         let elsewhere = other.is_some_and(|url| url.domain().is_none_or(|domain| domain == "localhost"));
         if elsewhere || account == DEVELOPMENT_ACCOUNT {
@@ -134,7 +134,8 @@ impl<'a> Said<'a> {
     }
 }
 
-/// The account at an endpoint: the first label of a name, or the first part of the path at an IP address.
+/// The account of an endpoint: the first label of its domain, or the first segment of its path at
+/// an IP address.
 fn account_of(endpoint: &Url) -> Option<String> {
     match endpoint.domain() {
         Some(domain) if domain != "localhost" => domain.split('.').next().map(str::to_owned),
@@ -142,7 +143,8 @@ fn account_of(endpoint: &Url) -> Option<String> {
     }
 }
 
-/// An unknown setting is named only where it can be nothing but a name: a bare key that was pasted ends in `==` too.
+/// The error for an unknown setting. It repeats only text that is certainly a name: a pasted key
+/// ends in `==` too.
 fn unknown(number: usize, key: &str) -> reprieve_core::Error {
     let key = key.trim();
     let lower = key.to_ascii_lowercase();

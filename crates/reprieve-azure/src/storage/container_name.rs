@@ -1,23 +1,23 @@
-//! Container names, under the service's rule.
+//! Container names and the service's rules for them.
 
 use std::fmt;
 
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// The name of a blob container: 3 to 63 lower-case letters, digits and single hyphens, starting and ending with a letter
-/// or digit.
+/// The name of a blob container: 3 to 63 lower-case letters, digits and single hyphens, starting
+/// and ending with a letter or digit.
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ContainerName(String);
 
 impl ContainerName {
-    /// The container that is used when none is named: `reprieve`.
+    /// The default container: `reprieve`.
     pub const DEFAULT: &'static str = "reprieve";
 
-    /// Checks `name` and takes it.
+    /// Checks `name` against the rules.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) says the rule.
+    /// [`Invalid`](ErrorKind::Invalid), with the rule in the message.
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
         let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';

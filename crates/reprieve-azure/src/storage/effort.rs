@@ -1,4 +1,4 @@
-//! How hard to try: the two sets of bounds that a store is opened with, over one pool of connections.
+//! Time limits and retries: a store has two sets of them, over one pool of connections.
 
 use std::time::Duration;
 
@@ -6,44 +6,47 @@ use reprieve_core::retry::{Patience, persist};
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::time::Instant;
 
-/// The bounds of one set of clients.
+/// The limits of one set of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Effort {
-    /// The longest one small call may take.
+    /// The limit of one small call.
     pub(crate) each: Duration,
-    /// How long a call that can simply be made again is made again.
+    /// How long a failed call that may be repeated is repeated.
     total: Duration,
     hurried: bool,
 }
 
-/// The slowest transfer that is still waited for, in bytes a second. A page on a bad day has a tenth of a megabyte.
+/// The slowest transfer that is waited for, in bytes a second. About 0.1 MB/s, as on a very slow
+/// connection.
 const BYTES_A_SECOND: u64 = 128 * 1024;
 
 impl Effort {
-    /// For a person who waits for the outcome of a check: a hiccup passes, a service that is gone is noticed soon.
+    /// For a person who waits for a check: survives a short failure, and detects a service that is
+    /// down soon.
     pub(crate) const CHECK: Self =
         Self { each: Duration::from_secs(3), total: Duration::from_secs(4), hurried: true };
 
-    /// While nothing hurries: calls of up to 10 s, for half a minute.
+    /// For normal work: calls of up to 10 s, repeated for up to 30 s.
     pub(crate) const CALM: Self =
         Self { each: Duration::from_secs(10), total: Duration::from_secs(30), hurried: false };
 
-    /// In a drain: a second for a call, and two for making it again.
+    /// For a drain: calls of up to 1 s, repeated for up to 2 s.
     pub(crate) const DRAIN: Self =
         Self { each: Duration::from_secs(1), total: Duration::from_secs(2), hurried: true };
 
-    /// How long a whole try of one small call may take: longer than the call's own limit, whose words are the better ones.
+    /// The limit of a whole try of one small call: longer than the call's own limit, which has the
+    /// better error message.
     pub(crate) fn whole_try(self) -> Duration {
         self.each + Duration::from_millis(500)
     }
 
-    /// The longest one transfer of `bytes` may take.
+    /// The limit of one transfer of `bytes`.
     pub(crate) fn transfer(self, bytes: usize) -> Duration {
         self.each + Duration::from_secs(u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_A_SECOND)
     }
 
-    /// Calls `op` until it succeeds, `again` refuses its error, or the effort is spent; each try bounds itself, by `each` at
-    /// the most.
+    /// Calls `op` until it succeeds, `again` refuses its error, or the time is over. Each try
+    /// limits itself, to at most `each`.
     pub(crate) async fn repeat<T, F: Future<Output = Result<T>>>(
         self,
         operation: &'static str,
@@ -51,17 +54,18 @@ impl Effort {
         again: impl Fn(&Error) -> bool,
         op: impl FnMut() -> F,
     ) -> Result<T> {
-        // One whole try is always waited for, but after the time for all of them no other is begun.
+        // One whole try is always waited for, but after `total` no other begins.
         let began = Instant::now();
         let until = began + self.total.max(each);
         let again = |error: &Error| began.elapsed() < self.total && again(error);
         persist(operation, self.patience(each, until), again, op).await
     }
 
-    /// The same for at most `limit`, also while a try is under way: for a body that others wait for.
+    /// Does the same within `limit`, which also ends a try that is under way: for a body that other
+    /// messages wait for.
     ///
     /// # Errors
-    /// The last error that a try gave; [`TimedOut`](ErrorKind::TimedOut) when none did.
+    /// The last error of a try; [`TimedOut`](ErrorKind::TimedOut) when no try has ended.
     pub(crate) async fn repeat_within<T, F: Future<Output = Result<T>>>(
         self,
         operation: &'static str,
@@ -77,7 +81,7 @@ impl Effort {
     }
 }
 
-/// Bounds something that is made of several calls.
+/// Limits the time of several calls together.
 pub(crate) async fn within<T>(
     limit: Duration,
     operation: &'static str,
@@ -88,12 +92,12 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Whether a call that was surely not applied may succeed when it is made again.
+/// Whether a call that was certainly not applied may succeed when it is repeated.
 pub(crate) fn not_applied(error: &Error) -> bool {
     error.kind() == ErrorKind::Unavailable
 }
 
-/// Whether a call that does no harm when it is applied twice may succeed when it is made again.
+/// Whether a call that may be applied twice may succeed when it is repeated.
 pub(crate) fn temporary(error: &Error) -> bool {
     error.is_temporary()
 }

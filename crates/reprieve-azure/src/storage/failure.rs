@@ -1,7 +1,7 @@
-//! The SDK's errors in our terms: what went wrong, for what, and what to do about it.
+//! Converts the SDK's errors: what failed, for which queue or blob, and the remedy.
 //!
-//! Nothing of the SDK's error is kept as a source: below it are URLs, headers and raw answers. The service's own words on
-//! authentication are not repeated either, since they quote the signature.
+//! The SDK's error is not kept as a source: it contains URLs, headers and raw answers. The
+//! service's own text about authentication is not repeated either, since it quotes the signature.
 //! <https://learn.microsoft.com/rest/api/storageservices/queue-service-error-codes>
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>
 
@@ -18,7 +18,7 @@ use self::refusal::{Answer, Refusal};
 use super::identity::NoIdentity;
 use super::transport::{Malformed, Obstacle, Unanswered};
 
-/// What was asked for.
+/// The subject of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// A queue, or a message in it.
@@ -27,7 +27,7 @@ pub(crate) enum Target<'a> {
     Container(&'a str),
     /// A blob.
     Blob(&'a str),
-    /// The account, or the way into it.
+    /// The account, or signing in to it.
     Account,
 }
 
@@ -42,18 +42,19 @@ impl fmt::Display for Target<'_> {
     }
 }
 
-/// Makes one call of the SDK, for at most `limit`, whatever it waits for: a token, a connection, an answer.
+/// Makes one call of the SDK within `limit`, including the wait for a token, a connection and an
+/// answer.
 ///
 /// # Errors
-/// [`TimedOut`](ErrorKind::TimedOut) after `limit`, whereupon the call may or may not have been applied; else what
-/// [`failure`] makes of the SDK's error.
+/// [`TimedOut`](ErrorKind::TimedOut) after `limit`; then the call may or may not have been applied.
+/// Otherwise the SDK's error, converted by [`failure`].
 pub(crate) async fn bounded<T>(
     operation: &'static str,
     target: Target<'_>,
     limit: Duration,
     call: impl Future<Output = azure_core::Result<T>>,
 ) -> Result<T> {
-    // Boxed: an SDK call is twenty kilobytes of state, which everything that awaits it would have to carry.
+    // Boxed: an SDK call is twenty kilobytes of state, which every caller's future would contain.
     match tokio::time::timeout(limit, Box::pin(call)).await {
         Ok(answer) => answer.map_err(|error| failure(operation, target, error)),
         Err(_) => Err(Error::new(
@@ -64,7 +65,8 @@ pub(crate) async fn bounded<T>(
     }
 }
 
-/// The SDK's error in our terms: one sentence, never a URL, signature, key, token or header in it or behind it.
+/// Converts the SDK's error into one sentence. Neither it nor its sources contain a URL, signature,
+/// key, token or header.
 #[expect(clippy::needless_pass_by_value, reason = "the SDK's error ends here, so that nobody can show it")]
 pub(crate) fn failure(operation: &'static str, target: Target<'_>, error: azure_core::Error) -> Error {
     if let SdkKind::HttpResponse { status, error_code, raw_response } = error.kind() {
@@ -77,11 +79,11 @@ pub(crate) fn failure(operation: &'static str, target: Target<'_>, error: azure_
     Error::new(kind, operation, message)
 }
 
-/// What it means that there is no answer, or none to be understood.
+/// The kind and message for a missing or unintelligible answer.
 fn unanswered(target: Target<'_>, error: &azure_core::Error) -> (ErrorKind, String) {
     if let Some(unanswered) = error.downcast_ref::<Unanswered>() {
         return match unanswered.obstacle {
-            // It may be a hiccup of the name service, which passes.
+            // It may be a temporary failure of the name service.
             Obstacle::Name => {
                 (ErrorKind::Unavailable, format!("{unanswered}; is the storage account's name right?"))
             }
@@ -108,13 +110,14 @@ fn unanswered(target: Target<'_>, error: &azure_core::Error) -> (ErrorKind, Stri
     }
 }
 
-/// Whether what is missing is the queue or the container itself, not what was looked for in it.
+/// Whether the queue or the container itself is missing, not a message or blob in it.
 pub(crate) fn is_parent(error: &Error) -> bool {
     let code = answer(error).map(|answer| answer.code.as_str());
     matches!(code, Some("QueueNotFound" | "ContainerNotFound"))
 }
 
-/// Whether the service failed without a word. So it answers a receive when a message has a character that XML forbids.
+/// Whether the service failed without an error code, as it does for a receive when a message has a
+/// character that XML forbids.
 pub(crate) fn is_speechless(error: &Error) -> bool {
     answer(error).is_some_and(|answer| answer.status == 500 && answer.code.is_empty())
 }

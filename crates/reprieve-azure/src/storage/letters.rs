@@ -1,4 +1,4 @@
-//! Dead letters: how a message gets into the poison queue, and how it is looked at there.
+//! Dead letters: moving a message to the poison queue, and reading it there.
 
 use std::time::Duration;
 
@@ -12,17 +12,19 @@ use super::queue::{AzureQueue, BATCH_MAX, may_be_applied};
 use super::receipt::Held;
 use super::text::{self, TEXT_BYTES_MAX};
 
-/// How long a dead letter stays invisible in the poison queue unless its message is deleted before: when the delete
-/// turns out to be another owner's business, the letter is taken back and nobody has seen it.
+/// How long a dead letter stays invisible in the poison queue unless its message is deleted
+/// earlier. If the delete fails because another owner has the message, the dead letter is deleted
+/// again before any client has seen it.
 const HIDDEN: Duration = Duration::from_secs(60);
 
-/// How long the long body of one letter may take to be read for a person who looks.
+/// The limit for reading one dead letter's long body when a person lists dead letters.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
 impl AzureQueue {
-    /// The letter is put first, invisible; then the message is deleted; then the letter is shown. Whoever dies in between
-    /// leaves the message, its letter, or both; who finds that the message is no longer its own takes the letter back. Where
-    /// the answer about the letter is lost, there may be two.
+    /// Puts the dead letter first, invisible; then deletes the message; then makes the dead letter
+    /// visible. A worker that dies in between leaves the message, its dead letter, or both. If the
+    /// delete certainly failed, for example because another owner has the message, the dead letter
+    /// is deleted again. If the answer to the put is lost, there may be two dead letters.
     pub(super) async fn bury(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
         const OPERATION: &str = "dead-letter a message";
         let held = Held::read(receipt)?;
@@ -53,7 +55,7 @@ impl AzureQueue {
             return Err(error);
         }
         if held.unreadable_since.is_none() {
-            // A letter that only refers to a long body needs it still.
+            // A dead letter that only refers to the long body still needs it.
             self.overflow.forget(held.overflow).await;
         }
         if let Err(error) = self.poison.update(OPERATION, &put, Duration::ZERO, None).await {
@@ -62,7 +64,7 @@ impl AzureQueue {
         Ok(())
     }
 
-    /// The oldest letters, which stay.
+    /// Peeks at the oldest dead letters.
     pub(super) async fn letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
         const OPERATION: &str = "look at the poison queue";
         if max == 0 {
@@ -85,8 +87,9 @@ impl AzureQueue {
         Ok(letters)
     }
 
-    /// Reads the letter that is a message's text. The body of a message that was dead-lettered because its long body could
-    /// not be read is that message's own text: its long body is looked for once more.
+    /// Reads a dead letter from a message's text. If the message was dead-lettered because its long
+    /// body could not be read, the dead letter contains the message's own text, and the long body
+    /// is read once more.
     pub(super) async fn open_letter(&self, operation: &'static str, text: &str, limit: Duration) -> Letter {
         let (letter, blob) = match self.overflow.fetch(operation, text, limit).await {
             Fetched::Body(letter, blob) => (letter, blob),
@@ -109,17 +112,17 @@ impl AzureQueue {
     }
 }
 
-/// A dead letter as it was read.
+/// A dead letter that was read.
 pub(super) struct Letter {
     pub(super) body: Vec<u8>,
     pub(super) reason: Option<String>,
-    /// The blob to be removed with the letter.
+    /// The blob to delete with the dead letter.
     pub(super) blob: Option<String>,
-    /// Why the body is not the one that was sent, but the text that refers to it.
+    /// Why the body is the referring text instead of the one that was sent.
     pub(super) unreadable: Option<String>,
 }
 
-/// Whether there is no such queue: nothing was ever put there.
+/// Whether the queue does not exist, so it has no dead letters.
 pub(super) fn is_missing_queue(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound && is_parent(error)
 }

@@ -1,4 +1,4 @@
-//! One Storage queue, call by call: bounded, and in our terms.
+//! The calls to one Storage queue, with time limits and Reprieve's errors.
 
 use std::time::Duration;
 
@@ -17,18 +17,19 @@ use super::effort::{Effort, temporary};
 use super::failure::{Target, bounded, failure, is_speechless};
 use super::receipt::Held;
 
-/// Messages never expire: the service would delete after seven days also what is being worked on.
+/// Messages never expire: by default the service would delete even a leased message after seven
+/// days.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const FOR_EVER: i32 = -1;
 
-/// A queue at the service.
+/// One queue of the service.
 pub(crate) struct Messages {
     client: QueueClient,
     name: QueueName,
     effort: Effort,
 }
 
-/// A message that was put: what the service calls it, and what holds it.
+/// The id and pop receipt of a message that was put.
 pub(crate) struct Sent {
     pub(crate) id: String,
     pub(crate) pop: String,
@@ -47,7 +48,7 @@ impl Messages {
         Target::Queue(self.name.as_str())
     }
 
-    /// One call.
+    /// Makes one call.
     async fn call<T>(
         &self,
         operation: &'static str,
@@ -60,19 +61,19 @@ impl Messages {
         failure(operation, self.target(), error)
     }
 
-    /// Makes the queue, where it is missing.
+    /// Creates the queue if it does not exist.
     pub(crate) async fn create(&self) -> Result<()> {
         const OPERATION: &str = "create the queue";
         let make = || self.call(OPERATION, self.client.create(None));
         match self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, make).await {
             Ok(_) => Ok(()),
-            // It is there, with metadata of somebody else.
+            // It exists, with other metadata.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the queue with everything in it.
+    /// Deletes the queue with its content.
     pub(crate) async fn destroy(&self) -> Result<()> {
         const OPERATION: &str = "delete the queue";
         let delete = || self.call(OPERATION, self.client.delete(None));
@@ -80,18 +81,18 @@ impl Messages {
         absent_is_gone(gone.map(drop))
     }
 
-    /// The same once, in the time that is left.
+    /// Deletes the queue with one call, within `limit`.
     pub(crate) async fn destroy_within(&self, limit: Duration) -> Result<()> {
         const OPERATION: &str = "delete the queue";
         let gone = bounded(OPERATION, self.target(), limit, self.client.delete(None)).await;
         absent_is_gone(gone.map(drop))
     }
 
-    /// Fails when the queue is not there or not ours to read.
+    /// Fails when the queue is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
         const OPERATION: &str = "look at the queue";
         match self.peek_once(OPERATION, 1).await {
-            // It is there, and a message in it can't be said in XML.
+            // The queue exists, and a message in it has a character that XML forbids.
             Err(error) if is_speechless(&error) => {
                 let queue = self.name.as_str();
                 tracing::warn!(queue, "a message in the queue can't be read by anybody; the others can");
@@ -107,7 +108,7 @@ impl Messages {
         self.put_for(operation, text, delay, FOR_EVER).await
     }
 
-    /// Puts one message, which the service deletes after `lives` seconds.
+    /// Puts one message, which expires after `lives` seconds.
     pub(crate) async fn put_for(
         &self,
         operation: &'static str,
@@ -137,7 +138,7 @@ impl Messages {
     ) -> Result<Vec<ReceivedMessage>> {
         let options = QueueClientReceiveMessagesOptions {
             number_of_messages: i32::try_from(max).ok(),
-            // The shortest that there is; an update knows zero, this does not.
+            // The service's minimum for a receive; an update also accepts 0.
             visibility_timeout: Some(whole_seconds(lease).max(1)),
             ..Default::default()
         };
@@ -146,8 +147,8 @@ impl Messages {
         Ok(received.items.unwrap_or_default())
     }
 
-    /// Makes the message invisible for `visibility` from now, with another text if there is one; returns the pop receipt
-    /// that holds it from now on.
+    /// Makes the message invisible for `visibility` from now, and replaces its text if one is
+    /// given. Returns the new pop receipt.
     pub(crate) async fn update(
         &self,
         operation: &'static str,
@@ -155,7 +156,7 @@ impl Messages {
         visibility: Duration,
         text: Option<&str>,
     ) -> Result<String> {
-        // Without a text the update has no body, and the service keeps the one that is there.
+        // An update without a body keeps the message's text.
         let queue_message = text.map(|text| content(operation, text)).transpose()?;
         let options = QueueClientUpdateMessageOptions { queue_message, ..Default::default() };
         let seconds = whole_seconds(visibility);
@@ -163,7 +164,7 @@ impl Messages {
         let updated = self.call(operation, updated).await?;
         let receipt = updated.headers().get_optional_string(&HeaderName::from_static("x-ms-popreceipt"));
         receipt.ok_or_else(|| {
-            // It was applied, and what holds the message now is lost with the answer.
+            // The update was applied, and the new receipt is lost with the answer.
             Error::new(ErrorKind::TimedOut, operation, "the service's answer has no receipt")
         })
     }
@@ -172,7 +173,7 @@ impl Messages {
         self.call(operation, self.client.delete_message(held.id, held.pop, None)).await.map(drop)
     }
 
-    /// Looks at up to `max` messages without receiving them.
+    /// Peeks at up to `max` messages without receiving them.
     pub(crate) async fn peek(&self, operation: &'static str, max: usize) -> Result<Vec<PeekedMessage>> {
         let peek = || self.peek_once(operation, max);
         self.effort.repeat(operation, self.effort.whole_try(), temporary, peek).await
@@ -188,7 +189,7 @@ impl Messages {
         Ok(peeked.items.unwrap_or_default())
     }
 
-    /// About how many messages there are, the invisible ones too.
+    /// The approximate number of messages, including invisible ones.
     pub(crate) async fn count(&self) -> Result<u64> {
         const OPERATION: &str = "count messages";
         let count = || async {
@@ -214,7 +215,8 @@ fn content(operation: &'static str, text: &str) -> Result<RequestContent<QueueMe
     })
 }
 
-/// The service counts in seconds: rounded up, so that nothing ends at the service before it ends here.
+/// Whole seconds, as the service counts, rounded up so that no lease ends at the service before it
+/// ends here.
 fn whole_seconds(time: Duration) -> i32 {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)

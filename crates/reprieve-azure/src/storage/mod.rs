@@ -1,13 +1,13 @@
-//! Storage Queues and Blob Storage as a store: the ports of [`reprieve_core`] on the official SDK.
+//! A store on Storage Queues and Blob Storage: the ports of [`reprieve_core`] on the official SDK.
 //!
-//! | thing | where |
+//! | content | location |
 //! |---|---|
-//! | messages | the queue `NAME`, as base64 of their bodies; other text is taken as it is |
+//! | messages | the queue `NAME`, with their bodies as base64; other text is used as it is |
 //! | dead letters | the queue `NAME-poison`, each with its reason |
 //! | inputs, outputs, results | the container, under their own names |
 //! | records and payloads of jobs, workers' reports, long bodies | the container, under [`RESERVED`] |
 //!
-//! # Example: the store of an account, as a managed identity
+//! # Example: a storage account's store, with a managed identity
 //! ```no_run
 //! use reprieve_azure::storage::{Address, AzureStore, Options};
 //! use reprieve_core::QueueName;

@@ -1,4 +1,4 @@
-//! Bodies that are too long for a message, as blobs.
+//! Stores message bodies that are too long for a message as blobs.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use super::blob::{Container, When};
 use super::blobs::RESERVED;
 use super::text::{Reference, Said, of_body, of_reference, read};
 
-/// Where long bodies are.
+/// The container of the long bodies.
 #[derive(Debug)]
 pub(crate) struct Overflow(Container);
 
-/// The body of a message, by its text.
+/// The body of a message, found by its text.
 #[derive(Debug)]
 pub(crate) enum Fetched {
-    /// It was read, from the blob if there is one.
+    /// The body, and the name of the blob that it was read from, if any.
     Body(Vec<u8>, Option<String>),
-    /// It is in a blob that can't be read, for this reason.
+    /// The blob with the body can't be read, for this reason.
     Unreadable(Reference, String),
 }
 
@@ -34,7 +34,7 @@ impl Overflow {
         Self(container)
     }
 
-    /// Makes the text that says `body`; a long body goes to a blob first.
+    /// Encodes `body` as a message's text; writes a long body to a blob first.
     pub(crate) async fn place(&self, operation: &'static str, body: &[u8]) -> Result<Placed> {
         if let Some(text) = of_body(body) {
             return Ok(Placed { text, blob: None });
@@ -48,7 +48,7 @@ impl Overflow {
     pub(crate) async fn fetch(&self, operation: &'static str, text: &str, limit: Duration) -> Fetched {
         match read(text) {
             Said::Body(body) => Fetched::Body(body, None),
-            // A sender of messages must not be able to have any other blob read, or removed.
+            // A message must not cause any other blob to be read or deleted.
             Said::In(reference) if is_ours(&reference.blob) => {
                 match self.0.read_within(operation, &reference.blob, limit).await {
                     Ok(Some(read)) => Fetched::Body(read.bytes, Some(reference.blob)),
@@ -74,7 +74,7 @@ impl Overflow {
         )
     }
 
-    /// Removes a body that is no longer needed. What can't be removed harms nobody.
+    /// Deletes a body that is no longer needed. A failure is harmless and only logged.
     pub(crate) async fn forget(&self, blob: Option<&str>) {
         if let Some(blob) = blob
             && let Err(error) = self.0.delete("remove a long body", blob).await

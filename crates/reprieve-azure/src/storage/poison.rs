@@ -1,17 +1,17 @@
-//! Dead letters: the body and the reason, in a form that anybody's tools can read.
+//! The format of dead letters: the body and the reason, readable by any tool.
 //!
-//! A body that is a JSON object, as every job's is, keeps its form and gets one more member at its end, `reprievereason`. Any
-//! other body travels as base64 in an envelope.
+//! A body that is a JSON object, as every job's is, gets one more member at its end,
+//! `reprievereason`. Any other body is stored as base64 in a JSON envelope.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What stands before the reason, at the end of an object.
+/// The text before the reason, at the end of an object.
 const MEMBER: &str = "\"reprievereason\":";
 
-/// What the envelope of a body that is no JSON object is called.
+/// The type of the envelope for a body that is no JSON object.
 const TYPE: &str = "reprieve.dead-letter";
 
 #[derive(Serialize, Deserialize)]
@@ -21,11 +21,11 @@ struct Wrapped<'a> {
     reprievereason: String,
 }
 
-/// The letter that keeps `body` and `reason`.
+/// Encodes `body` and `reason` as a dead letter.
 pub(crate) fn write(body: &[u8], reason: &str) -> Vec<u8> {
     // A string always has a JSON form.
     let quoted = serde_json::to_string(reason).unwrap_or_default();
-    // An object that has such a member already can't get another.
+    // An object that already has such a member can't get another.
     if let Some((open, empty)) = object(body).filter(|(open, _)| !open.contains(MEMBER)) {
         let comma = if empty { "" } else { "," };
         return format!("{open}{comma}{MEMBER}{quoted}}}").into_bytes();
@@ -35,7 +35,7 @@ pub(crate) fn write(body: &[u8], reason: &str) -> Vec<u8> {
     serde_json::to_vec(&wrapped).unwrap_or_default()
 }
 
-/// The body and the reason of a letter; `None` for what was put there in another form.
+/// Decodes the body and the reason of a dead letter; `None` for a message of another format.
 pub(crate) fn read(letter: &[u8]) -> Option<(Vec<u8>, String)> {
     if let Ok(wrapped) = serde_json::from_slice::<Wrapped<'_>>(letter)
         && wrapped.r#type == TYPE
@@ -50,7 +50,8 @@ pub(crate) fn read(letter: &[u8]) -> Option<(Vec<u8>, String)> {
     object(&body).is_some().then_some((body, reason))
 }
 
-/// A JSON object without its last brace, which must be the body's last byte, and whether it has no member.
+/// A JSON object without its closing brace, and whether it is empty. The brace must be the body's
+/// last byte.
 fn object(body: &[u8]) -> Option<(&str, bool)> {
     let text = std::str::from_utf8(body).ok()?;
     let value: &RawValue = serde_json::from_str(text).ok()?;

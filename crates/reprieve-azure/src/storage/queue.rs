@@ -1,4 +1,4 @@
-//! A Storage queue and its poison queue as a queue.
+//! The queue port on a Storage queue and its poison queue.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -29,28 +29,28 @@ use super::text::{Reference, of_reference};
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
 pub(super) const BATCH_MAX: usize = 32;
 
-/// How many messages are sent at once: each is a request of its own.
+/// How many messages are sent concurrently: each is a request of its own.
 const SENDS_AT_ONCE: usize = 16;
 
-/// How long the long bodies of a batch may take to be read.
+/// The limit for reading the long bodies of a batch.
 const LONG_BODY_MAX: Duration = Duration::from_secs(3);
 
-/// How many receives take single messages after a batch could not be read: one message with a character that XML forbids
-/// spoils the batch that it is in.
+/// How many receives take single messages after a batch could not be read. One message with a
+/// character that XML forbids makes its whole batch unreadable.
 const SINGLE_RECEIVES: u32 = 64;
 
 const SEND: &str = "send a message";
 
-/// What sending one message may take at the most. Its parts bound themselves.
+/// The limit for sending one message. Its calls have limits of their own.
 const WHOLE: Duration = Duration::from_hours(1);
 
-/// A queue, its poison queue, and where its long bodies are.
+/// A queue, its poison queue, and the container of its long bodies.
 pub(crate) struct AzureQueue {
     pub(super) main: Messages,
     pub(super) poison: Messages,
     pub(super) overflow: Overflow,
     effort: Effort,
-    /// How many receives are still to take single messages.
+    /// How many more receives take single messages.
     singly: AtomicU32,
     /// The same for the poison queue.
     letters_singly: AtomicU32,
@@ -64,19 +64,19 @@ impl AzureQueue {
         Ok(Self { main, poison, overflow, effort, singly, letters_singly })
     }
 
-    /// Makes the queue and its poison queue, where they are missing.
+    /// Creates the queue and its poison queue if they do not exist.
     pub(crate) async fn create(&self) -> Result<()> {
         self.main.create().await?;
         self.poison.create().await
     }
 
-    /// Removes the queue and its poison queue with everything in them.
+    /// Deletes the queue and its poison queue with their content.
     pub(crate) async fn destroy(&self) -> Result<()> {
         self.main.destroy().await?;
         self.poison.destroy().await
     }
 
-    /// Fails when the queue or its poison queue is not there or not ours to read.
+    /// Fails when the queue or its poison queue is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
         self.main.look().await?;
         self.poison.look().await
@@ -86,20 +86,20 @@ impl AzureQueue {
         self.main.name()
     }
 
-    /// Sends one message; again where that may help, which may queue it twice: a job has one id however often it is
-    /// queued.
+    /// Sends one message, and repeats the call where that may help. That may enqueue the message
+    /// twice, which is harmless: both have the same job id.
     async fn send_one(&self, message: &NewMessage) -> Result<MessageId> {
         self.effort.repeat(SEND, WHOLE, temporary, || self.send_once(message)).await
     }
 
-    /// Every try has a blob of its own for a long body: of two messages that share one, the second would be without when
-    /// the first is done.
+    /// Sends one message once. Each try writes a long body to a blob of its own: if two messages
+    /// shared one, settling the first would delete the second's body.
     async fn send_once(&self, message: &NewMessage) -> Result<MessageId> {
         let Placed { text, blob } = self.overflow.place(SEND, &message.body).await?;
         match self.main.put(SEND, &text, message.delay).await {
             Ok(sent) => Ok(MessageId::new(sent.id)),
             Err(error) => {
-                // A message that may have been sent may need it.
+                // A message that may have been sent may need its blob.
                 if !may_be_applied(&error) {
                     self.overflow.forget(blob.as_deref()).await;
                 }
@@ -131,10 +131,10 @@ impl AzureQueue {
         })
     }
 
-    /// A received message with its body.
+    /// Adds the body to a received message.
     async fn delivery(&self, received: ReceivedMessage) -> Option<Delivery> {
         let received = Received::of(received)?;
-        // What takes longer would hold up the other messages of the batch, whose leases run.
+        // A slower body would delay the batch's other messages, whose leases are running.
         match self.overflow.fetch("read a long body", &received.text, LONG_BODY_MAX).await {
             Fetched::Body(body, blob) => Some(received.delivery(body, blob.as_deref())),
             Fetched::Unreadable(Reference { blob, unreadable_since }, reason) => {
@@ -161,7 +161,8 @@ impl AzureQueue {
         Some(Delivery { unreadable, ..received.delivery(letter.body, letter.blob.as_deref()) })
     }
 
-    /// Shows the message again later, with its body. One with a body that could not be read keeps the time since when.
+    /// Releases the message with its present body. For a body that could not be read, stores the
+    /// time since when.
     async fn release_unchanged(
         &self,
         operation: &'static str,
@@ -178,7 +179,7 @@ impl AzureQueue {
     }
 }
 
-/// A message of either queue as the service gave it.
+/// A message of either queue as the service returned it.
 struct Received {
     id: String,
     pop: String,
@@ -207,7 +208,7 @@ impl Received {
         })
     }
 
-    /// The delivery with this body, which was in that blob.
+    /// Builds the delivery with this body, which was read from `blob` if there is one.
     fn delivery(self, body: Vec<u8>, blob: Option<&str>) -> Delivery {
         let held = Held { overflow: blob, ..Held::of(&self.id, &self.pop) };
         let receipt = held.receipt();
@@ -233,7 +234,8 @@ impl Queue for AzureQueue {
             if all == 1 {
                 return error;
             }
-            // Of what is `Unavailable` nothing was done, so that it may be sent elsewhere.
+            // `Unavailable` would mean that no message was sent, and the caller might send all of
+            // them elsewhere.
             let kind = match error.kind() {
                 ErrorKind::Unavailable if done > 0 => ErrorKind::TimedOut,
                 kind => kind,
@@ -267,8 +269,9 @@ impl Queue for AzureQueue {
         let Some(body) = &release.body else {
             return self.release_unchanged(OPERATION, &held, release.delay).await;
         };
-        // The counters in a new body are worth less than the message: where there is no blob to be had for a long one, it goes
-        // back with the old. Half of a try, so that the other half is left for that.
+        // The message is worth more than the counters in a new body. If a long new body can't be
+        // written to a blob, the message is released with the old one. The write gets half of a
+        // try, so that the other half is left for the release.
         let placed = within(self.effort.each / 2, OPERATION, self.overflow.place(OPERATION, body)).await;
         let Placed { text, blob } = match placed {
             Ok(placed) => placed,
@@ -280,7 +283,7 @@ impl Queue for AzureQueue {
         match self.main.update(OPERATION, &held, release.delay, Some(&text)).await {
             Ok(_) => self.overflow.forget(held.overflow).await,
             Err(error) => {
-                // Who got no answer does not know which of the two bodies the message refers to.
+                // Without an answer it is unknown to which of the two bodies the message refers.
                 if !may_be_applied(&error) {
                     self.overflow.forget(blob.as_deref()).await;
                 }
@@ -296,7 +299,7 @@ impl Queue for AzureQueue {
 
     async fn depth(&self) -> Result<Depth> {
         let (total, poisoned) = tokio::join!(self.main.count(), self.poison.count());
-        // Who may not count the poison queue may still count this one.
+        // The count of this queue is returned even if the poison queue may not be counted.
         Ok(Depth { total: total?, poisoned: poisoned.ok(), ..Depth::default() })
     }
 
@@ -333,7 +336,7 @@ impl fmt::Debug for AzureQueue {
     }
 }
 
-/// Whether the service may have done what failed.
+/// Whether the failed call may have been applied.
 pub(super) fn may_be_applied(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Internal)
 }

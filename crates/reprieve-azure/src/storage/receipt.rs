@@ -1,20 +1,21 @@
-//! What a receipt of a Storage queue holds.
+//! The content of a Storage queue's receipt.
 
 use reprieve_core::ports::Receipt;
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// A message and the pop receipt that holds it.
+/// A message and the pop receipt of its lease.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Held<'a> {
     pub(crate) id: &'a str,
     pub(crate) pop: &'a str,
-    /// The blob that its body is in when it is a long one.
+    /// The blob with its body, if that is a long one.
     pub(crate) overflow: Option<&'a str>,
-    /// Since when that blob can't be read, in milliseconds since the Unix epoch; `None` when it was read.
+    /// Since when that blob can't be read, in milliseconds since the Unix epoch; `None` when it was
+    /// read.
     pub(crate) unreadable_since: Option<i64>,
 }
 
-/// No part can contain it: they are base64 or hexadecimal, a name of ours, and a number.
+/// No part can contain it: the parts are base64 or hexadecimal, one of our names, and a number.
 const SEPARATOR: char = '\n';
 
 impl<'a> Held<'a> {

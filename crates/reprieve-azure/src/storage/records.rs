@@ -1,4 +1,5 @@
-//! Records as blobs, replaced on the condition of their entity tags, and their payloads as blobs that never change.
+//! Records as blobs that are replaced if their entity tags match, and payloads as blobs that never
+//! change.
 
 use std::fmt;
 
@@ -11,10 +12,10 @@ use reprieve_core::{Error, ErrorKind, JobId, PayloadName, Result};
 use super::blob::{Container, When};
 use super::blobs::RESERVED;
 
-/// How many payloads are removed at once.
+/// How many payloads are deleted concurrently.
 const REMOVALS_AT_ONCE: usize = 8;
 
-/// The service gives the time of a write in whole seconds, rounded down.
+/// The service returns the time of a write in whole seconds, rounded down.
 /// <https://learn.microsoft.com/rest/api/storageservices/list-blobs>
 const RESOLUTION_MS: i64 = 1_000;
 
@@ -26,8 +27,8 @@ impl AzureRecords {
         Self(container)
     }
 
-    /// Stores a payload. One that is there already is of an earlier try of the same write, because no two writes share a
-    /// name.
+    /// Writes a payload. If its blob exists, an earlier try of the same write created it, because
+    /// every write uses a new name.
     async fn store(&self, job: &JobId, payload: Payload) -> Result<()> {
         let blob = payload_blob(job, &payload.name);
         if !self.0.write_new("write a payload", &blob, payload.bytes, None).await? {
@@ -49,7 +50,7 @@ fn payload_blob(job: &JobId, name: &PayloadName) -> String {
     format!("{RESERVED}payloads/{job}/{name}")
 }
 
-/// Removes payloads that no record names. One that can't be removed is left to retention.
+/// Deletes payloads that no record names. Those that can't be deleted are left to retention.
 async fn remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) {
     let remove = |name: &PayloadName| {
         let blob = payload_blob(job, name);
@@ -76,7 +77,7 @@ impl RecordStore for AzureRecords {
         Ok(Some(Stored { bytes: read.bytes, version, modified_unix_ms }))
     }
 
-    /// Two requests at most before it returns: obsolete payloads are removed by a task of their own.
+    /// Sends two requests at most before it returns: a separate task deletes obsolete payloads.
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
         let RecordWrite { record, payload, obsolete } = write;
         if let Some(payload) = payload {
@@ -106,7 +107,7 @@ impl RecordStore for AzureRecords {
         let is_stale = |modified: Timestamp| modified.as_millisecond() + RESOLUTION_MS <= before_unix_ms;
         let listed = self.0.list("list stale records", &records()).await?;
         let old = listed.into_iter().filter(|listed| listed.modified.is_some_and(is_stale));
-        // A name that is no job's is not of this program.
+        // A name that is no job id was not written by Reprieve.
         let job = |name: String| JobId::parse(name.strip_prefix(&records())?).ok();
         Ok(old.filter_map(|listed| job(listed.name)).take(max).collect())
     }

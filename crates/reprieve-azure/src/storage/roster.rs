@@ -1,4 +1,4 @@
-//! What workers say of themselves, a blob each.
+//! The workers' reports, one blob each.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,16 +13,16 @@ use reprieve_core::{Error, ErrorKind, Result, WorkerId, clock};
 use super::blob::{Container, Listed, When};
 use super::blobs::RESERVED;
 
-/// Each report is a billed write: 240 an hour.
+/// The interval of a worker's reports. Each report is a billed write: 240 an hour.
 const PACE: Duration = Duration::from_secs(15);
 
 /// How long the last report of a worker that died is kept.
 const KEPT: Duration = Duration::from_hours(24);
 
-/// How many reports are read at once.
+/// How many reports are read concurrently.
 const READS_AT_ONCE: usize = 16;
 
-/// The workers of a container.
+/// The workers' reports in a container.
 pub(crate) struct AzureRoster {
     container: Container,
     swept: AtomicBool,
@@ -33,7 +33,7 @@ impl AzureRoster {
         Self { container, swept: AtomicBool::new(false) }
     }
 
-    /// Removes what workers said last that died long ago, once for each process.
+    /// Deletes the reports of workers that died long ago, once for each process.
     async fn sweep(&self) -> Result<()> {
         const OPERATION: &str = "sweep the roster";
         if self.swept.swap(true, Relaxed) {
@@ -79,7 +79,8 @@ impl Roster for AzureRoster {
         let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
         let mut reports = Vec::with_capacity(read.len());
         for read in read {
-            // One that is gone has withdrawn; one that can't be read is another version's.
+            // The worker of a report that is gone has withdrawn; an unreadable report is another
+            // version's.
             let report = read?.and_then(|read| serde_json::from_slice::<WorkerReport>(&read.bytes).ok());
             reports.extend(report);
         }
@@ -102,7 +103,8 @@ fn blob(worker: &WorkerId) -> String {
     format!("{}{worker}.json", prefix())
 }
 
-/// Whether it was written no longer than `age` ago, as far as this machine's clock and the service's agree.
+/// Whether the blob was written no longer than `age` ago, as far as this machine's clock and the
+/// service's agree.
 fn is_recent(listed: &Listed, age: Duration) -> bool {
     let now = Timestamp::try_from(clock::wall_now()).unwrap_or_default();
     let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);

@@ -1,4 +1,4 @@
-//! Signs requests with an account's key, for the blob and the queue service alike.
+//! Signs requests to the blob and queue services with an account's key.
 //! <https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key>
 
 use std::collections::BTreeMap;
@@ -13,8 +13,9 @@ use reprieve_core::clock;
 use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 
-/// The headers that are signed without their names, in this order. Between the third and the fourth comes the length, and
-/// before the fifth the date, which stays empty because `x-ms-date` has it.
+/// The headers that are signed without their names, in this order. The length is inserted between
+/// the second and the third. The date is inserted before the fifth and stays empty, because
+/// `x-ms-date` contains it.
 const SIGNED: [&str; 9] = [
     "content-encoding",
     "content-language",
@@ -38,7 +39,7 @@ impl SharedKey {
         Self { account: account.to_owned(), key }
     }
 
-    /// Dates and signs a request that is otherwise complete, its `content-length` included.
+    /// Dates and signs a request that is otherwise complete, including its `content-length`.
     pub(super) fn sign(&self, request: &mut Request) -> azure_core::Result<()> {
         let date = to_rfc7231(&OffsetDateTime::from(clock::wall_now()));
         request.headers_mut().insert(HeaderName::from_static("x-ms-date"), header(date)?);
@@ -61,7 +62,8 @@ fn header(text: String) -> azure_core::Result<HeaderValue> {
         .map_err(|error| azure_core::Error::new(azure_core::error::ErrorKind::DataConversion, error))
 }
 
-/// What is signed. `account` stands before the path even where the path, an emulator's, begins with it again.
+/// The text to sign. `account` precedes the path even if the path, an emulator's, begins with it
+/// again.
 fn string_to_sign(account: &str, request: &Request) -> String {
     let get = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
     let mut text = String::with_capacity(512);
@@ -73,7 +75,7 @@ fn string_to_sign(account: &str, request: &Request) -> String {
     for name in &SIGNED[..2] {
         line(get(name));
     }
-    // Since version 2015-02-21 a length of nought is signed as nothing.
+    // Since version 2015-02-21 a length of 0 is signed as an empty string.
     line(Some(get("content-length")).filter(|length| *length != "0").unwrap_or(""));
     line(get(SIGNED[2]));
     line(get(SIGNED[3]));
@@ -101,7 +103,7 @@ fn push_own_headers(text: &mut String, request: &Request) {
     }
 }
 
-/// The query's parameters, decoded and sorted by name; the values of one that comes several times together.
+/// The query's parameters, decoded and sorted by name; repeated ones are joined.
 fn push_query(text: &mut String, request: &Request) {
     let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in request.url().query_pairs() {

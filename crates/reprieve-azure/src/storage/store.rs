@@ -1,4 +1,4 @@
-//! Opening a store in an account: its queues, its container, and two sets of clients for them.
+//! Opens a store in a storage account: its queues, its container, and two sets of clients for them.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::queue::AzureQueue;
 use super::records::AzureRecords;
 use super::roster::AzureRoster;
 
-/// Which queues and container of an account, and what to do when they are missing.
+/// The queues and the container of a store, and whether to create missing ones.
 #[derive(Debug, Clone)]
 pub struct Options {
     queues: Vec<QueueName>,
@@ -26,20 +26,20 @@ pub struct Options {
 }
 
 impl Options {
-    /// These queues as one, the container `reprieve`; what is missing is made.
+    /// Uses these queues as one, and the container `reprieve`. Creates what is missing.
     #[must_use]
     pub fn new(queues: Vec<QueueName>) -> Self {
         Self { queues, container: ContainerName::default(), existing: false }
     }
 
-    /// Another container. Workers and producers of the same queue must name the same one.
+    /// Sets the container. Workers and producers of a queue must use the same one.
     #[must_use]
     pub fn container(mut self, container: ContainerName) -> Self {
         self.container = container;
         self
     }
 
-    /// Nothing is made: queues and container must be there.
+    /// Creates nothing: the queues and the container must exist.
     #[must_use]
     pub fn existing(mut self) -> Self {
         self.existing = true;
@@ -61,15 +61,18 @@ struct Clients {
 }
 
 impl AzureStore {
-    /// Gets a token where one is needed, and looks that queues and container are there; makes them where they are not.
+    /// Gets a token if one is needed, checks that the queues and the container exist, and creates
+    /// missing ones.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when no queue is given, or when a queue or the container is not there and must be, or
-    /// may not be made by this identity: with the command that makes it. [`Denied`](ErrorKind::Denied) names the role
-    /// that is missing. All else is the service's own.
+    /// [`Invalid`](ErrorKind::Invalid) when no queue is given; when a queue or the container is
+    /// missing and must exist; and when it is missing and this identity may not create it, with the
+    /// command that creates it. [`Denied`](ErrorKind::Denied) names the missing role. Other errors
+    /// are the service's.
     ///
     /// # Cancel safety
-    /// Dropping it may leave a queue or the container made, which harms nobody.
+    /// If the future is dropped, queues or the container may already have been created, which is
+    /// harmless.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -85,11 +88,11 @@ impl AzureStore {
         Ok(Self { calm: calm.into_store()?, drain: drain.into_store()? })
     }
 
-    /// Deletes the queues, their poison queues and the container, with everything that anybody has put there: the end of a
-    /// demonstration or a test.
+    /// Deletes the queues, their poison queues and the container with all their content, at the end
+    /// of a demonstration or a test.
     ///
     /// # Errors
-    /// The service's own. What was deleted by then is gone.
+    /// The service's. What was deleted before the error stays deleted.
     pub async fn destroy(address: &Address, options: &Options) -> Result<()> {
         let access = Access::open(address)?;
         access.ready().await?;
@@ -100,13 +103,14 @@ impl AzureStore {
         clients.container.destroy().await
     }
 
-    /// The store, with patience.
+    /// The store with the calm limits, for everything but a drain.
     #[must_use]
     pub fn store(&self) -> Store {
         self.calm.clone()
     }
 
-    /// The same store over the same connections, for a drain: each call gives up after a second, or two tries.
+    /// The same store over the same connections, for a drain: each call takes at most 1 s, and is
+    /// repeated for at most 2 s.
     #[must_use]
     pub fn drain_store(&self) -> Store {
         self.drain.clone()
@@ -131,7 +135,7 @@ impl Clients {
         };
         let (queues, container) = tokio::join!(try_join_all(queues), container);
         queues.and(container).map_err(|error| match error.kind() {
-            // What is not there does not come by waiting.
+            // Waiting does not create a missing queue or container.
             ErrorKind::NotFound if existing => Error::new(
                 ErrorKind::Invalid,
                 "open the store",
@@ -162,7 +166,8 @@ impl Clients {
     }
 }
 
-/// Who may not make it may still use it, if it is there: that is looked at next.
+/// An identity that may not create a queue or a container may still use an existing one, which is
+/// checked next.
 fn made(created: Result<()>) -> Result<()> {
     created.or_else(|error| if error.kind() == ErrorKind::Denied { Ok(()) } else { Err(error) })
 }

@@ -1,7 +1,7 @@
-//! Bodies as the text of messages: base64, or the name of a blob for what is too long.
+//! Encodes bodies as the text of messages: base64, or a reference to a blob for a long one.
 //!
-//! Text that others sent and that is not base64 is the body as it is. Text that is both base64 and JSON, such as `1234`, is
-//! taken for JSON: no program means the other.
+//! Text from other senders that is not base64 is the body itself. Text that is both base64 and
+//! JSON, such as `1234`, is read as JSON, because no program means base64 by it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 pub(crate) const TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// What a message's text says.
+/// A message's decoded text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Said {
     /// The body.
@@ -36,26 +36,27 @@ pub(crate) struct Reference {
 /// The beginning of a [`Reference`], as [`of_reference`] writes it.
 const REFERENCE_BEGINS: &[u8] = b"{\"reprievebody\":";
 
-/// The text that says `body`; `None` when it must travel by a blob: it is too long, or would be read as something else.
+/// Encodes `body`; `None` when it needs a blob, because it is too long or would be decoded
+/// differently.
 pub(crate) fn of_body(body: &[u8]) -> Option<String> {
     let text = STANDARD.encode(body);
     let fits = text.len() <= TEXT_BYTES_MAX;
     (fits && matches!(read(&text), Said::Body(read) if read == body)).then_some(text)
 }
 
-/// The text for a body that is in `blob`, which can't be read since that time.
+/// Encodes a reference to `blob`, with the time since when it can't be read.
 pub(crate) fn of_reference(blob: &str, unreadable_since: Option<i64>) -> String {
     // Strings and numbers always have a JSON form.
     let json = serde_json::to_vec(&Reference { blob: blob.to_owned(), unreadable_since }).unwrap_or_default();
     STANDARD.encode(json)
 }
 
-/// Whether this is the text of a message with its body in a blob.
+/// Whether this is the text of a message whose body is in a blob.
 pub(crate) fn is_reference(text: &str) -> bool {
     matches!(read(text), Said::In(_))
 }
 
-/// Reads a message's text.
+/// Decodes a message's text.
 pub(crate) fn read(text: &str) -> Said {
     let body = match STANDARD.decode(text) {
         Ok(decoded) if is_json(text.as_bytes()) && !is_json(&decoded) => text.as_bytes().to_vec(),
@@ -68,7 +69,7 @@ pub(crate) fn read(text: &str) -> Said {
     }
 }
 
-/// The body as a reference. Every message is read here, and hardly one is a reference, so the beginning is compared first.
+/// Parses the body as a reference. Hardly any message is one, so the beginning is compared first.
 fn reference(body: &[u8]) -> Option<Reference> {
     body.starts_with(REFERENCE_BEGINS).then(|| serde_json::from_slice(body).ok()).flatten()
 }

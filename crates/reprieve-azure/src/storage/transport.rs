@@ -1,5 +1,6 @@
-//! Carries the SDK's requests to the service: one connection pool for each runtime, and the only place where a request
-//! gets its signature, token or SAS. The SDK above sees none of them, so neither its errors nor its logs can show one.
+//! Sends the SDK's requests: one connection pool for each runtime, and the only code that adds a
+//! signature, token or SAS to a request. The SDK above it sees none of them, so neither its errors
+//! nor its logs can show one.
 
 #[cfg(test)]
 pub(super) mod test_server;
@@ -24,11 +25,11 @@ use super::address::Address;
 use super::identity::FreshToken;
 use super::shared_key::SharedKey;
 
-/// How long a connection may take. The services are a few milliseconds away; what takes longer is not there.
+/// The connect timeout. The services are a few milliseconds away; a slower one is unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long nothing at all may arrive. Every call has a limit of its own, far below; this one frees the connection of a
-/// large blob that nobody reads any more.
+/// How long no data may arrive. Every call has a limit of its own, far below; this one frees the
+/// connection of a large blob whose reader is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
 /// Azurite closes a connection that was idle for 5 s.
@@ -37,30 +38,33 @@ const IDLE_LOOPBACK: Duration = Duration::from_secs(4);
 /// The service keeps idle connections for minutes.
 const IDLE_SERVICE: Duration = Duration::from_secs(60);
 
-/// Enough that a drain, which releases everything in parallel, finds a connection for each.
+/// Enough idle connections for a drain, which releases all messages in parallel.
 const IDLE_PER_HOST_MAX: usize = 128;
 
-/// Runtimes that still have a pool each. A worker has two; a program that makes ever new ones must not collect pools.
+/// How many runtimes have a pool at a time. A worker has two; a program that keeps creating
+/// runtimes must not collect pools.
 const POOLS_MAX: usize = 8;
 
-/// Says, in the answers that are errors, by which way in they were asked for: the error's text depends on it.
+/// Names, in error answers, the credential that was used: the error's text depends on it.
 pub(super) const WAY_HEADER: HeaderName = HeaderName::from_static("x-reprieve-way-in");
 
-/// Says, in the answers that are errors, which account was asked.
+/// Names, in error answers, the account.
 pub(super) const ACCOUNT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-account");
 
-/// The service sends these with every answer. One without any of them is somebody else's: a message that a login page
-/// "deleted" would be lost to nobody's notice, and a checkpoint that a proxy can't find is not gone.
+/// Headers of which the service sends at least one with every answer. An answer without any is from
+/// another server: a message that a login page "deleted" would be lost silently, and a checkpoint
+/// that a proxy can't find still exists.
 const OWN_HEADERS: [HeaderName; 3] = [
     HeaderName::from_static("x-ms-request-id"),
     HeaderName::from_static("x-ms-version"),
     HeaderName::from_static("x-ms-error-code"),
 ];
 
-/// What whoever stands before the service says in its place when it is overloaded or away: it means what it says.
+/// The statuses that a proxy or gateway before the service returns when it is overloaded or the
+/// service is away. They are believed without the service's headers.
 const BUSY: [u16; 5] = [429, 500, 502, 503, 504];
 
-/// What lets a request in.
+/// The credentials of requests.
 #[derive(Debug)]
 pub(super) enum Pass {
     Key(SharedKey),
@@ -84,7 +88,7 @@ impl Client {
         &self.pass
     }
 
-    /// Makes the request let in.
+    /// Adds the credentials to the request.
     async fn admit(&self, request: &mut reqwest::Request) -> azure_core::Result<()> {
         match &self.pass {
             Pass::Key(key) => key.sign(request),
@@ -103,7 +107,7 @@ impl Client {
         }
     }
 
-    /// Notes in an answer what the text of its error needs to know.
+    /// Adds to an error answer the data that the error's text needs.
     fn note_refusal(&self, status: StatusCode, headers: &mut Headers) {
         if status == StatusCode::Unauthorized
             && let Pass::Token(token) = &self.pass
@@ -152,10 +156,11 @@ impl fmt::Debug for Client {
     }
 }
 
-/// One pool of connections for each runtime that calls.
+/// One pool of connections for each calling runtime.
 ///
-/// A connection is driven by a task of the runtime that opened it. Were it lent to another runtime, the drain's calls would
-/// stand still whenever jobs keep every thread of theirs busy, and fail once that runtime is gone.
+/// A task of the runtime that opened a connection drives it. If another runtime shared it, a
+/// drain's calls would stop whenever jobs keep every thread of theirs busy, and would fail once
+/// that runtime has ended.
 struct Pools {
     loopback: bool,
     ca: Option<Arc<[u8]>>,
@@ -166,7 +171,7 @@ impl Pools {
     fn new(address: &Address) -> reprieve_core::Result<Self> {
         let pools =
             Self { loopback: address.is_loopback(), ca: address.ca.clone(), by_runtime: Mutex::default() };
-        // What can be wrong with the settings shows now, not at the first request.
+        // Invalid settings fail now, not at the first request.
         pools.build().map_err(|error| {
             let message = format!("its certificates or TLS settings are refused: {}", root_cause(&error));
             reprieve_core::Error::new(reprieve_core::ErrorKind::Invalid, "set up the storage client", message)
@@ -212,7 +217,7 @@ impl Pools {
     }
 }
 
-/// The SDK's request as the HTTP client has them, its length said.
+/// Converts the SDK's request for the HTTP client, and sets its length.
 fn translate(request: &Request) -> azure_core::Result<reqwest::Request> {
     let method = request.method().as_str().parse().map_err(malformed)?;
     let mut out = reqwest::Request::new(method, request.url().clone());
@@ -232,7 +237,8 @@ fn translate(request: &Request) -> azure_core::Result<reqwest::Request> {
     Ok(out)
 }
 
-/// A request with something in its headers that HTTP has no place for, such as a line break in a blob's metadata.
+/// A request with characters in its headers that HTTP can't carry, such as a line break in a blob's
+/// metadata.
 #[derive(Debug)]
 pub(super) struct Malformed;
 
@@ -248,7 +254,7 @@ fn malformed<E>(_: E) -> azure_core::Error {
     azure_core::Error::new(ErrorKind::DataConversion, Malformed)
 }
 
-/// The answer's headers. One that is not text is left out: the service has none.
+/// The answer's headers. One that is not text is left out: the service sends none.
 fn headers_of(headers: &reqwest::header::HeaderMap) -> Headers {
     let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
         let value = value.to_str().ok()?.to_owned();
@@ -262,7 +268,8 @@ fn host_of(url: &reqwest::Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// The innermost cause, which says what happened; the outer ones only say where, with the whole URL.
+/// The innermost cause, which describes the failure; the outer ones only add the location, with the
+/// whole URL.
 pub(super) fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! What every [`BlobStore`] must do.
+//! The promises of a [`BlobStore`].
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::ids::{BlobName, Fence, JobId, Writer};
 use crate::ports::BlobStore;
 
-/// More than fits a page, a row or a packet.
+/// Larger than a page, a row or a packet.
 const LARGE_BYTES: usize = 1024 * 1024 + 1;
 
 fn name(name: &str) -> BlobName {
@@ -41,7 +41,7 @@ async fn superseded(blobs: &dyn BlobStore, name: &BlobName, writer: &Writer) {
     assert_eq!(get(blobs, name).await, before, "a superseded put changed the blob");
 }
 
-/// What one process put, every process gets; any bytes, with an owner or without.
+/// A blob that one process put is read by every process, with any bytes, with or without an owner.
 pub async fn what_one_process_puts_every_process_gets_byte_for_byte(fixture: &Fixture) {
     let (input, output) = (name("in"), name("out"));
     for bytes in bodies::awkward(LARGE_BYTES) {
@@ -71,7 +71,7 @@ pub async fn what_is_not_there_is_none(fixture: &Fixture) {
     assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"again"[..]));
 }
 
-/// The same owner, and a later owner of the same job, replace what is there.
+/// The same owner, and a later owner of the same job, replace the blob.
 pub async fn the_same_or_a_later_owner_replaces(fixture: &Fixture) {
     let blob = name("out");
     let owners = [delivery("job", 1), delivery("job", 1), delivery("job", 2), delivery("job", 9)];
@@ -82,14 +82,14 @@ pub async fn the_same_or_a_later_owner_replaces(fixture: &Fixture) {
     }
 }
 
-/// An owner that a later one of the same job has written after is refused, whichever process it is in.
+/// An owner is refused, in any process, after a later owner of the same job has written the blob.
 pub async fn an_earlier_owner_is_superseded_and_changes_nothing(fixture: &Fixture) {
     let blob = name("out");
     put(&*fixture.another.blobs, &blob, b"second", Some(&delivery("job", 2))).await;
     superseded(&*fixture.store.blobs, &blob, &delivery("job", 1)).await;
     superseded(&*fixture.another.blobs, &blob, &delivery("job", 1)).await;
 
-    // 10 is after 9 as a number and before it as text.
+    // 10 is after 9 as a number, and before it as text.
     put(&*fixture.another.blobs, &blob, b"tenth", Some(&delivery("job", 10))).await;
     superseded(&*fixture.store.blobs, &blob, &delivery("job", 9)).await;
 
@@ -97,7 +97,7 @@ pub async fn an_earlier_owner_is_superseded_and_changes_nothing(fixture: &Fixtur
     superseded(&*fixture.store.blobs, &blob, &owner("job", Fence::new(0, u32::MAX))).await;
 }
 
-/// An earlier owner is refused only where the later one has written.
+/// An earlier owner is refused only for names that the later owner has written.
 pub async fn fences_are_kept_per_name(fixture: &Fixture) {
     let blobs = &*fixture.store.blobs;
     put(blobs, &name("out/a"), b"second", Some(&delivery("job", 2))).await;
@@ -106,7 +106,7 @@ pub async fn fences_are_kept_per_name(fixture: &Fixture) {
     superseded(blobs, &name("out/a"), &delivery("job", 1)).await;
 }
 
-/// Fences of different jobs do not compare: the later put is kept, also under a lesser fence.
+/// Fences of different jobs are not compared: the later put replaces, even under a smaller fence.
 pub async fn another_job_replaces_whatever_its_fence(fixture: &Fixture) {
     let blob = name("out");
     let puts = [delivery("one", 7), delivery("ONE", 5), delivery("one.2", 4), delivery("two", 1)];
@@ -116,7 +116,7 @@ pub async fn another_job_replaces_whatever_its_fence(fixture: &Fixture) {
     }
 }
 
-/// A producer's put is not fenced: it replaces whatever is there, and an owner replaces it.
+/// A producer's put is not fenced: it replaces any blob, and an owner's put replaces it.
 pub async fn a_put_without_an_owner_is_not_fenced(fixture: &Fixture) {
     let blob = name("in");
     let owner = delivery("job", 5);
@@ -127,10 +127,10 @@ pub async fn a_put_without_an_owner_is_not_fenced(fixture: &Fixture) {
     }
 }
 
-/// However the puts of many owners of one job fall together, the latest owner's stands at the end.
+/// However the puts of many owners of one job overlap, the blob is the latest owner's in the end.
 pub async fn of_concurrent_owners_the_latest_stands(fixture: &Fixture) {
     const OWNERS: u32 = 16;
-    // Each round begins the puts in another order: rising, falling, and two in between.
+    // Each round starts the puts in another order: ascending, descending, and two in between.
     for (round, step) in [1, OWNERS - 1, 5, 11].into_iter().enumerate() {
         let blob = name(&format!("out/{round}"));
         let mut puts = JoinSet::new();
@@ -151,7 +151,7 @@ pub async fn of_concurrent_owners_the_latest_stands(fixture: &Fixture) {
     }
 }
 
-/// Who gets while others put sees one put or the other, whole, and never nothing.
+/// A get during puts returns one put or another, whole, and never nothing.
 pub async fn a_get_during_puts_never_sees_a_mixture(fixture: &Fixture) {
     const PUTS: u8 = 12;
     let blob = name("out/large.bin");
@@ -178,8 +178,8 @@ pub async fn a_get_during_puts_never_sees_a_mixture(fixture: &Fixture) {
     readers.join_all().await;
 }
 
-/// Names that a path, a URL, a pattern or a careless comparison would confuse are different names, and any valid
-/// name is taken.
+/// Names that a path, a URL, a pattern or a careless comparison would confuse are distinct, and
+/// every valid name is accepted.
 pub async fn names_are_told_apart(fixture: &Fixture) {
     let long = ["x".repeat(240), "y".repeat(240), "z".repeat(240)].join("/");
     let names = [
@@ -228,7 +228,7 @@ pub async fn names_are_told_apart(fixture: &Fixture) {
     }
 }
 
-/// A list has the names with the prefix, taken literally and whole, in order; `""` lists all.
+/// A list contains the names with the prefix, taken literally and whole, in order; `""` lists all.
 pub async fn a_list_has_the_names_with_the_prefix_in_order(fixture: &Fixture) {
     let blobs = &*fixture.store.blobs;
     let names =
@@ -250,7 +250,7 @@ pub async fn a_list_has_the_names_with_the_prefix_in_order(fixture: &Fixture) {
     }
 }
 
-/// A blob that one process creates is read by every process, any bytes.
+/// A blob that one process creates is read by every process, with any bytes.
 pub async fn a_created_blob_is_read_by_every_process_byte_for_byte(fixture: &Fixture) {
     for (n, bytes) in bodies::awkward(LARGE_BYTES).into_iter().enumerate() {
         let blob = name(&format!("results/{n}"));
@@ -263,7 +263,7 @@ pub async fn a_created_blob_is_read_by_every_process_byte_for_byte(fixture: &Fix
     }
 }
 
-/// A create leaves a blob alone that is there, of any writer, and says so.
+/// A create leaves an existing blob of any writer unchanged, and returns false.
 pub async fn a_create_leaves_alone_what_is_there(fixture: &Fixture) {
     let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
     for (n, writer) in [None, Some(delivery("job", 1)), Some(delivery("job", 9))].iter().enumerate() {
@@ -281,7 +281,8 @@ pub async fn a_create_leaves_alone_what_is_there(fixture: &Fixture) {
     assert_eq!(get(another, &blob).await.as_deref(), Some(&b"again"[..]));
 }
 
-/// A created blob has the fence of its creator: a later owner's put replaces it, and an earlier owner's does not.
+/// A created blob has its creator's fence: a later owner's put replaces it, an earlier owner's does
+/// not.
 pub async fn a_created_blob_is_fenced(fixture: &Fixture) {
     let (blob, blobs) = (name("out"), &*fixture.store.blobs);
     assert!(blobs.create(&blob, b"second".to_vec(), &delivery("job", 2)).await.expect("creates"));
@@ -290,7 +291,7 @@ pub async fn a_created_blob_is_fenced(fixture: &Fixture) {
     assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"third"[..]));
 }
 
-/// Of 16 creates at once, from two processes, one is taken, and its bytes are what is stored.
+/// Of 16 concurrent creates from two processes, one succeeds, and its bytes are stored.
 pub async fn of_concurrent_creates_exactly_one_is_taken(fixture: &Fixture) {
     for round in 0..4 {
         let blob = name(&format!("results/{round}"));

@@ -1,7 +1,7 @@
-//! Bytes that backends get wrong, and bytes in which a mixture of two writes shows.
+//! Bytes that backends often damage, and bytes that reveal a mixture of two writes.
 
-/// Bodies of any kind a backend may meet: empty, text, control characters, invalid UTF-8, every byte, and one of
-/// `largest` bytes.
+/// Bodies of every kind that a backend may receive: empty, text, control characters, invalid UTF-8,
+/// every byte, and one of `largest` bytes.
 pub(super) fn awkward(largest: usize) -> Vec<Vec<u8>> {
     let mut bodies: Vec<Vec<u8>> = [
         &b""[..],
@@ -17,17 +17,17 @@ pub(super) fn awkward(largest: usize) -> Vec<Vec<u8>> {
     .map(<[u8]>::to_vec)
     .to_vec();
     bodies.push((0..=u8::MAX).collect());
-    // A period of 251, a prime, so that pieces put together in the wrong order show.
+    // The period of 251, a prime, reveals pieces that are joined in the wrong order.
     bodies.push((0..=250).cycle().take(largest).collect());
     bodies
 }
 
-/// `bytes` bytes that are all `mark`.
+/// Returns `bytes` bytes with the value `mark`.
 pub(super) fn uniform(mark: u8, bytes: usize) -> Vec<u8> {
     vec![mark; bytes]
 }
 
-/// The mark of a [`uniform`] body; panics when it is half of one, or a mixture.
+/// Returns the mark of a [`uniform`] body; panics if the body is a part of one or a mixture.
 #[track_caller]
 pub(super) fn mark_of(body: &[u8], bytes: usize) -> u8 {
     assert_eq!(body.len(), bytes, "a reader saw a part of a write");

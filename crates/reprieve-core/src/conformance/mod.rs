@@ -1,10 +1,12 @@
-//! What every backend must do, as tests: one public async function per promise of a port.
+//! Conformance suites for backends: one public async function per promise of a port.
 //!
-//! A backend runs a whole suite through its macro, which makes one test per promise, so that their names show in the
-//! list of tests. Each test calls the fixture function once and gets stores of its own.
+//! A backend runs a whole suite through its macro, which generates one test per promise, so that
+//! the list of tests shows the promises' names. Each test calls the fixture function once and gets
+//! stores of its own.
 //!
-//! Leases in the suites are whole seconds, because some services know nothing shorter, and waiting is
-//! [`tokio::time`]'s: a backend that keeps tokio's time runs the suites under a paused clock, a real one in real time.
+//! Leases in the suites are whole seconds, because some services have no shorter ones. All waiting
+//! is [`tokio::time`]'s: a backend on tokio's clock runs the suites under a paused clock, any other
+//! in real time.
 //!
 //! # Example: running all suites for a backend
 //! ```
@@ -25,8 +27,9 @@
 //! reprieve_core::protocol_conformance!(fixture, start_paused = true);
 //! # fn main() {}
 //! ```
-//! What follows the fixture is handed to `#[tokio::test(…)]`; a backend in real time gives nothing there. The crate
-//! that runs the suites needs tokio's `macros` and `rt`, and `test-util` for a paused clock.
+//! The arguments after the fixture are passed to `#[tokio::test(…)]`; a backend in real time passes
+//! none. The crate that runs the suites needs tokio's `macros` and `rt`, and `test-util` for a
+//! paused clock.
 
 mod bodies;
 
@@ -41,24 +44,25 @@ use std::fmt;
 
 use crate::ports::Store;
 
-/// What a suite works on: one new, empty store, seen by two processes.
+/// The input of a test: one new, empty store, as two processes open it.
 pub struct Fixture {
     /// The store.
     pub store: Store,
-    /// The same store as another process has it: opened a second time where that is possible, else a clone.
+    /// The same store as another process opens it: opened a second time if possible, otherwise a
+    /// clone.
     pub another: Store,
-    /// What the stores need, dropped after them; see [`with_guard`](Self::with_guard).
+    /// Resources that the stores need, dropped after them; see [`with_guard`](Self::with_guard).
     pub guard: Box<dyn Any + Send + Sync>,
 }
 
 impl Fixture {
-    /// Takes two handles of one new, empty store.
+    /// Creates a fixture from two handles to one new, empty store.
     #[must_use]
     pub fn new(store: Store, another: Store) -> Self {
         Self { store, another, guard: Box::new(()) }
     }
 
-    /// Keeps `guard` until the test is over: a temporary directory, a server.
+    /// Keeps `guard` until the test has ended, such as a temporary directory or a server.
     #[must_use]
     pub fn with_guard(mut self, guard: impl Send + Sync + 'static) -> Self {
         self.guard = Box::new(guard);
@@ -73,7 +77,7 @@ impl fmt::Debug for Fixture {
     }
 }
 
-/// Makes a module of tests, one for each promise named; see [`conformance`](crate::conformance).
+/// Generates a module with one test per named promise; see [`conformance`](crate::conformance).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __conformance {
@@ -95,7 +99,8 @@ macro_rules! __conformance {
 mod tests {
     use std::collections::BTreeSet;
 
-    /// Checks that the functions of a suite are those its macro names, so that no promise goes untested.
+    /// Checks that a suite's functions are those that its macro names, so that every promise is
+    /// tested.
     #[track_caller]
     fn check(suite: &str, sources: &[&str]) {
         let lines = || sources.iter().flat_map(|source| source.lines());

@@ -1,5 +1,5 @@
-//! The protocol of the [record](crate::record) on a whole store: the histories that broke its first draft, each with a
-//! real worker on the store under test.
+//! The protocol of the [record](crate::record) on a whole store: the histories that broke its first
+//! draft, each run by a real worker on the store under test.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,16 +25,16 @@ use crate::worker::{Settings, Stopped, Stopper, Worker, stopping};
 /// The job of all histories.
 const JOB: &str = "history";
 
-/// How many steps it has.
+/// The number of its steps.
 const STEPS: u32 = 4;
 
-/// How long something that must happen may take, on a busy machine.
+/// The time limit for a required event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long something must not happen.
+/// How long a test waits for an event that must not happen.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// A job of four steps, which carries a large state and counts where it begins.
+/// A job of four steps with a large state. It records the steps that it runs.
 #[derive(Debug, Clone, Default)]
 struct History {
     /// The steps that were run.
@@ -71,7 +71,7 @@ impl History {
     }
 }
 
-/// Where the job is, in more bytes than fit into a record.
+/// The job's state at `step`, larger than the limit for states inside a record.
 fn state(step: u32) -> (u32, String) {
     (step, "x".repeat(INLINE_BYTES_MAX + 1))
 }
@@ -80,7 +80,7 @@ fn job() -> JobId {
     JobId::parse(JOB).expect("the suite's job id is valid")
 }
 
-/// A message of the job, of `generation`, with the ends that it notes.
+/// The body of a message of the job, with a generation and ends.
 fn body(generation: u32, ends: &[End]) -> Vec<u8> {
     let mut body =
         json!({"specversion": "1.0", "id": JOB, "source": "reprieve", "type": History::KIND, "data": null});
@@ -98,7 +98,7 @@ async fn send(store: &Store, generation: u32) -> MessageId {
     store.queue.send(vec![message]).await.expect("sends").remove(0)
 }
 
-/// Receives the one message and releases it, so often; leaves `last` as its body.
+/// Receives and releases the one message `times` times; the last release stores `last` as its body.
 async fn pass(store: &Store, times: u32, last: Option<Vec<u8>>) {
     for time in 1..=times {
         let held = store.queue.receive(1, Duration::from_secs(60)).await.expect("receives").remove(0);
@@ -107,7 +107,7 @@ async fn pass(store: &Store, times: u32, last: Option<Vec<u8>>) {
     }
 }
 
-/// A record that delivery `count` of `message` has written, as a worker that is no more.
+/// A record written by delivery `count` of `message`, of a worker that is gone.
 fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> Record {
     let (message, worker) = (message.clone(), WorkerId::new("gone"));
     let owner = Owner { message, count, worker, nonce: "gone-1".to_owned(), company: Company::Shared };
@@ -157,7 +157,7 @@ fn result() -> BlobName {
     result_blob(&job()).expect("the suite's job id makes a name")
 }
 
-/// A worker on the store.
+/// A worker that runs on the store.
 struct Running {
     stopper: Stopper,
     worker: JoinHandle<Stopped>,
@@ -184,7 +184,7 @@ impl Running {
     }
 }
 
-/// Waits until no message is left, and checks that none was poisoned.
+/// Waits until no message is left, and checks that none was dead-lettered.
 async fn emptied(store: &Store) {
     let end = Instant::now() + PATIENCE * 4;
     while store.queue.depth().await.expect("counts").total > 0 {
@@ -203,7 +203,7 @@ async fn run(store: &Store) -> Vec<u32> {
     job.ran()
 }
 
-/// History 1: the owner's message counts under the record's generation, whatever its body says.
+/// History 1: the record's generation applies to the owner's message, whatever its body says.
 pub async fn the_owners_message_is_never_taken_for_an_older_generation(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -213,7 +213,7 @@ pub async fn the_owners_message_is_never_taken_for_an_older_generation(fixture: 
     assert!(store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 2: a cancelled job is revived neither by a redelivery nor by a copy of a greater generation.
+/// History 2: neither a redelivery nor a copy of a greater generation revives a cancelled job.
 pub async fn a_cancelled_job_is_revived_by_nothing(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -224,7 +224,8 @@ pub async fn a_cancelled_job_is_revived_by_nothing(fixture: &Fixture) {
     assert!(!store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 3: two messages of one job never share the name of a payload, though both are first deliveries.
+/// History 3: two messages of one job never use the same payload name, though both are first
+/// deliveries.
 pub async fn two_first_deliveries_never_overwrite_each_others_state(fixture: &Fixture) {
     let store = &fixture.store;
     send(store, 0).await;
@@ -233,7 +234,7 @@ pub async fn two_first_deliveries_never_overwrite_each_others_state(fixture: &Fi
     let workers = [start(store, &job), start(&fixture.another, &job)];
     let end = Instant::now() + PATIENCE;
     while !store.blobs.exists(&result()).await.expect("looks") {
-        // Whatever the record names can be read, at any moment.
+        // The checkpoint that the record names can be read at any moment.
         if let Some(record) = look(store).await
             && let Some(checkpoint) = record.checkpoints.first()
             && let Place::Payload(name) = &checkpoint.place
@@ -254,14 +255,14 @@ pub async fn two_first_deliveries_never_overwrite_each_others_state(fixture: &Fi
     assert_eq!(ran, [0, 1, 2, 3], "no step was left out");
 }
 
-/// History 4: a delivery that never wrote the record leaves it, and its payloads, to their owner.
+/// History 4: a delivery that never wrote the record leaves it and its payloads to their owner.
 pub async fn a_job_that_finishes_without_a_save_leaves_anothers_record_alone(fixture: &Fixture) {
     let store = &fixture.store;
     let other = MessageId::new("another-message");
     put(store, record(&other, 1, 0, Status::Running), Some(3)).await;
     let before = look(store).await;
     send(store, 0).await;
-    // It saves nothing: its steps take no time, and no save is due before the end.
+    // This job saves nothing: its steps take no time, and no save is due before the end.
     let job = History::default();
     let settings = Settings { concurrency: 1, ..Settings::default() };
     let worker = Worker::builder(fixture.another.clone()).job(job.clone()).settings(settings).build();
@@ -276,7 +277,8 @@ pub async fn a_job_that_finishes_without_a_save_leaves_anothers_record_alone(fix
     assert!(store.records.payload(&self::job(), &name).await.expect("loads").is_some());
 }
 
-/// History 5: a process that dies between the message's deletion and the record's removal leaves a record that is done.
+/// History 5: a job is done if its process died between the message's deletion and the record's
+/// removal.
 pub async fn a_job_whose_worker_died_at_the_very_end_is_done(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -285,7 +287,7 @@ pub async fn a_job_whose_worker_died_at_the_very_end_is_done(fixture: &Fixture) 
     assert_eq!(run(&fixture.another).await, [0; 0]);
 }
 
-/// History 6: an end that the body still notes is entered once, and hides no death that came after it.
+/// History 6: an end in the message's body is entered once, and hides no later death.
 pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -316,23 +318,25 @@ pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture
     worker.worker.abort();
 }
 
-/// History 7: a job that was moved away runs in a copy, once, also when its first message is delivered again.
+/// History 7: a job that was moved to another queue runs once, in its copy, even when its first
+/// message is delivered again.
 pub async fn a_job_that_was_moved_away_runs_only_in_its_copy(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
     pass(store, 1, None).await;
     put(store, record(&message, 1, 0, Status::Escalated { queue: "other".to_owned() }), Some(1)).await;
-    // Whether its owner still sent the copy is not known: with it or without it the job runs, and never twice.
+    // It is not known whether the owner sent the copy: with or without it the job runs, and never
+    // twice.
     send(store, 1).await;
     assert_eq!(run(&fixture.another).await, [1, 2, 3], "once, from its checkpoint");
     assert!(store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 8: a message that was sent before the job was dead-lettered revives nothing, one that was sent after does.
+/// History 8: a message sent before the job was dead-lettered revives nothing; one sent later does.
 pub async fn only_a_message_that_was_sent_after_the_dead_letter_revives_the_job(fixture: &Fixture) {
     let store = &fixture.store;
     send(store, 0).await;
-    // Services stamp whole seconds.
+    // Services have times in whole seconds.
     sleep(QUIET).await;
     let dead = Status::DeadLettered { reason: "it never ends".to_owned() };
     put(store, record(&MessageId::new("another-message"), 1, 0, dead), Some(2)).await;
@@ -340,13 +344,13 @@ pub async fn only_a_message_that_was_sent_after_the_dead_letter_revives_the_job(
     assert_eq!(run(&fixture.another).await, [0; 0], "older than the letter");
     sleep(QUIET).await;
     send(store, 0).await;
-    // A first delivery reads nothing: it takes the job over when it looks.
+    // A first delivery reads nothing, so one delivery passes before the worker's.
     pass(store, 1, None).await;
     assert_eq!(run(&fixture.another).await, [2, 3], "sent again by hand");
     assert_eq!(look(store).await.map(|record| record.generation), Some(1));
 }
 
-/// History 9: a result settles every message of its job, of whatever generation.
+/// History 9: a result settles every message of its job, of any generation.
 pub async fn a_result_settles_a_message_of_any_generation(fixture: &Fixture) {
     let store = &fixture.store;
     let writer = Writer { job: job(), fence: Fence::new(0, 1) };
@@ -358,7 +362,7 @@ pub async fn a_result_settles_a_message_of_any_generation(fixture: &Fixture) {
     assert!(left.is_none_or(|record| record.status == Status::Done), "nothing seems to be running");
 }
 
-/// History 10: a complete result of an older owner may come late, and is then the job's.
+/// History 10: a complete result of an earlier owner is accepted even if it is late.
 pub async fn a_late_but_complete_result_is_the_jobs(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -370,7 +374,8 @@ pub async fn a_late_but_complete_result_is_the_jobs(fixture: &Fixture) {
     assert_eq!(store.blobs.get(&result()).await.expect("gets").as_deref(), Some(&b"\"late\""[..]));
 }
 
-/// A letter that is sent again, once or twice, by any tool, is the same job: it goes on from its checkpoint, once.
+/// A dead letter that any tool sends again, once or twice, is the same job: it continues from its
+/// checkpoint, once.
 pub async fn a_letter_that_is_sent_again_goes_on_from_its_checkpoint(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;

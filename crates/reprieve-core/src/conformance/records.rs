@@ -1,4 +1,4 @@
-//! Every promise of a [`RecordStore`].
+//! The promises of a [`RecordStore`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::error::ErrorKind;
 use crate::ids::{JobId, MessageId, PayloadName};
 use crate::ports::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
 
-/// More than fits a page, a row or a packet.
+/// Larger than a page, a row or a packet.
 const LARGE_BYTES: usize = 1024 * 1024 + 1;
 
-/// How long something that must happen may take, on a busy machine, in milliseconds.
+/// The time limit for a required event, on a busy machine, in milliseconds.
 const PATIENCE_MS: i64 = 20_000;
 
 /// How far the clocks of a store and of this machine may differ, in milliseconds.
 const SKEW_MS: i64 = 60_000;
 
-/// Between two looks at a store.
+/// The interval between two polls of a store.
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn id(id: &str) -> JobId {
     JobId::parse(id).expect("the suite's job ids are valid")
 }
 
-/// The job of most promises, with a name as long jobs have them.
+/// The job of most tests, with a name like those of real jobs.
 fn job() -> JobId {
     id("0198f0a2-order-17.v2_b")
 }
@@ -43,7 +43,7 @@ fn record(bytes: &[u8]) -> RecordWrite {
     RecordWrite { record: bytes.to_vec(), ..RecordWrite::default() }
 }
 
-/// A write whose record names payload number `sequence`, which has these bytes.
+/// A write with a record that names payload number `sequence`, and with that payload.
 fn with_payload(sequence: u64, bytes: Vec<u8>) -> RecordWrite {
     let record = payload(sequence).as_str().as_bytes().to_vec();
     RecordWrite { record, payload: Some(Payload { name: payload(sequence), bytes }), obsolete: Vec::new() }
@@ -61,7 +61,7 @@ async fn read(store: &dyn RecordStore, sequence: u64) -> Option<Vec<u8>> {
     store.payload(&job(), &payload(sequence)).await.expect("reads a payload")
 }
 
-/// Asserts that a write which expects `expected` is a conflict and changes no record.
+/// Asserts that a write that expects `expected` is a conflict and changes no record.
 async fn refused(store: &dyn RecordStore, expected: Option<&Version>) {
     let before = load(store).await;
     let error = store.put(&job(), expected, record(b"refused")).await.expect_err("another version is there");
@@ -69,7 +69,7 @@ async fn refused(store: &dyn RecordStore, expected: Option<&Version>) {
     assert_eq!(load(store).await, before, "a refused write changed the record");
 }
 
-/// Asserts that a removal which expects `expected` is a conflict and changes no record.
+/// Asserts that a removal that expects `expected` is a conflict and changes no record.
 async fn keeps(store: &dyn RecordStore, expected: &Version, payloads: &[PayloadName]) {
     let before = load(store).await;
     let error = store.remove(&job(), expected, payloads).await.expect_err("another version is there");
@@ -77,7 +77,8 @@ async fn keeps(store: &dyn RecordStore, expected: &Version, payloads: &[PayloadN
     assert_eq!(load(store).await, before, "a refused removal changed the record");
 }
 
-/// Waits until payload number `sequence` is gone, which may be a moment after the call that made it obsolete.
+/// Waits until payload number `sequence` is gone, which may be shortly after the call that made it
+/// obsolete.
 async fn gone(store: &dyn RecordStore, sequence: u64) {
     let limit = unix_millis() + PATIENCE_MS;
     while read(store, sequence).await.is_some() {
@@ -92,8 +93,8 @@ pub async fn a_job_that_was_never_written_has_nothing(fixture: &Fixture) {
     assert_eq!(read(&*fixture.store.records, 1).await, None);
 }
 
-/// A record that one process wrote is loaded by every process, with the version that the write returned; any bytes, also
-/// none.
+/// A record that one process wrote is loaded by every process, with the version that the write
+/// returned and with any bytes, even none.
 pub async fn a_record_of_one_process_is_loaded_by_every_process_byte_for_byte(fixture: &Fixture) {
     let mut version = None;
     for bytes in bodies::awkward(RECORD_BYTES_MAX) {
@@ -106,7 +107,7 @@ pub async fn a_record_of_one_process_is_loaded_by_every_process_byte_for_byte(fi
     }
 }
 
-/// A record of exactly [`RECORD_BYTES_MAX`] bytes is taken, with a payload beside it.
+/// A record of exactly [`RECORD_BYTES_MAX`] bytes is accepted, with a payload beside it.
 pub async fn a_record_of_the_largest_size_is_taken(fixture: &Fixture) {
     let largest = bodies::uniform(7, RECORD_BYTES_MAX);
     let write = RecordWrite { record: largest.clone(), ..with_payload(1, b"beside".to_vec()) };
@@ -115,7 +116,7 @@ pub async fn a_record_of_the_largest_size_is_taken(fixture: &Fixture) {
     assert_eq!(read(&*fixture.another.records, 1).await.as_deref(), Some(&b"beside"[..]));
 }
 
-/// The time of the last write is known, and is the same for every process.
+/// The time of the last write is known, and the same for every process.
 pub async fn a_record_has_the_time_of_its_last_write(fixture: &Fixture) {
     let store = &*fixture.store.records;
     let first = put(store, None, record(b"first")).await;
@@ -136,7 +137,7 @@ pub async fn a_record_has_the_time_of_its_last_write(fixture: &Fixture) {
     }
 }
 
-/// A first write needs the absence of a record, and is refused where there is one.
+/// A first write is refused where there is a record.
 pub async fn a_first_write_does_not_replace(fixture: &Fixture) {
     put(&*fixture.store.records, None, record(b"first")).await;
     refused(&*fixture.another.records, None).await;
@@ -153,14 +154,14 @@ pub async fn a_stale_write_is_refused_and_changes_nothing(fixture: &Fixture) {
     refused(another, Some(&second)).await;
 }
 
-/// A write that expects a version where there is no record is a conflict, too.
+/// A write that expects a version is a conflict where there is no record.
 pub async fn a_write_that_expects_a_record_needs_one(fixture: &Fixture) {
     let store = &*fixture.store.records;
     let elsewhere = store.put(&id("another-job"), None, record(b"value")).await.expect("writes");
     refused(store, Some(&elsewhere)).await;
 }
 
-/// Every write has a version of its own, also when the bytes are the same.
+/// Every write has a new version, even when the bytes are the same.
 pub async fn writing_the_same_bytes_changes_the_version(fixture: &Fixture) {
     let store = &*fixture.store.records;
     let first = put(store, None, record(b"same")).await;
@@ -169,8 +170,8 @@ pub async fn writing_the_same_bytes_changes_the_version(fixture: &Fixture) {
     refused(store, Some(&first)).await;
 }
 
-/// Of 16 writes that expect the same version at once, from two processes, one is taken, and its record and payload are
-/// what is stored.
+/// Of 16 concurrent writes from two processes that expect the same version, one succeeds, and its
+/// record and payload are stored.
 pub async fn of_concurrent_writes_exactly_one_is_taken(fixture: &Fixture) {
     let mut expected = None;
     for round in 0..4 {
@@ -198,7 +199,7 @@ pub async fn of_concurrent_writes_exactly_one_is_taken(fixture: &Fixture) {
     }
 }
 
-/// Of a write and a removal that expect the same version at once, one is taken.
+/// Of a concurrent write and removal that expect the same version, one succeeds.
 pub async fn of_a_write_and_a_removal_at_once_exactly_one_is_taken(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     for _ in 0..8 {
@@ -220,7 +221,7 @@ pub async fn of_a_write_and_a_removal_at_once_exactly_one_is_taken(fixture: &Fix
     }
 }
 
-/// Writers that load, add one and write, and try again at a conflict, lose no addition.
+/// Writers that load, add one, write, and retry after a conflict lose no addition.
 pub async fn no_update_is_lost_between_concurrent_writers(fixture: &Fixture) {
     const WRITERS: usize = 4;
     const ADDITIONS: usize = 5;
@@ -248,7 +249,7 @@ pub async fn no_update_is_lost_between_concurrent_writers(fixture: &Fixture) {
     assert_eq!(stored.bytes.len(), WRITERS * ADDITIONS);
 }
 
-/// A load during writes sees one write or the other, whole.
+/// A load during writes returns one write or another, whole.
 pub async fn a_load_during_writes_never_sees_a_mixture(fixture: &Fixture) {
     const WRITES: u8 = 24;
     let uniform = |mark| record(&bodies::uniform(mark, RECORD_BYTES_MAX));
@@ -281,7 +282,8 @@ pub async fn a_load_during_writes_never_sees_a_mixture(fixture: &Fixture) {
     }
 }
 
-/// A payload is readable by every process from the write that names it, byte for byte, at any size.
+/// A payload is readable by every process from the write that names it on, byte for byte, in any
+/// size.
 pub async fn a_payload_is_read_by_every_process_byte_for_byte(fixture: &Fixture) {
     let mut version = None;
     let sizes = [0, 1, 300 * 1024, LARGE_BYTES];
@@ -300,8 +302,8 @@ pub async fn a_payload_is_read_by_every_process_byte_for_byte(fixture: &Fixture)
     }
 }
 
-/// Payloads that a write lists as obsolete are removed after it, and no others; listing one that is not there harms
-/// nothing.
+/// Payloads that a write lists as obsolete are removed after it, and no others; listing a missing
+/// one is harmless.
 pub async fn obsolete_payloads_are_removed_and_no_others(fixture: &Fixture) {
     let store = &*fixture.store.records;
     let mut version = None;
@@ -320,7 +322,8 @@ pub async fn obsolete_payloads_are_removed_and_no_others(fixture: &Fixture) {
     }
 }
 
-/// A refused write leaves the record as it was, and readable what the record names, also what the write calls obsolete.
+/// A refused write changes neither the record nor the payloads that the record names, even if the
+/// write lists them as obsolete.
 pub async fn a_refused_write_keeps_the_payloads(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     for size in [10, 300 * 1024] {
@@ -335,7 +338,7 @@ pub async fn a_refused_write_keeps_the_payloads(fixture: &Fixture) {
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
             assert_eq!(load(store).await, before);
         }
-        // Long enough that a removal in the background would have happened.
+        // Long enough for a removal in the background.
         sleep(PAUSE * 4).await;
         for sequence in [1, 2] {
             let bytes = read(store, sequence).await.expect("a payload that a record may name is there");
@@ -348,7 +351,8 @@ pub async fn a_refused_write_keeps_the_payloads(fixture: &Fixture) {
     }
 }
 
-/// A removed record is gone for every process, with the payloads that the removal names, and with no others.
+/// A removed record is gone for every process, with the payloads that the removal names, and no
+/// others.
 pub async fn a_removal_removes_the_record_and_the_payloads_it_names(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     let first = put(store, None, with_payload(1, bodies::uniform(1, 10))).await;
@@ -362,7 +366,8 @@ pub async fn a_removal_removes_the_record_and_the_payloads_it_names(fixture: &Fi
     put(store, None, record(b"a new life")).await;
 }
 
-/// A removal that expects any version but the present one is refused, and keeps record and payloads.
+/// A removal that expects any version but the present one is refused, and keeps the record and its
+/// payloads.
 pub async fn a_stale_removal_is_refused_and_keeps_everything(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     let first = put(store, None, with_payload(1, b"one".to_vec())).await;
@@ -386,7 +391,7 @@ pub async fn a_removal_needs_a_record(fixture: &Fixture) {
     assert_eq!(read(store, 1).await.as_deref(), Some(&b"one"[..]), "a refused removal removed a payload");
 }
 
-/// A writer that has not seen a removal can't bring the record back.
+/// A writer that missed a removal can't restore the record.
 pub async fn a_write_after_a_removal_that_it_did_not_see_is_refused(fixture: &Fixture) {
     let version = put(&*fixture.store.records, None, record(b"value")).await;
     fixture.another.records.remove(&job(), &version, &[]).await.expect("removes");
@@ -394,7 +399,7 @@ pub async fn a_write_after_a_removal_that_it_did_not_see_is_refused(fixture: &Fi
     assert_eq!(load(&*fixture.store.records).await, None);
 }
 
-/// No version is ever used twice for a job, so one from before a removal never fits after it.
+/// No version is used twice for a job, so one from before a removal never matches after it.
 pub async fn a_version_is_never_used_twice(fixture: &Fixture) {
     let store = &*fixture.store.records;
     let mut versions: Vec<Version> = Vec::new();
@@ -412,7 +417,7 @@ pub async fn a_version_is_never_used_twice(fixture: &Fixture) {
     assert_eq!(distinct.len(), versions.len(), "a version was used twice: {versions:?}");
 }
 
-/// Job ids that share a beginning, or differ only in case, are different jobs, and their payloads are apart.
+/// Job ids that share a prefix, or differ only in case, are different jobs with separate payloads.
 pub async fn jobs_are_distinct(fixture: &Fixture) {
     let jobs = ["job", "job1", "job01", "job10", "job-", "job.0", "Job", "JOB", "jo", "job_", "job.0-1"];
     let store = &fixture.store.records;
@@ -434,7 +439,8 @@ pub async fn jobs_are_distinct(fixture: &Fixture) {
     }
 }
 
-/// `stale` lists jobs whose records were last written before a time, at most as many as asked for, and no others.
+/// `stale` lists jobs with records that were last written before a time, up to `max`, and no
+/// others.
 pub async fn stale_lists_only_jobs_not_written_since(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     let written =

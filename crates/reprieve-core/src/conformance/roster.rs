@@ -1,4 +1,4 @@
-//! What every [`Roster`] must do.
+//! The promises of a [`Roster`].
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ async fn reports(roster: &dyn Roster) -> Vec<WorkerReport> {
     roster.reports(LONG).await.expect("reads reports")
 }
 
-/// What a worker says comes back whole, to every process.
+/// A report is returned whole, to every process.
 pub async fn a_report_comes_back_whole(fixture: &Fixture) {
     let in_flight = InFlight {
         job: JobId::parse("order-17").expect("is valid"),
@@ -75,7 +75,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
     assert_eq!(reports(&*fixture.another.roster).await, [said]);
 }
 
-/// A worker's report replaces its last one, and no one else's.
+/// A worker's report replaces that worker's last one, and no other.
 pub async fn a_report_replaces_the_last_one(fixture: &Fixture) {
     let other = report("b");
     publish(&*fixture.another.roster, &other).await;
@@ -85,7 +85,7 @@ pub async fn a_report_replaces_the_last_one(fixture: &Fixture) {
     assert_eq!(reports(&*fixture.another.roster).await, [newer, other]);
 }
 
-/// Reports come in the order of worker ids, whatever the order they were published in.
+/// Reports are ordered by worker id, whatever the order of their publication.
 pub async fn reports_come_in_the_order_of_worker_ids(fixture: &Fixture) {
     for worker in ["b", "10", "a", "B", "9"] {
         publish(&*fixture.store.roster, &report(worker)).await;
@@ -95,7 +95,7 @@ pub async fn reports_come_in_the_order_of_worker_ids(fixture: &Fixture) {
     assert_eq!(workers, ["10", "9", "B", "a", "b"]);
 }
 
-/// A worker that withdrew is forgotten; withdrawing one that is unknown succeeds.
+/// A withdrawn worker's report is removed; withdrawing an unknown worker succeeds.
 pub async fn a_withdrawn_worker_is_forgotten(fixture: &Fixture) {
     let roster = &*fixture.store.roster;
     roster.withdraw(&WorkerId::new("unknown")).await.expect("withdraws");
@@ -106,7 +106,7 @@ pub async fn a_withdrawn_worker_is_forgotten(fixture: &Fixture) {
     assert_eq!(left, [WorkerId::new("stays")]);
 }
 
-/// A report older than asked for is left out, until its worker says something again.
+/// A report older than `max_age` is left out, until its worker publishes again.
 pub async fn an_old_report_is_left_out(fixture: &Fixture) {
     let roster = &*fixture.store.roster;
     publish(roster, &report("quiet")).await;

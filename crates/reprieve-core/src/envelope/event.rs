@@ -1,4 +1,4 @@
-//! Events as they stand in JSON: CloudEvents 1.0, and Event Grid's own schema.
+//! Parses events: CloudEvents 1.0, and Event Grid's own schema.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,8 +9,8 @@ use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of, text};
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
 
-/// The attributes that mean something here, as they stand in the JSON. Each message is read at least once, so nothing is
-/// copied that is not needed.
+/// The attributes that Reprieve uses, as raw JSON. Every message is parsed at least once, so
+/// nothing is copied without need.
 #[derive(Deserialize)]
 struct Attributes<'a> {
     #[serde(borrow)]
@@ -26,7 +26,7 @@ struct Attributes<'a> {
     reprieveends: Option<&'a RawValue>,
     reprievedeferred: Option<&'a RawValue>,
     reprievejob: Option<&'a RawValue>,
-    // Event Grid's names, of which the last four are in each of its events.
+    // Event Grid's names. Each of its events has the last three, and an id.
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
     #[serde(rename = "eventType")]
@@ -35,9 +35,9 @@ struct Attributes<'a> {
     event_time: Option<&'a RawValue>,
 }
 
-/// Reads an event; `None` when the JSON is something else, or none.
+/// Parses an event; `None` when the text is not JSON, or is JSON of another form.
 pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
-    // An array would be taken for the attributes in their order.
+    // serde would accept an array as the attributes in their order.
     if !json.trim_ascii_start().starts_with('{') {
         return None;
     }
@@ -45,7 +45,7 @@ pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, S
         Ok(event) if event.specversion.is_some() => Some(cloud_event(json, &event, message)),
         Ok(event) if event.is_of_event_grid() => Some(grid_event(json, &event)),
         Ok(_) => None,
-        // Which of the two was meant can't be told.
+        // It is not known which of the two was meant.
         Err(error) if error.is_data() && error.to_string().starts_with("duplicate field") => {
             Some(Err("the envelope has an attribute twice".to_owned()))
         }
@@ -53,7 +53,8 @@ pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, S
     }
 }
 
-/// Reads an array that holds one event, as some senders wrap it; `None` when the JSON is no array of events.
+/// Parses an array with one event, as some senders wrap it; `None` when the JSON is not an array of
+/// events.
 pub(super) fn read_only_one(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
     let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
     let events: Option<Vec<_>> = elements.iter().map(|element| read(element.get(), message)).collect();
@@ -73,7 +74,7 @@ fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Resul
     }
     let kind =
         string("type", event.r#type)?.ok_or("the envelope has no `type`, which names the job's kind")?;
-    // An id is only unique within its source. The envelope keeps the original.
+    // An id is unique only within its source. The envelope keeps the original id.
     let source = string("source", event.source)?.unwrap_or_default();
     let id = string("id", event.id)?;
     let named_by_message = id.is_none();
@@ -88,7 +89,7 @@ fn cloud_event(json: &str, event: &Attributes<'_>, message: &MessageId) -> Resul
 
 fn grid_event(json: &str, event: &Attributes<'_>) -> Result<Envelope, String> {
     let kind = string("eventType", event.event_type)?.unwrap_or_default();
-    // An event that was published without a topic gets one on its way through Event Grid.
+    // Event Grid adds a topic to an event that was published without one.
     let topic = string("topic", event.topic)?.unwrap_or_default();
     let job = JobId::of_event(&topic, &string("id", event.id)?.unwrap_or_default());
     let data = event.data.unwrap_or(RawValue::NULL).to_owned();
@@ -116,7 +117,7 @@ impl Attributes<'_> {
         }
     }
 
-    /// What `data_base64` holds, which is JSON where no content type says otherwise.
+    /// Decodes `data_base64`, which is JSON unless the content type says otherwise.
     fn decoded(&self, encoded: &str) -> Result<Box<RawValue>, String> {
         if let Some(other) = string("datacontenttype", self.datacontenttype)?.filter(|said| !is_json(said)) {
             return Err(format!(
@@ -148,7 +149,8 @@ impl Attributes<'_> {
     }
 }
 
-/// The ends of deliveries, which are JSON in a string: an attribute of an event can't be an array.
+/// Parses the ends of deliveries. They are JSON in a string, because an event's attribute can't be
+/// an array.
 fn ends(value: Option<&RawValue>) -> Result<Vec<End>, String> {
     let Some(text) = string("reprieveends", value)? else { return Ok(Vec::new()) };
     serde_json::from_str(&text)
@@ -167,7 +169,8 @@ fn number(name: &str, value: Option<&RawValue>) -> Result<u32, String> {
     })
 }
 
-/// Whether a media type is JSON, such as `application/json; charset=utf-8` or `application/geo+json`.
+/// Whether a media type is JSON, such as `application/json; charset=utf-8` or
+/// `application/geo+json`.
 fn is_json(media_type: &str) -> bool {
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.ends_with("/json") || essence.ends_with("+json")

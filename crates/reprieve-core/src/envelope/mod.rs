@@ -1,20 +1,22 @@
-//! The message format: a CloudEvents 1.0 JSON envelope, and the reading of bodies that others wrote.
+//! The message format: a CloudEvents 1.0 JSON envelope, and the reading of message bodies from
+//! other senders.
 //!
-//! | attribute | holds |
+//! | attribute | content |
 //! |---|---|
 //! | `id` | the job id |
 //! | `type` | the job's kind |
-//! | `data` | its arguments; or `dataref`, the name of the blob that has them |
+//! | `data` | the job's arguments; or `dataref`, the name of the blob that contains them |
 //! | `reprievegeneration` | how often the job was redriven |
-//! | `reprieveends` | how deliveries of the message ended, as far as no [record](crate::record) holds it, as JSON in a string |
+//! | `reprieveends` | how deliveries of the message ended, unless a [record](crate::record) has it; JSON in a string |
 //! | `reprievedeferred` | why and since when no worker could use the message |
-//! | `reprievejob` | the job id, where the message has none and was moved to another queue |
+//! | `reprievejob` | the job id, if the event has no id and the message was moved to another queue |
 //!
-//! Attributes that Reprieve does not know are carried along unchanged.
+//! Attributes that Reprieve does not know are kept unchanged.
 //!
-//! Events in Event Grid's own schema are understood as well: `eventType` is the kind, `topic` and `id` make the job id,
-//! `data` the arguments. Such a message keeps its form, and ours are added to the members that it came
-//! with. <https://learn.microsoft.com/azure/event-grid/event-schema>
+//! Events in Event Grid's own schema are accepted as well: `eventType` is the kind, `topic` and
+//! `id` determine the job id, and `data` has the arguments. Such a message keeps its form; Reprieve
+//! adds its attributes to the event's members.
+//! <https://learn.microsoft.com/azure/event-grid/event-schema>
 
 mod event;
 mod text;
@@ -32,14 +34,15 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
 
-/// Arguments above this many bytes of JSON travel by a blob. A Storage queue takes 64 KiB as base64, that is 48 KiB
-/// of JSON, and the rest is room for the envelope and for attributes that others add.
+/// Arguments above this many bytes of JSON are stored in a blob. A Storage queue takes 64 KiB as
+/// base64, which is 48 KiB of JSON; the rest is room for the envelope and for attributes of other
+/// senders.
 pub const INLINE_ARGS_BYTES_MAX: usize = 32 * 1024;
 
-/// The largest body that is read at all: 4 MiB.
+/// The largest body that is parsed: 4 MiB.
 pub const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Where a job's arguments are.
+/// The location of a job's arguments.
 pub enum Data {
     /// In the message.
     Inline(Box<RawValue>),
@@ -47,44 +50,44 @@ pub enum Data {
     Blob(BlobName),
 }
 
-/// A message that could be read.
+/// A message that could be parsed.
 pub struct Envelope {
-    /// The JSON object that it was made or read as. What is sent again is made of this, so that attributes of others
-    /// survive.
+    /// The JSON object from which it was made or read. Each new body is made from this, so that
+    /// foreign attributes are kept.
     original: String,
-    /// The notes that are in it.
+    /// The notes in `original`.
     noted: Notes,
-    /// Whether the job is named after its message, because the event has no id.
+    /// Whether the job id is derived from the message's id, because the event has none.
     named_by_message: bool,
     /// The job's id.
     pub job: JobId,
     /// The job's kind.
     pub kind: String,
-    /// Its arguments.
+    /// The job's arguments.
     pub data: Data,
-    /// What Reprieve notes in the message.
+    /// Reprieve's notes in the message.
     pub notes: Notes,
 }
 
-/// What Reprieve notes in a message.
+/// Reprieve's notes in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notes {
     /// How often the job was redriven.
     pub generation: u32,
-    /// How deliveries ended, as far as no record holds it.
+    /// How deliveries ended, if no record contains it.
     pub ends: Vec<End>,
-    /// Why and since when no worker could use the message; each reason once.
+    /// Why and since when no worker could use the message; each reason at most once.
     pub deferrals: Vec<Deferral>,
-    /// The job id, where the message has none of its own.
+    /// The job id, if the event has none of its own.
     job: Option<JobId>,
 }
 
 /// Why no worker could use a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Misfit {
-    /// No worker that received it knows its kind, or reads its state.
+    /// No worker that received it knows its kind, or can read its state.
     Unknown,
-    /// Its arguments or state do not fit its kind.
+    /// Its arguments or state do not have the form of its kind.
     Shape,
     /// Its body or its arguments could not be read.
     Unreadable,
@@ -95,7 +98,7 @@ pub enum Misfit {
 pub struct Deferral {
     /// Why.
     pub misfit: Misfit,
-    /// Since when, in milliseconds since the Unix epoch.
+    /// The time of the first such delivery, in milliseconds since the Unix epoch.
     pub since_unix_ms: i64,
 }
 
@@ -112,7 +115,7 @@ impl Misfit {
 }
 
 impl Deferral {
-    /// Reads `unknown 17, shape 23`.
+    /// Parses `unknown 17, shape 23`.
     fn read(text: &str) -> Option<Vec<Self>> {
         let one = |text: &str| {
             let (reason, since) = text.split_once(' ')?;
@@ -144,13 +147,13 @@ struct NewEvent<'a> {
     dataref: Option<&'a str>,
 }
 
-/// The `source` of what Reprieve's own producers send. Their ids are unique by themselves.
+/// The `source` of events from Reprieve's own producers. Their ids are unique without it.
 const SOURCE: &str = "reprieve";
 
 impl fmt::Debug for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Arguments are the user's, and no business of a log.
+            // Arguments belong to the user and must not be logged.
             Self::Inline(args) => write!(f, "Inline({} bytes)", args.get().len()),
             Self::Blob(name) => write!(f, "Blob({name})"),
         }
@@ -169,7 +172,7 @@ impl fmt::Debug for Envelope {
 }
 
 impl Envelope {
-    /// A new message for `job` of `kind`.
+    /// Creates a message for `job` of `kind`.
     #[must_use]
     pub fn new(job: JobId, kind: &str, data: Data) -> Self {
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
@@ -187,21 +190,21 @@ impl Envelope {
             data: inline,
             dataref,
         };
-        // Strings, and what is JSON already, always have a JSON form.
+        // Strings and JSON values always have a JSON form.
         let original = serde_json::to_string(&event).unwrap_or_default();
         let kind = kind.to_owned();
         let notes = Notes::default();
         Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, notes }
     }
 
-    /// The body to send: the envelope with its notes as they are now.
+    /// Returns the body to send: the envelope with its present notes.
     #[must_use]
     pub fn to_body(&self) -> Vec<u8> {
         self.with_notes(&self.notes)
     }
 
-    /// The body of a copy of the message, in another queue or under another id: of this generation, with nothing noted of
-    /// this message's deliveries, and the same job.
+    /// Returns the body for a copy of the message in another queue or under another id: for the
+    /// same job, with this generation, and without the other notes about this message's deliveries.
     #[must_use]
     pub fn to_copy(&self, generation: u32) -> Vec<u8> {
         let job = if self.named_by_message { Some(self.job.clone()) } else { self.notes.job.clone() };
@@ -212,7 +215,7 @@ impl Envelope {
         if *notes == self.noted {
             return self.original.clone().into_bytes();
         }
-        // It was read as an object before.
+        // This can't fail: it was parsed as an object before.
         let mut attributes: BTreeMap<Cow<'_, str>, Cow<'_, RawValue>> =
             serde_json::from_str(&self.original).unwrap_or_default();
         for (name, value) in notes.attributes() {
@@ -224,12 +227,13 @@ impl Envelope {
         serde_json::to_vec(&attributes).unwrap_or_default()
     }
 
-    /// Reads a body: an event, as CloudEvents JSON or in Event Grid's schema, alone or as the only one of an array; or, for
-    /// a queue with a `default_kind`, any JSON as its arguments. All may be base64, as many queue clients send it, and
-    /// may begin with a byte order mark of UTF-8.
+    /// Parses a body: an event in CloudEvents JSON or in Event Grid's schema, alone or as the only
+    /// element of an array; or, for a queue with a `default_kind`, any JSON as arguments. Each of
+    /// these may be base64, as many queue clients send it, and may begin with a UTF-8 byte order
+    /// mark.
     ///
     /// # Errors
-    /// One sentence, for the poison queue.
+    /// The reason for the dead letter, in one sentence.
     pub fn read(body: &[u8], message: &MessageId, default_kind: Option<&str>) -> Result<Self, String> {
         if body.len() > BODY_BYTES_MAX {
             return Err(format!("the body has {} bytes, and at most {BODY_BYTES_MAX} are read", body.len()));
@@ -251,7 +255,7 @@ impl Envelope {
 }
 
 impl Notes {
-    /// The attributes that hold the notes; what is not noted has none.
+    /// The attributes for the notes; `None` for those that are removed.
     fn attributes(&self) -> [(&'static str, Option<Box<RawValue>>); 4] {
         let Self { generation, ends, deferrals, job } = self;
         // Numbers and strings always have a JSON form.
@@ -266,7 +270,7 @@ impl Notes {
     }
 }
 
-/// A job id made of a message's id: stable across its deliveries.
+/// A job id derived from a message's id, and so the same for all its deliveries.
 fn job_id_of(message: &MessageId) -> JobId {
     JobId::parse(format!("m{}", message.as_str())).unwrap_or_else(|_| {
         let safe: String = message

@@ -1,4 +1,4 @@
-//! What is read, what is written again, and what is refused.
+//! Bodies that are parsed, written again, or rejected.
 
 use base64::Engine as _;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::ids::WorkerId;
 use crate::record::EndKind;
 
-/// A note of how delivery `count` ended.
+/// A note about how delivery `count` ended.
 fn end(count: u32, kind: EndKind) -> End {
     let (message, worker, why) = (MessageId::new("7"), WorkerId::new("w"), "\"why\" é\n".to_owned());
     End { message, count, kind, worker, at_unix_ms: 5, why, unsaved_steps: count }
@@ -42,7 +42,7 @@ fn attributes_of_others_survive_a_rewrite() {
         assert!(rewritten.contains(kept), "{kept} is gone from {rewritten}");
     }
     assert_eq!(read(&rewritten).unwrap().notes, got.notes);
-    // An attribute of an event may be a string, and no array.
+    // An attribute of an event may be a string, but not an array.
     assert!(rewritten.contains(r#""reprieveends":"[{"#), "{rewritten}");
 }
 
@@ -131,7 +131,7 @@ fn a_body_that_cannot_be_read_says_why() {
     }
 }
 
-/// As Event Grid puts it into a Storage queue for a blob that was created.
+/// An event for a created blob, as Event Grid sends it to a Storage queue.
 const BLOB_CREATED: &str = r#"{
   "topic": "/subscriptions/4a5b/resourceGroups/rg/providers/Microsoft.Storage/storageAccounts/pictures",
   "subject": "/blobServices/default/containers/in/blobs/cat.jpg",
@@ -148,7 +148,7 @@ const BLOB_CREATED: &str = r#"{
   "eventTime": "2026-06-26T18:41:00.9584103Z"
 }"#;
 
-/// The same as Event Grid delivers it in the CloudEvents schema.
+/// The same event, as Event Grid sends it in the CloudEvents schema.
 const BLOB_CREATED_AS_CLOUD_EVENT: &str = r#"{
   "specversion": "1.0",
   "source": "/subscriptions/4a5b/resourceGroups/rg/providers/Microsoft.Storage/storageAccounts/pictures",
@@ -205,7 +205,7 @@ fn an_event_is_the_same_job_in_every_form_in_which_it_may_come() {
     let expected =
         Envelope::read(BLOB_CREATED_AS_CLOUD_EVENT.as_bytes(), &MessageId::new("7"), None).unwrap();
     for (form, body) in forms {
-        // A default kind is for what has none.
+        // The default kind applies only to bodies without a kind.
         for default_kind in [None, Some("other")] {
             let got = Envelope::read(&body, &MessageId::new("8"), default_kind).unwrap();
             assert_eq!(got.job, expected.job, "{form}");
@@ -236,7 +236,7 @@ fn a_foreign_message_that_goes_back_keeps_all_it_had_and_is_the_same_job() {
             got.notes.generation = round;
             got.notes.ends = vec![end(round, EndKind::Interrupted)];
             let sent = got.to_body();
-            // It may come back under another id, as from a poison queue.
+            // It may return under another id, as from a poison queue.
             let again = Envelope::read(&sent, &MessageId::new("another"), None).unwrap();
             assert_eq!((&again.job, &again.kind, args(&again)), (&got.job, &got.kind, args(&got)));
             assert_eq!(again.notes, got.notes);
@@ -285,7 +285,7 @@ fn json_that_only_resembles_an_event_is_arguments_where_there_is_a_default_kind(
         "[[]]",
         r#"[{"a":1}]"#,
         r#"[{"a":1},{"specversion":"1.0","type":"k"}]"#,
-        // As many as an event has attributes, in their order.
+        // As many values as an event has attributes, in their order.
         r#"["1.0","a","s","t","c",1,"d","e",1,2,3,4,"t","s","e","e"]"#,
         "17",
         "null",

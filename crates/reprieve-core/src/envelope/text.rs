@@ -1,21 +1,21 @@
-//! From a body's bytes to JSON text, through what queue clients wrap it in.
+//! Extracts JSON text from a body, through the encodings that queue clients use.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-/// What some Windows tools put before UTF-8 text.
+/// Some Windows tools write it before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Bytes as text, without the byte order mark; `None` when they are not UTF-8.
+/// Decodes UTF-8 without the byte order mark; `None` when the bytes are not UTF-8.
 pub(super) fn utf8(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)).ok()
 }
 
-/// The JSON that a body holds, as it stands there or in base64.
+/// Returns the JSON in a body, plain or in base64.
 ///
 /// # Errors
-/// One sentence, for the poison queue.
+/// The reason for the dead letter, in one sentence.
 pub(super) fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
     let plain: Result<Box<RawValue>, _> =
         serde_json::from_slice(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
@@ -26,7 +26,7 @@ pub(super) fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
     if is_utf16(body) {
         return Err("the body is UTF-16 text; send it as UTF-8".to_owned());
     }
-    // Tools that encode wrap lines.
+    // Some encoders wrap lines.
     let encoded: Vec<_> = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(encoded).unwrap_or_default();
     if is_utf16(&decoded) {
@@ -37,7 +37,8 @@ pub(super) fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
         .ok_or_else(|| format!("the body is neither JSON nor base64 of JSON: {error}"))
 }
 
-/// Whether bytes are UTF-16 text that begins with a byte order mark or an ASCII character, as JSON does.
+/// Whether bytes are UTF-16 text that begins with a byte order mark or an ASCII character, as JSON
+/// does.
 fn is_utf16(bytes: &[u8]) -> bool {
     let units = |read: fn([u8; 2]) -> u16| {
         let mut units = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]]));

@@ -1,4 +1,4 @@
-//! Blobs in memory.
+//! An in-memory blob store.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Writer};
 use crate::ports::BlobStore;
 
-/// Blobs in memory.
+/// An in-memory blob store.
 #[derive(Debug, Default)]
 pub struct MemoryBlobs {
     blobs: Mutex<BTreeMap<BlobName, Blob>>,
@@ -20,12 +20,12 @@ pub struct MemoryBlobs {
 #[derive(Debug)]
 struct Blob {
     bytes: Vec<u8>,
-    /// Who wrote it last; `None` for a producer.
+    /// The last writer; `None` for a producer.
     writer: Option<Writer>,
 }
 
 impl MemoryBlobs {
-    /// A new, empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -1,4 +1,5 @@
-//! Faults on demand: chosen calls to a store fail, hang, come late, or lose their answer; every call is counted.
+//! Fault injection: chosen calls to a store fail, hang, are delayed, or lose their answer; every
+//! call is counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -11,10 +12,10 @@ use super::faulty::{FaultyBlobs, FaultyQueue, FaultyRecords, FaultyRoster};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ports::Store;
 
-/// The handle that makes calls to one wrapped [`Store`] go wrong. Clones drive the same store.
+/// Injects faults into the calls to one wrapped [`Store`]. Clones control the same store.
 ///
-/// Wrap one clone of a store per worker to trouble one worker only: two wrappers of one store know nothing of each
-/// other's faults and counts. While receives are made to fail or hang, `arrived` keeps silent too.
+/// To disturb one worker only, wrap one clone of the store per worker: two wrappers of one store do
+/// not share faults or counts. While receives fail or hang, `arrived` does not complete.
 ///
 /// # Example: two saves fail, the third is taken
 /// ```
@@ -77,33 +78,34 @@ pub enum Op {
     Reports,
 }
 
-/// What goes wrong with a call.
+/// The fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails at once, and nothing is applied.
+    /// The call fails at once, and nothing is applied.
     Fail(ErrorKind),
-    /// It does nothing until [`Faults::clear`] is called for its operation, and then goes on unharmed.
+    /// The call does nothing until [`Faults::clear`] is called for its operation, and then succeeds
+    /// normally.
     Hang,
-    /// It waits this long, and then goes on unharmed.
+    /// The call waits this long, and then proceeds normally.
     Delay(Duration),
-    /// It is applied at once, and answered this much later.
+    /// The call is applied at once, but its answer arrives this much later.
     LateAnswer(Duration),
-    /// It is applied, and fails with [`ErrorKind::TimedOut`] whatever came of it.
+    /// The call is applied, but fails with [`ErrorKind::TimedOut`], whatever its result.
     LoseAnswer,
 }
 
-/// What is to happen to one operation's calls.
+/// The planned faults of one operation.
 #[derive(Debug, Default)]
 struct Plan {
     calls: u64,
     clears: u64,
-    /// Faults for the next calls, with how many calls each is for. They come before `every`.
+    /// Faults for the next calls, each with a number of calls. They precede `every`.
     next: VecDeque<(u64, Fault)>,
     every: Option<Fault>,
 }
 
 impl Faults {
-    /// Wraps `store`; without faults the result behaves as `store` does.
+    /// Wraps `store`. Without faults, the wrapper behaves as `store` does.
     #[must_use]
     pub fn wrap(store: Store) -> (Store, Self) {
         let faults = Self { plans: Arc::default() };
@@ -116,24 +118,25 @@ impl Faults {
         (store, faults)
     }
 
-    /// Makes the next `calls` calls of `op` go wrong, after those already planned.
+    /// Injects `fault` into the next `calls` calls of `op`, after the faults that are already
+    /// planned.
     pub fn next_calls(&self, op: Op, calls: u64, fault: Fault) {
         self.change(op, |plan| plan.next.push_back((calls, fault)));
     }
 
-    /// Makes every call of `op` go wrong from now on, until [`clear`](Self::clear).
+    /// Injects `fault` into every call of `op` from now on, until [`clear`](Self::clear).
     pub fn every_call(&self, op: Op, fault: Fault) {
         self.change(op, |plan| plan.every = Some(fault));
     }
 
-    /// Makes every call of every operation go wrong from now on, as when the network is gone.
+    /// Injects `fault` into every call of every operation from now on, as when the network is down.
     pub fn everything(&self, fault: Fault) {
         for op in Op::ALL {
             self.every_call(op, fault);
         }
     }
 
-    /// Ends all that was planned for `op`; calls of it that hang go on.
+    /// Removes all faults of `op`; hanging calls of it proceed.
     pub fn clear(&self, op: Op) {
         self.change(op, |plan| {
             plan.next.clear();
@@ -142,26 +145,26 @@ impl Faults {
         });
     }
 
-    /// Ends all that was planned for any operation; calls that hang go on.
+    /// Removes all faults of all operations; hanging calls proceed.
     pub fn clear_all(&self) {
         for op in Op::ALL {
             self.clear(op);
         }
     }
 
-    /// How often `op` was called, failed and hanging calls included.
+    /// The number of calls of `op`, including failed and hanging ones.
     #[must_use]
     pub fn calls(&self, op: Op) -> u64 {
         self.plans.borrow().get(&op).map_or(0, |plan| plan.calls)
     }
 
-    /// Waits until `op` was called `calls` times since the store was wrapped; returns at once when it was. A call
-    /// counts when it begins.
+    /// Waits until `op` was called `calls` times since the store was wrapped; returns at once if it
+    /// was. A call counts from its beginning.
     pub async fn called(&self, op: Op, calls: u64) {
         self.until(|plans| plans.get(&op).is_some_and(|plan| plan.calls >= calls)).await;
     }
 
-    /// Does a call: counts it, and lets go wrong with it what is planned.
+    /// Makes a call: counts it and applies the planned fault.
     pub(super) async fn call<T>(&self, op: Op, inner: impl Future<Output = Result<T>>) -> Result<T> {
         let (fault, clears) = self.change(op, |plan| (plan.take(), plan.clears));
         match fault {
@@ -181,20 +184,20 @@ impl Faults {
                 answer
             }
             Some(Fault::LoseAnswer) => {
-                // The answer is what is to be lost, be it good or bad.
+                // The answer is lost, whether it is a success or an error.
                 drop(inner.await);
                 Err(Error::new(ErrorKind::TimedOut, op.describe(), "the answer was made to be lost"))
             }
         }
     }
 
-    /// Waits until no call of `op` would fail or hang.
+    /// Waits until the next call of `op` would neither fail nor hang.
     pub(super) async fn harmless(&self, op: Op) {
         self.until(|plans| plans.get(&op).is_none_or(|plan| !plan.blocks())).await;
     }
 
     async fn until(&self, is: impl FnMut(&HashMap<Op, Plan>) -> bool) {
-        // The sender lives in `self`, so waiting can't fail.
+        // `self` holds the sender, so waiting can't fail.
         let _ = self.plans.subscribe().wait_for(is).await;
     }
 
@@ -206,7 +209,7 @@ impl Faults {
 }
 
 impl Plan {
-    /// Counts a call and returns what goes wrong with it.
+    /// Counts a call and returns its fault.
     fn take(&mut self) -> Option<Fault> {
         self.calls += 1;
         while let Some((left, fault)) = self.next.front_mut() {
@@ -255,7 +258,7 @@ impl Op {
         Self::Reports,
     ];
 
-    /// Completes "failed to …".
+    /// The operation, as it completes "failed to …".
     const fn describe(self) -> &'static str {
         match self {
             Self::Send => "send messages",

@@ -1,4 +1,4 @@
-//! The ports with [`Faults`] in front of each call.
+//! The ports with [`Faults`] applied to each call.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,14 @@
-//! Backends in memory: whole implementations of the ports, for tests, trials and single-process use.
+//! In-memory backends: complete implementations of the ports, for tests, trials and use in a single
+//! process.
 //!
-//! They keep every promise the ports make except the one of outliving the process. All time is
-//! [`tokio::time`]'s, so under a paused clock leases end and delays pass exactly when a test says so. A second
-//! "process" is a clone of the [`Store`].
+//! They keep every promise of the ports, but their data ends with the process. Time is
+//! [`tokio::time`]'s, so under a paused clock leases and delays end exactly when a test advances
+//! it. A clone of the [`Store`] acts as a second process.
 //!
-//! [`Faults`] wraps any store, these or others, and makes chosen calls fail, hang, or lose their answer.
+//! [`Faults`] wraps any store, in memory or not, and makes chosen calls fail, hang or lose their
+//! answer.
 //!
-//! # Example: a lease that ends gives the message back
+//! # Example: the end of a lease returns the message
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 //! use std::time::Duration;
@@ -45,7 +47,7 @@ pub use roster::MemoryRoster;
 
 use crate::ports::Store;
 
-/// A new, empty store in memory. Clones of it share it, as processes share a real one.
+/// Creates an empty store in memory. Its clones share it, as processes share a real one.
 #[must_use]
 pub fn store() -> Store {
     Store {
@@ -56,7 +58,8 @@ pub fn store() -> Store {
     }
 }
 
-/// Locks, also after another thread panicked with the lock held: no operation here leaves its state half changed.
+/// Locks, even after another thread panicked while it held the lock: no operation here leaves its
+/// state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Interruption sources without a platform: one driven by hand, and one that never interrupts.
+//! Interruption sources without a platform: one that tests control, and one that never interrupts.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -14,10 +14,10 @@ use crate::error::Result;
 use crate::notice::{Notice, NoticeId};
 use crate::ports::{Change, Ending, InterruptionSource};
 
-/// An interruption source driven by hand. Clones are handles to the same source: give one to a worker as an
-/// `Arc<dyn InterruptionSource>` and keep another.
+/// A test source of interruptions. Clones are handles to the same source: give one to a worker as
+/// an `Arc<dyn InterruptionSource>` and keep another.
 ///
-/// One worker listens to it: each change is returned once.
+/// Only one worker may use it, because it returns each change once.
 ///
 /// # Example: a notice, and its end
 /// ```
@@ -55,13 +55,13 @@ struct State {
 }
 
 impl ManualNotices {
-    /// A source that has not answered yet; see [`answer`](Self::answer).
+    /// Creates a source that has not answered yet; see [`answer`](Self::answer).
     #[must_use]
     pub fn silent() -> Self {
         Self::default()
     }
 
-    /// A source that answers at once.
+    /// Creates a source that answers at once.
     #[must_use]
     pub fn answered() -> Self {
         let notices = Self::silent();
@@ -69,7 +69,8 @@ impl ManualNotices {
         notices
     }
 
-    /// Gives the first answer: notices given before it stood before. Does nothing the second time.
+    /// Gives the first answer. Notices given earlier were active before it. Later calls have no
+    /// effect.
     pub fn answer(&self) {
         let mut state = lock(&self.shared.state);
         if !std::mem::replace(&mut state.answered, true) {
@@ -78,17 +79,17 @@ impl ManualNotices {
         }
     }
 
-    /// Gives a notice, new or changed.
+    /// Reports a notice, new or changed.
     pub fn notice(&self, notice: Notice) {
         self.push(Change::Noticed(notice));
     }
 
-    /// Ends a notice.
+    /// Reports the end of a notice.
     pub fn over(&self, notice: &NoticeId, ending: Ending) {
         self.push(Change::Over(notice.clone(), ending));
     }
 
-    /// Every acknowledgement so far, in order, repetitions included.
+    /// Returns every approved notice so far, in order and with repetitions.
     #[must_use]
     pub fn acknowledged(&self) -> Vec<NoticeId> {
         lock(&self.shared.state).acknowledged.clone()
@@ -104,7 +105,8 @@ impl ManualNotices {
 impl InterruptionSource for ManualNotices {
     async fn next(&self) -> Change {
         loop {
-            // A change leaves the list in the same poll that returns it, so dropping this future loses none.
+            // A change leaves the list in the same poll that returns it, so dropping this future
+            // loses none.
             if let Some(change) = lock(&self.shared.state).changes.pop_front() {
                 return change;
             }
@@ -118,14 +120,15 @@ impl InterruptionSource for ManualNotices {
     }
 }
 
-/// An interruption source for machines that nobody takes back: it answers at once and never says anything again.
+/// An interruption source for machines that are never evicted: it answers at once and then reports
+/// nothing.
 #[derive(Debug, Default)]
 pub struct NoInterruptions {
     answered: AtomicBool,
 }
 
 impl NoInterruptions {
-    /// A new source.
+    /// Creates a source.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -159,7 +162,7 @@ mod tests {
         for round in 0..3 {
             assert!(timeout(Duration::from_secs(1), notices.next()).await.is_err(), "round {round}");
             let notice = Notice::now(&format!("event-{round}"), NoticeKind::Preempt);
-            // The wait is woken by the change, and dropped before it is polled again.
+            // The change wakes the future, which is dropped before it is polled again.
             let mut waiting = notices.next();
             assert!(std::future::poll_fn(|cx| Poll::Ready(waiting.as_mut().poll(cx))).await.is_pending());
             notices.notice(notice.clone());

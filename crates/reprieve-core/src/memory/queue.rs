@@ -1,4 +1,4 @@
-//! The queue in memory.
+//! An in-memory queue.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,17 +14,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
 
-/// A queue in memory, with its poison queue. Oldest messages are received first.
+/// An in-memory queue with its poison queue. Oldest messages are received first.
 ///
-/// A receipt holds its message until another receive gets the message, even when its lease ended: as on Storage Queues,
-/// late is not yet lost. [`arrived`](Queue::arrived) also completes at once while a message is receivable, so that one
-/// sent between a receive and the wait is not missed.
+/// A receipt holds its message until another receive gets the message, even after its lease has
+/// ended: as on Storage Queues, a late receipt is still valid. [`arrived`](Queue::arrived) also
+/// completes at once while a message is receivable, so a message sent between a receive and the
+/// wait is not missed.
 #[derive(Debug, Default)]
 pub struct MemoryQueue {
-    /// The beginning of the messages' ids.
+    /// The prefix of the messages' ids.
     prefix: String,
     state: Mutex<State>,
-    /// Notified whenever the moment at which the next message is receivable may have moved.
+    /// Notified when the time of the next receivable message may have changed.
     moved: Notify,
 }
 
@@ -32,11 +33,11 @@ pub struct MemoryQueue {
 struct State {
     messages: Messages,
     poison: Messages,
-    /// The last number given to a message or a receipt; none is ever given twice.
+    /// The last number given to a message or a receipt. No number is given twice.
     last_number: u64,
 }
 
-/// Messages by number, which is the order of arrival. Numbers name the messages in their receipts.
+/// Messages by number, in the order of arrival. The receipts contain the numbers.
 #[derive(Debug, Default)]
 struct Messages(BTreeMap<u64, Message>);
 
@@ -54,20 +55,20 @@ struct Message {
 }
 
 impl MemoryQueue {
-    /// A new, empty queue, with message ids that are numbers.
+    /// Creates an empty queue with numbers as message ids.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A new, empty queue with message ids of the form `<name>-<number>`, so that several queues can be joined as
-    /// [`Shards`](crate::Shards).
+    /// Creates an empty queue with message ids of the form `<name>-<number>`, so that several
+    /// queues can be joined as [`Shards`](crate::Shards).
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self { prefix: format!("{name}-"), ..Self::default() }
     }
 
-    /// Does `change` to the state and wakes all that wait for a message.
+    /// Applies `change` to the state and wakes every task that waits for a message.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let result = change(&mut lock(&self.state));
         self.moved.notify_waiters();
@@ -135,7 +136,7 @@ impl Queue for MemoryQueue {
 
     async fn arrived(&self) {
         loop {
-            // Listens before it looks, so that a change between the two is not missed.
+            // Registers before it reads, so that no change between the two is missed.
             let moved = self.moved.notified();
             let next = lock(&self.state).messages.0.values().map(|message| message.receivable_at).min();
             match next {
@@ -205,7 +206,7 @@ impl State {
 }
 
 impl Message {
-    /// A message that is sent now, with no body and no reason.
+    /// A message inserted now, without body or reason.
     fn new(id: MessageId, receivable_at: Instant) -> Self {
         Self {
             id,
@@ -239,7 +240,7 @@ impl Messages {
         receivable.take(max).map(deliver).collect()
     }
 
-    /// The number of the message that `receipt` holds.
+    /// Returns the number of the message that `receipt` holds.
     fn held(&self, operation: &'static str, receipt: &Receipt) -> Result<u64> {
         let parts = receipt.as_str().split_once('.');
         let numbers = parts.and_then(|(number, token)| Some((number.parse().ok()?, token.parse().ok()?)));
@@ -257,12 +258,12 @@ impl Messages {
         }
     }
 
-    /// A message that [`held`](Self::held) has just found.
+    /// Returns a message that [`held`](Self::held) has just found.
     fn message(&mut self, number: u64) -> &mut Message {
         self.0.get_mut(&number).expect("a held message is there")
     }
 
-    /// Takes out the message that `receipt` holds.
+    /// Removes the message that `receipt` holds.
     fn remove(&mut self, operation: &'static str, receipt: &Receipt) -> Result<Message> {
         let number = self.held(operation, receipt)?;
         Ok(self.0.remove(&number).expect("a held message is there"))
@@ -297,7 +298,7 @@ mod tests {
         NewMessage { body: b"body".to_vec(), delay }
     }
 
-    /// How long `queue` says nothing.
+    /// How long `arrived` does not complete.
     async fn quiet_for(queue: &MemoryQueue) -> Duration {
         let begun = Instant::now();
         queue.arrived().await;

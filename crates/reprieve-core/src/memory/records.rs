@@ -1,4 +1,4 @@
-//! Records and payloads in memory.
+//! An in-memory store of records and payloads.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, PayloadName};
 use crate::ports::{RecordStore, RecordWrite, Stored, Version};
 
-/// Records and payloads in memory.
+/// An in-memory store of records and payloads.
 #[derive(Debug, Default)]
 pub struct MemoryRecords {
     state: Mutex<State>,
@@ -21,18 +21,18 @@ pub struct MemoryRecords {
 struct State {
     records: BTreeMap<JobId, Stored>,
     payloads: BTreeMap<(JobId, PayloadName), Vec<u8>>,
-    /// The last version given; shared by all jobs, so that a removal does not make one start again.
+    /// The last version given. All jobs share it, so a removal does not restart a job's versions.
     last_version: u64,
 }
 
 impl MemoryRecords {
-    /// A new, empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Every payload that is there, whether a record names it or not.
+    /// Returns every stored payload, whether a record names it or not.
     #[must_use]
     pub fn payloads(&self) -> Vec<(JobId, PayloadName)> {
         lock(&self.state).payloads.keys().cloned().collect()

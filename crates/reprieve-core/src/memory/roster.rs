@@ -1,4 +1,4 @@
-//! The roster in memory.
+//! An in-memory roster.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,14 +12,15 @@ use crate::error::Result;
 use crate::ids::WorkerId;
 use crate::ports::{Roster, WorkerReport};
 
-/// A roster in memory. A report's age counts from its publication, on the clock that tests can pause.
+/// An in-memory roster. A report's age counts from its publication, on the clock that tests can
+/// pause.
 #[derive(Debug, Default)]
 pub struct MemoryRoster {
     reports: Mutex<BTreeMap<WorkerId, (Instant, WorkerReport)>>,
 }
 
 impl MemoryRoster {
-    /// A new, empty roster.
+    /// Creates an empty roster.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

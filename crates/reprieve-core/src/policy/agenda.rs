@@ -1,5 +1,5 @@
-//! The account of all notices that stand: what each calls for, what was done about it, and what is to be done now. The
-//! hardest plan wins, and none is forgotten.
+//! Tracks the active notices: what each calls for, what was done about it, and what to do now. The
+//! strictest plan applies, and every notice counts.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,24 +15,25 @@ use crate::deadline::Deadline;
 use crate::notice::{Notice, NoticeId, NoticeKind, Phase};
 use crate::ports::StandingNotice;
 
-/// The notices that stand.
+/// The active notices.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     items: BTreeMap<Key, Item>,
 }
 
-/// Which interruption source told a notice, and what it calls it: two sources may use the same id.
+/// The interruption source that reported a notice, and its id there: two sources may use the same
+/// id.
 pub(crate) type Key = (usize, NoticeId);
 
 /// One notice, and what was done about it.
 #[derive(Debug)]
 struct Item {
     notice: Notice,
-    /// When it begins at the earliest, for people.
+    /// When the event begins at the earliest, for reports.
     not_before_unix_ms: Option<i64>,
-    /// Since when it has been in its phase, as this kind of event.
+    /// Since when the notice has had its phase and kind.
     since: Instant,
-    /// What it was last looked at for; `None` for a notice that is new or has changed.
+    /// The work that its last review called for; `None` for a notice that is new or has changed.
     looked_at: Option<Work>,
     draining: bool,
     checkpointed: bool,
@@ -40,22 +41,22 @@ struct Item {
     approval: Approval,
 }
 
-/// How far an approval has got.
+/// The state of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Approval {
-    /// Not begun.
+    /// Not started.
     Open,
-    /// Being said, or the others are being waited for.
+    /// Being sent, or waiting for other workers.
     UnderWay,
-    /// Failed, and to be tried again then.
+    /// Failed; it may be retried at this time.
     Again(Instant),
-    /// Said.
+    /// Approved.
     Done,
-    /// Refused, or given up.
+    /// Refused or given up.
     Closed,
 }
 
-/// How far the worker has got.
+/// The worker's state, as far as it matters for a review.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct State {
     pub(crate) now: Instant,
@@ -64,39 +65,39 @@ pub(crate) struct State {
     pub(crate) leases_end: Option<Instant>,
 }
 
-/// How jobs and leases are to be treated while no drain is under way.
+/// How jobs and leases are treated while no drain is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Conduct {
     /// Jobs rest between steps.
     pub(crate) paused: bool,
-    /// Only jobs shorter than this are begun.
+    /// Only jobs shorter than this are started.
     pub(crate) below: Option<Duration>,
-    /// Every lease is to outlast so much.
+    /// Every lease must last at least this long.
     pub(crate) outlast: Option<Duration>,
 }
 
-/// What is to be done now. `conduct` is how it stays until the next review; all else is done once.
+/// The result of a review. `conduct` applies until the next review; everything else is done once.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     pub(crate) conduct: Conduct,
-    /// Save progress.
+    /// Save the jobs' progress.
     pub(crate) checkpoint: bool,
     /// Drain, or tighten the drain under way.
     pub(crate) drain: Vec<(Notice, Deadline)>,
-    /// Take up work again: these call for no drain any more, and what they call for instead.
+    /// Resume work: these notices no longer call for a drain, but for this work.
     pub(crate) resume: Vec<(Key, Work)>,
-    /// Advise to redeploy early.
+    /// Advise the operator to redeploy early.
     pub(crate) redeploy_early: Vec<Notice>,
-    /// Approve, of each source.
+    /// Approve these notices, by source.
     pub(crate) approve: BTreeMap<usize, Vec<Notice>>,
-    /// Mark as ready, and lead the others if the authority says so.
+    /// Mark this worker as ready, and lead the others if the authority is `Lead`.
     pub(crate) rally: Vec<(usize, Notice, Authority)>,
-    /// When to review again, if nothing happens.
+    /// When to review again at the latest.
     pub(crate) look_again: Option<Instant>,
 }
 
 impl Agenda {
-    /// A notice is new, or has changed.
+    /// Adds a notice, or updates it.
     pub(crate) fn noticed(&mut self, source: usize, notice: Notice, now: Instant) {
         match self.items.entry((source, notice.id.clone())) {
             Entry::Vacant(new) => drop(new.insert(Item::new(notice, now))),
@@ -104,8 +105,9 @@ impl Agenda {
         }
     }
 
-    /// A notice no longer stands. Returns whether the machine may have been frozen by it: its beginning may not have been
-    /// heard of, because a frozen machine hears nothing.
+    /// Removes a notice that is no longer active. Returns whether it may have frozen the machine.
+    /// The worker may have missed the beginning of a freeze, because a frozen machine receives
+    /// nothing.
     pub(crate) fn over(&mut self, key: &Key, now: Instant) -> bool {
         let Some(Item { notice, approval, .. }) = self.items.remove(key) else { return false };
         let approved = matches!(approval, Approval::UnderWay | Approval::Done);
@@ -114,46 +116,46 @@ impl Agenda {
         notice.kind == NoticeKind::Freeze && may_have_begun
     }
 
-    /// How the approval of an event went.
+    /// Records the state of an event's approval.
     pub(crate) fn approval(&mut self, key: &Key, approval: Approval) {
         if let Some(item) = self.items.get_mut(key) {
             item.approval = approval;
         }
     }
 
-    /// The approval of an event is not under way any more, and nothing has come of it.
+    /// Returns an approval that is under way to `Open`, because it ended without a result.
     pub(crate) fn reopen(&mut self, key: &Key) {
         if let Some(item) = self.items.get_mut(key).filter(|item| item.approval == Approval::UnderWay) {
             item.approval = Approval::Open;
         }
     }
 
-    /// The notice, while it stands.
+    /// Returns the notice while it is active.
     pub(crate) fn get(&self, key: &Key) -> Option<&Notice> {
         self.items.get(key).map(|item| &item.notice)
     }
 
-    /// Whether a notice of this id, from whichever source, calls for a drain.
+    /// Whether a notice with this id, from any source, calls for a drain.
     pub(crate) fn drains_for(&self, id: &NoticeId) -> bool {
         self.items.values().any(|item| item.draining && item.notice.id == *id)
     }
 
-    /// Whether it matters for a notice how long leases last.
+    /// Whether an active notice depends on when leases end.
     pub(crate) fn asks_for_leases(&self) -> bool {
         self.items.values().any(|item| item.notice.kind == NoticeKind::Freeze)
     }
 
-    /// Whether none stands.
+    /// Whether no notice is active.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// What stands and what is done about it, for people.
+    /// The active notices and the worker's responses, for reports.
     pub(crate) fn standing(&self) -> Vec<StandingNotice> {
         self.items.values().map(Item::standing).collect()
     }
 
-    /// What is to be done now. What is ordered once is not ordered again by the next review.
+    /// Decides what to do now. What was ordered once is not ordered again by the next review.
     pub(crate) fn review(&mut self, state: &State, policy: &Policy) -> Orders {
         let mut orders = Orders::default();
         for ((source, _), item) in &mut self.items {
@@ -177,7 +179,7 @@ impl Item {
         }
     }
 
-    /// The notice is told otherwise; what was done about it stays done.
+    /// Replaces the notice by a changed one; what was done about it remains done.
     fn changed(&mut self, notice: Notice, now: Instant) {
         if (self.notice.phase, &self.notice.kind) != (notice.phase, &notice.kind) {
             self.since = now;
@@ -233,7 +235,8 @@ impl Item {
         let deadline = match work {
             Work::Drain | Work::DrainBy(_) if before == Some(work) => return,
             Work::Drain => {
-                // Time that was left before the drain is not the drain's.
+                // The time between the notice and the beginning of the drain is not part of the
+                // drain.
                 let asked = if before.is_none() { self.notice.received } else { state.now };
                 Deadline::from(asked, &self.notice, state.budget)
             }
@@ -282,7 +285,7 @@ impl Conduct {
         match plan.work {
             Work::Paused => self.paused = true,
             Work::Below(limit) => self.below = Some(self.below.map_or(limit, |below| below.min(limit))),
-            // A drain is the lifecycle's.
+            // The lifecycle handles drains.
             Work::Freely | Work::Outlived | Work::DrainBy(_) | Work::Drain => {}
         }
     }

@@ -1,23 +1,24 @@
-//! Whose an event is to approve.
+//! Which machine approves an event.
 
 use crate::notice::{Notice, NoticeKind, Phase};
 use crate::policy::{Approve, Policy};
 
-/// What this machine has to do with the approval of an event.
+/// This machine's part in the approval of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Authority {
-    /// Nothing: it is not to be approved, or not by this machine.
+    /// The event is not approved, or not by this machine.
     None,
-    /// It approves when it is ready itself.
+    /// This machine approves when it is ready itself.
     Alone,
-    /// It approves when every worker on every machine that the event names is ready.
+    /// This machine approves when every worker on every machine that the event names is ready.
     Lead,
-    /// It says that it is ready, and another machine approves.
+    /// This machine marks itself ready, and another machine approves.
     Follow,
 }
 
-/// Whose approval `notice` takes. Never is a `Preempt` approved, which only gives the machine up sooner, nor an advice, nor
-/// an event of unknown type, nor one that has begun, nor one that does not name this machine.
+/// Decides this machine's part in the approval of `notice`. Never approved are a `Preempt`, for
+/// which an approval only means an earlier eviction, a recommendation, an event of unknown type, an
+/// event that has begun, and an event that does not name this machine.
 #[must_use]
 pub fn authority(notice: &Notice, policy: &Policy) -> Authority {
     let approvable = matches!(
@@ -31,7 +32,7 @@ pub fn authority(notice: &Notice, policy: &Policy) -> Authority {
     match policy.approve {
         Approve::Never => Authority::None,
         Approve::Any => Authority::Alone,
-        // Other workers may share the machine.
+        // Other workers may run on this machine.
         Approve::Sole | Approve::Leader if notice.resources.iter().all(is_ours) => Authority::Lead,
         Approve::Sole => Authority::None,
         Approve::Leader if notice.resources.first().is_some_and(is_ours) => Authority::Lead,
@@ -64,7 +65,7 @@ mod tests {
             check(&event(kind.clone(), &["a_0", "A_0"], "a_0"), [None, Lead, Lead, Alone]);
             check(&event(kind.clone(), &["a_0", "a_1"], "a_0"), [None, None, Lead, Alone]);
             check(&event(kind.clone(), &["a_0", "a_1"], "A_1"), [None, None, Follow, Alone]);
-            // Nobody said whom it concerns, or somebody else.
+            // The event names no machine, or only others.
             check(&event(kind.clone(), &[], ""), [None; 4]);
             check(&event(kind.clone(), &[""], ""), [None; 4]);
             check(&event(kind.clone(), &["a_0"], ""), [None; 4]);

@@ -1,7 +1,8 @@
-//! What a notice calls for: settings, a pure function from (notice, own state, settings) to a [`Plan`], and the account of
-//! all notices that stand.
+//! The policy: settings, a pure function from (notice, own state, settings) to a [`Plan`], and the
+//! set of active notices.
 //!
-//! No clock, no async and no storage: the worker says what time it is and how far it has got, and does what the plan says.
+//! It reads no clock and does no I/O: the worker passes in the time and its progress, and carries
+//! out the plan.
 
 mod agenda;
 mod authority;

@@ -1,4 +1,4 @@
-//! What one notice calls for.
+//! Decides what one notice calls for.
 
 use std::time::Duration;
 
@@ -8,88 +8,89 @@ use super::authority::{Authority, authority};
 use super::settings::{ApproveUser, Policy, PredictedFailure};
 use crate::notice::{Initiator, Notice, NoticeKind, Phase};
 
-/// How long before an event's `NotBefore` its drain is to be over: `NotBefore` has whole seconds, is learnt up to a second
-/// late, and approving takes a request.
+/// How long before an event's `NotBefore` its drain must have ended: `NotBefore` has whole seconds,
+/// the worker learns it up to a second late, and an approval takes a request.
 pub const MARGIN: Duration = Duration::from_secs(5);
 
-/// A `Redeploy` further ahead than this is the move off a host that is predicted to fail: an ordinary one leaves ten
-/// minutes, such a one days.
+/// A `Redeploy` further ahead than this moves the VM off a host that is predicted to fail: an
+/// ordinary one is announced ten minutes ahead, such a one days ahead.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-scheduling>
 pub const PREDICTED_AFTER: Duration = Duration::from_hours(1);
 
-/// The longest that work rests for a freeze which has begun. An event is told for about ten minutes after it has begun,
-/// the freeze itself lasts seconds.
+/// The longest time for which jobs rest for a freeze that has begun. An event stays active for
+/// about ten minutes after its beginning, while the freeze itself lasts seconds.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#the-basics>
 pub const PAUSE_MAX: Duration = Duration::from_mins(15);
 
-/// How long after a rebalance recommendation work goes on as before, when nothing has followed.
+/// How long a rebalance recommendation restricts work if no event follows it.
 pub const REBALANCE_QUIET: Duration = Duration::from_mins(10);
 
-/// How long after an event has begun, or could have, a machine that is still here takes up its work again: three times what
-/// an event is usually told for. A platform that never takes an event back must not keep a machine idle for ever.
+/// How long after an event has begun, or could have begun, a machine that still runs resumes work:
+/// three times as long as an event usually stays active. Otherwise a platform that never ends an
+/// event would keep a machine idle without limit.
 pub const OUTLIVED_AFTER: Duration = Duration::from_mins(30);
 
-/// The notice that an eviction gives at best.
+/// The longest notice that an eviction gives.
 const PREEMPT_NOTICE: Duration = Duration::from_secs(30);
 
-/// What a freeze of unknown length is taken to last: twice what live migrations take at worst.
+/// The assumed duration of a freeze of unknown length: twice the longest of a live migration.
 const FREEZE_UNKNOWN: Duration = Duration::from_mins(1);
 
-/// The longest freeze that leases are made to outlast. A machine that is away for longer keeps its jobs from the others, and
-/// one that dies meanwhile keeps them for as long.
+/// The longest freeze for which leases are extended. A machine that is frozen for longer keeps its
+/// jobs from the others, and one that dies meanwhile keeps them for as long.
 const FREEZE_MAX: Duration = PAUSE_MAX;
 
-/// How long before a freeze the leases are made to outlast it.
+/// How long before a freeze the leases are extended.
 const HOLD_AHEAD: Duration = Duration::from_mins(1);
 
-/// How far the worker has got, as far as it matters for one notice.
+/// The worker's state, as far as it matters for one notice.
 #[derive(Debug, Clone, Copy)]
 pub struct Own {
-    /// The present.
+    /// The present time.
     pub now: Instant,
     /// Since when the notice has been in its phase.
     pub since: Instant,
-    /// The longest a drain may take.
+    /// The longest time that a drain may take.
     pub budget: Duration,
-    /// A drain has begun for this notice.
+    /// Whether a drain has begun for this notice.
     pub draining: bool,
-    /// A drain is over: nothing is held and nothing is received.
+    /// Whether a drain has ended: nothing is held and nothing is received.
     pub drained: bool,
-    /// The earliest end of a lease; `None` when none is held.
+    /// The earliest end of a lease; `None` when no lease is held.
     pub leases_end: Option<Instant>,
 }
 
-/// What the worker does with its jobs. The greater, the less work is done.
+/// How much work the worker does. A greater value means less work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Work {
-    /// As always.
+    /// Work without restrictions.
     Freely,
-    /// As always again, after a drain: the event should have happened long ago.
+    /// Work without restrictions again, after a drain: the event is long overdue.
     Outlived,
-    /// Running jobs go on; none is begun that takes longer than this, or nobody knows how long.
+    /// Running jobs continue; a job is started only if it is expected to take less than this.
     Below(Duration),
-    /// Jobs rest between steps, and none is received.
+    /// Jobs rest between steps, and nothing is received.
     Paused,
-    /// None is received; jobs that will be done by then go on, the others are given back.
+    /// Nothing is received; jobs that will be done by then continue, the others are released.
     DrainBy(Instant),
-    /// All are given back now.
+    /// All jobs are saved and released now.
     Drain,
 }
 
-/// What one notice calls for now.
+/// The response that one notice calls for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// What is done with jobs.
+    /// How to treat the jobs.
     pub work: Work,
-    /// Progress is to be saved once, as soon as each job's step ends.
+    /// Save progress once, as soon as each job's step ends.
     pub checkpoint: bool,
-    /// Every lease is to outlast so much from any moment on.
+    /// Every lease must last at least this long, from any moment on.
     pub outlast: Option<Duration>,
-    /// This machine is ready for the event: it may begin, as far as it is this machine's to say.
+    /// This machine is ready for the event: it may begin, as far as this machine is concerned.
     pub ready: bool,
-    /// The operator is to be advised to redeploy this machine early.
+    /// Advise the operator to redeploy this machine early.
     pub redeploy_early: bool,
-    /// When the plan may be another, if nothing else happens.
+    /// When the plan may change, if nothing else happens.
     pub look_again: Option<Instant>,
 }
 
@@ -111,20 +112,20 @@ impl Plan {
 /// | notice | plan |
 /// |---|---|
 /// | `Preempt`, `Signal`, `Manual` | drain now |
-/// | any but `Freeze` and advice, Started | drain now |
-/// | `Terminate` | receive nothing more; jobs that will be done in time go on, the others are given back; ready when drained |
-/// | `Reboot`, `Redeploy` by the platform | checkpoint now, go on, drain so as to end before `NotBefore`; ready when drained |
-/// | `Reboot`, `Redeploy` by a user | drain now, ready when drained |
-/// | `Redeploy` over an hour ahead | checkpoint now and advise to redeploy early; or, as set and where it is ours to approve, drain now and ready when drained |
-/// | `Freeze` known to be short | leases outlast it; ready when they do |
-/// | `Freeze` long or unknown | leases outlast it from a minute before; jobs rest while it is Started |
-/// | rebalance recommendation | checkpoint now; for ten minutes no job is begun that takes longer than an eviction's notice |
-/// | an unknown type | nothing: a guess would stop a healthy worker |
-/// | any of the platform's that drained, half an hour after it has begun or could have | work is taken up again |
+/// | `Terminate`, `Reboot`, `Redeploy`, Started | drain now |
+/// | `Terminate` | receive nothing more; jobs done in time continue, release the others; ready when drained |
+/// | `Reboot`, `Redeploy` by the platform | save now, continue, drain to end before `NotBefore`; ready when drained |
+/// | `Reboot`, `Redeploy` by a user | drain now; ready when drained |
+/// | `Redeploy` over an hour ahead | save now, advise to redeploy early; if set and ours to approve, drain now |
+/// | `Freeze` known to be short | extend leases past it; ready when they are |
+/// | `Freeze` long or unknown | extend leases past it from a minute before; jobs rest while it is Started |
+/// | rebalance recommendation | save now; for ten minutes start only jobs to end before `NotBefore` or in 30 s |
+/// | unknown type | nothing: a guess would stop a healthy worker |
+/// | any of the platform's that drained, half an hour after it has begun or could have | resume work |
 #[must_use]
 pub fn plan(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     let planned = match (&notice.kind, notice.phase) {
-        // The process's own: only it knows when they are over.
+        // These come from the process itself, which alone knows when they have ended.
         (NoticeKind::Signal | NoticeKind::Manual, _) => return Plan::DRAIN,
         (NoticeKind::Preempt, _) => Plan::DRAIN,
         (NoticeKind::Terminate | NoticeKind::Reboot | NoticeKind::Redeploy, Phase::Started) => Plan::DRAIN,
@@ -140,7 +141,7 @@ pub fn plan(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     until_outlived(Plan { ready: planned.ready || at_once, ..planned }, notice, own)
 }
 
-/// `plan`, unless it is a drain for something that should have happened long ago.
+/// Returns `plan`, unless it is a drain for an event that is long overdue.
 fn until_outlived(plan: Plan, notice: &Notice, own: &Own) -> Plan {
     if plan.work != Work::Drain {
         return plan;
@@ -153,7 +154,7 @@ fn until_outlived(plan: Plan, notice: &Notice, own: &Own) -> Plan {
     Plan { work: Work::Outlived, ..Plan::NOTHING }
 }
 
-/// When a drain must begin to be over in time; `None` when that is now, or already was.
+/// When a drain must begin to end in time; `None` when that is now or in the past.
 fn drain_at(notice: &Notice, own: &Own) -> Option<Instant> {
     let at = notice.not_before?.checked_sub(own.budget + MARGIN)?;
     (at > own.now).then_some(at)
@@ -170,16 +171,17 @@ fn terminate(notice: &Notice, own: &Own) -> Plan {
 fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     let drain = Plan { ready: own.drained, ..Plan::DRAIN };
     let Some(at) = drain_at(notice, own) else { return drain };
-    // A user waits for it.
+    // A user waits for the event.
     if notice.initiator == Initiator::User {
         return drain;
     }
     let predicted = notice.kind == NoticeKind::Redeploy && at > own.now + PREDICTED_AFTER;
-    // Where it would not begin any sooner, a drain would only idle the machine until it does.
+    // If this machine can't approve the event, an early drain would only idle the machine until it
+    // begins.
     let drains_early = notice.kind == NoticeKind::Redeploy
         && policy.predicted_failure == PredictedFailure::Drain
         && authority(notice, policy) != Authority::None;
-    // What was begun for a failure that was hours ahead goes on when it is not so far any more.
+    // A drain that began when the event was hours ahead continues when it is closer.
     if drains_early && (predicted || own.draining) {
         return drain;
     }
@@ -187,7 +189,7 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
 }
 
 fn freeze(notice: &Notice, phase: Phase, own: &Own, policy: &Policy) -> Plan {
-    // While an event stands there may be a second, shorter interruption.
+    // While an event is active, there may be a second, shorter interruption.
     let outlast = notice.duration.unwrap_or(FREEZE_UNKNOWN).min(FREEZE_MAX) * 2 + MARGIN;
     let held = Plan { outlast: Some(outlast), ..Plan::NOTHING };
     let short = notice.duration.is_some_and(|duration| duration < policy.approve_freeze_under);
@@ -216,7 +218,7 @@ fn rebalance(notice: &Notice, own: &Own) -> Plan {
     if own.now >= until {
         return Plan::NOTHING;
     }
-    // In whole seconds, so that not every look finds another limit to tell everybody of.
+    // In whole seconds, so that not every review finds another limit to announce to all jobs.
     let left = notice.not_before.map_or(0, |at| at.saturating_duration_since(own.now).as_secs());
     Plan {
         work: Work::Below(Duration::from_secs(left).max(PREEMPT_NOTICE)),

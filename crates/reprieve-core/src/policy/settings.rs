@@ -1,38 +1,40 @@
-//! What can be set about the policy.
+//! The settings of the policy.
 
 use std::time::Duration;
 
-/// Who approves events, so that they need not wait for their `NotBefore`. An approval covers every machine that the event
-/// names, also those that are not ready.
+/// Which machine approves events, so that they need not wait for their `NotBefore`. An approval
+/// covers every machine that the event names, even those that are not ready.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#start-an-event>
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Approve {
-    /// Nobody: every event begins by itself.
+    /// None: every event begins by itself.
     Never,
-    /// The machine that the event names, when it names no other, once every worker on it is ready.
+    /// The machine that the event names, if it names no other, once every worker on it is ready.
     #[default]
     Sole,
-    /// As `Sole`; an event for several machines by the first of them, once every worker on all of them has marked itself
-    /// ready in the store.
+    /// As `Sole`; an event for several machines is approved by the first of them, once every worker
+    /// on all of them has marked itself ready in the store.
     Leader,
-    /// Every machine for all that the event names, whether those are ready or not.
+    /// Every machine approves for all machines that the event names, whether those are ready or
+    /// not.
     Any,
 }
 
-/// When an event is approved that a user began, and waits for.
+/// When to approve an event that a user initiated, and waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ApproveUser {
-    /// When the drain is over, which begins at once.
+    /// After the drain, which begins at once.
     #[default]
     Drained,
-    /// At once: as Microsoft's sample does, and while the drain begins.
+    /// At once, while the drain begins, as Microsoft's sample does.
     AtOnce,
 }
 
-/// What to do about a move to other hardware that is planned far ahead, because the host is predicted to fail.
+/// The response to a move to other hardware that is announced far ahead, because the host is
+/// predicted to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PredictedFailure {
-    /// Say it, with the advice to redeploy early, and go on until the drain is due.
+    /// Log it with the advice to redeploy early, and work until the drain is due.
     #[default]
     Warn,
     /// Drain and approve now, so that the work moves before the host fails.
@@ -42,17 +44,19 @@ pub enum PredictedFailure {
 /// The policy's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
-    /// Who approves. Default: an event's only machine.
+    /// Which machine approves. Default: an event's only machine.
     pub approve: Approve,
     /// When a user's event is approved. Default: when drained.
     pub approve_user: ApproveUser,
-    /// Freezes known to be shorter than this are approved at once, and not paused for. Default: 10 s, which leases
-    /// outlast by far and which most of Azure's are. At most 5 minutes.
+    /// Freezes known to be shorter than this are approved at once, and jobs do not rest for them.
+    /// Default: 10 s; leases last far longer, and most of Azure's freezes are shorter. At most 5
+    /// minutes.
     pub approve_freeze_under: Duration,
-    /// How long whoever approves waits until all other workers are ready; then it is left to begin by
-    /// itself. Default: 5 minutes, of the 10 to 15 that such an event leaves.
+    /// How long the approving machine waits until all other workers are ready; after that the event
+    /// begins by itself. Default: 5 minutes, of the 10 to 15 by which such an event is announced
+    /// ahead. At most an hour.
     pub approve_wait: Duration,
-    /// What a predicted failure leads to. Default: a warning.
+    /// The response to a predicted failure. Default: a warning.
     pub predicted_failure: PredictedFailure,
 }
 
@@ -69,7 +73,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Every fault, one sentence each.
+    /// Returns every invalid setting, one sentence each.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         let mut faults = Vec::new();

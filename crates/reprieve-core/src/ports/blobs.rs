@@ -7,35 +7,36 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::ids::{BlobName, Writer};
 
-/// Where jobs read their inputs and publish their outputs.
+/// Stores the jobs' inputs and outputs.
 ///
 /// # Promises, each a function of [`crate::conformance::blobs`]
-/// - A reader sees the whole of one write or nothing: never half, never a mixture.
-/// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and changes nothing, when the
-///   blob was last written by a greater fence of the same job. Fences of different jobs do not compare: the later put
-///   is kept.
-/// - A put by the same or a greater fence replaces.
-/// - Of any number of creates of one name, from any processes, exactly one is taken.
-/// - Names with a common prefix, case and Unicode are told apart.
+/// - A reader sees the whole of one write or nothing, never a part or a mixture.
+/// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and
+///   changes nothing, when the blob was last written under a greater fence of the same job. Fences
+///   of different jobs are not compared: the later put replaces.
+/// - A put under the same or a greater fence replaces the blob.
+/// - Of any number of creates of one name, from any processes, exactly one succeeds.
+/// - Names that share a prefix, or differ only in case or in Unicode characters, are distinct.
 #[async_trait]
 pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the blob's bytes; `None` when there is no such blob.
     async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>>;
 
-    /// Stores the blob, whole or not at all. `writer` is the owner whose fence is checked; `None` for a producer's
-    /// input, which is not fenced.
+    /// Stores the blob, whole or not at all. `writer` is the owner for the fence check; `None` for
+    /// a producer's input, which is not fenced.
     async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()>;
 
-    /// Stores the blob if there is none of that name, whole or not at all; false when there is one, which stays as it
-    /// is. Makes a job's result: the first complete one stands.
+    /// Stores the blob, whole or not at all, if there is none of that name; returns false if there
+    /// is one, which stays unchanged. The worker creates a job's result this way: the first
+    /// complete result is kept.
     async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool>;
 
-    /// Whether there is such a blob.
+    /// Whether the blob exists.
     async fn exists(&self, name: &BlobName) -> Result<bool> {
         Ok(self.get(name).await?.is_some())
     }
 
-    /// The names that start with `prefix` (`""` for all), in order.
+    /// Lists the names that start with `prefix` (`""` for all), in order.
     async fn list(&self, prefix: &str) -> Result<Vec<BlobName>>;
 
     /// Removes the blob; succeeds when there is none.

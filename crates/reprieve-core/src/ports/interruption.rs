@@ -1,4 +1,4 @@
-//! The interruption port: who tells the worker that its machine will go.
+//! The interruption port: notices that concern the worker's machine.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,44 +8,46 @@ use async_trait::async_trait;
 use crate::error::Result;
 use crate::notice::{Notice, NoticeId};
 
-/// How an event ended with the machine still here.
+/// How an event ended on a machine that still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It vanished without having started.
+    /// The event disappeared before it had started.
     Withdrawn,
-    /// It had started, and is over.
+    /// The event had started, and has ended.
     Completed,
 }
 
-/// What an interruption source has to say.
+/// A change that an interruption source reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// The source has answered for the first time, and every notice that stood then has been returned before this.
-    /// No work is taken earlier.
+    /// The source has its first answer, and has returned every notice that was active then before
+    /// this. The worker receives no messages earlier.
     Answered,
     /// A notice for this machine, new or changed (Scheduled → Started, an earlier NotBefore).
     Noticed(Notice),
-    /// A notice no longer stands.
+    /// A notice is no longer active.
     Over(NoticeId, Ending),
 }
 
-/// Tells of interruptions: the Scheduled Events watcher, or a hand that drives a test.
+/// Reports interruptions: the watcher of Scheduled Events, or a test source.
 ///
-/// A source survives its own errors: it counts and logs them and goes on. It never ends.
+/// A source counts and logs its own errors and continues. It never ends.
 #[async_trait]
 pub trait InterruptionSource: fmt::Debug + Send + Sync + 'static {
-    /// Returns the next change, when there is one.
+    /// Waits for the next change and returns it.
     ///
     /// # Cancel safety
     /// A change is never lost by dropping the future: the next call returns it.
     async fn next(&self) -> Change;
 
-    /// Tells the platform that these events may begin, so that it need not wait, in one request where it can. Covers
-    /// every machine the events name. Idempotent; an event that is over needs no approval. Tried again for no longer
-    /// than `within`.
+    /// Approves events: tells the platform that they may begin without waiting for their
+    /// `NotBefore`, in one request where possible. An approval covers every machine that the event
+    /// names. Idempotent; an event that has ended needs no approval. Retries for no longer than
+    /// `within`.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for an event that can't be approved, such as an advice or another
-    /// machine's, and then none is; otherwise that it could not be said in time.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an event that can't be approved, such as a
+    /// recommendation or another machine's event; then none is approved. Otherwise an error when
+    /// the request did not succeed in time.
     async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()>;
 }

@@ -1,5 +1,5 @@
-//! The ports: what the worker needs of the outside, and nothing else. Each is object-safe and has a conformance
-//! suite in [`crate::conformance`] that every backend runs.
+//! The ports: the worker's only interfaces to the outside. Each is object-safe and has a
+//! conformance suite in [`crate::conformance`] that every backend runs.
 
 mod blobs;
 mod interruption;
@@ -15,15 +15,16 @@ pub use queue::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Re
 pub use records::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
 pub use roster::{DeferredMessage, InFlight, Progress, Roster, StandingNotice, WorkerReport};
 
-/// One queue with everything that belongs to it: what a backend hands to a worker, a producer or an operator's tool.
+/// One queue with everything that belongs to it: what a backend provides to workers, producers and
+/// tools.
 #[derive(Debug, Clone)]
 pub struct Store {
-    /// The messages, and the poison queue beside them.
+    /// The messages, and the poison queue.
     pub queue: Arc<dyn Queue>,
-    /// The jobs' records and payloads: their progress, and what happened to them.
+    /// The jobs' records and payloads: their progress and history.
     pub records: Arc<dyn RecordStore>,
     /// The jobs' inputs and outputs.
     pub blobs: Arc<dyn BlobStore>,
-    /// Which workers there are and what they do.
+    /// The workers' reports.
     pub roster: Arc<dyn Roster>,
 }

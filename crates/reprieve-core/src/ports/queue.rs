@@ -9,23 +9,24 @@ use crate::error::Result;
 use crate::ids::MessageId;
 use crate::shorten::shorten;
 
-/// A message to be sent.
+/// A message to send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewMessage {
-    /// The body, as it will be received.
+    /// The body, as it will be delivered.
     pub body: Vec<u8>,
-    /// How long it stays invisible first; zero for none.
+    /// How long the message stays invisible at first; zero for none.
     pub delay: Duration,
 }
 
-/// What holds a message for the owner of its lease. Each renewal gives a new one; the old one no longer holds.
+/// The proof of a lease. Each renewal returns a new one, and the old one no longer holds the
+/// message.
 ///
-/// Opaque to all but the queue that made it. It is not `Clone`, so that nobody settles with a copy that is stale.
+/// Opaque to all but the queue that made it. Not `Clone`, so that no stale copy is used to settle.
 #[derive(PartialEq, Eq)]
 pub struct Receipt(String);
 
 impl Receipt {
-    /// Takes the queue's own receipt.
+    /// Wraps the queue's own receipt.
     pub fn new(receipt: impl Into<String>) -> Self {
         Self(receipt.into())
     }
@@ -39,63 +40,65 @@ impl Receipt {
 
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A receipt is the right to delete a message: it does not belong in a log.
+        // A receipt is the right to delete a message, so it must not be logged.
         f.write_str("Receipt(…)")
     }
 }
 
-/// One receipt of a message, held until it is settled or its lease runs out.
+/// One delivery of a message, held until it is settled or its lease ends.
 ///
-/// Not `Clone`: one delivery has one owner. Settling consumes it.
+/// Not `Clone`: a delivery has one owner. Settling consumes it.
 #[derive(PartialEq, Eq)]
 pub struct Delivery {
-    /// The queue's name for the message.
+    /// The queue's id of the message.
     pub id: MessageId,
-    /// How often the message has been received, this time included: 1 the first time, and never the same again.
+    /// How often the message has been received, including this time: 1 for the first. No two
+    /// deliveries of a message share a count.
     pub dequeue_count: u32,
-    /// The body as it was sent, or as the last [`Release`] or renewal left it.
+    /// The body as it was sent, or as the last [`Release`] replaced it.
     pub body: Vec<u8>,
-    /// What holds it.
+    /// The receipt of the lease.
     pub receipt: Receipt,
-    /// When the message was sent, in milliseconds since the Unix epoch, by the queue's clock; `None` where the queue
-    /// does not know. A message that was sent again has the later time.
+    /// When the message was sent, in milliseconds since the Unix epoch, by the queue's clock;
+    /// `None` where the queue does not know. A message that was sent again has the later time.
     pub inserted_unix_ms: Option<i64>,
-    /// Set when the body is kept apart from the message and can't be read now; `body` is then the message's own text.
+    /// Set when the body is stored apart from the message and can't be read now; `body` is then the
+    /// message's own text.
     pub unreadable: Option<Unreadable>,
 }
 
 /// Why a message's body could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
-    /// One sentence.
+    /// The reason, in one sentence.
     pub reason: String,
-    /// Since when, in milliseconds since the Unix epoch. The queue keeps this with the message when such a delivery is
-    /// released without a new body.
+    /// Since when, in milliseconds since the Unix epoch. The queue keeps this time with the message
+    /// when such a delivery is released without a new body.
     pub since_unix_ms: i64,
 }
 
-/// How a message goes back to its queue.
+/// How to release a message.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Release {
-    /// The body to put in place of the present one, in the same step; `None` leaves it.
+    /// The new body, stored in the same step; `None` keeps the present one.
     pub body: Option<Vec<u8>>,
-    /// How long it stays invisible; zero makes it receivable at once.
+    /// How long the message stays invisible; zero makes it receivable at once.
     pub delay: Duration,
 }
 
-/// How a message goes to the poison queue.
+/// How to dead-letter a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {
-    /// One sentence for the person who finds it.
+    /// The reason, in one sentence for the operator.
     pub reason: String,
 }
 
-/// The longest reason, in bytes of JSON, since the job's record holds it, too. A job's error may hold anything; a person
-/// reads the beginning.
+/// The longest reason, in bytes of JSON, since the job's record contains it too. A job's error may
+/// be of any length, and its beginning is the informative part.
 const REASON_BYTES_MAX: usize = 1000;
 
 impl DeadLetter {
-    /// A letter with `reason`, cut off where nobody would read on.
+    /// A dead letter with `reason`, cut to at most 1,000 bytes of JSON.
     pub fn because(reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
         shorten(&mut reason, REASON_BYTES_MAX);
@@ -103,18 +106,18 @@ impl DeadLetter {
     }
 }
 
-/// A message in the poison queue.
+/// A message of the poison queue.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DeadLettered {
-    /// The poison queue's name for the message.
+    /// The poison queue's id of the message.
     pub id: MessageId,
     /// The body it had when it was dead-lettered.
     pub body: Vec<u8>,
-    /// Why it is there; `None` when whoever put it there did not say.
+    /// Why it was dead-lettered; `None` when its sender gave no reason.
     pub reason: Option<String>,
 }
 
-/// A body in a log line: how long it is. What is in it is the user's.
+/// Shows only the length of a body in a log line: its content belongs to the user.
 struct Bytes(usize);
 
 impl fmt::Debug for Bytes {
@@ -159,7 +162,7 @@ impl fmt::Debug for DeadLettered {
     }
 }
 
-/// How many messages there are, each counted once. `None` where the backend can't tell cheaply.
+/// The numbers of messages, each counted once; `None` where the backend can't count cheaply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Depth {
     /// All messages in the queue, whatever their state.
@@ -168,65 +171,70 @@ pub struct Depth {
     pub ready: Option<u64>,
     /// Held under a lease.
     pub leased: Option<u64>,
-    /// Invisible until later, and held by nobody.
+    /// Invisible until later, and not leased.
     pub delayed: Option<u64>,
     /// In the poison queue.
     pub poisoned: Option<u64>,
 }
 
-/// A queue with visibility-timeout leases, and the poison queue that belongs to it.
+/// A queue with visibility-timeout leases, and its poison queue.
 ///
 /// # Promises, each a function of [`crate::conformance::queue`]
-/// - A message that was sent is received until it is completed or dead-lettered: at least once, never lost.
-/// - While a lease holds, nobody else receives the message; when it ends, somebody can.
-/// - The dequeue count rises by one with every receipt, and is never the same twice for one message.
-/// - Renewing gives a new receipt; any older one is refused with [`LeaseLost`](crate::ErrorKind::LeaseLost), as
-///   is every receipt of a message that is settled, or whose lease ended and that somebody else received since.
-/// - Releasing with a new body is one step: nobody sees the message with only one of the two done.
-/// - The body comes back byte for byte, and the poison queue keeps the one given for it, with the reason.
+/// - A message that was sent is delivered until it is completed or dead-lettered: at least once,
+///   never lost.
+/// - While a lease holds, no other receiver gets the message; when the lease ends, one can.
+/// - The dequeue count rises by one with every delivery, and is never the same twice for one
+///   message.
+/// - Renewing returns a new receipt. Older ones are refused with
+///   [`LeaseLost`](crate::ErrorKind::LeaseLost), as are the receipts of a settled message, and
+///   those of a message that another receiver got after the lease had ended.
+/// - Releasing with a new body is one step: no receiver sees only one of its two effects.
+/// - A body is returned byte for byte. The poison queue keeps the body and the reason given to it.
 /// - A dead letter that is received stays in the poison queue until it is removed.
 ///
 /// # Cancel safety
-/// Dropping a future may or may not apply what it asked for. A dropped `receive` that was applied leaves messages
-/// leased until their leases end, so callers let it finish.
+/// Dropping a future may or may not apply its operation. A dropped `receive` that was applied
+/// leaves messages leased until their leases end, so callers let it finish.
 #[async_trait]
 pub trait Queue: fmt::Debug + Send + Sync + 'static {
-    /// Sends messages and returns their ids in the same order. All or none are sent where the backend can; else the
-    /// error says how many were.
+    /// Sends messages and returns their ids in the same order. All or none are sent where the
+    /// backend can do that; elsewhere the error says how many were.
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>>;
 
-    /// The most messages that are worth asking for in one receive; the worker never asks for more. A larger batch costs
-    /// less for each message, and takes longer.
+    /// The largest useful batch of one receive; the worker never asks for more. A larger batch
+    /// costs less per message, and takes longer.
     ///
-    /// The default is 32, the most that a Storage queue gives.
+    /// The default is 32, the most that a Storage queue returns.
     /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
     fn batch_max(&self) -> usize {
         32
     }
 
-    /// Receives up to `max` messages under leases of length `lease`; returns at once, with none when none is there.
+    /// Receives up to `max` messages under leases of length `lease`. Returns at once, also when
+    /// there are none.
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>>;
 
-    /// Makes the lease end `lease` from now and returns the receipt that holds it from now on.
+    /// Sets the end of the lease to `lease` from now and returns the new receipt.
     async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt>;
 
-    /// Deletes the message: its job is finished.
+    /// Deletes the message, because its job is finished.
     async fn complete(&self, receipt: &Receipt) -> Result<()>;
 
-    /// Gives the message back.
+    /// Releases the message.
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()>;
 
-    /// Moves the message to the poison queue, with `body` in place of the one it was delivered with.
+    /// Moves the message to the poison queue, with `body` in place of the delivered one.
     async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()>;
 
-    /// Completes when a message may have become receivable, as a hint that ends an idle wait early. Never completes
-    /// where the backend has no such signal. Cancel-safe.
+    /// Completes when a message may have become receivable; a hint that ends an idle wait early.
+    /// Never completes on backends without such a signal. Cancel-safe.
     async fn arrived(&self) {
         std::future::pending::<()>().await;
     }
 
-    /// Gives back what dead workers held, where the backend can tell that they are dead, and returns how many
-    /// messages that were. Called in Recover. Does nothing where only the end of a lease tells.
+    /// Releases the messages of dead workers and returns how many there were, on backends that can
+    /// detect dead workers. Called in Resume. Does nothing where only the end of a lease shows that
+    /// a worker died.
     async fn recover(&self) -> Result<u64> {
         Ok(0)
     }
@@ -234,28 +242,31 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// Counts the messages.
     async fn depth(&self) -> Result<Depth>;
 
-    /// Looks at up to `max` messages of the poison queue, the oldest first, without receiving them.
+    /// Reads up to `max` messages of the poison queue, oldest first, without receiving them.
     async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>>;
 
-    /// Receives up to `max` messages of the poison queue under leases, to redrive them. The bodies are those that were
-    /// dead-lettered, without the reasons. What is neither [removed](Self::remove_letter) nor
-    /// [returned](Self::return_letter) shows again when its lease ends.
+    /// Receives up to `max` messages of the poison queue under leases, to redrive them. The bodies
+    /// are those that were dead-lettered, without the reasons. A letter that is neither
+    /// [removed](Self::remove_letter) nor [returned](Self::return_letter) becomes visible again
+    /// when its lease ends.
     async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>>;
 
-    /// Deletes a message of the poison queue that [`receive_letters`](Self::receive_letters) gave.
+    /// Deletes a message of the poison queue that [`receive_letters`](Self::receive_letters)
+    /// returned.
     async fn remove_letter(&self, receipt: &Receipt) -> Result<()>;
 
-    /// Shows a message of the poison queue again, as it was.
+    /// Makes a message of the poison queue visible again, unchanged.
     async fn return_letter(&self, receipt: &Receipt) -> Result<()>;
 
-    /// Which part of the queue holds the receipt's message: parts fail independently of each other, so a drain gives each
-    /// its own share of the releases under way. Less than [`parts`](Self::parts).
+    /// The index, less than [`parts`](Self::parts), of the part of the queue that holds the
+    /// receipt's message. Parts fail independently, so a drain gives each its own share of the
+    /// concurrent releases.
     fn part(&self, receipt: &Receipt) -> usize {
         let _ = receipt;
         0
     }
 
-    /// How many parts there are: the shards of a queue that is made of several.
+    /// The number of parts: the shards of a queue that is made of several.
     fn parts(&self) -> usize {
         1
     }

@@ -1,4 +1,4 @@
-//! The roster port: what each worker says of itself, for people who ask where a job is.
+//! The roster port: the workers' reports, by which operators find their jobs.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::ids::{JobId, WorkerId};
 
-/// How far a job says it is.
+/// The progress that a job reported.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Progress {
     /// Units done.
     pub done: u64,
-    /// Units in all; 0 when unknown.
+    /// Units in total; 0 when unknown.
     pub total: u64,
 }
 
@@ -25,9 +25,9 @@ pub struct InFlight {
     pub job: JobId,
     /// Its kind.
     pub kind: String,
-    /// Which delivery of it this is: 1 the first time.
+    /// The number of this delivery: 1 the first time.
     pub delivery: u32,
-    /// How far it says it is.
+    /// The progress that the job reported.
     pub progress: Progress,
     /// Steps finished in this delivery.
     pub steps: u64,
@@ -35,33 +35,34 @@ pub struct InFlight {
     pub since_unix_ms: i64,
 }
 
-/// A notice that stands for a worker, and what it does about it.
+/// A notice that is active for a worker, and the worker's response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingNotice {
-    /// Its id.
+    /// The notice's id.
     pub id: String,
-    /// Its kind: `Preempt`, `Reboot`, …
+    /// The notice's kind: `Preempt`, `Reboot`, …
     pub kind: String,
-    /// Whether it has begun.
+    /// Whether the event has begun.
     pub started: bool,
-    /// When it begins at the earliest, in milliseconds since the Unix epoch, while that is known.
+    /// When the event begins at the earliest, in milliseconds since the Unix epoch, if that is
+    /// known.
     pub not_before_unix_ms: Option<i64>,
-    /// What the worker does: `going on`, `short jobs only`, `resting`, `finishing`, `draining`.
+    /// The worker's response: `going on`, `short jobs only`, `resting`, `finishing`, `draining`.
     pub doing: String,
-    /// Whether this worker has approved it.
+    /// Whether this worker has approved the event.
     pub approved: bool,
 }
 
-/// A message that a worker could not use, and deferred.
+/// A message that a worker could not use and deferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeferredMessage {
-    /// The job's id; the message's where the job's is unknown.
+    /// The job's id, or the message's where the job's is unknown.
     pub job: String,
     /// The job's kind; empty when unknown.
     pub kind: String,
-    /// Why it could not be used.
+    /// Why the worker could not use it.
     pub reason: String,
-    /// Since when no worker could, in milliseconds since the Unix epoch.
+    /// Since when no worker could use it, in milliseconds since the Unix epoch.
     pub since_unix_ms: i64,
     /// When this worker last received it, in milliseconds since the Unix epoch.
     pub seen_unix_ms: i64,
@@ -71,14 +72,14 @@ impl DeferredMessage {
     /// The shortest and the longest time for which a message is deferred.
     const DELAY_MS: (i64, i64) = (5_000, 5 * 60_000);
 
-    /// How long after it was due a message may still be waiting for a worker.
+    /// How long after it became visible a message may still wait for a worker.
     const LATE_MS: i64 = 60_000;
 
-    /// Whether this worker would have received the message again by now, if it were still in the queue and no other
-    /// worker had received it.
+    /// Whether this worker would have received the message again by now, if the message were still
+    /// in the queue and no other worker had received it.
     #[must_use]
     pub fn is_gone(&self, now_unix_ms: i64) -> bool {
-        // Each time it is deferred for as long as it has been in all, and five seconds more.
+        // Each deferral lasts as long as all so far together, plus five seconds.
         let (least, most) = Self::DELAY_MS;
         let lasted = self.seen_unix_ms.saturating_sub(self.since_unix_ms).clamp(0, most);
         let due = self.seen_unix_ms.saturating_add((least + lasted).min(most));
@@ -86,54 +87,54 @@ impl DeferredMessage {
     }
 }
 
-/// What a worker says of itself.
+/// A worker's report about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
-    /// The worker.
+    /// The worker's id.
     pub worker: WorkerId,
-    /// The queue it takes jobs from; empty when unknown.
+    /// The queue from which it receives; empty when unknown.
     #[serde(default)]
     pub queue: String,
-    /// The kinds of job it knows.
+    /// The kinds of job that it can run.
     #[serde(default)]
     pub kinds: Vec<String>,
-    /// The machine it runs on, as the platform names it; empty when unknown.
+    /// Its machine, by the platform's name; empty when unknown.
     pub vm: String,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
     pub stage: String,
-    /// When this was said, in milliseconds since the Unix epoch.
+    /// When the report was made, in milliseconds since the Unix epoch.
     pub at_unix_ms: i64,
-    /// Jobs completed since it began.
+    /// Jobs completed since the worker started.
     pub completed: u64,
-    /// What it holds.
+    /// The jobs that it holds.
     pub in_flight: Vec<InFlight>,
-    /// The notices that stand for it.
+    /// The notices that are active for it.
     #[serde(default)]
     pub notices: Vec<StandingNotice>,
-    /// The messages that it could not use.
+    /// The messages that it could not use and deferred.
     #[serde(default)]
     pub deferred: Vec<DeferredMessage>,
-    /// What its last drain did; `None` before the first.
+    /// The report of its last drain; `None` before the first.
     pub last_drain: Option<crate::worker::DrainReport>,
 }
 
-/// Where workers say what they do. Nothing depends on it but people: a lost report costs a line on a screen.
+/// Stores the workers' reports. Only people read them: a lost report costs a line on a screen.
 #[async_trait]
 pub trait Roster: fmt::Debug + Send + Sync + 'static {
-    /// The least time between two reports of a worker that stays in its stage, for stores that bill each. Default: one
-    /// second.
+    /// The shortest time between two reports of a worker that stays in its stage, for stores that
+    /// bill each write. Default: one second.
     fn pace(&self) -> Duration {
         Duration::from_secs(1)
     }
 
-    /// Replaces what `report.worker` last said.
+    /// Replaces the last report of `report.worker`.
     async fn publish(&self, report: &WorkerReport) -> Result<()>;
 
-    /// Forgets a worker that ended well.
+    /// Removes the report of a worker that has stopped.
     async fn withdraw(&self, worker: &WorkerId) -> Result<()>;
 
-    /// Every report not older than `max_age`, in the order of worker ids.
+    /// Returns every report no older than `max_age`, ordered by worker id.
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>>;
 }

@@ -1,4 +1,4 @@
-//! The account of a job: how its deliveries ended since it last moved, and when that is too often.
+//! A job's account: how its deliveries ended since it last moved, and the limits.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,28 +6,31 @@ use crate::clock::unix_millis;
 use crate::ids::{MessageId, WorkerId};
 use crate::shorten::shorten;
 
-/// Deliveries that may fail without the job having moved. WebJobs and Functions use 5 as well.
+/// How many deliveries may fail without a move. WebJobs and Functions use 5 as well.
 /// <https://learn.microsoft.com/azure/azure-functions/functions-bindings-storage-queue#hostjson-settings>
 pub const FAILED_MAX: u32 = 5;
 
-/// Deliveries that may vanish (their process died) without the job having moved, when the death is proved on the job.
+/// How many deliveries may vanish (their process died) without a move, when the last death is
+/// proved on the job.
 pub const VANISHED_MAX: u32 = 3;
 
-/// Deliveries that may vanish in all without the job having moved. From the second on a death counts towards
-/// [`VANISHED_MAX`] only if the job ran alone, so a job that can't be isolated, or kills late, is found by this number.
+/// How many deliveries may vanish in total without a move. After the second, a death counts towards
+/// [`VANISHED_MAX`] only if the job ran alone. So this limit stops jobs that can't be isolated, or
+/// that kill their process late.
 pub const VANISHED_UNPROVED_MAX: u32 = 10;
 
-/// How often a suspect is deferred because the other jobs of its worker did not rest in time. After that it runs beside
-/// them, and its death proves nothing.
+/// How often a suspect is deferred because the other jobs of its worker did not rest in time. After
+/// that it runs beside them, and its death proves nothing.
 pub const CROWDED_MAX: u32 = 3;
 
-/// How many ends an account names one by one. Older ones are only counted.
+/// How many ends an account lists. Older ones are only counted.
 const RECENT_MAX: usize = 8;
 
-/// How many ends a message's body carries at most: of many deferrals, the first and the last few say all.
+/// How many ends a message's body carries at most. Of many deferrals, the first and the last few
+/// are informative enough.
 const ENDS_MAX: usize = 8;
 
-/// The longest reason of an end, in bytes of JSON, so that a record stays small.
+/// The longest reason of an end, in bytes of JSON, to keep records small.
 const WHY_BYTES_MAX: usize = 200;
 
 /// How one delivery ended.
@@ -36,15 +39,17 @@ const WHY_BYTES_MAX: usize = 200;
 pub enum EndKind {
     /// The job failed.
     Failed,
-    /// The delivery was released because of an interruption, or its process died while the job rested.
+    /// The delivery was released because of an interruption, or its process died while the job
+    /// rested.
     Interrupted,
     /// The process died.
     Vanished,
-    /// The lease was lost, and the process lived.
+    /// The lease was lost, but the process lived.
     Lost,
-    /// The delivery was released before a step of it had run.
+    /// The delivery was released before it had run a step.
     Deferred,
-    /// The delivery was released because the job had to run alone and the other jobs did not rest in time.
+    /// The delivery was released because the job had to run alone and the other jobs did not rest
+    /// in time.
     Crowded,
 }
 
@@ -60,22 +65,23 @@ pub struct End {
     /// How the delivery ended.
     #[serde(rename = "how")]
     pub kind: EndKind,
-    /// The worker that had it.
+    /// The worker that held it.
     #[serde(rename = "by")]
     pub worker: WorkerId,
-    /// When, in milliseconds since the Unix epoch, by the clock of the worker that noted it.
+    /// When, in milliseconds since the Unix epoch, by the clock of the worker that recorded it.
     #[serde(rename = "at")]
     pub at_unix_ms: i64,
-    /// Why, in one sentence; may be empty.
+    /// The reason, in one sentence; may be empty.
     #[serde(rename = "why", default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// Steps that were finished and not saved when the job failed. The next delivery saves after each of as many.
+    /// Steps that were finished but not saved when the job failed. The next delivery saves after
+    /// each step, for one step more than this.
     #[serde(rename = "unsaved", default, skip_serializing_if = "is_zero")]
     pub unsaved_steps: u32,
 }
 
 impl End {
-    /// The end of the delivery of `message` with this dequeue count to `worker`, found out now.
+    /// The end of the delivery of `message` with dequeue count `count` to `worker`, recorded now.
     pub(crate) fn now(message: &MessageId, count: u32, worker: &WorkerId, kind: EndKind, why: &str) -> Self {
         let mut why = why.to_owned();
         shorten(&mut why, WHY_BYTES_MAX);
@@ -83,7 +89,7 @@ impl End {
         Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0 }
     }
 
-    /// Adds this end to those in a message's body.
+    /// Adds this end to the ends in a message's body.
     pub(crate) fn append_to(self, ends: &mut Vec<Self>) {
         ends.retain(|known| (known.count, &known.message) != (self.count, &self.message));
         if ends.len() >= ENDS_MAX {
@@ -98,20 +104,20 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// In whose company an owner ran, which decides what its death proves.
+/// Whether other jobs ran beside an owner, which decides what the owner's death proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Company {
-    /// Beside other jobs of its process.
+    /// Other jobs of the same process ran beside it.
     #[default]
     Shared,
-    /// Alone: the other jobs had saved and rested.
+    /// It ran alone: the other jobs had saved and rested.
     Alone,
-    /// It rested itself, with its progress saved.
+    /// It rested, with its progress saved.
     Resting,
 }
 
-/// What happened to a job since it last moved.
+/// How a job's deliveries ended since it last moved.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Account {
@@ -121,13 +127,13 @@ pub struct Account {
     /// Deliveries that were interrupted.
     #[serde(skip_serializing_if = "is_zero")]
     pub interrupted: u32,
-    /// Deliveries that vanished, as far as they count towards [`VANISHED_MAX`].
+    /// Deliveries that vanished and count towards [`VANISHED_MAX`].
     #[serde(skip_serializing_if = "is_zero")]
     pub vanished: u32,
-    /// Deliveries that vanished besides: from the second on, in company.
+    /// Deliveries that vanished otherwise: after the second death, while other jobs ran.
     #[serde(skip_serializing_if = "is_zero")]
     pub vanished_unproved: u32,
-    /// Deliveries whose lease was lost.
+    /// Deliveries that lost their lease.
     #[serde(skip_serializing_if = "is_zero")]
     pub lost: u32,
     /// Deliveries that were deferred.
@@ -136,7 +142,7 @@ pub struct Account {
     /// Deliveries that were deferred because the job could not run alone.
     #[serde(skip_serializing_if = "is_zero")]
     pub crowded: u32,
-    /// How often the job ran alone for its time and lived.
+    /// How often the job ran alone for the required time without a death.
     #[serde(skip_serializing_if = "is_zero")]
     pub survived: u32,
     /// The latest ends, oldest first.
@@ -145,14 +151,14 @@ pub struct Account {
 }
 
 impl Account {
-    /// Whether the account names the end of this delivery.
+    /// Whether the account lists the end of this delivery.
     #[must_use]
     pub fn holds(&self, message: &MessageId, count: u32) -> bool {
         self.recent.iter().any(|end| end.count == count && end.message == *message)
     }
 
-    /// Enters an end, unless the account names it already: a delivery ends once. `company` is how a delivery that
-    /// vanished had run.
+    /// Enters an end, unless the account lists one of this delivery already. `company` is how a
+    /// vanished delivery ran.
     pub fn enter(&mut self, mut end: End, company: Company) {
         if self.holds(&end.message, end.count) {
             return;
@@ -183,15 +189,16 @@ impl Account {
         self.recent.push(end);
     }
 
-    /// Replaces a death that was none by `end`, which the process itself reports. False when the account has no such
-    /// death, or has forgotten it.
+    /// Replaces a wrongly recorded death by `end`, which the process itself reports. Returns false
+    /// when the account lists no such death, or no longer.
     pub(crate) fn correct(&mut self, end: &End) -> bool {
         let is_it = |known: &&mut End| {
             known.kind == EndKind::Vanished && known.count == end.count && known.message == end.message
         };
         let Some(known) = self.recent.iter_mut().find(is_it) else { return false };
         *known = end.clone();
-        // Which of the two it counted in is not known. The first deaths count as proved whatever they are.
+        // The counter in which the death was counted is not known. The first deaths always count as
+        // proved.
         let number =
             if self.vanished_unproved > 0 { &mut self.vanished_unproved } else { &mut self.vanished };
         *number = number.saturating_sub(1);
@@ -199,22 +206,23 @@ impl Account {
         true
     }
 
-    /// Whether the job is to run alone: it vanished so often at one place that one more death would be its own.
+    /// Whether the job must run alone: it vanished so often without a move that the next death
+    /// counts as its own.
     #[must_use]
     pub const fn is_suspect(&self) -> bool {
         self.vanished + 1 >= VANISHED_MAX
     }
 
-    /// Whether one more failure is the last.
+    /// Whether the next failure is the last.
     #[must_use]
     pub const fn is_exhausted_by_one_more_failure(&self) -> bool {
         self.failed.saturating_add(1) >= FAILED_MAX
     }
 
-    /// Says whether the job may run again.
+    /// Checks whether the job may run again.
     ///
     /// # Errors
-    /// One sentence for the poison queue, when it may not.
+    /// The reason for the dead letter, in one sentence, when it may not.
     pub fn judge(&self) -> Result<(), String> {
         let all = self.vanished.saturating_add(self.vanished_unproved);
         if self.vanished >= VANISHED_MAX {
@@ -249,8 +257,8 @@ mod tests {
         }
     }
 
-    /// Plays deliveries that end as `ends` says: `x` vanished in company, `X` alone, `r` resting, `f` failed, `i`
-    /// interrupted. Returns how many began before one was refused.
+    /// Plays deliveries that end as `ends` lists: `x` vanished beside other jobs, `X` alone, `r`
+    /// resting, `f` failed, `i` interrupted. Returns how many began before one was refused.
     fn play(ends: &str) -> usize {
         let mut account = Account::default();
         for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {

@@ -1,10 +1,12 @@
-//! A record as bytes: a first line with its checksum and format, the record as JSON, and the state that is kept inside.
+//! The encoding of a record: a first line with checksum and format, the record as JSON, and the
+//! states that are kept inside.
 //!
 //! ```text
 //! reprieve-record <crc32> <format> <JSON bytes>\n{JSON}{state of the first checkpoint}{of the second}
 //! ```
-//! The checksum covers all that follows it, the format too, and stands at the same place in every format: a flipped bit
-//! is damage, never "a newer format". The first line is text and the record is JSON, so that `head` shows them.
+//! The checksum covers everything after it, including the format, and is at the same place in every
+//! format. So a flipped bit is reported as damage, never as a newer format. The first line and the
+//! JSON are text, so that `head` shows them.
 
 use std::fmt;
 
@@ -14,12 +16,12 @@ const MAGIC: &[u8] = b"reprieve-record ";
 const CRC_BYTES: usize = 8;
 const FORMAT: u32 = 1;
 
-/// Why bytes are not a record.
+/// Why bytes can't be read as a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unreadable {
-    /// Bytes are missing, too many, or not those that were written.
+    /// Bytes are missing, superfluous or changed.
     Damaged(&'static str),
-    /// A newer version of this library wrote them.
+    /// A newer version of this library wrote them, in this format.
     NewerFormat(u32),
 }
 
@@ -34,10 +36,10 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Writes a record.
+/// Encodes a record.
 #[must_use]
 pub fn seal(record: &Record) -> Vec<u8> {
-    // A record is made of strings and numbers, which always have a JSON form.
+    // A record consists of strings and numbers, which always have a JSON form.
     let json = serde_json::to_vec(record).unwrap_or_default();
     let mut rest = format!(" {FORMAT} {}\n", json.len()).into_bytes();
     rest.extend_from_slice(&json);
@@ -53,10 +55,10 @@ pub fn seal(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// Reads a record.
+/// Decodes a record.
 ///
 /// # Errors
-/// [`Unreadable`].
+/// [`Unreadable`] when the bytes are damaged or have a newer format.
 pub fn open(bytes: &[u8]) -> Result<Record, Unreadable> {
     use Unreadable::Damaged;
     let after_magic = bytes.strip_prefix(MAGIC).ok_or(Damaged("it does not begin as one"))?;
@@ -115,7 +117,7 @@ mod tests {
             for bit in 0..8 {
                 let mut changed = whole.clone();
                 changed[at] ^= 1 << bit;
-                // A digit of the checksum may change its case and be the same number.
+                // A changed case of a hexadecimal digit leaves the checksum the same number.
                 if !changed.eq_ignore_ascii_case(&whole) {
                     assert!(matches!(open(&changed), Err(Unreadable::Damaged(_))), "bit {bit} at {at}");
                 }

@@ -1,4 +1,4 @@
-//! One delivery's handle to the record of its job: claims it, saves into it, and settles it.
+//! One delivery's handle to the record of its job: claims, saves and settles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite, Version};
 
-/// How often one write looks again after a conflict with an own write whose answer was lost.
+/// How often one write is repeated after a conflict with an own write of which the answer was lost.
 const ROUNDS_MAX: u32 = 4;
 
-/// A delivery, as it signs its writes.
+/// The identity of a delivery in its writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) job: JobId,
@@ -27,20 +27,21 @@ pub(crate) struct Identity {
     pub(crate) generation: u32,
     pub(crate) inserted_unix_ms: Option<i64>,
     pub(crate) worker: WorkerId,
-    /// Which of the worker's deliveries it is.
+    /// The number of the delivery within the worker.
     pub(crate) number: u64,
-    /// How long after its last write this owner may be taken for dead when its message does not come back.
+    /// How long after its last write this owner counts as dead if its message was not delivered
+    /// again.
     pub(crate) abandoned_after: Duration,
 }
 
 impl Identity {
-    /// Tells this delivery's writes from those of every other.
+    /// Distinguishes this delivery's writes from those of every other delivery.
     fn nonce(&self) -> String {
         format!("{}-{}", self.worker, self.number)
     }
 }
 
-/// A record as it was read.
+/// A record that was read, with its version.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) record: Record,
@@ -48,19 +49,19 @@ pub(crate) struct Found {
     pub(crate) modified_unix_ms: i64,
 }
 
-/// What a look at the record found.
+/// The result of reading the record.
 #[derive(Debug)]
 pub(crate) enum Look {
     Nothing,
     Found(Box<Found>),
-    /// It can't be read, and its job begins again.
+    /// The record can't be read, and the job begins again.
     Damaged(Version, Unreadable),
-    /// It is a newer binary's.
+    /// A newer binary wrote the record.
     Newer(Unreadable),
 }
 
 impl Look {
-    /// The version that a write in the place of what was found expects.
+    /// The version that a write in place of this result expects.
     fn version(&self) -> Option<&Version> {
         match self {
             Self::Nothing | Self::Newer(_) => None,
@@ -70,38 +71,40 @@ impl Look {
     }
 }
 
-/// What a save says beside the state.
+/// The parts of a save besides the state.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Saving {
-    /// Whether the job has moved since it was loaded, so that all is forgiven.
+    /// Whether the job has moved since it was loaded; then the save clears the account.
     pub(crate) moved: bool,
     pub(crate) company: Company,
-    /// After how many steps more the job saves each time.
+    /// For how many more steps the job saves after each one.
     pub(crate) careful_steps: u32,
 }
 
-/// How a write ended that the store did not fail.
+/// The result of a write that did not fail with a store error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Written {
-    /// It is the record now.
+    /// The write is now the record.
     Taken,
-    /// The record is another's, or was removed: the delivery is to be judged anew.
+    /// Another delivery wrote the record, or it was removed: this delivery must be judged again.
     Refused,
 }
 
-/// One delivery's handle.
+/// A delivery's handle to its job's record.
 #[derive(Debug)]
 pub(crate) struct Handle {
     store: Arc<dyn RecordStore>,
     identity: Identity,
-    /// The ends in the message's body, which no record holds.
+    /// The ends in the message's body that no record contains.
     ends: Vec<End>,
     /// The record as this delivery last wrote it; `None` before its first write.
     own: Option<(Record, Version)>,
-    /// The number of the last write that was tried: none is used twice, so that payloads never share a name.
+    /// The number of the last write that was tried. No number is used twice, so payloads never
+    /// share a name.
     last: u64,
-    /// Writes without an answer that would make this delivery the owner: each may have been applied, or may still be.
+    /// Unanswered writes that would make this delivery the owner: each may have been applied, or
+    /// may still be.
     unanswered: u32,
 }
 
@@ -110,7 +113,7 @@ impl Handle {
         Self { store, identity, ends, own: None, last: 0, unanswered: 0 }
     }
 
-    /// Writes through `store` from now on: the drain's own, which is less patient.
+    /// Writes through `store` from now on: the store for drains, which retries for a shorter time.
     pub(crate) fn use_store(&mut self, store: Arc<dyn RecordStore>) {
         self.store = store;
     }
@@ -120,17 +123,18 @@ impl Handle {
         self.own.as_ref().map(|(record, _)| record)
     }
 
-    /// Whether a record by which this delivery would own the job may be there unheard, or may still come.
+    /// Whether an unanswered write may have made this delivery the owner, or may still do so.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.unanswered > 0
     }
 
-    /// What is known to have happened since the job last moved.
+    /// The job's account, as far as this delivery knows it.
     pub(crate) fn account(&self) -> Account {
         self.own().map_or_else(|| self.fresh_account().0, |record| record.account.clone())
     }
 
-    /// The ends that a release puts into the message's body: all that no record holds, and this delivery's own.
+    /// The ends that a release writes into the message's body: this delivery's own, and those that
+    /// no record contains.
     pub(crate) fn ends_with(&self, end: End) -> Vec<End> {
         let mut ends = if self.own.is_some() { Vec::new() } else { self.ends.clone() };
         end.append_to(&mut ends);
@@ -143,13 +147,14 @@ impl Handle {
         End { unsaved_steps, ..End::now(message, *count, worker, kind, why) }
     }
 
-    /// This delivery, as it is judged.
+    /// This delivery, as input for [`judge`](super::judge()).
     pub(crate) fn claimant(&self) -> Claimant<'_> {
         let Identity { message, count, generation, inserted_unix_ms, .. } = &self.identity;
         Claimant { message, count: *count, generation: *generation, inserted_unix_ms: *inserted_unix_ms }
     }
 
-    /// Whether a record that was read is this delivery's own: a write whose answer was lost.
+    /// Whether a record that was read is this delivery's own, from a write of which the answer was
+    /// lost.
     pub(crate) fn is_own(&self, record: &Record) -> bool {
         record.owner.nonce == self.identity.nonce()
     }
@@ -168,8 +173,8 @@ impl Handle {
         })
     }
 
-    /// The record by which this delivery would claim the job under `generation`, with all that is known of the
-    /// deliveries before it.
+    /// The record by which this delivery would claim the job under `generation`, with all that is
+    /// known of the earlier deliveries.
     pub(crate) fn claim_of(&self, look: &Look, generation: u32) -> Record {
         let Look::Found(found) = look else {
             let (account, careful_steps) = self.fresh_account();
@@ -184,7 +189,7 @@ impl Handle {
             self.enter_owners_end(&mut record);
         }
         for end in &self.ends {
-            // Ends before the owner's were entered when it claimed.
+            // Earlier ends were entered when the owner claimed.
             let entered = end.message == owner.message && end.count < owner.count;
             if !entered && end.message == self.identity.message {
                 record.careful_steps = record.careful_steps.max(careful_after(end));
@@ -201,17 +206,18 @@ impl Handle {
         }
     }
 
-    /// Claims the job: writes `record` in the place of what was read.
+    /// Claims the job: writes `record` in place of the one that was read.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict): look again, and judge anew.
+    /// [`Conflict`](ErrorKind::Conflict): read the record and judge again.
     pub(crate) async fn claim(&mut self, look: &Look, mut record: Record) -> Result<()> {
         self.number(&mut record);
         let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
         self.put(look.version(), record, write).await
     }
 
-    /// Takes over a record that this delivery wrote without getting the answer, or another's that it settles.
+    /// Adopts a record that this delivery wrote without an answer, or another owner's record that
+    /// it settles.
     pub(crate) fn adopt(&mut self, found: Found) {
         if self.own.is_none() && self.is_own(&found.record) {
             self.unanswered = self.unanswered.saturating_sub(1);
@@ -219,20 +225,20 @@ impl Handle {
         self.own = Some((found.record, found.version));
     }
 
-    /// Takes over the record as it is now, whoever owns it; false where there is none that can be read.
+    /// Adopts the present record, whoever owns it; returns false if there is none that can be read.
     pub(crate) async fn adopt_present(&mut self) -> Result<bool> {
         let Look::Found(found) = self.look().await? else { return Ok(false) };
         self.adopt(*found);
         Ok(true)
     }
 
-    /// Makes the write. One by which this delivery would become the owner counts as unanswered until its answer is here,
-    /// also when this is dropped before.
+    /// Makes the write. A write that would make this delivery the owner counts as unanswered until
+    /// its answer arrives, even if this future is dropped before.
     async fn put(&mut self, expected: Option<&Version>, record: Record, write: RecordWrite) -> Result<()> {
         let claims = u32::from(self.own.is_none());
         self.unanswered += claims;
         let written = self.store.put(&self.identity.job, expected, write).await;
-        // An error may be the lack of an answer.
+        // A timeout leaves open whether the write was applied.
         if !written.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
             self.unanswered = self.unanswered.saturating_sub(claims);
         }
@@ -243,10 +249,11 @@ impl Handle {
     /// Saves `state` as the job's newest checkpoint.
     ///
     /// # Errors
-    /// The store's own, but never a conflict. The last checkpoint is in place then, and the save can be tried again.
+    /// The store's errors, but never a conflict. The last checkpoint is unchanged then, and the
+    /// save can be retried.
     ///
     /// # Cancel safety
-    /// A dropped save may have been applied; the next write finds out by the nonce.
+    /// A dropped save may have been applied; the next write detects that by the nonce.
     pub(crate) async fn save(&mut self, state: &[u8], saving: Saving) -> Result<Written> {
         let (schema, crc32) = (self.identity.schema, crc32fast::hash(state));
         let inside = state.len() <= INLINE_BYTES_MAX;
@@ -264,12 +271,12 @@ impl Handle {
         self.write(change, (!inside).then_some(state)).await
     }
 
-    /// Writes in whose company the job runs from now on.
+    /// Records beside which other jobs the job runs from now on.
     pub(crate) async fn mark(&mut self, company: Company) -> Result<Written> {
         self.change(|record| record.owner.company = company).await
     }
 
-    /// Writes that the job survived its time alone, and goes on in company.
+    /// Records that the job survived its time alone, and now runs beside others.
     pub(crate) async fn survived(&mut self) -> Result<Written> {
         self.change(|record| {
             record.owner.company = Company::Shared;
@@ -278,8 +285,9 @@ impl Handle {
         .await
     }
 
-    /// Writes how this delivery ended: into its own record, also into one by a write that it got no answer to. Another
-    /// owner's record may say that this delivery's process died: that is corrected, and the record stays that owner's.
+    /// Records how this delivery ended, in its own record, even in one from an unanswered write. If
+    /// another owner's record says that this delivery's process died, that is corrected, and the
+    /// record keeps its owner.
     pub(crate) async fn note(&mut self, end: End) -> Result<Written> {
         let enter = |record: &mut Record| record.account.enter(end.clone(), Company::Shared);
         if self.own.is_some() && self.change(enter).await? == Written::Taken {
@@ -305,8 +313,8 @@ impl Handle {
         Ok(Written::Refused)
     }
 
-    /// Writes how this delivery ended into the record, which is made where there is none: for a message whose body has no
-    /// room for it.
+    /// Records how this delivery ended, and creates the record if there is none: for a message
+    /// without room for the end in its body.
     pub(crate) async fn keep(&mut self, end: End) -> Result<Written> {
         let (account, owns) = (self.fresh_account().0, self.own.is_some());
         self.change(|record| {
@@ -318,8 +326,8 @@ impl Handle {
         .await
     }
 
-    /// Writes what became of the job; a finished one needs its checkpoints no more. `expires_unix_ms` keeps the record
-    /// until then, as a mark that the job is settled.
+    /// Records the job's final status; a finished job loses its checkpoints. With
+    /// `expires_unix_ms`, the record is kept until then, as a mark that the job is settled.
     pub(crate) async fn conclude(&mut self, status: Status, expires_unix_ms: Option<i64>) -> Result<Written> {
         let change = |record: &mut Record, _: &PayloadName| {
             record.status = status.clone();
@@ -334,11 +342,11 @@ impl Handle {
         self.write(change, None).await
     }
 
-    /// Removes the record and its payloads, if this delivery owns it: the job is finished.
+    /// Removes the record and its payloads if this delivery owns it, because the job is finished.
     pub(crate) async fn remove(&mut self) -> Result<()> {
         let Some((record, version)) = self.own.take() else { return Ok(()) };
         match self.store.remove(&record.job, &version, &record.payloads()).await {
-            // It is another's by now, or the answer to an own removal was lost.
+            // Another delivery owns the record by now, or the answer to an own removal was lost.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             removed => removed,
         }
@@ -352,7 +360,8 @@ impl Handle {
         self.write(change, None).await
     }
 
-    /// Changes the own record, or makes it. After a conflict, an own write whose answer was lost is taken over.
+    /// Changes the own record, or creates it. After a conflict, an own write of which the answer
+    /// was lost is adopted.
     async fn write(
         &mut self,
         change: impl Fn(&mut Record, &PayloadName) -> Vec<PayloadName>,
@@ -360,7 +369,7 @@ impl Handle {
     ) -> Result<Written> {
         for _ in 0..ROUNDS_MAX {
             let mut record = self.own().cloned().unwrap_or_else(|| self.blank(self.identity.generation));
-            // The record of a finished job may have been taken over from another owner.
+            // The record of a settled job may have been adopted from another owner.
             record.owner = Owner { company: record.owner.company, ..self.owner() };
             let name = self.number(&mut record);
             let obsolete = change(&mut record, &name);
@@ -388,7 +397,7 @@ impl Handle {
         Err(Error::new(ErrorKind::Unavailable, "write a record", "others keep writing it; try again"))
     }
 
-    /// Numbers the next write, and returns the name of the payload that goes with it.
+    /// Numbers the next write, and returns the name of its payload.
     fn number(&mut self, record: &mut Record) -> PayloadName {
         self.last = self.last.max(record.sequence) + 1;
         record.sequence = self.last;
@@ -396,7 +405,7 @@ impl Handle {
         PayloadName::new(record.generation, &self.identity.message, self.identity.count, self.last)
     }
 
-    /// A record of which nothing is known but its owner.
+    /// A record with only the owner filled in.
     fn blank(&self, generation: u32) -> Record {
         Record {
             job: self.identity.job.clone(),
@@ -430,8 +439,9 @@ impl Handle {
         u64::try_from(self.identity.abandoned_after.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// What the body alone says of the deliveries before this one, and how careful that makes. However many there were
-    /// of whose ends nothing is known, one vanished at the most: the others may never have begun.
+    /// The account of the earlier deliveries by the message's body alone, and the careful steps
+    /// that follow from it. Of the deliveries without a known end, at most one counts as vanished:
+    /// the others may never have begun.
     fn fresh_account(&self) -> (Account, u32) {
         let Identity { message, count, worker, .. } = &self.identity;
         let (mut account, mut careful_steps) = (Account::default(), 0);
@@ -447,7 +457,8 @@ impl Handle {
         (account, careful_steps)
     }
 
-    /// Charges the owner's delivery with its end, unless that is known: its process died, or this very process lost it.
+    /// Enters the end of the owner's delivery, unless it is known: lost if the owner was this
+    /// process, vanished otherwise.
     fn enter_owners_end(&self, record: &mut Record) {
         let Owner { message, count, worker, company, .. } = record.owner.clone();
         let known = record.account.holds(&message, count)
@@ -464,7 +475,8 @@ impl Handle {
     }
 }
 
-/// After how many steps the delivery after this end saves each time, so as to get past where the job failed.
+/// For how many steps the next delivery saves after each one, to get past the point at which the
+/// job failed.
 fn careful_after(end: &End) -> u32 {
     if end.kind == EndKind::Failed { end.unsaved_steps.saturating_add(1) } else { 0 }
 }

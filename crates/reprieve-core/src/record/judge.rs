@@ -1,9 +1,9 @@
-//! What becomes of a message whose job has a record: the first rule that fits decides.
+//! Decides about a message if its job has a record: the first matching rule decides.
 
 use super::{Record, Status};
 use crate::ids::MessageId;
 
-/// A delivery, as far as judging needs it.
+/// A delivery, as input for [`judge`].
 #[derive(Debug, Clone, Copy)]
 pub struct Claimant<'a> {
     /// The message.
@@ -12,21 +12,22 @@ pub struct Claimant<'a> {
     pub count: u32,
     /// The generation in its body.
     pub generation: u32,
-    /// When it was sent, by the clock that also stamps records.
+    /// When the message was sent, by the clock that also timestamps records.
     pub inserted_unix_ms: Option<i64>,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "a message that is judged and not handled comes back only when its lease ends"]
 pub enum Verdict {
-    /// The delivery takes the job over, under this generation.
+    /// The delivery claims the job, under this generation.
     Claim(u32),
-    /// The delivery finishes the settlement that the record states: the owner's process died in the middle of it.
+    /// The delivery finishes the settlement that the record states: the owner's process died in the
+    /// middle of it.
     Finish,
-    /// The message is deleted: why.
+    /// The message is deleted, for this reason.
     Delete(&'static str),
-    /// The job has another message, which is being worked on; unless that one died with its owner.
+    /// Another message of the job is being worked on, unless it died with its owner.
     AnotherIsRunning,
     /// The job was moved to another queue, and its message there is not finished.
     MovedAway,
@@ -34,16 +35,17 @@ pub enum Verdict {
     Stop,
 }
 
-/// Judges a delivery against the record of its job. `modified_unix_ms` is when the record was written, by the store's
-/// clock. A result of the job, of any generation, has been looked for before: it settles every message.
+/// Judges a delivery by the record of its job. `modified_unix_ms` is when the record was written,
+/// by the store's clock. The caller has already checked that the job has no result, of any
+/// generation: a result settles every message.
 pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) -> Verdict {
     let owner = &record.owner;
     if owner.message == *claimant.message {
         return match &record.status {
             Status::Done | Status::Cancelled if claimant.generation > record.generation => Verdict::Finish,
-            // The message was redriven in its place, where its count may begin again.
+            // The message was redriven in place, where its dequeue count may start again.
             _ if claimant.generation > record.generation => Verdict::Claim(claimant.generation),
-            // Its receipt is void, and what it wrote would be an older owner's.
+            // Its receipt is void, and its writes would be those of an earlier owner.
             _ if claimant.count < owner.count => Verdict::Stop,
             Status::Done | Status::Cancelled | Status::DeadLettered { .. } | Status::Escalated { .. } => {
                 Verdict::Finish
@@ -69,7 +71,8 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
     match &record.status {
         Status::Escalated { .. } => Verdict::MovedAway,
         Status::DeadLettered { .. } => {
-            // On one clock, whose seconds may be whole: in doubt the message counts as sent after, and nothing is lost.
+            // Both times are from one clock, which may have whole seconds. If they are equal, the
+            // message counts as sent later, so that no job is lost.
             if claimant.inserted_unix_ms.is_some_and(|inserted| inserted < modified_unix_ms) {
                 Verdict::Delete("it was sent before another message of the job was dead-lettered")
             } else {

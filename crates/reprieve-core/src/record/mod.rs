@@ -1,14 +1,17 @@
-//! The record of a job: who owns it, what happened to it, and which checkpoints it has.
+//! The record of a job: its owner, its status, its account and its checkpoints.
 //!
-//! There is one small record per job, written on a condition, and it is the only commit point of the job's progress: a
-//! checkpoint exists when the record names it. What happened to a job is recorded here, never inferred.
+//! Each job has one small record, which is written conditionally. It is the only commit point of
+//! the job's progress: a checkpoint exists when the record names it. The record states what
+//! happened to a job; nothing is inferred.
 //!
-//! - [`Record`], [`Owner`], [`Status`], [`Checkpoint`]: what is in it. [`seal`], [`open`]: as bytes.
-//! - [`Account`], [`End`]: how its deliveries ended since the job last moved, and the limits.
-//! - [`judge`]: what becomes of a message whose job has a record.
+//! - [`Record`], [`Owner`], [`Status`], [`Checkpoint`]: the content. [`seal`], [`open`]: the
+//!   encoding.
+//! - [`Account`], [`End`]: how the job's deliveries ended since it last moved, and the limits.
+//! - [`judge`]: decides about a message if its job has a record.
 //!
-//! A job's first delivery reads no record, and writes none before its first save. Every later one claims the job, by
-//! writing itself into the record, before its arguments or its state are decoded.
+//! A job's first delivery reads no record, and writes none before its first save. Every later
+//! delivery claims the job: it writes itself into the record as the owner before the job's
+//! arguments or state are decoded.
 
 mod account;
 mod frame;
@@ -26,47 +29,47 @@ pub use judge::{Claimant, Verdict, judge};
 
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 
-/// The largest state that is kept inside the record, in bytes: two of them, and all else, fit into
-/// [`RECORD_BYTES_MAX`](crate::ports::RECORD_BYTES_MAX).
+/// The largest state that is kept inside the record, in bytes. Two of them and everything else fit
+/// into [`RECORD_BYTES_MAX`](crate::ports::RECORD_BYTES_MAX).
 pub const INLINE_BYTES_MAX: usize = 20 * 1024;
 
-/// How many ends of earlier deliveries a record keeps for people, beyond its account.
+/// How many ends of earlier deliveries a record keeps for operators, besides its account.
 const HISTORY_MAX: usize = 16;
 
 /// How many checkpoints a record names.
 const CHECKPOINTS_MAX: usize = 2;
 
-/// All that is kept of a job.
+/// The record of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The job.
     pub job: JobId,
     /// Its kind.
     pub kind: String,
-    /// Rises with every redrive, and when a message takes over from another one of the job.
+    /// Rises with every redrive, and when another message of the job takes over.
     pub generation: u32,
-    /// The delivery that wrote the record.
+    /// The delivery that claimed the job last.
     pub owner: Owner,
-    /// What the job is doing.
+    /// The status of the job.
     pub status: Status,
-    /// What happened since it last moved.
+    /// How deliveries ended since the job last moved.
     pub account: Account,
-    /// Ends that are forgiven, oldest first.
+    /// Ends that were cleared from the account, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<End>,
-    /// The number of this write, rising by at least one with each write of the job's record.
+    /// The number of this write. It rises by at least one with each write of the job's record.
     pub sequence: u64,
     /// The last checkpoints, newest first, at most two.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checkpoints: Vec<Checkpoint>,
-    /// After how many steps more the job still saves each time, because it failed there.
+    /// For how many more steps the job saves after each one, because it failed there.
     #[serde(default)]
     pub careful_steps: u32,
     /// When it was written, in milliseconds since the Unix epoch, by its writer's clock.
     pub changed_unix_ms: i64,
-    /// How long after that the owner may be taken for dead when its message does not come back.
+    /// How long after that time the owner counts as dead if its message was not delivered again.
     pub abandoned_after_ms: u64,
-    /// When the record may be removed: it is kept only so that the job is not run again.
+    /// When the record may be removed: it is only kept so that the job is not run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<i64>,
 }
@@ -80,37 +83,37 @@ pub struct Owner {
     pub count: u32,
     /// The worker.
     pub worker: WorkerId,
-    /// Tells this delivery's own writes, whose answers were lost, from those of another.
+    /// Distinguishes this delivery's own writes that were not answered from the writes of another.
     pub nonce: String,
-    /// In whose company it runs.
+    /// Whether other jobs ran beside it.
     #[serde(default)]
     pub company: Company,
 }
 
-/// What a job is doing.
+/// The status of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Status {
-    /// It runs, or waits for a worker.
+    /// The job runs, or waits for a worker.
     Running,
-    /// It waits by its own wish.
+    /// The job waits at its own request.
     Waiting {
         /// Until when, in milliseconds since the Unix epoch.
         due_unix_ms: i64,
     },
-    /// It is finished.
+    /// The job is finished.
     Done,
-    /// It is in the poison queue.
+    /// The job is in the poison queue.
     DeadLettered {
         /// Why.
         reason: String,
     },
-    /// Its message was moved to another queue.
+    /// The job's message was moved to another queue.
     Escalated {
-        /// Which.
+        /// The queue.
         queue: String,
     },
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
 }
 
@@ -119,17 +122,18 @@ pub enum Status {
 pub struct Checkpoint {
     /// The number of the write that saved it.
     pub sequence: u64,
-    /// The version of the state's shape: [`Job::SCHEMA`](crate::Job::SCHEMA) of the binary that saved it.
+    /// The version of the state's format: [`Job::SCHEMA`](crate::Job::SCHEMA) of the binary that
+    /// saved it.
     pub schema: u32,
-    /// The state's length.
+    /// The state's length in bytes.
     pub bytes: u64,
     /// The state's checksum.
     pub crc32: u32,
-    /// Where it is.
+    /// The location of the state.
     pub place: Place,
 }
 
-/// Where a saved state is.
+/// The location of a saved state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -140,7 +144,7 @@ pub enum Place {
     Payload(PayloadName),
 }
 
-/// The bytes follow the JSON.
+/// Serializes nothing: the bytes follow the JSON.
 fn no_bytes<S: serde::Serializer>(_: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_unit()
 }
@@ -150,7 +154,7 @@ fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D:
 }
 
 impl Record {
-    /// The names of the payloads that the record names.
+    /// The names of the payloads that the checkpoints name.
     #[must_use]
     pub fn payloads(&self) -> Vec<PayloadName> {
         let name = |checkpoint: &Checkpoint| match &checkpoint.place {
@@ -160,7 +164,7 @@ impl Record {
         self.checkpoints.iter().filter_map(name).collect()
     }
 
-    /// Forgives all that happened: the job moved, or was redriven. The ends stay readable in the history.
+    /// Clears the account, because the job moved or was redriven. The ends remain in the history.
     pub fn forgive(&mut self) {
         self.history.append(&mut self.account.recent);
         let extra = self.history.len().saturating_sub(HISTORY_MAX);
@@ -168,7 +172,7 @@ impl Record {
         self.account = Account::default();
     }
 
-    /// Names a new checkpoint; returns the payloads that are no longer named.
+    /// Adds a checkpoint; returns the payloads that the record no longer names.
     fn push(&mut self, checkpoint: Checkpoint) -> Vec<PayloadName> {
         self.checkpoints.insert(0, checkpoint);
         let dropped = self.checkpoints.split_off(self.checkpoints.len().min(CHECKPOINTS_MAX));
@@ -181,7 +185,7 @@ impl Record {
 }
 
 impl Checkpoint {
-    /// Whether `state` is what was saved.
+    /// Whether `state` has the length and checksum of the saved state.
     #[must_use]
     pub fn fits(&self, state: &[u8]) -> bool {
         u64::try_from(state.len()) == Ok(self.bytes) && crc32fast::hash(state) == self.crc32
@@ -267,7 +271,8 @@ mod tests {
         assert!(seal(&record).len() < 16 * 1024, "{}", seal(&record).len());
     }
 
-    /// Everything in it is as long as it can be: the reasons have the characters that grow most in JSON.
+    /// Everything is as long as it can be: the reasons consist of the characters that grow most in
+    /// JSON.
     #[test]
     fn the_largest_record_fits_into_its_limit() {
         let long = |length: usize| "x".repeat(length);
@@ -318,7 +323,8 @@ mod tests {
     const M: &str = "m";
     const T: &str = "t";
 
-    /// Judges message `who` with `count` of `generation`, sent before (-) or after (+) the record was written.
+    /// Judges message `who` with `count` of `generation`, sent before (-) or after (+) the write of
+    /// the record.
     fn verdict(record: &Record, who: &str, count: u32, generation: u32, sent: char) -> Verdict {
         let inserted_unix_ms = Some(if sent == '-' { 500 } else { 1_500 });
         let message = MessageId::new(who);
@@ -337,7 +343,8 @@ mod tests {
             assert_eq!(verdict(&running, M, 3, 0, '+'), Verdict::Claim(1));
             assert_eq!(verdict(&running, M, 2, 0, '+'), Verdict::Stop);
             assert_eq!(verdict(&running, M, 1, 9, '+'), Verdict::Claim(9), "redriven in its place");
-            // Another message: a greater generation claims, a smaller one is deleted, the same waits.
+            // Another message: a greater generation claims, a smaller one is deleted, the same one
+            // waits.
             assert_eq!(verdict(&running, T, 1, 2, '+'), Verdict::Claim(2));
             assert!(delete(&verdict(&running, T, 7, 0, '+')));
             assert_eq!(verdict(&running, T, 7, 1, '+'), Verdict::AnotherIsRunning);

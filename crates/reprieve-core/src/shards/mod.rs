@@ -1,4 +1,4 @@
-//! Several queues as one, for more messages than one queue carries.
+//! Several queues used as one, for more messages than one queue can carry.
 
 mod queue;
 mod spread;
@@ -21,33 +21,41 @@ use crate::ports::{Delivery, NewMessage, Queue, Receipt};
 use crate::queue_name::QueueName;
 use crate::retry::bounded;
 
-/// The longest that one shard may take to answer a receive. What it leased unheard comes back when the leases end.
+/// The time limit for one shard's answer to a receive. Messages that a late receive leased return
+/// when their leases end.
 const ASK_MAX: Duration = Duration::from_secs(10);
 
-/// The same for one that failed when it was asked before: the others wait meanwhile.
+/// The same for a shard that failed when it was last asked, because the other shards wait
+/// meanwhile.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
-/// How many shards are asked at once where all are asked: for counting, for recovery, in a large send.
+/// How many shards are called at once by operations on all of them: counting, recovery, a large
+/// send.
 const AT_ONCE: usize = 16;
 
-/// A queue made of several, which are its shards.
+/// A queue that consists of several queues, its shards.
 ///
-/// Workers spread over the shards without knowing of each other: each begins at a random one and asks first what gave
-/// much lately. However busy some are, every shard that answers is asked at least once in
-/// [`REACHED_IN_RECEIVES`](Self::REACHED_IN_RECEIVES) receives for each shard there is, and its oldest message is what
-/// it gives first.
+/// Workers spread over the shards without coordination: each begins at a random shard, and first
+/// asks those that recently returned many messages. However busy some shards are, every shard that
+/// answers is asked at least once in [`REACHED_IN_RECEIVES`](Self::REACHED_IN_RECEIVES) × n
+/// receives, where n is the number of shards, and returns its oldest messages first.
 ///
-/// # What differs from one queue
-/// - A receive returns what the first shard that has something gives, so that nothing received waits for an answer of
-///   another shard. It asks a bounded number of shards: all of them where there are four or fewer. After ten seconds
-///   without a message it asks a third of them, the longest unasked first, so that an idle worker does not pay for
-///   every shard at every look, and looks at each within three receives.
-/// - A shard that fails is asked ever more rarely, once a minute at last, and does not hide the messages of the others.
-/// - Sending goes round the shards in runs of 32 messages or more, because what is sent together is received together.
-///   A run that a shard is too busy for, or that can't reach it, goes to another.
-/// - Message ids are those that the shards gave, so that adding a shard renames no message. No two shards may give the
-///   same id: Storage queues give unique ones, and [`MemoryQueue::named`](crate::memory::MemoryQueue::named) does.
-/// - Receipts are `<queue>:<receipt>`. Dead letters come in turn from each shard's poison queue, each in its own order.
+/// # Differences from a single queue
+/// - A receive returns the messages of the first shard that has any, so that no received message
+///   waits for another shard's answer. It asks a limited number of shards: all of them if there are
+///   four or fewer. After ten seconds without a message, it asks a third of them, those first that
+///   were not asked for longest. So an idle worker does not pay for every shard in every receive,
+///   but reaches each within three receives.
+/// - A failing shard is asked ever more rarely, down to once a minute, and does not block the
+///   messages of the others.
+/// - A send distributes its messages over the shards in runs of 32 or more, because messages that
+///   are sent together are received together. If a shard is too busy for a run or can't be reached,
+///   the run goes to another.
+/// - Message ids are those of the shards, so that adding a shard changes no id. No two shards may
+///   use the same id: Storage queues create unique ones, and so does
+///   [`MemoryQueue::named`](crate::memory::MemoryQueue::named).
+/// - Receipts are `<queue>:<receipt>`. Listed dead letters come from the shards' poison queues in
+///   turn, in each shard's own order.
 /// - Each shard is a [part](Queue::part) of the queue.
 ///
 /// # Example: two queues
@@ -83,19 +91,20 @@ struct Shard {
 }
 
 impl Shards {
-    /// A shard that answers is asked at least once in this many receives for each shard there is.
+    /// In this many receives for each shard, every shard that answers is asked at least once.
     pub const REACHED_IN_RECEIVES: usize = turns::OVERDUE + 1;
 
-    /// One queue of `queues`, each of which has a name of its own and message ids that no other one gives. Every process
-    /// should name them alike: the names are in receipts, errors and logs. Their order does not matter.
+    /// Joins `queues` into one queue. Each has a unique name, and message ids that no other one
+    /// uses. Every process should use the same names, because they are in receipts, errors and
+    /// logs. The order does not matter.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when there is none, or when two have one name.
+    /// [`Invalid`](ErrorKind::Invalid) when there is no queue, or when two have the same name.
     pub fn new(queues: Vec<(QueueName, Arc<dyn Queue>)>) -> Result<Self> {
         Self::seeded(queues, crate::chance::number())
     }
 
-    /// The same with the random choices that `seed` makes.
+    /// The same, with the random choices that follow from `seed`.
     fn seeded(queues: Vec<(QueueName, Arc<dyn Queue>)>, seed: u64) -> Result<Self> {
         let invalid = |why: String| Err(Error::new(ErrorKind::Invalid, "join queues", why));
         if queues.is_empty() {
@@ -112,7 +121,8 @@ impl Shards {
         Ok(Self { members, turns, spread })
     }
 
-    /// Locks, also after a panic with the lock held: no operation leaves the order half changed.
+    /// Locks, even after a panic while the lock was held: no operation leaves the order half
+    /// changed.
     fn turns(&self) -> MutexGuard<'_, Turns> {
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,14 +131,14 @@ impl Shards {
         self.spread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The index of the shard that gave `receipt`, and the receipt that it gave.
+    /// The index of the shard that issued `receipt`, and the shard's own receipt.
     fn place<'a>(&self, receipt: &'a Receipt) -> Option<(usize, &'a str)> {
         let (name, receipt) = receipt.as_str().split_once(':')?;
         let at = self.members.iter().position(|shard| shard.name.as_str() == name)?;
         Some((at, receipt))
     }
 
-    /// The shard that gave `receipt`, and the receipt that it gave.
+    /// The shard that issued `receipt`, and the shard's own receipt.
     fn holder(&self, operation: &'static str, receipt: &Receipt) -> Result<(&Shard, Receipt)> {
         let holder = self.place(receipt).map(|(at, receipt)| (&self.members[at], Receipt::new(receipt)));
         holder.ok_or_else(|| {
@@ -140,7 +150,7 @@ impl Shards {
         })
     }
 
-    /// Asks one shard, and remembers how it answered.
+    /// Receives from one shard, and records how it answered.
     async fn ask(&self, at: usize, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let shard = &self.members[at];
         let limit = if self.turns().is_failing(at) { PROBE_MAX } else { ASK_MAX };
@@ -166,7 +176,7 @@ impl Shards {
         }
     }
 
-    /// Sends one run to the shard at `first`, or to another where that one did not take it.
+    /// Sends one run to the shard at `first`, or to another if that one is unavailable.
     async fn send_run(&self, first: usize, run: Vec<NewMessage>) -> Result<Vec<MessageId>> {
         let choices = self.spread().choices(first);
         let (last, others) = choices.split_last().expect("there is at least one shard");
@@ -182,7 +192,7 @@ impl Shards {
         self.members[*last].send(run).await
     }
 
-    /// Does the same with every shard, a few at a time, and returns what came of it in their order.
+    /// Calls every shard, a few at a time, and returns the results in the order of the shards.
     async fn all<'a, F: Future>(&'a self, call: impl Fn(&'a Shard) -> F) -> Vec<F::Output> {
         let calls: Vec<_> = self.members.iter().map(call).collect();
         stream::iter(calls).buffered(AT_ONCE).collect().await
@@ -190,13 +200,13 @@ impl Shards {
 }
 
 impl Shard {
-    /// The delivery with a receipt that names the shard.
+    /// Adds the shard's name to the delivery's receipt.
     fn named(&self, delivery: Delivery) -> Delivery {
         let receipt = self.receipt(&delivery.receipt);
         Delivery { receipt, ..delivery }
     }
 
-    /// The shard's receipt after its name, in which there can be no `:`.
+    /// Prefixes the shard's receipt with the shard's name, which contains no `:`.
     fn receipt(&self, receipt: &Receipt) -> Receipt {
         Receipt::new(format!("{}:{}", self.name, receipt.as_str()))
     }
@@ -205,7 +215,7 @@ impl Shard {
         self.queue.send(run).await.map_err(|error| self.blame(error))
     }
 
-    /// The error, with which queue it is of.
+    /// Adds the queue's name to the error.
     fn blame(&self, error: Error) -> Error {
         let message = format!("queue {}: {}", self.name, error.message());
         Error::new(error.kind(), error.operation(), message).with_source(error)

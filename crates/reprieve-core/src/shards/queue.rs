@@ -1,4 +1,4 @@
-//! The port, over all shards.
+//! The queue port, over all shards.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release};
 
-/// No further shard is asked in a receive that took this long, so that the whole stays well under the half minute that
-/// a worker waits for one.
+/// After this time a receive asks no further shard, so that it ends well within the half minute for
+/// which a worker waits.
 const ASKS_MAX: Duration = Duration::from_secs(15);
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods, reason = "what is not passed on would be lost for every shard")]
 impl Queue for Shards {
-    /// Sends runs of messages to several shards at once.
+    /// Sends runs of messages to several shards concurrently.
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
         let total = messages.len();
         let mut messages = messages.into_iter();
@@ -91,8 +91,8 @@ impl Queue for Shards {
         shard.queue.dead_letter(&receipt, body, letter).await
     }
 
-    /// Completes when any shard says so. The next receive asks that shard first. Those that fail are not listened to
-    /// until they are asked again.
+    /// Completes when any shard's `arrived` does. The next receive asks that shard first. A failing
+    /// shard is not listened to until its rest ends.
     async fn arrived(&self) {
         let waits = self.members.iter().enumerate().map(|(at, shard)| {
             let fails_until = self.turns().fails_until(at);
@@ -108,8 +108,8 @@ impl Queue for Shards {
         self.turns().call(at);
     }
 
-    /// Gives back what it can. A shard that fails does not keep a worker from the others: what is not given back there
-    /// comes back when its leases end.
+    /// Recovers what it can. A failing shard does not keep a worker from the others: its messages
+    /// return when their leases end.
     async fn recover(&self) -> Result<u64> {
         let answers = self.all(|shard| async move { (shard, shard.queue.recover().await) }).await;
         let (mut given_back, mut answered, mut failed) = (0, false, None);
@@ -151,7 +151,7 @@ impl Queue for Shards {
         });
         let mut shards = looks.await.into_iter().collect::<Result<Vec<_>>>()?;
         let mut letters = Vec::new();
-        // They do not say how old they are, so each shard's oldest come first.
+        // Dead letters have no time, so the shards take turns, each with its oldest first.
         loop {
             let before = letters.len();
             for shard in &mut shards {
@@ -165,7 +165,8 @@ impl Queue for Shards {
         }
     }
 
-    /// Asks shards in turn until there are `max`. A shard that fails does not keep back the letters of the others.
+    /// Receives dead letters from the shards in order, up to `max`. A failing shard does not block
+    /// the others' dead letters.
     async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let (mut letters, mut failed) = (Vec::new(), None);
         for shard in &self.members {
@@ -193,7 +194,7 @@ impl Queue for Shards {
         shard.queue.return_letter(&receipt).await
     }
 
-    /// The index of the shard.
+    /// Returns the index of the shard.
     fn part(&self, receipt: &Receipt) -> usize {
         self.place(receipt).map_or(0, |(at, _)| at)
     }
@@ -203,7 +204,7 @@ impl Queue for Shards {
     }
 }
 
-/// The error of a send of which a part went through: never one that says that nothing was applied.
+/// The error of a partly successful send: never of a kind that means that nothing was applied.
 fn sent_in_part(sent: usize, total: usize, error: Error) -> Error {
     let kind = if error.kind() == ErrorKind::Unavailable { ErrorKind::TimedOut } else { error.kind() };
     let message =

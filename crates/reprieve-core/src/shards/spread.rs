@@ -1,4 +1,4 @@
-//! Which shard a message is sent to.
+//! Chooses the shard to which a message is sent.
 
 use std::time::Duration;
 
@@ -6,18 +6,19 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-/// How many messages go to one shard before the next has its turn: as many as one receive takes from a Storage queue.
+/// How many messages go to one shard before the next one: as many as one receive returns from a
+/// Storage queue.
 const RUN: usize = 32;
 
-/// How long a shard that took nothing is the last choice.
+/// How long a shard that rejected a run is tried last.
 const AVOIDED: Duration = Duration::from_secs(10);
 
-/// Goes round the shards, from a random one on.
+/// Goes round the shards, starting at a random one.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// Until when each is the last choice.
+    /// For each shard, until when it is tried last.
     avoided: Vec<Instant>,
-    /// Whose turn it is, and for how many messages more.
+    /// The present shard, and for how many more messages.
     at: usize,
     left: usize,
 }
@@ -28,7 +29,8 @@ impl Spread {
         Self { avoided: vec![Instant::now(); shards], at, left: RUN }
     }
 
-    /// Divides `messages` into runs: where each goes, and how many they are. A large batch is divided into equal parts.
+    /// Divides `messages` into runs; returns the shard and the length of each. A large batch is
+    /// divided into equal parts.
     pub(super) fn runs(&mut self, mut messages: usize) -> Vec<(usize, usize)> {
         let length = messages.div_ceil(self.avoided.len()).max(RUN);
         let mut runs = Vec::new();
@@ -46,7 +48,7 @@ impl Spread {
         runs
     }
 
-    /// All shards in the order in which to try them for a run whose turn is at `first`.
+    /// All shards in the order in which to try them for a run that belongs to `first`.
     pub(super) fn choices(&self, first: usize) -> Vec<usize> {
         let now = Instant::now();
         let shards = self.avoided.len();
@@ -55,7 +57,7 @@ impl Spread {
         choices
     }
 
-    /// Remembers that a shard took nothing.
+    /// Records that a shard rejected a run.
     pub(super) fn avoid(&mut self, at: usize) {
         self.avoided[at] = Instant::now() + AVOIDED;
     }

@@ -1,4 +1,4 @@
-//! Whose turn it is: which shards a receive asks, and in which order.
+//! Decides which shards a receive asks, and in which order.
 
 use std::time::Duration;
 
@@ -7,35 +7,38 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-/// A shard that was not asked in this many receives for each shard there is comes before all others.
+/// A shard that was not asked for more than this many receives per shard is overdue, and precedes
+/// all others.
 ///
-/// The oldest of those that are overdue is asked first in each receive, and there are never more of them than there are
-/// shards; so no shard waits for more than one receive longer for each shard.
+/// Each receive first asks the oldest overdue shard, and no more shards can be overdue than there
+/// are. So no shard waits for more than one further receive per shard.
 pub(super) const OVERDUE: usize = 4;
 
-/// How many shards a receive asks before it takes the queue for empty, when they are few.
+/// How many shards a receive asks at least before it returns nothing, unless the worker is idle.
 const LOOKS_MIN: usize = 4;
 
-/// A receive asks at least one shard in so many, and in an idle time no more.
+/// A receive asks at least one in this many shards; when the worker is idle, no more than that.
 const ROUND_IN_RECEIVES: usize = 3;
 
-/// Without a message for this long the worker is idle. A busy one asks at once, so its looks are many anyway.
+/// A worker is idle after this long without a message. A busy worker receives often, so it reaches
+/// every shard soon anyway.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
 
-/// What a shard that gave nothing lately weighs beside one that gave all it was asked for, which weighs one more.
+/// The weight of a shard that recently returned nothing. One that returned everything that was
+/// asked for weighs one more.
 const WEIGHT_MIN: f64 = 0.25;
 
-/// How long an empty shard rests, at first and at most, while others have messages.
+/// How long an empty shard rests while others have messages, at first and at most.
 const EMPTY_REST: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// How long a failing shard rests, at first and at most.
 const FAILED_REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 
-/// What is remembered of all shards.
+/// The state of all shards.
 #[derive(Debug)]
 pub(super) struct Turns {
     shards: Vec<Standing>,
-    /// How many receives there were, and before them as many as there are shards.
+    /// The number of receives so far, plus the number of shards.
     receives: usize,
     /// When a message was last received.
     found_at: Instant,
@@ -44,48 +47,50 @@ pub(super) struct Turns {
 
 #[derive(Debug)]
 struct Standing {
-    /// In which receive it was last asked.
+    /// The receive in which it was last asked.
     asked_in: usize,
-    /// How much of what it was asked for it gave lately: 0 to 1.
+    /// The share of the requested messages that it recently returned: 0 to 1.
     gives: f64,
-    /// Empty: it is not looked at again before others that have messages until then. Failing: it is not asked.
+    /// If empty, it is asked after the shards that have messages until then. If failing, it is not
+    /// asked until then.
     rests_until: Instant,
-    /// How long it rested the last time; zero when it gave something then.
+    /// The length of its last rest; zero if it returned a message when it was last asked.
     rest: Duration,
     failing: bool,
-    /// It said that a message arrived.
+    /// Whether it signalled that a message arrived.
     called: bool,
 }
 
-/// How a shard answered.
+/// A shard's answer to a receive.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Answer {
-    /// With so many messages.
+    /// A number of messages.
     Gave { asked: usize, given: usize },
-    /// With an error, or not at all.
+    /// An error, or no answer in time.
     Failed,
 }
 
-/// The order of turns; within one rank the greater weight is first.
+/// The order of shards in a receive; within a rank, the greater weight comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// The one that nobody may be put before: the longest unasked, after many receives.
+    /// Not asked for longest, after many receives. No other shard precedes it.
     Overdue,
-    /// It said that a message arrived.
+    /// It signalled that a message arrived.
     Called,
-    /// One that rested long enough to be looked at again. Only one, so that those that have messages are asked in every
-    /// receive.
+    /// Its rest has ended. At most one shard per receive, so that the shards with messages are
+    /// asked in every receive.
     Probe,
-    /// It had messages when it was last asked.
+    /// It returned messages when it was last asked.
     Live,
-    /// It had none.
+    /// It returned none.
     Empty,
 }
 
 impl Turns {
     pub(super) fn new(shards: usize, seed: u64) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
-        // As if they had been asked in some order before, another in each process, so that a fleet does not march in step.
+        // As if the shards had been asked before, in a random order, so that the workers of a fleet
+        // do not move in step.
         let mut asked_in: Vec<_> = (0..shards).collect();
         asked_in.shuffle(&mut random);
         let now = Instant::now();
@@ -101,13 +106,14 @@ impl Turns {
         Self { receives: shards.len(), shards, found_at: now, random }
     }
 
-    /// Begins a receive: whom to ask, in this order, until one has a message.
+    /// Begins a receive: returns the shards to ask, in this order, until one has a message.
     pub(super) fn next(&mut self) -> Vec<usize> {
         let now = Instant::now();
         self.receives += 1;
         let (overdue, probe) = (self.overdue(), self.probe(now));
         let rank = |at: usize| match at {
-            // One that fails may take long to say so: at most one is asked, and none before it has rested.
+            // A failing shard may take long to answer: at most one is asked, and only after its
+            // rest.
             _ if self.shards[at].failing => (probe == Some(at)).then_some(Rank::Probe),
             _ if overdue == Some(at) => Some(Rank::Overdue),
             _ if self.shards[at].called => Some(Rank::Called),
@@ -119,7 +125,7 @@ impl Turns {
         let mut turns: Vec<_> =
             all.filter_map(|at| rank(at).map(|rank| (rank, self.weight(at), at))).collect();
         if turns.is_empty() {
-            // All fail. One of them is asked all the same, or nobody would learn why nothing is received.
+            // All shards fail. One is asked anyway, to report why nothing is received.
             let first = (0..self.shards.len()).min_by_key(|&at| self.shards[at].rests_until);
             return first.into_iter().collect();
         }
@@ -128,7 +134,7 @@ impl Turns {
         turns.into_iter().map(|(_, _, at)| at).collect()
     }
 
-    /// Whether the shard failed when it was asked last.
+    /// Whether the shard failed when it was last asked.
     pub(super) fn is_failing(&self, at: usize) -> bool {
         self.shards[at].failing
     }
@@ -160,7 +166,7 @@ impl Turns {
         self.age(at) as f64 * if shard.is_live() { WEIGHT_MIN + shard.gives } else { 1.0 }
     }
 
-    /// Remembers how a shard answered. Whether that is news: it fails and did not, or the other way round.
+    /// Records a shard's answer. Returns whether the shard began to fail or recovered.
     pub(super) fn note(&mut self, at: usize, answer: Answer) -> bool {
         let (now, receives) = (Instant::now(), self.receives);
         let jitter = self.random.random_range(0.75..1.25);
@@ -182,18 +188,18 @@ impl Turns {
             Answer::Failed => shard.rests(now, FAILED_REST, jitter),
         }
         if news && !self.shards[at].failing {
-            // What ailed it may have ailed the others.
+            // The cause of its failure may have been the others' too.
             self.shards.iter_mut().filter(|shard| shard.failing).for_each(|shard| shard.rests_until = now);
         }
         news
     }
 
-    /// Remembers that a shard says that a message arrived.
+    /// Records that a shard signalled a message.
     pub(super) fn call(&mut self, at: usize) {
         self.shards[at].called = true;
     }
 
-    /// Until when a failing shard is not asked.
+    /// The end of a failing shard's rest, before which it is not asked.
     pub(super) fn fails_until(&self, at: usize) -> Option<Instant> {
         let shard = &self.shards[at];
         shard.failing.then_some(shard.rests_until)
@@ -201,7 +207,7 @@ impl Turns {
 }
 
 impl Standing {
-    /// Whether it gave something when it was last asked.
+    /// Whether it returned a message when it was last asked.
     fn is_live(&self) -> bool {
         self.rest.is_zero() && self.gives > 0.0
     }
@@ -212,7 +218,7 @@ impl Standing {
         self.rest = Duration::ZERO;
     }
 
-    /// Rests twice as long as the last time, and a random part of it more or less.
+    /// Rests twice as long as last time, within the limits, times `jitter`.
     fn rests(&mut self, now: Instant, (least, most): (Duration, Duration), jitter: f64) {
         self.gives /= 2.0;
         self.rest = (self.rest * 2).clamp(least, most);

@@ -1,4 +1,4 @@
-//! Puts a worker together and refuses one that can't keep its promises.
+//! Builds a worker, and rejects settings under which it could not keep its promises.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -25,12 +25,13 @@ use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::telemetry::Telemetry;
 use crate::watch;
 
-/// How long a measured settlement says something of the next: storage that was slow a minute ago may be well.
+/// How long a measured settlement predicts the next one. Storage that was slow a minute ago may be
+/// fast again.
 const SETTLEMENTS_KEPT: Duration = Duration::from_mins(1);
 
 /// A worker that is ready to run.
 ///
-/// # Example: run the jobs of a queue until told to stop
+/// # Example: run the jobs of a queue until a stop is requested
 /// ```
 /// use reprieve_core::worker::{Worker, stopping};
 /// use reprieve_core::{Job, JobContext, JobError, Producer, NewJob, Step, memory};
@@ -75,7 +76,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Begins a worker on `store`.
+    /// Returns a builder for a worker on `store`.
     #[must_use]
     pub fn builder(store: Store) -> WorkerBuilder {
         WorkerBuilder {
@@ -93,23 +94,24 @@ impl Worker {
         }
     }
 
-    /// A view of it, for health endpoints and metrics.
+    /// Returns a view of the worker, for health endpoints and metrics.
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         self.monitor.clone()
     }
 
-    /// Runs until `stopping` says to end: Recover, Resume, Start, and through Shutdown and back as notices come and go.
-    /// Whatever calls it is the control thread; see [`Threads`](super::Threads).
+    /// Runs until `stopping` requests a stop: through Recover, Resume and Start, and through
+    /// Shutdown and back as notices come and go. The calling thread is the control thread; see
+    /// [`Threads`](super::Threads).
     ///
     /// # Cancel safety
-    /// Dropping the future leaves what is held to its leases. Ask it to stop instead.
+    /// Dropping the future leaves the held messages to their leases. Request a stop instead.
     pub async fn run(self, stopping: Stopping) -> Stopped {
         Control::new(self.shared, self.monitor, self.publisher, self.sources, stopping).run().await
     }
 }
 
-/// Collects what a worker needs.
+/// Collects the parts of a worker.
 #[derive(Debug)]
 pub struct WorkerBuilder {
     store: Store,
@@ -135,8 +137,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Listens to `source` for notices. Any number; no work is taken before each has answered. Default: none, so only a
-    /// stop is a notice.
+    /// Adds a source of notices. Any number is allowed; the worker takes no job before every source
+    /// has answered. Default: none, so that only a stop request is a notice.
     #[must_use]
     pub fn interruptions(mut self, source: Arc<dyn InterruptionSource>) -> Self {
         self.sources.push(source);
@@ -150,54 +152,55 @@ impl WorkerBuilder {
         self
     }
 
-    /// The store as a drain uses it: the same one through clients that give up sooner. Default: the same.
+    /// Sets the store that a drain uses: the same store through clients that give up sooner.
+    /// Default: the worker's store.
     #[must_use]
     pub fn drain_store(mut self, store: Store) -> Self {
         self.drain_store = store;
         self
     }
 
-    /// The worker's id, where the store knows it already. Default: a new one.
+    /// Sets the worker's id, where the store already knows it. Default: a new one.
     #[must_use]
     pub fn id(mut self, id: WorkerId) -> Self {
         self.id = id;
         self
     }
 
-    /// What the platform calls this machine, for reports. Default: empty.
+    /// Sets the platform's name of this machine, for reports. Default: empty.
     #[must_use]
     pub fn vm(mut self, vm: impl Into<String>) -> Self {
         self.vm = vm.into();
         self
     }
 
-    /// What people call the queue it takes jobs from, for reports. Default: empty.
+    /// Sets the name of the worker's queue, for reports. Default: empty.
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
     }
 
-    /// Where jobs run. Default: on the runtime that the worker runs on, which is right for tests; a worker whose promises
-    /// must hold against jobs that block needs [`Threads`](super::Threads).
+    /// Sets the runtime for jobs. Default: the worker's own runtime, which is right for tests. A
+    /// worker that must keep its promises while jobs block needs [`Threads`](super::Threads).
     #[must_use]
     pub fn jobs_on(mut self, runtime: Handle) -> Self {
         self.jobs = Some(runtime);
         self
     }
 
-    /// Where its metrics go. Default: its own.
+    /// Sets the registry of the worker's metrics. Default: its own.
     #[must_use]
     pub fn telemetry(mut self, telemetry: Arc<Telemetry>) -> Self {
         self.telemetry = telemetry;
         self
     }
 
-    /// Checks everything and puts the worker together. Must be called on a Tokio runtime unless
-    /// [`jobs_on`](Self::jobs_on) was.
+    /// Checks all settings and builds the worker. Must be called on a Tokio runtime, unless
+    /// [`jobs_on`](Self::jobs_on) was called.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid), naming every fault at once.
+    /// [`Invalid`](ErrorKind::Invalid), with every fault at once.
     pub fn build(self) -> Result<Worker> {
         let mut faults = self.faults;
         faults.extend(self.settings.check());

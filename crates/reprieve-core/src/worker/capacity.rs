@@ -1,18 +1,20 @@
-//! How much a worker may hold: what it can run, and no more ahead than it can release inside the budget.
+//! How many messages a worker may hold: as many as it can run, and no more read-ahead than it can
+//! release within the budget.
 
 use std::time::Duration;
 
-/// How many releases are under way at once in a drain. Past some tens, a storage service answers each the later.
+/// The most releases that are under way at once in a drain. Past a few tens, a storage service only
+/// answers each of them later.
 pub(super) const RELEASES_AT_ONCE: usize = 64;
 
-/// What a release is taken to need before one was measured: a slow storage service.
+/// The assumed time of a release until one has been measured: that of a slow storage service.
 pub(super) const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
 
 /// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
 pub(super) const AHEAD: Duration = Duration::from_secs(1);
 
-/// How many messages a drain of `budget` can release when releasing one takes `each`. Half of the
-/// budget is for releases; the other half is the jobs' to yield in.
+/// Returns how many messages a drain of `budget` can release when each release takes `each`. Half
+/// of the budget is for releases; jobs need the other half to yield.
 #[must_use]
 pub fn releasable(budget: Duration, each: Duration) -> usize {
     let rounds = (budget / 2).as_secs_f64() / each.max(Duration::from_micros(10)).as_secs_f64();
@@ -21,33 +23,35 @@ pub fn releasable(budget: Duration, each: Duration) -> usize {
     releasable
 }
 
-/// What decides how much may be held.
+/// The inputs that decide how many messages may be held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capacity {
-    /// Jobs that can run at once.
+    /// The number of jobs that can run at once.
     pub(super) concurrency: usize,
-    /// Jobs that have been running for longer than [`AHEAD`]: their slots will not be free soon.
+    /// Jobs that have run for longer than [`AHEAD`]: their slots will not be free soon.
     pub(super) slow: usize,
     /// The most messages of one receive.
     pub(super) batch: usize,
     pub(super) budget: Duration,
-    /// The 95th percentile of recent single calls that settled a message; `None` before the first.
+    /// The 95th percentile of recent calls that settled a message; `None` before the first.
     pub(super) release: Option<Duration>,
-    /// How long jobs have run on average; `None` before the first ended.
+    /// The mean run time of jobs; `None` before the first has ended.
     pub(super) run: Option<Duration>,
 }
 
 impl Capacity {
-    /// The most that may be held: a job for every slot, and read-ahead no larger than what can still be released inside the
-    /// budget. Storage that is slow for a while makes a worker read less ahead, and never leaves a slot idle.
+    /// Returns the most messages that may be held: one job for every slot, and no more read-ahead
+    /// than can still be released within the budget. Slow storage makes a worker read less ahead,
+    /// but never leaves a slot idle.
     pub(super) fn most(&self) -> usize {
         let release = self.release.unwrap_or(ASSUMED_RELEASE);
         let releasable = releasable(self.budget, release).saturating_sub(self.concurrency);
         self.concurrency + self.read_ahead().min(releasable)
     }
 
-    /// How many messages may wait for a slot: as many as are done within [`AHEAD`]. None before jobs are known to be
-    /// short, so that a message never waits here while another worker is idle.
+    /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero
+    /// until jobs are known to be short, so that no message waits here while another worker is
+    /// idle.
     fn read_ahead(&self) -> usize {
         let Some(run) = self.run else { return 0 };
         let brisk = self.concurrency.saturating_sub(self.slow);
@@ -57,8 +61,9 @@ impl Capacity {
         ahead.min(self.batch)
     }
 
-    /// How many to ask for with `held` in hand; 0 to wait. While every slot is busy it waits until half a batch fits,
-    /// so that many short jobs do not cost a receive each.
+    /// Returns how many messages to receive when `held` are held; 0 to wait. While every slot is
+    /// busy, the worker waits until half a batch fits, so that many short jobs do not need one
+    /// receive each.
     pub(super) fn room(&self, held: usize) -> usize {
         let room = self.most().saturating_sub(held);
         if held >= self.concurrency && room < self.batch / 2 { 0 } else { room.min(self.batch) }

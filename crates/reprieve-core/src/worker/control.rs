@@ -1,4 +1,4 @@
-//! The one loop: `select!` produces an event, the lifecycle decides, a small function acts.
+//! The control loop: `select!` produces an event, the lifecycle decides, a small function acts.
 
 mod deliveries;
 mod draining;
@@ -39,12 +39,12 @@ use crate::ports::{Change, InterruptionSource};
 use crate::process::in_process;
 use crate::watch;
 
-/// How often what the worker does is looked at for the roster, and the loop shows that it lives.
+/// How often the worker checks its report for the roster, and the loop shows that it is alive.
 const TICK: Duration = Duration::from_secs(1);
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// The worker's control loop and what it holds.
+/// The worker's control loop and its state.
 pub(super) struct Control {
     shared: Arc<Shared>,
     monitor: Monitor,
@@ -58,15 +58,15 @@ pub(super) struct Control {
     sources: Vec<Arc<dyn InterruptionSource>>,
     _watchers: JoinSet<()>,
 
-    /// The notices that stand, and when to look at them again.
+    /// The active notices, and when to review them again.
     agenda: Agenda,
     look_again: Option<Instant>,
-    /// Approvals being said, and marks being removed.
+    /// Approvals that are under way, and marks that are being removed.
     approvals: JoinSet<Option<Result<()>>>,
-    /// Events for several machines whose workers are waited for.
+    /// Waits for the other workers of events for several machines.
     rallying: JoinSet<Rallied>,
     rallies: BTreeMap<Key, (Rally, AbortHandle)>,
-    /// Which approvals are being said, of which source.
+    /// The approvals that are under way: the source and the notices of each.
     approving: BTreeMap<Id, (usize, Vec<NoticeId>, AbortHandle)>,
 
     preparing: Pending<()>,
@@ -74,11 +74,11 @@ pub(super) struct Control {
     ticks: Interval,
 
     guardians: JoinSet<DeliveryReport>,
-    /// What deliveries that have ended still write; nothing waits for it.
+    /// Writes of deliveries that have ended; the worker does not wait for them.
     epilogues: JoinSet<()>,
     /// Tasks that were given up in this drain and have not ended.
     lingering: JoinSet<()>,
-    /// Running jobs that take long, as of the last tick.
+    /// The number of long-running jobs at the last tick.
     slow: usize,
     drain: Option<Drain>,
     deadline: watch::Sender<Option<Deadline>>,
@@ -87,7 +87,7 @@ pub(super) struct Control {
     released: u64,
     abandoned: u64,
     budget_left: Duration,
-    /// A second stop was asked for.
+    /// A second stop was requested.
     gave_up: bool,
 }
 
@@ -140,7 +140,7 @@ impl Control {
         }
     }
 
-    /// Goes round until the worker is told to end.
+    /// Runs the loop until the worker has stopped.
     pub(super) async fn run(mut self) -> Stopped {
         self.answered_perhaps();
         loop {
@@ -179,12 +179,13 @@ impl Control {
             }
             Woke::Receiver(ReceiverEvent::Received(received)) => self.received(received),
             Woke::Receiver(ReceiverEvent::Arrived) => self.receiver.hurry(),
-            // What is due is done after every event.
+            // A receive that is due begins after every event.
             Woke::Receiver(ReceiverEvent::Due) => {}
             Woke::Ended(ended) => self.ended(ended),
             Woke::Approved(task, said) => self.approved(task, said),
             Woke::Rallied(task, how) => self.rallied(task, how),
-            // Whether the drain is over, and what is due about notices, is looked at after every event.
+            // After every event the loop checks whether the drain has ended and whether a notice is
+            // due.
             Woke::Stilled | Woke::Review => {}
             Woke::HardMark => {
                 if self.drain.as_mut().is_none_or(|drain| drain.is_hard(silent)) {
@@ -204,13 +205,14 @@ impl Control {
         }
     }
 
-    /// Hands an event to the lifecycle and does what it says. `drain` is what a drain would be for, and its end.
+    /// Passes an event to the lifecycle and performs the action that it returns. `drain` is the
+    /// notice and the deadline of a drain that may begin.
     fn decide(&mut self, event: Event, drain: Option<(&Notice, Deadline)>) {
         let before = self.life.stage();
         let action = match self.life.on(event) {
             Ok(action) => action,
             Err(illegal) => {
-                // A defect of this loop; ignoring the event keeps what is held guarded.
+                // A bug in this loop. Ignoring the event keeps the held messages guarded.
                 tracing::error!(%illegal, "the worker's lifecycle refused an event");
                 return;
             }
@@ -237,7 +239,7 @@ impl Control {
         }
     }
 
-    /// Leaves Recover once every source has answered, at once where they had before.
+    /// Leaves Recover once every source has answered; at once where they have answered before.
     fn answered_perhaps(&mut self) {
         if self.life.stage() == Stage::Recover && self.answered.iter().all(|answered| *answered) {
             self.decide(Event::Answered, None);

@@ -1,4 +1,4 @@
-//! One drain, from its notice to its report. The work is done by the guardians; this is the account of it.
+//! One drain, from its notice to its report. The guardians do the work; this collects the figures.
 
 use std::time::Duration;
 
@@ -17,15 +17,16 @@ pub(super) struct Drain {
     report: DrainReport,
     began: Instant,
     released_at: Instant,
-    /// When what has not ended is abandoned although its time came while this machine was frozen.
+    /// The time at which the rest is abandoned when the hard mark passed while this machine was
+    /// frozen.
     grace: Option<Instant>,
 }
 
-/// How long what is still held has after a freeze that lasted until the hard mark: what was under way may have been done,
-/// and that is to be found out.
+/// How long held deliveries have after a freeze that lasted past the hard mark: calls under way may
+/// have succeeded, and their answers are awaited.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// How long the control loop must have been silent for that to be a freeze: it goes round once a second.
+/// The shortest silence of the control loop that counts as a freeze; the loop runs once a second.
 const FREEZE: Duration = Duration::from_millis(1_500);
 
 fn millis(time: Duration) -> u64 {
@@ -33,7 +34,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl Drain {
-    /// Begins the account: `held` deliveries are to be given back before `deadline`.
+    /// Begins the report: `held` deliveries must be released before `deadline`.
     pub(super) fn begin(queue: &str, notice: &Notice, deadline: Deadline, held: usize) -> Self {
         let report = DrainReport {
             queue: queue.to_owned(),
@@ -45,13 +46,14 @@ impl Drain {
         Self { deadline, report, began: deadline.asked(), released_at: deadline.asked(), grace: None }
     }
 
-    /// When what has not ended is abandoned.
+    /// Returns when the rest is abandoned.
     pub(super) fn hard_mark(&self) -> Instant {
         self.grace.unwrap_or(self.deadline.hard())
     }
 
-    /// Whether what has not ended is to be abandoned at once, now that the hard mark has come: not when the control loop was
-    /// `silent` for so long before that the machine must have been frozen.
+    /// Reports whether to abandon the rest at once, now that the hard mark has come. It is not
+    /// abandoned yet when the control loop was `silent` for so long that the machine must have been
+    /// frozen.
     pub(super) fn is_hard(&mut self, silent: Duration) -> bool {
         if self.grace.is_some() || silent < FREEZE {
             return true;
@@ -60,12 +62,13 @@ impl Drain {
         false
     }
 
-    /// The earlier of this deadline and the present one counts.
+    /// Moves the deadline to the earlier of `deadline` and the present one.
     pub(super) fn tighten(&mut self, deadline: Deadline) {
         self.deadline = self.deadline.min(deadline);
     }
 
-    /// Another notice, which may end the patience that there was for the one before: then it is the reason.
+    /// Tightens the deadline for another notice. If that ends a patient drain's patience, `notice`
+    /// becomes the reported reason.
     pub(super) fn tighten_for(&mut self, notice: &Notice, deadline: Deadline) {
         let patient = self.deadline.patient_until().is_some();
         self.tighten(deadline);
@@ -74,12 +77,12 @@ impl Drain {
         }
     }
 
-    /// A delivery that arrived while the drain was under way, to be given back like the others.
+    /// Counts a delivery that arrived during the drain; it is released like the others.
     pub(super) fn arrived(&mut self) {
         self.report.held += 1;
     }
 
-    /// Enters how one delivery ended.
+    /// Counts how one delivery ended.
     pub(super) fn note(&mut self, ended: &DeliveryReport) {
         let report = &mut self.report;
         match ended.outcome {
@@ -101,7 +104,8 @@ impl Drain {
         self.released_at = self.released_at.max(ended.settled_at);
     }
 
-    /// Ends the account at the hard mark: `left` deliveries that were not given back, `running` tasks that have not ended.
+    /// Counts what is left at the hard mark: `left` deliveries that were not released, `running`
+    /// tasks that have not ended.
     pub(super) fn abandon(&mut self, left: usize, running: usize) {
         self.report.abandoned += left as u64;
         self.report.still_running += running as u64;
@@ -110,7 +114,7 @@ impl Drain {
         }
     }
 
-    /// Closes the account: logged and counted, and returned to be stored.
+    /// Completes the report, logs and counts it, and returns it to be stored.
     pub(super) fn end(mut self, telemetry: &Telemetry) -> DrainReport {
         let asked = self.deadline.asked();
         let quiesced = asked.elapsed();
@@ -122,7 +126,7 @@ impl Drain {
         let patient = self.deadline.patient_until().is_some();
         self.report.patient_ms = millis(if patient { quiesced } else { asked - self.began });
         if !patient {
-            // A job that was left to finish says nothing about how fast one can be given back.
+            // A job that was left to finish does not show how fast one can be released.
             telemetry.notice_to_released.observe(released.as_secs_f64());
             telemetry.notice_to_quiesced.observe(quiesced.as_secs_f64());
             telemetry.budget_left.observe(left.as_secs_f64());
@@ -151,7 +155,7 @@ impl Drain {
         self.report
     }
 
-    /// Deliveries that were given back so far.
+    /// Returns the number of deliveries released so far.
     pub(super) fn released(&self) -> u64 {
         let r = &self.report;
         r.released_unstarted + r.released_saved + r.released_cut + r.released_unconfirmed

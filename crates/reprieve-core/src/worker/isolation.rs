@@ -1,7 +1,8 @@
-//! Lets a job run alone in its process: one that was there when its worker died twice, at the same place.
+//! Lets a job run alone in its process after its worker died twice while the job was at the same
+//! place.
 //!
-//! While it does, the other jobs have saved and rest between steps, and nothing else is begun. So if the worker dies
-//! again, the death is proved on this job, and is charged to no other.
+//! While it runs alone, the other jobs have saved and rest between steps, and no other job begins.
+//! If the worker dies again, the death is proved on this job and charged to no other.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +12,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::watch;
 
-/// How long a suspect waits for others that came with it, of which one may be more urgent: messages of one batch come within
-/// milliseconds, and those of a dead worker within a second or two.
+/// How long a suspect waits for other suspects that arrive with it, one of which may come first.
+/// Messages of one batch arrive within milliseconds, those of a dead worker within a second or two.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Who runs, who rests, and whether a suspect wants to be alone.
+/// Counts the active and resting jobs, and gives suspects their turn.
 #[derive(Debug, Default)]
 pub(super) struct Isolation {
     counts: Mutex<Counts>,
@@ -24,9 +25,9 @@ pub(super) struct Isolation {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Jobs that have begun and not ended, the suspect left out.
+    /// Jobs that have begun and not ended, without the suspect.
     active: usize,
-    /// Those of them that rest.
+    /// The active jobs that rest.
     resting: usize,
     /// A suspect runs alone, or waits for the others to rest.
     wanted: bool,
@@ -34,25 +35,25 @@ struct Counts {
     free_from: Option<Instant>,
     /// Suspects that wait for their turn: how often each survived its time alone, and its number.
     waiting: BTreeSet<(u32, u64)>,
-    /// The last number given.
+    /// The last number that was assigned.
     last: u64,
 }
 
-/// A job that has begun, and rests when a suspect wants to be alone.
+/// An active job, which rests when a suspect wants to be alone.
 #[derive(Debug)]
 pub(super) struct Active(Arc<Isolation>);
 
-/// The right to run alone, given up when dropped.
+/// The right to run alone, released when dropped.
 #[derive(Debug)]
 pub(super) struct Alone {
     isolation: Arc<Isolation>,
     since: Instant,
 }
 
-/// A suspect that waits for its turn, given up when dropped.
+/// A suspect's place in the queue, released when dropped.
 struct Waiting<'a>(&'a Isolation, (u32, u64));
 
-/// Beside whom a job runs.
+/// Whether a job runs alone or beside others.
 #[derive(Debug, Default)]
 pub(super) enum Presence {
     /// It has not begun.
@@ -69,8 +70,8 @@ impl Presence {
         matches!(self, Self::Alone(_))
     }
 
-    /// Lets a job that runs alone go on in company: from here on it counts among those that run, so that the next suspect
-    /// waits for it to rest.
+    /// Lets a job that runs alone go on beside the others. From here on it counts as active, so
+    /// that the next suspect waits for it to rest.
     pub(super) fn join_others(&mut self) {
         if let Self::Alone(alone) = self {
             let isolation = Arc::clone(&alone.isolation);
@@ -90,12 +91,12 @@ impl Isolation {
         self.changed.modify(|count| *count += 1);
     }
 
-    /// Whether jobs are to rest.
+    /// Reports whether jobs are to rest.
     pub(super) fn is_wanted(&self) -> bool {
         self.lock().wanted
     }
 
-    /// Counts a job among those that run, when no suspect wants to be alone. Cancel-safe.
+    /// Counts a job as active, once no suspect wants to be alone. Cancel-safe.
     pub(super) async fn begin(self: &Arc<Self>) -> Active {
         let mut changed = self.changed.subscribe();
         loop {
@@ -124,11 +125,13 @@ impl Isolation {
         changed.wait_for(|_| !self.is_wanted()).await;
     }
 
-    /// Waits until this job is the only one that does not rest; `None` when that was not so within `limit`. Cancel-safe.
+    /// Waits until this job is the only one that does not rest; `None` if that takes longer than
+    /// `limit`. Cancel-safe.
     ///
-    /// Suspects take turns, first those that `survived` their time alone less often: where all of a worker's jobs were
-    /// killed with it again and again, each is tried sooner or later. The others rest at most half of the time: as long
-    /// as they rested for one suspect they run before they rest for the next.
+    /// Suspects take turns, and those that `survived` their time alone less often come first: if
+    /// all of a worker's jobs died with it again and again, each is tried sooner or later. The
+    /// other jobs rest at most half of the time: after they rested for one suspect, they run for as
+    /// long before they rest for the next.
     pub(super) async fn alone(self: &Arc<Self>, survived: u32, limit: Duration) -> Option<Alone> {
         let alone = async {
             let waiting = self.wait_for_others(survived);

@@ -1,4 +1,4 @@
-//! Listens to the interruption sources, and goes on when one of them fails.
+//! Listens to the interruption sources, and continues when one of them fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::ports::{Change, InterruptionSource};
 use crate::process::in_process;
 
-/// How long after a failure a source is listened to again.
+/// How long after a failure the worker listens to a source again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Passes on what `source` says, for ever: a source that panics is listened to again.
+/// Forwards the changes of `source` until the worker ends. Listens again to a source that panics.
 pub(super) async fn listen(
     number: usize,
     source: Arc<dyn InterruptionSource>,

@@ -1,4 +1,4 @@
-//! Running figures that the worker decides by: means and percentiles of what it has seen lately.
+//! Recent measurements on which the worker bases decisions: means and percentiles.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many of the latest values are remembered.
+/// How many of the latest values are kept.
 const REMEMBERED: usize = 64;
 
-/// The latest durations of something, as far as they are not too old to say anything of now.
+/// The latest durations of an operation, without those that are too old.
 #[derive(Debug)]
 pub(crate) struct Recent {
     values: Mutex<VecDeque<(Instant, Duration)>>,
@@ -17,12 +17,12 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Nothing yet; values count for `age_max`.
+    /// Creates an empty series; values count for `age_max`.
     pub(crate) fn new(age_max: Duration) -> Self {
         Self { values: Mutex::default(), age_max }
     }
 
-    /// Takes one in.
+    /// Adds a value.
     pub(crate) fn note(&self, value: Duration) {
         let mut values = self.lock();
         if values.len() == REMEMBERED {
@@ -31,14 +31,14 @@ impl Recent {
         values.push_back((Instant::now(), value));
     }
 
-    /// The mean; `None` when there was nothing.
+    /// Returns the mean; `None` when there are no values.
     pub(crate) fn mean(&self) -> Option<Duration> {
         let values = self.lock();
         let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
         Some(values.iter().map(|(_, value)| *value).sum::<Duration>() / count)
     }
 
-    /// The 95th percentile; `None` when there was nothing.
+    /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
         let mut values: Vec<_> = self.lock().iter().map(|(_, value)| *value).collect();
         values.sort_unstable();
@@ -46,7 +46,7 @@ impl Recent {
         values.get(at).copied()
     }
 
-    /// The values that are not too old.
+    /// Drops the values that are too old and returns the rest.
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Duration)>> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         while values.front().is_some_and(|(at, _)| at.elapsed() > self.age_max) {

@@ -1,16 +1,16 @@
-//! The worker: one control loop, a guardian per delivery, and the jobs on threads of their own.
+//! The worker: one control loop, one guardian per delivery, and jobs on threads of their own.
 //!
 //! | file | actor or concept |
 //! |---|---|
-//! | `builder` | [`Worker`] and what it is made of |
+//! | `builder` | [`Worker`] and its builder |
 //! | `control` | the loop: wait, decide, act; its deliveries, drains and notices in files below it |
 //! | `receiver`, `capacity` | when to receive, and how much |
 //! | `delivery` | one delivery from its receipt to its settlement |
-//! | `isolation` | lets a job run alone that may have killed its worker |
-//! | `listen`, `prepare` | the interruption sources; what Resume does |
-//! | `rules`, `rally` | how running jobs and leases are treated; when all machines of an event are ready |
-//! | `drain`, `report` | the account of a drain; what is reported at the end |
-//! | `publish`, `monitor` | what the worker shows of itself |
+//! | `isolation` | lets a job that may have killed its worker run alone |
+//! | `listen`, `prepare` | the interruption sources; Resume's preparations |
+//! | `rules`, `rally` | rules for running jobs and leases; whether all machines of an event are ready |
+//! | `drain`, `report` | the figures of a drain; the reports of a drain and of the worker's end |
+//! | `publish`, `monitor` | the worker's reports to the roster and to its own process |
 
 mod builder;
 mod capacity;

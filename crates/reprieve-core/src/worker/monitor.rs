@@ -1,4 +1,4 @@
-//! What a worker shows of itself while it runs: for health endpoints, metrics and tests.
+//! A worker's state while it runs: for health endpoints, metrics and tests.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,7 +10,7 @@ use crate::telemetry::{ByStage, Telemetry};
 use crate::watch;
 use crate::worker::DrainReport;
 
-/// A view of a running worker. Clones see the same worker, and outlive it.
+/// A view of a running worker. Clones show the same worker, and outlive it.
 #[derive(Debug, Clone)]
 pub struct Monitor {
     worker: WorkerId,
@@ -33,37 +33,38 @@ impl Monitor {
         monitor
     }
 
-    /// The worker's id.
+    /// Returns the worker's id.
     #[must_use]
     pub fn worker(&self) -> &WorkerId {
         &self.worker
     }
 
-    /// Its metrics.
+    /// Returns the worker's metrics.
     #[must_use]
     pub fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
     }
 
-    /// Its present stage.
+    /// Returns the worker's present stage.
     #[must_use]
     pub fn stage(&self) -> Stage {
         self.stage.get()
     }
 
-    /// Completes when it is in `stage`. Cancel-safe. Never completes for a stage that it does not enter any more.
+    /// Completes when the worker is in `stage`. Cancel-safe. Never completes if the worker does not
+    /// enter that stage again.
     pub async fn reached(&self, stage: Stage) {
         self.stage.subscribe().wait_for(|now| now == stage).await;
     }
 
-    /// What its last drain did; `None` before the first has ended.
+    /// Returns the report of the last drain; `None` before the first has ended.
     #[must_use]
     pub fn last_drain(&self) -> Option<DrainReport> {
         self.last_drain.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When the control loop last went round. It does so at least once a second, so a worker whose last beat is long
-    /// ago is stuck.
+    /// Returns when the control loop last ran. It runs at least once a second, so a worker with an
+    /// old beat is stuck.
     #[must_use]
     pub fn last_beat(&self) -> Instant {
         crate::context::get(&self.beat)

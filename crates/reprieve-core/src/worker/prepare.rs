@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep_until};
 use super::shared::Shared;
 use crate::retry::{Patience, may_pass, persist};
 
-/// The longest one try may take.
+/// The longest time for one try.
 const TRY: Duration = Duration::from_secs(30);
 
-/// How long it is tried before that is said, and said again.
+/// How often a lasting failure is logged.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// The store must answer, and what dead workers held is given back, before anything is received. Goes on for as long as
-/// that takes, and says why.
+/// Waits until the store answers, and releases the messages that dead workers held, before anything
+/// is received. Tries without limit and logs why it waits.
 pub(super) async fn prepare(shared: Arc<Shared>) {
     loop {
         let round = Instant::now() + ROUND;
@@ -25,7 +25,7 @@ pub(super) async fn prepare(shared: Arc<Shared>) {
             Ok(given_back) => return tracing::info!(given_back, "gave back what dead workers held"),
             Err(error) => {
                 tracing::error!(%error, "the store is not usable; no job is taken until it is");
-                // What fails at once and for good is not asked without a pause either.
+                // An error that returns at once must not be retried without a pause.
                 sleep_until(round).await;
             }
         }

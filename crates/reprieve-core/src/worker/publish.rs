@@ -1,4 +1,5 @@
-//! Tells the roster what the worker does and keeps what its drains did, without ever making the worker wait for it.
+//! Reports the worker's state to the roster and stores the reports of its drains, without making
+//! the worker wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +14,26 @@ use crate::ports::{BlobStore, DeferredMessage, InFlight, Roster, StandingNotice,
 use crate::process::in_process;
 use crate::worker::DrainReport;
 
-/// How often an unchanged report is said again, so that a reader can tell an idle worker from a dead one; where reports are
-/// billed, less often.
+/// How often an unchanged report is repeated, so that a reader can tell an idle worker from a dead
+/// one. Less often where reports are billed.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// How often the workers of `roster` say an unchanged report again.
+/// Returns how often the workers of `roster` repeat an unchanged report.
 #[must_use]
 pub fn report_every(roster: &dyn Roster) -> Duration {
     REPORT_EVERY.max(roster.pace())
 }
 
-/// The longest one report may take. It is only for people; the next one says more.
+/// The longest time for one report. Only people read it, and the next one replaces it.
 const TRY: Duration = Duration::from_secs(5);
 
 /// The same when the process is about to end.
 const LAST_TRY: Duration = Duration::from_secs(1);
 
-/// Where drains' reports are kept: the prefix of their blobs' names, which sort by time.
+/// The prefix of the blobs that contain drain reports. Their names sort by time.
 pub const DRAINS: &str = "drains/";
 
-/// What a worker shows of itself.
+/// The state that a worker reports.
 #[derive(Debug)]
 pub(super) struct Showing {
     pub(super) stage: Stage,
@@ -53,36 +54,38 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// Speaks for the worker that `who` describes.
+    /// Creates the publisher of the worker that `who` describes.
     pub(super) fn new(roster: Arc<dyn Roster>, who: WorkerReport) -> Self {
         Self { roster, said: who, said_at: None, saying: None, keeping: JoinSet::new() }
     }
 
-    /// The queue it takes jobs from.
+    /// Returns the name of the worker's queue.
     pub(super) fn queue(&self) -> &str {
         &self.said.queue
     }
 
-    /// The machine it runs on, where that was not known before.
+    /// Sets the name of the worker's machine, unless it was known before.
     pub(super) fn machine(&mut self, name: &str) {
         if self.said.vm.is_empty() {
             name.clone_into(&mut self.said.vm);
         }
     }
 
-    /// Completes when another report of a drain is kept, or given up. Cancel-safe; for ever when none is under way.
+    /// Completes when another drain report is stored or given up. Cancel-safe; waits without limit
+    /// when none is under way.
     pub(super) async fn kept(&mut self) {
         if self.keeping.join_next().await.is_none() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// Whether the report of every drain is kept, or given up.
+    /// Reports whether every drain report is stored or given up.
     pub(super) fn has_kept(&self) -> bool {
         self.keeping.is_empty()
     }
 
-    /// Says what is new, or says the same again when that is due. Skipped while the report before is still under way.
+    /// Publishes a changed report, or repeats an unchanged one when that is due. Does nothing while
+    /// the previous report is under way.
     pub(super) fn publish(&mut self, showing: Showing) {
         if self.saying.as_ref().is_some_and(|saying| !saying.is_finished()) {
             return;
@@ -118,7 +121,8 @@ impl Publisher {
         })));
     }
 
-    /// Keeps what a drain did, as `drains/<time>-<worker>.json`: the machine it was on is about to go, and with it its log.
+    /// Stores a drain's report as `drains/<time>-<worker>.json`, because the machine will disappear
+    /// with its log.
     pub(super) fn keep(&mut self, blobs: &Arc<dyn BlobStore>, report: &DrainReport) {
         let name = format!("{DRAINS}{:013}-{}.json", report.at_unix_ms, self.said.worker);
         let (Ok(name), Ok(json)) = (BlobName::parse(name), serde_json::to_vec(report)) else { return };
@@ -136,16 +140,18 @@ impl Publisher {
         }));
     }
 
-    /// Takes the worker off the roster: it ended well.
+    /// Removes the worker from the roster: it ended normally.
     pub(super) async fn withdraw(&mut self) {
         if let Some(saying) = self.saying.take() {
             saying.abort();
-            // Only so that the report does not come after the withdrawal; aborting it is no failure.
+            // Awaited so that the report does not arrive after the withdrawal; an aborted task is
+            // not a failure.
             let _aborted = saying.await;
         }
         let kept = async { while self.keeping.join_next().await.is_some() {} };
         let withdrawn = self.roster.withdraw(&self.said.worker);
-        // At once: a store that does not answer costs the end of the process one such wait, not two.
+        // Both at once: a store that does not answer delays the end of the process by one wait, not
+        // two.
         let (kept, withdrawn) = tokio::join!(timeout(LAST_TRY, kept), timeout(LAST_TRY, withdrawn));
         if kept.is_err() {
             tracing::warn!("no answer in time when keeping a drain's report; it is in the log only");

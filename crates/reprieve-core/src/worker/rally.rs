@@ -1,4 +1,5 @@
-//! Finds out whether every worker on the machines that an event names is ready for it, by marks in the store.
+//! Uses marks in the store to find out whether every worker on the machines of an event is ready
+//! for it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,13 +14,14 @@ use crate::policy::Authority;
 use crate::ports::Store;
 use crate::retry::bounded;
 
-/// Where the marks are: `ready/<event>/<machine>/<worker>`.
+/// The prefix of the marks: `ready/<event>/<machine>/<worker>`.
 const READY: &str = "ready/";
 
-/// How often the leader looks for the others' marks, and a mark is tried again.
+/// How often the leader looks for the others' marks, and how long after a failure a mark is tried
+/// again.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The longest one call may take.
+/// The longest time for one call.
 const TRY: Duration = Duration::from_secs(5);
 
 /// One worker's part in the approval of an event for several machines.
@@ -30,20 +32,20 @@ pub(super) struct Rally {
     pub(super) notice: Notice,
 }
 
-/// How a rally ended.
+/// The result of waiting for the other workers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rallied {
-    /// This worker is marked ready; approving is another machine's.
+    /// This worker is marked ready; another machine approves.
     Marked,
-    /// All are ready.
+    /// All workers are ready.
     Ready,
     /// These were not ready in time.
     GaveUp(Vec<String>),
 }
 
 impl Rally {
-    /// Marks this worker ready; the leader waits for the others, no longer than `wait`. Goes on until it has succeeded:
-    /// abort it when the event is over.
+    /// Marks this worker ready; if it is the leader, also waits up to `wait` for the others.
+    /// Retries the mark without limit: abort it when the event has ended.
     pub(super) async fn run(self, authority: Authority, wait: Duration) -> Rallied {
         let until = Instant::now() + wait;
         let id = &self.notice.id;
@@ -68,7 +70,7 @@ impl Rally {
         }
     }
 
-    /// Removes this worker's mark. A mark that stays harms nobody: no event has the same id again.
+    /// Removes this worker's mark. A leftover mark is harmless, because event ids are never reused.
     pub(super) async fn unmark(self) {
         let removed = async {
             let name = self.name()?;
@@ -84,8 +86,9 @@ impl Rally {
         bounded("mark this worker as ready", TRY, self.store.blobs.put(&name, Vec::new(), None)).await
     }
 
-    /// Who is not ready yet: machines without any mark, and live workers on the event's machines without theirs. A machine
-    /// on which no worker runs can't say that it is ready, so it never is.
+    /// Returns who is not ready yet: machines without any mark, and live workers on the event's
+    /// machines without their own. A machine without a worker never becomes ready, because none
+    /// marks it.
     async fn missing(&self) -> Result<Vec<String>> {
         let prefix = self.prefix();
         let names = bounded("look for the others' marks", TRY, self.store.blobs.list(&prefix)).await?;

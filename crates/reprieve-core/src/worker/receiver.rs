@@ -1,4 +1,5 @@
-//! Receives messages: at once while there is work and room for it, ever more rarely while there is none.
+//! Receives messages: at once while there is work and room for it, and at growing intervals while
+//! the queue is empty.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,47 +19,49 @@ use crate::retry::bounded;
 /// The wait after the first empty receive.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The longest wait of an idle worker: a Storage queue bills every receive, and a job that waited ten seconds for an
-/// idle fleet has not waited long.
+/// The longest wait of an idle worker. A Storage queue bills every receive, and ten seconds is a
+/// short wait for a job that arrives at an idle fleet.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The longest one receive may take. What it leased without an answer comes back when the leases end.
+/// The longest time for one receive. Messages that it leased without an answer return when their
+/// leases end.
 const RECEIVE_TRY: Duration = Duration::from_secs(30);
 
-/// The shortest gap between two turns of the loop that is taken for a freeze.
+/// The shortest gap between two rounds of the loop that counts as a freeze.
 const FREEZE_MIN: Duration = Duration::from_millis(1_500);
 
-/// How long nothing is received after a job was too long for this machine.
+/// How long the worker receives nothing after a job was too long for this machine.
 const TOO_LONG_REST: Duration = Duration::from_secs(10);
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Decides when to receive and how much, and does it.
+/// Decides when to receive and how much, and receives.
 pub(super) struct Receiver {
     shared: Arc<Shared>,
     pace: Pace,
     receiving: Pending<Received>,
     arrival: Pending<()>,
-    /// Receiving failed: arrivals are ignored until the pace allows another try.
+    /// Receiving failed. Arrivals are ignored until the backoff ends.
     failed: bool,
-    /// When the leases end that the last receive asked for.
+    /// When the leases of the last receive end.
     leases_end: Instant,
-    /// Nothing is received until then, because what came last was too long for this machine.
+    /// The worker receives nothing until then, because the last job was too long for this machine.
     rests_until: Option<Instant>,
-    /// When this was last asked for room. The loop goes round every second, so a long gap is a freeze.
+    /// When the loop last asked for room. It runs every second, so a long gap is a freeze.
     asked_at: Instant,
-    /// Nothing is received after a freeze until every lease is verified: it could be a message that is held here.
+    /// After a freeze the worker receives nothing until every lease is verified: a message that it
+    /// receives could be one that it holds.
     thawed: bool,
 }
 
-/// What a receive that was begun at `since`, for leases of this length, came to.
+/// The result of a receive that began at `since`, for leases of length `lease`.
 pub(super) struct Received {
     pub(super) since: Instant,
     pub(super) lease: Duration,
     deliveries: Result<Vec<Delivery>>,
 }
 
-/// Something that the receiver waited for.
+/// An event of the receiver.
 pub(super) enum ReceiverEvent {
     Received(Received),
     /// A message may have become receivable.
@@ -82,44 +85,46 @@ impl Receiver {
         }
     }
 
-    /// Whether a receive is under way.
+    /// Reports whether a receive is under way.
     pub(super) fn is_receiving(&self) -> bool {
         self.receiving.is_some()
     }
 
-    /// When the leases end that the last receive asked for.
+    /// Returns when the leases of the last receive end.
     pub(super) fn leases_end(&self) -> Instant {
         self.leases_end
     }
 
-    /// Receives at once when that is possible.
+    /// Receives as soon as possible.
     pub(super) fn hurry(&mut self) {
         self.pace.hurry();
     }
 
-    /// Waits for no arrival any more. A receive under way goes on, because it may have leased messages.
+    /// Stops waiting for arrivals. A receive under way goes on, because it may have leased
+    /// messages.
     pub(super) fn stop(&mut self) {
         self.arrival = None;
     }
 
-    /// Gives up a receive that is under way: what it leases comes back when the leases end.
+    /// Drops a receive under way: messages that it leases return when their leases end.
     pub(super) fn abandon(&mut self) {
         self.receiving = None;
     }
 
-    /// A job was too long for this machine. There may be more like it, and another worker is to have the time to take
-    /// them.
+    /// Pauses receiving after a job was too long for this machine. More such jobs may follow, and
+    /// another worker should have the time to take them.
     pub(super) fn rest(&mut self) {
         self.rests_until = Some(Instant::now() + TOO_LONG_REST);
         self.arrival = None;
     }
 
-    /// Ends a rest.
+    /// Ends the pause.
     pub(super) fn end_rest(&mut self) {
         self.rests_until = None;
     }
 
-    /// How many messages to ask for with `held` in hand, of whose jobs `slow` run for long; `None` to wait.
+    /// Returns how many messages to receive when `held` are held and `slow` of their jobs are
+    /// long-running; `None` to wait.
     fn room(&mut self, held: usize, slow: usize) -> Option<usize> {
         let now = Instant::now();
         let gap = now - std::mem::replace(&mut self.asked_at, now);
@@ -135,13 +140,13 @@ impl Receiver {
         Some(capacity.room(held)).filter(|room| *room > 0)
     }
 
-    /// When the next receive is due.
+    /// Returns when the next receive is due.
     fn due(&self) -> Instant {
         self.rests_until.map_or(self.pace.next(), |until| self.pace.next().max(until))
     }
 
-    /// Waits for the next thing to happen. Nothing is due or arrives without room. Cancel-safe: timers, and futures that
-    /// are kept and polled on.
+    /// Waits for the next event. Without room, no receive is due and arrivals are ignored.
+    /// Cancel-safe: timers, and futures that are kept and polled again.
     pub(super) async fn wait(&mut self, may_receive: bool, held: usize, slow: usize) -> ReceiverEvent {
         let due = if may_receive { self.room(held, slow).map(|_| self.due()) } else { None };
         let far = Instant::now() + LONGEST;
@@ -160,7 +165,7 @@ impl Receiver {
         }
     }
 
-    /// Takes in what a receive came to.
+    /// Takes the result of a receive, and adjusts the pace.
     pub(super) fn received(&mut self, received: Received) -> (Instant, Duration, Vec<Delivery>) {
         let Received { since, lease, deliveries } = received;
         self.failed = deliveries.is_err();
@@ -176,7 +181,8 @@ impl Receiver {
         (since, lease, deliveries)
     }
 
-    /// Receives when that is due; waits for an arrival meanwhile. `unseen`: the last messages are not all in flight yet.
+    /// Starts a receive when one is due; until then waits for an arrival. `unseen`: the last
+    /// messages are not all in flight yet.
     pub(super) fn receive_if_due(&mut self, held: usize, slow: usize, unseen: bool) {
         let Some(room) = self.room(held, slow) else { return };
         let now = Instant::now();
@@ -197,7 +203,7 @@ impl Receiver {
     }
 }
 
-/// Awaits what is there; without limit when nothing is.
+/// Awaits the pending future; waits without limit when there is none.
 async fn ready<T>(pending: &mut Pending<T>) -> T {
     match pending {
         Some(pending) => pending.await,
@@ -205,7 +211,7 @@ async fn ready<T>(pending: &mut Pending<T>) -> T {
     }
 }
 
-/// The pace of receiving.
+/// The backoff of receiving.
 #[derive(Debug)]
 struct Pace {
     wait: Duration,
@@ -217,19 +223,19 @@ impl Pace {
         Self { wait: SHORTEST, next: Instant::now() }
     }
 
-    /// When the next receive is due, if there is room for what it brings.
+    /// Returns when the next receive is due, if there is room.
     fn next(&self) -> Instant {
         self.next
     }
 
-    /// Something was received, or may have arrived: go on at once.
+    /// Receives at once: something was received or may have arrived.
     fn hurry(&mut self) {
         self.wait = SHORTEST;
         self.next = Instant::now();
     }
 
-    /// Nothing was received, or receiving failed: wait, twice as long each time, and a random part of it more or less so
-    /// that a fleet does not ask in step.
+    /// Waits twice as long each time nothing was received or receiving failed, plus or minus a
+    /// quarter at random, so that the workers of a fleet do not poll in step.
     fn slow_down(&mut self) {
         self.next = Instant::now() + self.wait.mul_f64(0.75 + chance::fraction() / 2.0);
         self.wait = (self.wait * 2).min(LONGEST);

@@ -1,66 +1,69 @@
-//! What a drain did and how a worker ended: logged, stored and returned, never only counted.
+//! Reports of a drain and of a worker's end: logged, stored and returned, not only counted.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What one drain did and how long each part took. All times are milliseconds after jobs were asked to yield, which is when
-/// the notice was received, unless it left time before the drain.
+/// The counts and times of one drain. All times are in milliseconds since jobs were asked to yield:
+/// at the notice, unless the notice left time before the drain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DrainReport {
-    /// The queue the worker takes jobs from; empty when unknown.
+    /// The worker's queue; empty when unknown.
     pub queue: String,
     /// The notice's kind: `Preempt`, `Signal`, …
     pub notice: String,
-    /// When it began, in milliseconds since the Unix epoch.
+    /// When the drain began, in milliseconds since the Unix epoch.
     pub at_unix_ms: i64,
     /// Deliveries held when it began.
     pub held: u64,
-    /// Released before any step of them had run in this delivery.
+    /// Released before any of their steps had run in this delivery.
     pub released_unstarted: u64,
     /// Released after their step yielded and their progress was saved.
     pub released_saved: u64,
-    /// Released on their last checkpoint, because they had not yielded by the soft mark or could not save.
+    /// Released without a save, because they had not yielded by the soft mark or could not save;
+    /// they resume at their last checkpoint.
     pub released_cut: u64,
-    /// Released while a save of theirs had not been answered: their progress may be saved, or not.
+    /// Released while a save had not been answered: their progress may be saved or not.
     pub released_unconfirmed: u64,
     /// Jobs that ended by themselves during the drain.
     pub finished: u64,
-    /// Deliveries whose lease was lost before they could be released: somebody else has them, or will.
+    /// Deliveries that lost their lease before they could be released: another worker has them, or
+    /// will.
     pub leases_lost: u64,
     /// Deliveries that could not be released in time; their leases end by themselves.
     pub abandoned: u64,
-    /// Tasks still running at the hard mark, though their messages are released: they never yielded.
+    /// Tasks still running at the hard mark although their messages are released: they never
+    /// yielded.
     pub still_running: u64,
     /// Work since the last checkpoint of the jobs that were cut, in milliseconds, summed.
     pub work_lost_ms: u64,
-    /// Work since the last confirmed checkpoint of the jobs whose save had not been answered, in milliseconds, summed. It may
-    /// be saved, and is not counted as lost.
+    /// Work since the last confirmed checkpoint of jobs with an unanswered save, in milliseconds,
+    /// summed. It may be saved, and is not counted as lost.
     pub work_unconfirmed_ms: u64,
-    /// How long jobs that would be done in time were left to finish before the rest of it.
+    /// How long jobs that would be done in time were left to finish before the rest of the drain.
     pub patient_ms: u64,
-    /// When the last delivery was released or given up.
+    /// When the last delivery was released or abandoned.
     pub released_after_ms: u64,
     /// When the last task had stopped or was abandoned.
     pub quiesced_after_ms: u64,
-    /// What was left of the budget then.
+    /// The rest of the budget at that time.
     pub budget_left_ms: u64,
 }
 
-/// Why a worker ended.
+/// The reason why a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StopReason {
-    /// A stop was asked for, and the drain ended.
+    /// A stop was requested, and the drain ended.
     Drained,
-    /// A second stop was asked for: what was held is left to its leases.
+    /// A second stop was requested: the held messages were left to their leases.
     Abandoned,
 }
 
 /// How a worker ended, and what it left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stopped {
-    /// Why.
+    /// The reason.
     pub reason: StopReason,
     /// Jobs completed since it began.
     pub completed: u64,
@@ -68,6 +71,6 @@ pub struct Stopped {
     pub released: u64,
     /// Deliveries left to their leases since it began.
     pub abandoned: u64,
-    /// What was left of the last drain's budget.
+    /// The rest of the last drain's budget.
     pub budget_left: Duration,
 }

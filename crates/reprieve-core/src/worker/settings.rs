@@ -1,4 +1,4 @@
-//! What can be set about a worker, with every bound and its reason.
+//! A worker's settings, with every bound and its reason.
 
 use std::time::Duration;
 
@@ -12,39 +12,46 @@ pub const LEASE_MAX: Duration = Duration::from_hours(7 * 24);
 /// The shortest lease: a Storage queue's shortest visibility timeout.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time for which a message may be deferred that no worker can use: what waits for a month is forgotten.
+/// The longest time for which a message that no worker can use may be deferred: 30 days.
 const UNKNOWN_KIND_AFTER_MAX: Duration = Duration::from_hours(720);
 
 /// The longest time for which finished jobs may be remembered: a year.
 const REMEMBER_DONE_MAX: Duration = Duration::from_hours(8760);
 
-/// How long a job is deferred whose arguments or state do not fit its kind: as long as a rolling update takes.
+/// How long a job with arguments or state that do not fit its kind is deferred: as long as a
+/// rolling update takes.
 const MISFIT_AFTER: Duration = Duration::from_mins(10);
 
 /// A worker's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// How many jobs run at once. Default: the number of cores, for jobs that compute. 1 to 4,096.
+    /// The number of jobs that run at once. Default: the number of cores, for jobs that compute. 1
+    /// to 4,096.
     pub concurrency: usize,
-    /// The longest a drain may take after a notice, even when the notice leaves more. Default: 10 s, the time the guide
-    /// to Spot workloads says to aim at, because a 30-second notice is often much shorter. At least 100 ms.
+    /// The longest time that a drain may take after a notice, even when the notice leaves more.
+    /// Default: 10 s, which the guide to Spot workloads recommends, because a 30-second notice is
+    /// often much shorter. At least 100 ms.
     pub budget: Duration,
-    /// How long a message stays held after its last renewal. Default: 60 s: what an unannounced death costs the job in
-    /// waiting, against one renewal per 20 s. Between 1 s and 7 days, and at least 1.5 times the budget, because a
-    /// lease renewed a third of its length ago must outlast a drain.
+    /// How long a message stays leased after its last renewal. Default: 60 s, which is how long a
+    /// job waits after an unannounced death; it costs one renewal per 20 s. Between 1 s and 7 days,
+    /// and at least 1.5 times the budget, because a lease renewed a third of its length ago must
+    /// outlast a drain.
     pub lease: Duration,
-    /// How often progress is saved. Default: by what a save costs.
+    /// How often progress is saved. Default: [`Auto`](CheckpointEvery::Auto), by the cost of a
+    /// save.
     pub checkpoint_every: CheckpointEvery,
-    /// The kind of messages that are bare JSON. Default: none; they are dead-lettered.
+    /// The kind of messages that are bare JSON. Default: none; such messages are dead-lettered.
     pub default_kind: Option<String>,
-    /// How long a message is deferred whose kind no worker knows, or whose body can't be read, before it is dead-lettered.
-    /// Default: 24 h, so that the worker that knows it can still be deployed. Arguments or state that do not fit a known
-    /// kind are dead-lettered after ten minutes, or this if it is less.
+    /// How long a message of unknown kind, or with an unreadable body, is deferred before it is
+    /// dead-lettered. Default: 24 h, so that a worker that knows the kind can still be deployed. A
+    /// job with arguments or state that do not fit its kind is dead-lettered after ten minutes, or
+    /// after this time if it is shorter.
     pub unknown_kind_after: Duration,
-    /// How long a finished job is remembered, so that a second message of it is deleted and not run again, also when the
-    /// job has no result; costs a read before, and a write after, every job. Default: zero, which is not at all.
+    /// How long a finished job is remembered, so that a second message of it is deleted and not run
+    /// again, even when the job has no result. Costs a read before and a write after every job.
+    /// Default: zero, which disables it.
     pub remember_done: Duration,
-    /// What is done about the platform's events. Default: as [`Policy`] says.
+    /// The worker's reactions to the platform's events. Default: see [`Policy`].
     pub policy: Policy,
 }
 
@@ -64,12 +71,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a job is deferred whose arguments or state do not fit its kind.
+    /// Returns how long a job with arguments or state that do not fit its kind is deferred.
     pub(super) fn misfit_after(&self) -> Duration {
         self.unknown_kind_after.min(MISFIT_AFTER)
     }
 
-    /// Every fault at once, one sentence each; none when the settings are good.
+    /// Returns every fault at once, one sentence each; empty when the settings are valid.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! What every part of one worker sees.
+//! The state that all parts of one worker share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -23,53 +23,55 @@ pub(super) struct Shared {
     pub(super) worker: WorkerId,
     pub(super) settings: Settings,
     pub(super) store: Store,
-    /// The store as a drain uses it: impatient.
+    /// The store for drains, through clients that give up sooner.
     pub(super) drain_store: Store,
     pub(super) registry: Registry,
     pub(super) telemetry: Arc<Telemetry>,
-    /// Where jobs run.
+    /// The runtime for jobs.
     pub(super) jobs: Handle,
-    /// One permit for each job that may run at once. A job's task has it until it really ends.
+    /// One permit for each job that may run at once. A job's task holds it until the task really
+    /// ends.
     pub(super) slots: Arc<Semaphore>,
-    /// Guardians whose job has a slot. What is taken beyond these belongs to tasks that were given up and run on.
+    /// Guardians with a job in a slot. Any further slot in use belongs to a task that was given up
+    /// and still runs.
     pub(super) guarded: AtomicUsize,
-    /// For each part of the queue, one permit for each release that may be under way at once in a drain: a part that does
-    /// not answer does not keep the others waiting.
+    /// For each part of the queue, one permit for each release that may be under way at once in a
+    /// drain. A part that does not answer does not delay the others.
     pub(super) releases: Vec<Arc<Semaphore>>,
     /// Lets a job run alone.
     pub(super) isolation: Arc<Isolation>,
-    /// How many deliveries were given a number.
+    /// The number of deliveries that were numbered.
     pub(super) numbers: AtomicU64,
     /// Messages that this worker could not use.
     pub(super) deferred: Deferred,
-    /// How long single calls took that settled a message.
+    /// The times of single calls that settled a message.
     pub(super) settlements: Recent,
-    /// How long jobs ran that were finished in their first delivery.
+    /// The run times of jobs that finished in their first delivery.
     pub(super) runs: Recent,
-    /// What is in flight, for the roster.
+    /// The deliveries in flight, for the roster.
     pub(super) roll: Roll,
-    /// How running jobs and held leases are to be treated now.
+    /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }
 
 impl Shared {
-    /// Slots taken by tasks that were given up and have not ended.
+    /// Returns the number of slots occupied by tasks that were given up and have not ended.
     pub(super) fn stuck(&self) -> usize {
         let taken = self.settings.concurrency.saturating_sub(self.slots.available_permits());
         taken.saturating_sub(self.guarded.load(Relaxed))
     }
 
-    /// A number for a delivery, which no other of this worker has.
+    /// Returns a number for a delivery, unique in this worker.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
 
-    /// How long a lease is to be that is taken or renewed now.
+    /// Returns the length of a lease that is taken or renewed now.
     pub(super) fn lease(&self) -> std::time::Duration {
         self.rules.get().lease(&self.settings)
     }
 
-    /// What may be held, when `slow` of the running jobs are long ones.
+    /// Returns the inputs of the worker's capacity when `slow` of the running jobs are long ones.
     pub(super) fn capacity(&self, slow: usize) -> Capacity {
         Capacity {
             concurrency: self.settings.concurrency.saturating_sub(self.stuck()),
@@ -86,7 +88,7 @@ impl Shared {
 #[derive(Debug, Default)]
 pub(super) struct Roll(Mutex<(u64, BTreeMap<u64, RunningJob>)>);
 
-/// A place on the roll, given up when dropped.
+/// A delivery's entry among those in flight, removed when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     shared: Arc<Shared>,
@@ -98,12 +100,12 @@ impl Roll {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many there are.
+    /// Returns their number.
     pub(super) fn len(&self) -> usize {
         self.lock().1.len()
     }
 
-    /// Looks at every card.
+    /// Applies `look` to every running job.
     pub(super) fn cards<T>(&self, look: impl Fn(&RunningJob) -> T) -> Vec<T> {
         self.lock().1.values().map(look).collect()
     }
@@ -111,7 +113,7 @@ impl Roll {
 
 impl Place {
     pub(super) fn take(shared: &Arc<Shared>, job: RunningJob) -> Self {
-        // If this worker can't use it again, that is noted again.
+        // If this worker can't use the message again, it is noted again.
         shared.deferred.forget(job.in_flight().job.as_str());
         let mut roll = shared.roll.lock();
         roll.0 += 1;
@@ -128,11 +130,11 @@ impl Drop for Place {
     }
 }
 
-/// The messages that this worker received lately and could not use, for the roster.
+/// The messages that this worker received recently and could not use, for the roster.
 #[derive(Debug, Default)]
 pub(super) struct Deferred(Mutex<BTreeMap<String, DeferredMessage>>);
 
-/// How many deferred messages a worker shows.
+/// The most deferred messages that a worker shows.
 const DEFERRED_MAX: usize = 32;
 
 impl Deferred {
@@ -143,12 +145,12 @@ impl Deferred {
         }
     }
 
-    /// Forgets the message of a job that is running, or settled.
+    /// Removes the message of a job that is running or settled.
     pub(super) fn forget(&self, job: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
     }
 
-    /// The messages to show.
+    /// Returns the messages to show.
     pub(super) fn shown(&self, now_unix_ms: i64) -> Vec<DeferredMessage> {
         let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         messages.retain(|_, message| !message.is_gone(now_unix_ms));

@@ -1,19 +1,20 @@
-//! Asking a worker to stop: once to drain, twice to end at once.
+//! Requests to stop a worker: the first drains it, the second ends it at once.
 
 use crate::watch;
 
-/// Asks; see [`stopping`].
+/// The requesting end; see [`stopping`].
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<u32>);
 
-/// Hears it; see [`stopping`].
+/// The worker's end; see [`stopping`].
 #[derive(Debug)]
 pub struct Stopping {
     asked: watch::Receiver<u32>,
     heard: u32,
 }
 
-/// A pair of which one end asks a worker to stop and the other is given to [`Worker::run`](super::Worker::run).
+/// Returns a pair: the first requests a stop, the second goes to
+/// [`Worker::run`](super::Worker::run).
 #[must_use]
 pub fn stopping() -> (Stopper, Stopping) {
     let sender = watch::Sender::default();
@@ -22,15 +23,15 @@ pub fn stopping() -> (Stopper, Stopping) {
 }
 
 impl Stopper {
-    /// Asks once more. The first time the worker drains and ends; the second time it ends at once and leaves what it
-    /// holds to its leases.
+    /// Requests a stop. After the first request the worker drains and ends; after the second it
+    /// ends at once and leaves its messages to their leases.
     pub fn stop(&self) {
         self.0.modify(|asked| *asked = asked.saturating_add(1));
     }
 }
 
 impl Stopping {
-    /// Completes once for each time that was asked; never when the asker is gone. Cancel-safe.
+    /// Completes once for each request; never if every [`Stopper`] is gone. Cancel-safe.
     pub(crate) async fn requested(&mut self) {
         let heard = self.heard;
         self.asked.wait_for(|asked| asked > heard).await;

@@ -1,13 +1,13 @@
-//! The two kinds of thread: one that keeps promises, and those that run jobs.
+//! The two kinds of thread: the control thread and the job threads.
 
 use std::future::Future;
 use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The runtimes of a worker process. The watcher, the lease keeper, the drain and every wait on a timer live on the
-/// control runtime, which is the thread that calls [`block_on`](Self::block_on); jobs have threads of their own. A job
-/// that blocks every job thread can't cost a lease or a notice.
+/// The runtimes of a worker process. The watcher, the lease keeper, the drain and all timers run on
+/// the control runtime, which is the thread that calls [`block_on`](Self::block_on). Jobs have
+/// threads of their own. A job that blocks every job thread delays no lease renewal and no notice.
 #[derive(Debug)]
 pub struct Threads {
     control: Runtime,
@@ -15,10 +15,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts both; `job_threads` of them for jobs, at least one.
+    /// Starts both runtimes, with `job_threads` threads for jobs, at least one.
     ///
     /// # Errors
-    /// The operating system's, when it gives no more threads.
+    /// Any error of the operating system when it starts no more threads.
     pub fn start(job_threads: usize) -> io::Result<Self> {
         let control = Builder::new_current_thread().enable_all().build()?;
         let jobs = Builder::new_multi_thread()
@@ -29,14 +29,15 @@ impl Threads {
         Ok(Self { control, jobs })
     }
 
-    /// Where jobs run: for [`WorkerBuilder::jobs_on`](super::WorkerBuilder::jobs_on).
+    /// Returns the runtime for jobs, for [`WorkerBuilder::jobs_on`](super::WorkerBuilder::jobs_on).
     #[must_use]
     pub fn jobs(&self) -> Handle {
         self.jobs.handle().clone()
     }
 
-    /// Runs `main` on the calling thread, as the control thread, and then ends both runtimes without waiting for jobs
-    /// that never yield: what they held is released, so they may end with the process.
+    /// Runs `main` on the calling thread, which becomes the control thread, and then ends both
+    /// runtimes. It does not wait for jobs that never yield: their messages are released, so they
+    /// may end with the process.
     pub fn block_on<T>(self, main: impl Future<Output = T>) -> T {
         let result = self.control.block_on(main);
         self.control.shutdown_background();

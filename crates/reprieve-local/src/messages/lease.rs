@@ -1,4 +1,5 @@
-//! What happens to a message from its sending to its end, each a few lookups by primary key in one transaction.
+//! The life of a message from its sending to its end. Each step is a few lookups by primary key in
+//! one transaction.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use reprieve_core::ports::{Delivery, NewMessage, Receipt};
 use crate::failure::{Failure, Fault};
 use crate::writer::Tx;
 
-/// What a receipt says: the primary key of the message's row, and which of its revisions.
+/// A parsed receipt: the primary key of the message's row, and the row's revision.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     queue: i64,
@@ -23,7 +24,7 @@ impl Key {
         let mut number = || numbers.next().flatten();
         match (number(), number(), number()) {
             (Some(id), Some(visible_at), Some(rev)) => Self { queue, visible_at, id, rev },
-            // Not ours, so it holds nothing here: 0 is no message's id.
+            // A receipt of another store matches nothing here: 0 is no message's id.
             _ => Self { queue, visible_at: 0, id: 0, rev: 0 },
         }
     }
@@ -37,7 +38,7 @@ impl Key {
     }
 }
 
-/// Refuses unless exactly the row that the receipt named was changed.
+/// Fails unless exactly the receipt's row was changed.
 fn held(rows: usize) -> Result<(), Failure> {
     if rows == 1 { Ok(()) } else { Err(Failure::lease_lost()) }
 }
@@ -53,12 +54,13 @@ pub(super) fn send(tx: &Tx<'_>, queue: i64, messages: &[NewMessage]) -> Result<V
         tx.execute("INSERT INTO msg(queue, visible_at, id) VALUES(?1, ?2, ?3)", [queue, visible_at, id])?;
         ids.push(message_id(id));
     }
-    // For delayed ones too: whoever waits learns when they become due.
+    // Also for delayed messages: waiting workers then learn when they become due.
     tx.ring();
     Ok(ids)
 }
 
-/// Also returns when the next message becomes visible, if there were fewer than asked for.
+/// Receives messages. Also returns when the next one becomes visible, if there were fewer than
+/// `max`.
 pub(super) fn receive(
     tx: &Tx<'_>,
     queue: i64,
@@ -66,7 +68,7 @@ pub(super) fn receive(
     max: usize,
     lease: Duration,
 ) -> Result<(Vec<Delivery>, Option<i64>), Fault> {
-    // Read first, then change by key: an UPDATE with a sub-select is five times slower.
+    // Select first, then update by key: an UPDATE with a sub-select is five times slower.
     let found = tx.rows(
         "SELECT m.visible_at, m.id, m.rev, m.dequeues, b.data, b.sent_at FROM msg m CROSS JOIN body b ON b.id = m.id
          WHERE m.queue = ?1 AND m.visible_at <= ?2 ORDER BY m.visible_at, m.id LIMIT ?3",
@@ -125,8 +127,8 @@ pub(super) fn complete(tx: &Tx<'_>, key: Key) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A message that is released without a delay gets back the place in line that it had: work that was interrupted goes
-/// on before what is new begins.
+/// Releases a message. Without a delay it keeps its place in the queue, so that interrupted work
+/// continues before new work begins.
 pub(super) fn give_back(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duration) -> Result<(), Fault> {
     let [queue, visible_at, id, rev] = key.params();
     let visible_again = match millis(delay) {
@@ -148,7 +150,7 @@ pub(super) fn give_back(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Durat
     Ok(())
 }
 
-/// Moves the message to the poison queue, where it is a new one that was sent now.
+/// Moves the message to the poison queue, as a new message that was sent now.
 pub(super) fn dead_letter(
     tx: &Tx<'_>,
     key: Key,
@@ -157,7 +159,7 @@ pub(super) fn dead_letter(
     reason: &str,
 ) -> Result<(), Fault> {
     let [queue, visible_at, id, rev] = key.params();
-    // It counts dequeues anew: what happens to it in the poison queue is another story.
+    // The dequeue count restarts: deliveries from the poison queue are counted separately.
     held(tx.execute(
         "UPDATE msg SET queue = ?5, visible_at = ?6, rev = rev + 1, dequeues = 0, holder = NULL
          WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4",
@@ -171,7 +173,7 @@ pub(super) fn dead_letter(
     Ok(())
 }
 
-/// Whole milliseconds, rounded up: a lease must not end before it was said to.
+/// Whole milliseconds, rounded up: a lease must not end early.
 fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros().div_ceil(1_000)).unwrap_or(i64::MAX)
 }

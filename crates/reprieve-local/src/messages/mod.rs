@@ -16,18 +16,20 @@ use crate::store::{Ports, blocking};
 use crate::writer::Tx;
 use lease::Key;
 
-/// The largest body. Arguments that are large travel as blobs; a megabyte is for bodies that others wrote.
+/// The largest body. Large arguments are stored as blobs; the megabyte is for bodies from other
+/// senders.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// How much is sent in one transaction, about 10 ms of work: a longer one would make renewals wait.
+/// How much one transaction sends, about 10 ms of work: a longer one would delay renewals.
 const SEND_MESSAGES_MAX: usize = 1_000;
 const SEND_BYTES_MAX: usize = 4 << 20;
 
-/// How many messages one call receives at most, for the same reason.
+/// The most messages of one receive, for the same reason.
 const RECEIVE_MAX: usize = 1_000;
 
-/// How many a worker asks for at a time. A worker has one receive under way, which takes two commits, and each waits for
-/// the disk: with 32 at a time it was that wait that limited short jobs.
+/// The batch size of a worker's receive. A worker has one receive under way, which takes two
+/// commits, and each waits for the disk. At 32 messages this wait limited the throughput of short
+/// jobs.
 const BATCH_MAX: usize = 128;
 
 #[async_trait]
@@ -59,7 +61,7 @@ impl Queue for Ports {
     }
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
-        // Before the look: a message that arrives during it must end the wait that comes after it.
+        // Before the receive: a message that arrives during it must end the wait that follows.
         self.rings_seen.store(*self.rings.borrow(), Ordering::Relaxed);
         let (queue, holder, max) = (self.queue, self.holder, max.min(RECEIVE_MAX));
         let received =
@@ -105,7 +107,8 @@ impl Queue for Ports {
         let bell = self.shared.files.bell();
         self.listener.get_or_init(|| match Listener::start(&bell, self.rings.clone()) {
             Ok(listener) => {
-                // It may have rung before anybody listened, so the first wait is over at once.
+                // The bell may have rung before the listener started, so the first wait ends at
+                // once.
                 self.rings.send_modify(|rings| *rings += 1);
                 Some(listener)
             }
@@ -120,7 +123,7 @@ impl Queue for Ports {
         let next_due = self.next_due.load(Ordering::Relaxed);
         let wait = next_due.saturating_sub(self.shared.clock.now()).saturating_add(1);
         tokio::select! {
-            // The sender lives in self, so there is no other error than none.
+            // The sender lives in `self`, so this can't fail.
             _ = rings.wait_for(|rings| *rings != seen) => {}
             () = tokio::time::sleep(Duration::from_millis(wait.max(1).unsigned_abs())), if next_due < i64::MAX => {}
         }
@@ -216,7 +219,7 @@ fn check_body(body: &[u8]) -> Result<(), Failure> {
     ))
 }
 
-/// Divides what is sent into transactions of bounded size.
+/// Divides messages into transactions of limited size.
 fn chunks(messages: Vec<NewMessage>) -> Vec<Vec<NewMessage>> {
     let mut chunks: Vec<Vec<NewMessage>> = Vec::new();
     let mut bytes = 0;

@@ -1,7 +1,9 @@
-//! The one thread of a process that writes: it takes whatever is asked of it at that moment, and commits it together.
+//! The one thread of a process that writes: it takes all operations that wait, and commits them
+//! together.
 //!
-//! One commit costs one wait for the disk, whether it holds one operation or 256, so under load the cost per operation
-//! falls by an order of magnitude and no operation waits for more than the commit before its own.
+//! One commit costs one wait for the disk, whether it contains one operation or 256. So under load
+//! the cost per operation falls by an order of magnitude, and no operation waits for more than the
+//! commit before its own.
 
 mod operation;
 mod pending;
@@ -28,15 +30,15 @@ use operation::{Operation, Work};
 use pending::Pending;
 use thread::Thread;
 
-/// How long an operation waits for its turn before it is refused. A turn takes milliseconds; only a process that is
-/// stopped inside the gate, or another program's transaction, makes it take longer.
+/// How long an operation waits for its turn before it is refused. A turn takes milliseconds. Only a
+/// process that is stopped inside the gate, or another program's transaction, takes longer.
 pub(crate) const TURN: Duration = Duration::from_secs(10);
 
-/// Where operations are handed to the thread.
+/// The handle through which operations reach the thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pending: Arc<Pending>,
-    /// Says nothing, and is hung up when the thread has ended.
+    /// Carries no messages; it is disconnected when the thread has ended.
     alive: Mutex<Receiver<()>>,
 }
 
@@ -57,7 +59,7 @@ impl Writer {
             .spawn(move || {
                 let _living = living;
                 thread.run(gate);
-                // Closes the database before the end is told.
+                // Closes the database before the channel is disconnected.
                 drop(thread);
             })
             .map_err(|error| {
@@ -66,13 +68,15 @@ impl Writer {
         Ok(Self { pending, alive: Mutex::new(alive) })
     }
 
-    /// Runs `apply` in a transaction and, once that is committed and while no other process can write, `publish`.
+    /// Runs `apply` in a transaction, and after the commit, while no other process can write,
+    /// `publish`.
     ///
-    /// `apply` may run twice: when another operation of its transaction fails, everything is rolled back and each runs
-    /// in a transaction of its own. It must not write before it refuses.
+    /// `apply` may run twice: when another operation of its transaction fails, everything is rolled
+    /// back, and each operation runs in a transaction of its own. It must not write before it
+    /// refuses.
     ///
     /// # Cancel safety
-    /// An operation that nobody waits for any more is left out if its turn has not come yet.
+    /// If the future is dropped before the operation's turn, the operation does not run.
     pub(crate) async fn call<T, U>(
         &self,
         bytes: usize,
@@ -86,7 +90,7 @@ impl Writer {
         self.submit(bytes, apply, publish).await.unwrap_or_else(|_| Err(Failure::stopped()))
     }
 
-    /// [`call`](Self::call), for a thread that may block.
+    /// Like [`call`](Self::call), for a thread that may block.
     pub(crate) fn call_blocking<T, U>(
         &self,
         apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
@@ -121,7 +125,7 @@ impl Writer {
         answer
     }
 
-    /// Asks for something whose outcome nobody waits for.
+    /// Queues an operation without waiting for its outcome.
     pub(crate) fn post<T: Send + 'static>(
         &self,
         apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
@@ -139,15 +143,15 @@ impl Writer {
 
     fn push(&self, work: impl Work + 'static) {
         let mut state = self.pending.lock();
-        // Dropping the operation drops its reply, which whoever waits reads as "stopped".
+        // Dropping the operation drops its reply channel, and the caller gets "stopped".
         if !state.closed {
             state.waiting.push_back((tokio::time::Instant::now(), Box::new(work)));
             self.pending.changed.notify_one();
         }
     }
 
-    /// Refuses what has waited for its turn longer than [`TURN`]. Called now and then by another thread, because the
-    /// writer's own is the one that is stuck.
+    /// Refuses operations that have waited longer than [`TURN`]. The keeper's thread calls it,
+    /// because the writer's own thread is the one that is stuck.
     pub(crate) fn refuse_overdue(&self, write_lock: &Path) {
         let mut overdue = Vec::new();
         {
@@ -169,7 +173,7 @@ impl Writer {
         }
     }
 
-    /// Ends the thread after everything that was asked before.
+    /// Ends the thread after all operations that were queued before.
     pub(crate) fn close(&self) {
         self.pending.lock().closed = true;
         self.pending.changed.notify_one();

@@ -1,4 +1,5 @@
-//! One operation: what it does in the transaction, what it does after the commit, and who waits for its answer.
+//! One operation: its part in the transaction, its action after the commit, and its caller's reply
+//! channel.
 
 use std::cell::Cell;
 
@@ -7,11 +8,11 @@ use tokio::sync::oneshot;
 
 use crate::failure::{Failure, Fault, Outcome};
 
-/// What an operation sees of the transaction it runs in.
+/// An operation's view of the transaction that it runs in.
 #[derive(Debug)]
 pub(crate) struct Tx<'a> {
     pub(super) conn: &'a Connection,
-    /// The time at which all of this transaction happens.
+    /// The transaction's time.
     pub(crate) now: i64,
     pub(super) rings: &'a Cell<bool>,
 }
@@ -26,7 +27,7 @@ impl Tx<'_> {
         self.conn.prepare_cached(sql)?.insert(params)
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     pub(crate) fn row<T>(
         &self,
         sql: &'static str,
@@ -36,7 +37,7 @@ impl Tx<'_> {
         self.conn.prepare_cached(sql)?.query_row(params, read).optional()
     }
 
-    /// All rows.
+    /// Returns all rows.
     pub(crate) fn rows<T>(
         &self,
         sql: &'static str,
@@ -46,13 +47,14 @@ impl Tx<'_> {
         self.conn.prepare_cached(sql)?.query_map(params, read)?.collect()
     }
 
-    /// Says that something becomes receivable by this transaction: whoever waits is woken after the commit.
+    /// Marks that this transaction makes a message receivable: waiting workers are woken after the
+    /// commit.
     pub(crate) fn ring(&self) {
         self.rings.set(true);
     }
 }
 
-/// An operation, whatever its types.
+/// An operation of any type.
 pub(super) trait Work: Send {
     fn is_abandoned(&self) -> bool;
     fn bytes(&self) -> usize;
@@ -68,14 +70,14 @@ pub(super) struct Operation<T, U, A, P> {
     pub(super) publish: Option<P>,
     pub(super) applied: Option<Outcome<T>>,
     pub(super) answer: Option<Outcome<U>>,
-    /// `None`: nobody ever waited.
+    /// `None` for an operation without a caller that waits.
     pub(super) reply: Option<oneshot::Sender<Outcome<U>>>,
 }
 
 impl<T, U, A, P> Operation<T, U, A, P> {
     fn reply(self, answer: Outcome<U>) {
         match (self.reply, answer) {
-            // Whoever asked may have gone away in the meantime; what was applied stays applied.
+            // The caller may be gone; what was applied stays applied.
             (Some(reply), answer) => drop(reply.send(answer)),
             (None, Ok(_)) => {}
             (None, Err(failure)) => {

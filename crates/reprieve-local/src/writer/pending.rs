@@ -1,4 +1,4 @@
-//! What waits for its turn.
+//! The operations that wait for the writer's turn.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,12 @@ use tokio::time::Instant;
 
 use super::operation::Work;
 
-/// Bounds of one commit, so that no other process waits long for its turn: operations, and bytes written by them.
+/// Limits of one commit, so that no other process waits long for its turn: operations, and bytes
+/// written by them.
 const GROUP_MAX: usize = 256;
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
-/// Operations in the order in which they came, between those who ask and the thread.
+/// A queue of operations, in the order of arrival, between the callers and the thread.
 #[derive(Default)]
 pub(super) struct Pending {
     state: Mutex<State>,
@@ -29,14 +30,14 @@ impl Pending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to do; `false` when there never will be.
+    /// Waits for an operation; returns `false` once the writer is closed and the queue is empty.
     pub(super) fn wait(&self) -> bool {
         let idle = |state: &mut State| state.waiting.is_empty() && !state.closed;
         let state = self.changed.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
         !state.waiting.is_empty()
     }
 
-    /// Takes the next group, without what nobody waits for any more.
+    /// Takes the next group, without operations that were abandoned by their callers.
     pub(super) fn take(&self) -> Vec<Box<dyn Work>> {
         let mut state = self.lock();
         let (mut group, mut bytes) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Groups in which something goes wrong.
+//! Groups in which an operation fails.
 
 use reprieve_core::ErrorKind;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Bench {
         Gate::open(&self.files).unwrap()
     }
 
-    /// Adds a queue of that name, after `wrong` if there is something wrong.
+    /// Adds a queue with this name, and then executes `wrong`, if given.
     fn add(&self, name: &'static str, wrong: Option<&'static str>) -> oneshot::Receiver<Outcome<()>> {
         let apply = move |tx: &Tx<'_>| {
             tx.execute("INSERT INTO queue(name) VALUES(?1)", [name])?;
@@ -61,11 +61,11 @@ fn kind(answer: Result<Outcome<()>, oneshot::error::RecvError>) -> Result<(), Er
     answer.unwrap_or_else(|_| Err(Failure::stopped())).map_err(|failure| failure.during("test").kind())
 }
 
-/// Runs three operations in one group, the second of which does `wrong` after it has written.
+/// Runs three operations in one group. The second executes `wrong` after it has written.
 async fn the_second_fails_alone(prepare: &str, wrong: &'static str, wanted: ErrorKind) {
     let bench = Bench::new(prepare);
     let mut gate = bench.other_gate();
-    // Nothing is taken before the whole group waits.
+    // The held gate keeps the thread from taking an operation before the whole group waits.
     let held = gate.enter().unwrap();
     let (a, b, c) = (bench.add("aaa", None), bench.add("bbb", Some(wrong)), bench.add("ccc", None));
     drop(held);

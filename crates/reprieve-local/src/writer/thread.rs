@@ -1,4 +1,5 @@
-//! The thread: waits for its process's turn, commits what has come together by then, and answers.
+//! The writer's thread: waits for its process's turn, commits the operations that wait by then, and
+//! answers them.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use crate::clock::StoreClock;
 use crate::failure::Failure;
 use crate::gate::{Gate, Held};
 
-/// What the thread has.
+/// The thread's state.
 pub(super) struct Thread {
     pub(super) pending: Arc<Pending>,
     pub(super) conn: Connection,
@@ -32,7 +33,8 @@ impl Thread {
         }
     }
 
-    /// What is taken is taken only now that it is this process's turn: until then it can be refused or dropped.
+    /// Operations are taken only now, in this process's turn: until then they can be refused or
+    /// dropped.
     fn turn(&mut self, held: Held<'_>) {
         let mut group = self.pending.take();
         if group.is_empty() {
@@ -54,8 +56,8 @@ impl Thread {
         }
     }
 
-    /// Commits the group; when that fails, each operation on its own, so that one that can't be applied (too large for
-    /// what is left of the disk, say) fails no other.
+    /// Commits the group. If that fails, commits each operation separately, so that one that can't
+    /// be applied (too large for the rest of the disk, say) fails no other.
     fn commit_together_or_alone(
         &mut self,
         group: &mut [Box<dyn Work>],
@@ -65,7 +67,8 @@ impl Thread {
         let Err(error) = self.commit(group, now, rings) else {
             return group.iter().map(|_| None).collect();
         };
-        // Somebody else's lock has been waited for once already: to wait again for each would take minutes.
+        // Another program's lock was waited for once already: waiting again for each operation
+        // would take minutes.
         let mut hopeless = is_locked(&error) || group.len() == 1;
         let mut failure = Failure::sql(&error, &self.file);
         let mut failures = Vec::with_capacity(group.len());
@@ -89,7 +92,7 @@ impl Thread {
         for work in &mut *group {
             work.apply(&tx)?;
         }
-        // Dropping a transaction rolls it back, as does a commit that fails.
+        // Dropping a transaction rolls it back, and so does a failed commit.
         transaction.commit()?;
         for work in group {
             work.publish();
@@ -103,7 +106,7 @@ fn is_locked(error: &rusqlite::Error) -> bool {
 }
 
 impl Drop for Thread {
-    /// Also when the thread panics: nobody waits for an answer that never comes.
+    /// Also runs when the thread panics, so that no caller waits for an answer that never comes.
     fn drop(&mut self) {
         let mut state = self.pending.lock();
         state.closed = true;

@@ -1,4 +1,4 @@
-//! Runs the simulated fleet: many seeds, or one with its history.
+//! Runs the simulated fleet: many seeds, or one seed with its history.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ Usage: simulate [--seeds N] [--from S] [--replay S] [--keep-going]
 Exit codes: 0 no promise was broken, 1 one was, 2 wrong usage.
 ";
 
-/// What is asked for.
+/// The command line's options.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     seeds: u64,
@@ -44,7 +44,7 @@ fn read(arguments: impl Iterator<Item = String>) -> Option<Asked> {
 fn main() -> ExitCode {
     let mut out = io::stdout().lock();
     let Some(asked) = read(std::env::args().skip(1)) else {
-        // There is nobody to tell when that fails.
+        // If this write fails, there is no other place to report it.
         let _written = out.write_all(USAGE.as_bytes());
         return ExitCode::from(2);
     };
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what is asked for, and says whether all promises were kept.
+/// Runs the seeds, and returns whether all promises were kept.
 fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
     if let Some(seed) = asked.replay {
         let run = fleet::run(seed).map_err(io::Error::other)?;
@@ -83,7 +83,7 @@ fn simulate(asked: Asked, out: &mut impl Write) -> io::Result<bool> {
     Ok(broken == 0)
 }
 
-/// Shows a run: its plan, what happened, and what was wrong with it.
+/// Prints a run: its plan, its history, and its violations.
 fn show(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let plan = &run.plan;
     writeln!(

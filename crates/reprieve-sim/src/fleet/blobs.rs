@@ -1,4 +1,4 @@
-//! The blobs and the roster, as one process reaches them.
+//! The blobs and the roster over one process's link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::records::number;
 pub(super) struct FarBlobs {
     pub(super) blobs: Arc<MemoryBlobs>,
     pub(super) link: Arc<Link>,
-    /// The process, which some arguments kill.
+    /// The process; reading some arguments kills it.
     pub(super) process: Arc<Process>,
 }
 

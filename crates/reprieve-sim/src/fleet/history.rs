@@ -1,4 +1,4 @@
-//! What happened in a world, in order.
+//! The history of a world: its events, in order.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,31 +8,31 @@ use reprieve_core::record::{End, Record};
 use reprieve_core::{Fence, MessageId};
 use tokio::time::Instant;
 
-/// Something that happened.
+/// An event in a world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// When, since the world began.
+    /// Time since the world began.
     pub at: Duration,
-    /// To which process, or by which; `None` for people and the world.
+    /// The process that acted or was affected; `None` for operators and the world.
     pub process: Option<u32>,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// Why a process ended.
+/// The reason why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// It was killed from outside.
+    /// Killed from outside.
     Killed,
-    /// Its machine was taken at the end of a notice.
+    /// Evicted at the end of a notice.
     Evicted,
-    /// This job killed it.
+    /// Killed by this job.
     Job(usize),
-    /// It was asked to stop.
+    /// Asked to stop.
     Stopped,
 }
 
-/// What happened. Jobs are named by their place in the plan.
+/// The kind of an event. Jobs are named by their number in the plan.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the variants' docs name the fields")]
 pub enum What {
@@ -40,25 +40,25 @@ pub enum What {
     Started { machine: usize, slots: usize, old: bool, shards: usize },
     /// A process ended.
     Ended(Cause),
-    /// A process's machine got a notice that ends after this.
+    /// A process's machine received a notice that ends after this time.
     Noticed(Duration),
     /// The notice was withdrawn.
     Withdrawn,
-    /// A process stopped.
+    /// A process was frozen.
     Frozen,
-    /// A process continued.
+    /// A frozen process continued.
     Thawed,
-    /// What a process sends is in trouble.
+    /// A process's calls to the store are in trouble.
     Troubled,
-    /// It no longer is.
+    /// The trouble of a process has ended.
     Untroubled,
     /// A worker was asked to stop.
     AskedToStop,
-    /// Curable jobs fail no more.
+    /// Curable jobs do not fail any more.
     Cured,
-    /// The trouble has ended.
+    /// All trouble has ended.
     Calm,
-    /// No message is left.
+    /// The world rests: no message is left.
     Rest,
 
     /// `begin` was called.
@@ -78,35 +78,35 @@ pub enum What {
     Renewed { message: MessageId, lease: Duration },
     /// A message was deleted.
     Completed { message: MessageId },
-    /// A message was released; `ends` is what its body says of its deliveries.
+    /// A message was released; `ends` are the ends of deliveries in its body.
     Released { message: MessageId, delay: Duration, ends: Vec<End> },
     /// A message went to the poison queue.
     DeadLettered { message: MessageId, reason: String },
     /// A message was removed from the poison queue.
     LetterRemoved { message: MessageId },
-    /// A queue's call was refused: the receipt holds no more.
+    /// A queue refused a call because its receipt is void.
     LeaseRefused { message: MessageId, operation: &'static str },
 
-    /// A record was written; `state` is the newest saved step, `saved` whether this write saved it. `issued` is when the
-    /// process sent the write.
+    /// A record was written; `state` is the newest saved step, `saved` is true if this write saved
+    /// it. `issued` is the time at which the process sent the write.
     Written { job: usize, call: u64, record: Box<Record>, state: Option<u32>, saved: bool, issued: Duration },
-    /// A record's write was refused.
+    /// The write of a record was refused.
     WriteRefused { job: usize },
     /// A process got the answer to a write that was applied.
     Acknowledged { job: usize, call: u64 },
     /// A record was removed.
     Removed { job: usize },
-    /// A result was written, or refused because there is one.
+    /// A result was written, or refused because one exists.
     Result { job: usize, taken: bool, value: Vec<u8> },
     /// A process sends an output.
     Sends { job: usize, fence: Fence },
-    /// An output was written, or refused.
+    /// An output was written or refused.
     Output { job: usize, fence: Fence, taken: bool },
     /// A blob was deleted.
     BlobDeleted { name: String },
 }
 
-/// What happened, in order; one handle to it.
+/// A handle to the shared list of events.
 #[derive(Debug, Clone)]
 pub struct History {
     began: Instant,
@@ -122,7 +122,7 @@ impl History {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the world has existed.
+    /// Returns the age of the world.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -132,7 +132,7 @@ impl History {
         self.lock().push(Event { at, process, what });
     }
 
-    /// The events.
+    /// Returns the events so far.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
         self.lock().clone()

@@ -1,4 +1,4 @@
-//! The simulated jobs: they walk from step to step, as their plan says.
+//! The simulated jobs: they go from step to step, as their plan says.
 
 use std::collections::BTreeSet;
 use std::future::pending;
@@ -14,15 +14,15 @@ use super::history::{Cause, What};
 use super::plan::{JobPlan, Nature, Where};
 use super::process::Process;
 
-/// The kinds. Old binaries lack the last.
+/// The kinds of job. Old binaries lack the last.
 pub(super) const KINDS: [&str; 3] = ["walk", "stroll", "hike"];
 
-/// What the jobs of all processes share.
+/// The state that the jobs of all processes share.
 #[derive(Debug)]
 pub(super) struct Village {
     pub(super) jobs: Vec<JobPlan>,
     pub(super) cured: AtomicBool,
-    /// Which flaky jobs have failed at which step.
+    /// The steps at which flaky jobs have failed already.
     failed: Mutex<BTreeSet<(usize, u32)>>,
 }
 
@@ -31,7 +31,7 @@ impl Village {
         Self { jobs, cured: AtomicBool::new(false), failed: Mutex::default() }
     }
 
-    /// Whether the job fails at this step now.
+    /// Returns whether the job fails at this step now.
     fn fails(&self, plan: &JobPlan, at: u32) -> bool {
         match &plan.nature {
             Nature::Fails(step) => *step == at,
@@ -44,17 +44,17 @@ impl Village {
     }
 }
 
-/// Where a job is.
+/// The checkpoint of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct At {
     #[serde(rename = "at")]
     step: u32,
-    /// Follows from the steps that were done, in order.
+    /// Computed from the finished steps, in order.
     sum: u64,
     padding: String,
 }
 
-/// A kind of job, in one process, of a binary that knows states up to `SCHEMA`.
+/// A kind of job in one process, with a binary that reads states up to `SCHEMA`.
 #[derive(Debug)]
 pub(super) struct Walk<const KIND: usize, const SCHEMA: u32>(Arc<Process>);
 
@@ -64,12 +64,12 @@ impl<const KIND: usize, const SCHEMA: u32> Walk<KIND, SCHEMA> {
     }
 }
 
-/// The sum after step `at`.
+/// Returns the sum after step `at`.
 fn after(sum: u64, at: u32) -> u64 {
     sum.wrapping_mul(31).wrapping_add(u64::from(at) + 1)
 }
 
-/// The result of a job of so many steps.
+/// Returns the result of a job with this many steps.
 pub(super) fn result(steps: u32) -> u64 {
     (0..steps).fold(0, after)
 }
@@ -84,7 +84,7 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
 
     fn begin(&self, plan: &JobPlan) -> At {
         if self.0.has_ended() {
-            // Its last poll is under way.
+            // The process has ended; this is the job's last poll.
         } else if plan.nature == Nature::Kills(Where::Begin) {
             self.0.end(Cause::Job(plan.number));
         } else {

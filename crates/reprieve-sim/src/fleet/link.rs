@@ -1,5 +1,5 @@
-//! The network between one process and the store: every call is a request that is under way on its own, so it lands also
-//! when its process is frozen or dead by then.
+//! The network between one process and the store. Every call is a request of its own, so it arrives
+//! even if its process has been frozen or has died meanwhile.
 
 use std::future::{Future, pending};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,10 +15,10 @@ use tokio::time::{sleep, timeout};
 use super::history::{History, What};
 use super::plan::Trouble;
 
-/// How long a client library waits for an answer before it reports that there was none.
+/// How long a client library waits for an answer before it reports a timeout.
 const CLIENT_WAITS: Duration = Duration::from_secs(20);
 
-/// One process's way to the store.
+/// One process's link to the store.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) process: u32,
@@ -29,14 +29,14 @@ pub(super) struct Link {
     ended: watch::Sender<bool>,
 }
 
-/// What becomes of one call.
+/// The simulated course of one call.
 #[derive(Debug, Clone, Copy)]
 struct Fate {
-    /// How long the request is under way; `None` when it never arrives.
+    /// The travel time of the request; `None` when it never arrives.
     there: Option<Duration>,
-    /// How long the answer is under way; `None` when it is lost.
+    /// The travel time of the answer; `None` when it is lost.
     back: Option<Duration>,
-    /// After how long the caller gets an error instead.
+    /// The time after which the caller gets an error instead.
     gives_up: Duration,
     error: ErrorKind,
 }
@@ -52,7 +52,7 @@ impl Link {
         self.history.note(Some(self.process), what);
     }
 
-    /// A number for a call whose answer is noted.
+    /// Returns a number for a call with a recorded answer.
     pub(super) fn number(&self) -> u64 {
         self.calls.fetch_add(1, Relaxed)
     }
@@ -61,7 +61,7 @@ impl Link {
         self.trouble.send_replace(trouble);
     }
 
-    /// The process is gone: it sends nothing any more.
+    /// Ends the link: the process has ended and sends nothing any more.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
     }
@@ -76,7 +76,7 @@ impl Link {
         let _ = self.trouble.subscribe().wait_for(|trouble| !trouble.partitioned).await;
     }
 
-    /// Sends a request whose work at the store is `work`, and waits for the answer.
+    /// Sends a request that performs `work` at the store, and waits for the answer.
     pub(super) async fn call<T, F>(&self, operation: &'static str, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -96,7 +96,7 @@ impl Link {
                     Some(back) => sleep(back).await,
                     None => return,
                 }
-                // A caller that gave up hears nothing.
+                // A caller that gave up does not receive the answer.
                 let _unheard = answer.send(done);
             });
         } else {
@@ -107,7 +107,7 @@ impl Link {
         let answer = async {
             match answered.await {
                 Ok(done) => done,
-                // It is lost, which the caller does not know yet.
+                // The answer is lost, which the caller does not know yet.
                 Err(_) => pending().await,
             }
         };

@@ -1,8 +1,9 @@
-//! The simulated fleet: real workers in simulated processes, on one paused clock, in a world that a seed brings.
+//! The simulated fleet: real workers in simulated processes, on one paused clock, in a world
+//! generated from a seed.
 //!
-//! [`Plan`] is what a seed brings; [`run`] lets it happen and returns the [`History`] and what the independent [`check`]
-//! found in it. The workers' code is the real one. Jobs, the store's faults, machines and time are simulated, so a seed
-//! replays exactly.
+//! [`Plan`] is generated from a seed; [`run`] executes it and returns the [`History`] and the
+//! findings of the independent [`check`]. The workers' code is the real one. Jobs, the store's
+//! faults, machines and time are simulated, so a seed replays exactly.
 
 mod blobs;
 mod checker;
@@ -26,16 +27,16 @@ pub use store::{FinalStore, Letter};
 
 use reprieve_core::{Error, ErrorKind, Result, chance, clock};
 
-/// One world from its beginning to its rest.
+/// The run of one world, from its beginning until it rests.
 #[derive(Debug)]
 pub struct Run {
-    /// What the seed brought.
+    /// The seed's plan.
     pub plan: Plan,
-    /// What happened.
+    /// The events.
     pub history: History,
-    /// What the store held in the end.
+    /// The store's final contents.
     pub store: FinalStore,
-    /// Which promises were broken.
+    /// The broken promises.
     pub violations: Vec<Violation>,
 }
 
@@ -45,7 +46,7 @@ const BEGINNING: Duration = Duration::from_hours(20_000 * 24);
 /// Runs the world of `seed` on this thread.
 ///
 /// # Errors
-/// When a runtime or a worker can't be set up, which no seed should bring about.
+/// Fails when a runtime or a worker can't be set up, which no seed should cause.
 pub fn run(seed: u64) -> Result<Run> {
     let plan = Plan::of(seed);
     let runtime =

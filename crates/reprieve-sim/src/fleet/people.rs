@@ -1,4 +1,4 @@
-//! What people do in a world: send jobs, and send dead letters again.
+//! The operators of a world: they send jobs and redrive dead letters.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use super::plan::Nature;
 use super::records::number;
 use super::world::World;
 
-/// How long a letter is held while it is sent again.
+/// The lease of a dead letter while it is redriven.
 const LETTER_LEASE: Duration = Duration::from_mins(1);
 
-/// How many letters are received at once.
+/// The most dead letters that are received at once.
 const LETTERS: usize = 100;
 
-/// The job and the generation that a body names.
+/// Returns the job and the generation that a body names.
 fn named(body: &[u8]) -> Option<(usize, u32)> {
     let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
     Some((number(&envelope.job), envelope.notes.generation))
 }
 
 impl World<'_> {
-    /// Sends the job's message, always with the same body.
+    /// Sends the job's message, with the same body each time.
     pub(super) async fn send(&mut self, job: usize) -> Result<()> {
         let plan = &self.plan.jobs[job];
         let no_json = |error| Error::new(ErrorKind::Internal, "send a job", "no JSON").with_source(error);
@@ -45,7 +45,7 @@ impl World<'_> {
         self.post(body).await
     }
 
-    /// Sends a body to some shard.
+    /// Sends a body to a random shard.
     async fn post(&mut self, body: Vec<u8>) -> Result<()> {
         let shard = self.dice.random_range(0..self.store.shards.len());
         let (job, generation) = named(&body).unwrap_or((usize::MAX, 0));
@@ -54,12 +54,12 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Sends every letter again.
+    /// Redrives every dead letter.
     pub(super) async fn redrive(&mut self, times: usize, forget: bool) -> Result<()> {
         self.redrive_those(|_| true, times, forget).await
     }
 
-    /// Sends the letters of cured jobs again.
+    /// Redrives the dead letters of cured jobs.
     pub(super) async fn redrive_cured(&mut self) -> Result<()> {
         let plan = self.plan;
         let is_curable =
@@ -93,7 +93,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Sends the bodies of all letters, which stay.
+    /// Sends copies of all dead letters, which stay in the poison queue.
     pub(super) async fn copy_letters(&mut self) -> Result<()> {
         for shard in 0..self.store.shards.len() {
             let queue = std::sync::Arc::clone(&self.store.shards[shard].1);
@@ -104,7 +104,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether every cured job that was sent has its result or output.
+    /// Returns whether every cured job that was sent has its result or output.
     pub(super) async fn cured_are_done(&self) -> Result<bool> {
         for job in self.plan.jobs.iter().filter(|job| matches!(job.nature, Nature::Curable(_))) {
             let name =

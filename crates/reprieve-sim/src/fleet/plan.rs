@@ -1,4 +1,5 @@
-//! What a seed brings: the workers, the jobs, and what happens to them until the world becomes calm.
+//! The plan that a seed generates: the workers, the jobs, and the events until the world becomes
+//! calm.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-/// A world, before anything has happened in it.
+/// A world before its first event.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The seed.
@@ -16,21 +17,22 @@ pub struct Plan {
     pub lease: Duration,
     /// The workers' budget for a drain.
     pub budget: Duration,
-    /// How often jobs are saved; `None` for what a save costs.
+    /// The checkpoint interval; `None` to derive it from the cost of a save.
     pub interval: Option<Duration>,
     /// How long finished jobs are remembered.
     pub remember_done: Duration,
-    /// Whether the store announces messages.
+    /// Whether the store announces new messages.
     pub hints: bool,
-    /// Shards in the beginning.
+    /// The initial number of shards.
     pub shards: usize,
-    /// Slots of each machine's worker.
+    /// The slots of each machine's worker.
     pub machines: Vec<usize>,
-    /// Whether each machine's first worker is an old binary, which lacks a kind and reads only the first schema.
+    /// Whether each machine's first worker is an old binary, which lacks a kind and reads only the
+    /// first schema.
     pub old: Vec<bool>,
     /// The jobs.
     pub jobs: Vec<JobPlan>,
-    /// What happens, and when.
+    /// The actions, and when each happens.
     pub actions: Vec<(Duration, Action)>,
     /// When the trouble ends.
     pub calm: Duration,
@@ -39,54 +41,54 @@ pub struct Plan {
 /// A job, which is also its arguments.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JobPlan {
-    /// Its place in the plan.
+    /// The job's number in the plan.
     pub number: usize,
-    /// Which kind.
+    /// The index of its kind.
     pub kind: usize,
-    /// How many steps it has.
+    /// The number of its steps.
     pub steps: u32,
-    /// How long a step takes.
+    /// The length of a step, in milliseconds.
     pub step_ms: u64,
-    /// One step that takes another time.
+    /// One step with another length: its number and its milliseconds.
     pub long: Option<(u32, u64)>,
-    /// Whether it has a result. Without one it writes an output in its last step.
+    /// Whether it returns a result. A job without one writes an output in its last step.
     pub result: bool,
-    /// How large its state is.
+    /// The size of its state.
     pub state_bytes: usize,
-    /// How it behaves.
+    /// Its behaviour.
     pub nature: Nature,
     /// Whether its arguments are in a blob.
     pub args_in_blob: bool,
 }
 
-/// How a job behaves.
+/// The behaviour of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Nature {
-    /// It does its steps.
+    /// Succeeds in every step.
     Healthy,
-    /// It fails the first time that it comes to each of these steps.
+    /// Fails on its first attempt at each of these steps.
     Flaky(Vec<u32>),
-    /// It always fails at this step.
+    /// Always fails at this step.
     Fails(u32),
-    /// It kills its process.
+    /// Kills its process.
     Kills(Where),
-    /// It fails at this step until it is cured, which is before a redrive.
+    /// Fails at this step until it is cured, before a redrive.
     Curable(u32),
 }
 
-/// Where a job kills its process.
+/// The place where a job kills its process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Where {
     /// While its arguments are read; they are in a blob.
     Args,
     /// In `begin`.
     Begin,
-    /// In this step, after so many milliseconds.
+    /// In this step, after this many milliseconds.
     Step(u32, u64),
 }
 
 impl Nature {
-    /// Whether the job is to be done in the end.
+    /// Returns whether the job must be done in the end.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         matches!(self, Self::Healthy | Self::Flaky(_) | Self::Curable(_))
@@ -94,68 +96,68 @@ impl Nature {
 }
 
 impl JobPlan {
-    /// Its id.
+    /// Returns its id.
     #[must_use]
     pub fn id(&self) -> String {
         format!("job-{}", self.number)
     }
 
-    /// How long step `at` takes.
+    /// Returns the length of step `at`.
     #[must_use]
     pub fn step(&self, at: u32) -> Duration {
         let ms = self.long.filter(|(long, _)| *long == at).map_or(self.step_ms, |(_, ms)| ms);
         Duration::from_millis(ms)
     }
 
-    /// The longest step.
+    /// Returns the length of its longest step.
     #[must_use]
     pub fn longest_step(&self) -> Duration {
         Duration::from_millis(self.step_ms.max(self.long.map_or(0, |(_, ms)| ms)))
     }
 }
 
-/// Something that happens.
+/// A planned action.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// The job's message is sent; once more when it was before.
+    /// Sends the job's message; a repeated action sends it again.
     Send(usize),
-    /// The machine's process dies, and another replaces it after so long.
+    /// Kills the machine's process; another replaces it after this time.
     Kill(usize, Duration),
-    /// The machine gets notice, and its process is gone after that.
+    /// Gives the machine notice; its process is gone after this time.
     Evict(usize, Duration),
-    /// The machine gets notice of so long, which is withdrawn after a part of that.
+    /// Gives the machine this much notice, and withdraws it after the second time.
     Withdraw(usize, Duration, Duration),
-    /// The machine's process stops for so long.
+    /// Freezes the machine's process for this time.
     Freeze(usize, Duration),
-    /// What a machine's process sends is in trouble for so long.
+    /// Disturbs the calls of a machine's process for this time.
     Trouble(usize, Trouble, Duration),
-    /// The store itself is in trouble for so long, for all machines.
+    /// Disturbs the store itself for this time, for all machines.
     Outage(Trouble, Duration),
-    /// The machine's worker is asked to stop, and a new binary takes its place.
+    /// Asks the machine's worker to stop, and starts a new binary in its place.
     Update(usize),
-    /// A shard is added, which new processes see.
+    /// Adds a shard, which new processes see.
     AddShard,
-    /// Curable jobs fail no more.
+    /// Cures the curable jobs.
     Cure,
-    /// Letters are sent again; each as often as this says, and left in the poison queue once more where asked for.
+    /// Redrives dead letters.
     Redrive {
-        /// How often each is sent.
+        /// How often each dead letter is sent.
         times: usize,
-        /// Whether the letter's removal is forgotten.
+        /// Whether the redrive fails to remove the dead letter from the poison queue.
         forget: bool,
     },
-    /// The bodies of letters are sent by a tool that knows nothing of redrives.
+    /// Sends the bodies of dead letters with a tool that does not know redrives.
     CopyLetters,
 }
 
-/// What goes wrong with the calls of a process, as shares of 1.
+/// Disturbances of a process's calls, as shares of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Trouble {
-    /// Nothing reaches the store.
+    /// No call reaches the store.
     pub partitioned: bool,
     /// Calls that are not applied.
     pub failed: f64,
-    /// Calls that are applied, and whose answers are lost.
+    /// Calls that are applied, but lose their answers.
     pub lost: f64,
     /// Calls that are applied at once and answered late.
     pub late_answers: f64,
@@ -189,7 +191,7 @@ impl Dice {
 }
 
 impl Plan {
-    /// What `seed` brings.
+    /// Generates the plan of `seed`.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice(SmallRng::seed_from_u64(seed));
@@ -314,7 +316,7 @@ impl Dice {
         actions
     }
 
-    /// One more thing that happens; of every kind, or of one of them in this world.
+    /// Chooses one more action: of any kind, or of this world's one kind.
     fn action(&mut self, plan: &Plan, kinds: usize) -> Action {
         let machine = self.up_to(plan.machines.len() - 1);
         let lease_ms = u64::try_from(plan.lease.as_millis()).unwrap_or(10_000);

@@ -1,4 +1,4 @@
-//! A simulated process: a real worker whose tasks can be stopped together, for a while or for good.
+//! A simulated process: a real worker with tasks that can be frozen together, or ended.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Process {
     ends: mpsc::UnboundedSender<usize>,
 }
 
-/// Where and as what a process starts.
+/// The start parameters of a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Birth {
     pub(super) id: u32,
@@ -39,7 +39,7 @@ pub(super) struct Birth {
 }
 
 impl Process {
-    /// Starts a worker; its machine is sent to `ends` when the process ends.
+    /// Starts a worker. Sends its machine's number to `ends` when the process ends.
     pub(super) fn start(
         plan: &Plan,
         birth: Birth,
@@ -90,7 +90,8 @@ impl Process {
         Ok(process)
     }
 
-    /// Ends it: nothing of it runs any more. What it has sent is still under way.
+    /// Ends the process: none of its tasks runs any more. Requests that it has sent are still under
+    /// way.
     pub(super) fn end(&self, cause: Cause) {
         if self.has_ended() {
             return;
@@ -98,7 +99,7 @@ impl Process {
         self.link.end();
         self.gate.freeze();
         self.link.note(What::Ended(cause));
-        // The world listens for as long as there are processes.
+        // The world receives these as long as processes exist.
         let _unheard = self.ends.send(self.machine);
     }
 
@@ -118,7 +119,7 @@ impl Process {
         }
     }
 
-    /// The process has read a blob, which may have been too much for it.
+    /// Notes that the process has read a blob; reading some arguments kills it.
     pub(super) async fn read(&self, name: &BlobName) {
         let job = number_in(name);
         let nature = self.village.jobs.get(job).map(|job| &job.nature);
@@ -127,7 +128,7 @@ impl Process {
         }
     }
 
-    /// Job `job` kills the process.
+    /// Kills the process on behalf of job `job`.
     pub(super) async fn die_of(&self, job: usize) {
         self.end(Cause::Job(job));
         pending::<()>().await;

@@ -1,4 +1,4 @@
-//! One shard, as one process reaches it.
+//! One shard over one process's link.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,18 +19,18 @@ pub(super) struct FarQueue {
     pub(super) name: String,
     pub(super) queue: Arc<MemoryQueue>,
     pub(super) link: Arc<Link>,
-    /// Whether messages are announced.
+    /// Whether the store announces new messages.
     pub(super) hints: bool,
 }
 
 impl FarQueue {
-    /// Which message `receipt` holds, or held.
+    /// Returns the message that `receipt` belongs to.
     fn message(&self, receipt: &Receipt) -> MessageId {
         let number = receipt.as_str().split('.').next().unwrap_or_default();
         MessageId::new(format!("{}-{number}", self.name))
     }
 
-    /// Calls with a receipt, and notes what came of it.
+    /// Performs a call with a receipt, and records the outcome.
     async fn with_receipt<T: Send + 'static, F>(
         &self,
         operation: &'static str,
@@ -55,12 +55,12 @@ impl FarQueue {
     }
 }
 
-/// What a body says of how its message's deliveries ended.
+/// Returns the ends of deliveries that a body contains.
 pub(super) fn ends(body: &[u8]) -> Vec<End> {
     Envelope::read(body, &MessageId::new("m"), None).map_or_else(|_| Vec::new(), |it| it.notes.ends)
 }
 
-/// What a worker never asks for here: people do, without a process of their own.
+/// Fails for calls that no worker makes here; operators make them without a process of their own.
 fn unused<T>(operation: &'static str) -> Result<T> {
     Err(Error::new(ErrorKind::Internal, operation, "a worker does not do this"))
 }

@@ -1,4 +1,4 @@
-//! The records, as one process reaches them.
+//! The records over one process's link.
 
 use std::sync::Arc;
 
@@ -19,18 +19,18 @@ pub(super) struct FarRecords {
     pub(super) link: Arc<Link>,
 }
 
-/// A saved state, as far as it is looked at.
+/// The part of a saved state that the checker reads.
 #[derive(Deserialize)]
 struct Step {
     at: u32,
 }
 
-/// The place of the job in the plan.
+/// Returns the job's number in the plan.
 pub(super) fn number(job: &JobId) -> usize {
     job.as_str().rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(usize::MAX)
 }
 
-/// The step that a saved state is at.
+/// Returns the step of a saved state.
 pub(super) fn step(state: &[u8]) -> Option<u32> {
     serde_json::from_slice(state).ok().map(|Step { at }| at)
 }

@@ -1,4 +1,4 @@
-//! The store that all processes share, and what it holds in the end.
+//! The store that all processes share, and its final contents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::process::Process;
 use super::queue::FarQueue;
 use super::records::{FarRecords, number};
 
-/// How many letters or records are looked at.
+/// The most dead letters or records that are read.
 const ALL: usize = 100_000;
 
-/// The store.
+/// The shared store.
 #[derive(Debug)]
 pub(super) struct SharedStore {
     pub(super) shards: Vec<(String, Arc<MemoryQueue>)>,
@@ -26,14 +26,14 @@ pub(super) struct SharedStore {
     roster: Arc<MemoryRoster>,
 }
 
-/// What a store holds.
+/// The contents of a store.
 #[derive(Debug, Default)]
 pub struct FinalStore {
     /// Messages in the queue.
     pub messages: u64,
-    /// The records, by the job's place in the plan.
+    /// The records, by the job's number in the plan.
     pub records: BTreeMap<usize, Record>,
-    /// Payloads that a record names and that are not there.
+    /// Payloads that a record names and the store lacks.
     pub missing: Vec<String>,
     /// Payloads that no record names.
     pub unnamed: Vec<String>,
@@ -50,7 +50,7 @@ pub struct FinalStore {
 pub struct Letter {
     /// Its id.
     pub message: MessageId,
-    /// Why it is there.
+    /// The reason for dead-lettering.
     pub reason: String,
 }
 
@@ -72,7 +72,7 @@ impl SharedStore {
         self.shards.push((name, queue));
     }
 
-    /// The store as `process` reaches it.
+    /// Returns the store over the link of `process`.
     pub(super) fn of(&self, process: &Arc<Process>, hints: bool) -> Result<Store> {
         let link = || Arc::clone(&process.link);
         let far = |(name, queue): &(String, Arc<MemoryQueue>)| {
@@ -106,7 +106,7 @@ impl SharedStore {
         Ok(sent.into_iter().next().unwrap_or_else(|| MessageId::new("")))
     }
 
-    /// How many messages there are, the poison queue's left out.
+    /// Returns the number of messages, without the poison queue.
     pub(super) async fn messages(&self) -> Result<u64> {
         let mut messages = 0;
         for (_, queue) in &self.shards {
@@ -115,7 +115,7 @@ impl SharedStore {
         Ok(messages)
     }
 
-    /// All that the store holds.
+    /// Returns the store's contents.
     pub(super) async fn look(&self) -> Result<FinalStore> {
         let mut found = FinalStore { messages: self.messages().await?, ..FinalStore::default() };
         for (_, queue) in &self.shards {
@@ -145,7 +145,7 @@ impl SharedStore {
     }
 }
 
-/// The job's place in the plan, from the name of one of its blobs.
+/// Returns the job's number in the plan, from the name of one of its blobs.
 pub(super) fn number_in(name: &BlobName) -> usize {
     let digits: String = name.as_str().chars().filter(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(usize::MAX)

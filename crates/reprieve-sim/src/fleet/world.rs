@@ -1,4 +1,5 @@
-//! Lets a plan happen: starts processes, replaces them, troubles them, and waits for the rest.
+//! Executes a plan: starts processes, replaces them, disturbs them, and waits until the world
+//! rests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,21 +19,21 @@ use super::plan::{Action, Plan, Trouble};
 use super::process::{Birth, Process};
 use super::store::{FinalStore, SharedStore};
 
-/// How long after the trouble the world must have come to rest.
+/// How long after the trouble the world must rest.
 pub(super) const REST_WITHIN: Duration = Duration::from_hours(2);
 
-/// How often it is looked whether the world rests.
+/// How often to check whether the world rests.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often letters of cured jobs are sent again when all is calm.
+/// How often the dead letters of cured jobs are redriven once the world is calm.
 const OPERATE: Duration = Duration::from_secs(30);
 
-/// Something that is due.
+/// An action that is due.
 #[derive(Debug)]
 pub(super) enum Deed {
     Do(Action),
     Replace(usize),
-    /// The machine's notice of this process ends.
+    /// Evicts the process at the end of its notice.
     Gone(Arc<Process>),
     Withdraw(Arc<Process>, NoticeId),
     Thaw(Arc<Process>),
@@ -42,7 +43,7 @@ pub(super) enum Deed {
     Look,
 }
 
-/// A world while it goes on.
+/// A running world.
 pub(super) struct World<'a> {
     pub(super) plan: &'a Plan,
     pub(super) history: History,
@@ -51,20 +52,20 @@ pub(super) struct World<'a> {
     pub(super) dice: SmallRng,
     began: Instant,
     machines: Vec<Option<Arc<Process>>>,
-    /// Which binary the next process of each machine is.
+    /// Whether the next process of each machine is an old binary.
     old: Vec<bool>,
     due: BTreeMap<(Duration, u64), Deed>,
     deeds: u64,
     processes: u32,
     ends: (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<usize>),
     calm: bool,
-    /// Actions of the plan that have not happened yet.
+    /// The number of planned actions that have not happened yet.
     planned: usize,
-    /// Jobs whose arguments are stored.
+    /// Jobs with stored arguments.
     pub(super) prepared: Vec<bool>,
 }
 
-/// Plays `plan`, and returns what happened and what the store holds in the end.
+/// Executes `plan`, and returns the history and the store's final contents.
 pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
     let mut world = World::new(plan);
     for machine in 0..plan.machines.len() {
@@ -140,12 +141,12 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// The machine's process, if one runs.
+    /// Returns the machine's process, if one runs.
     fn process(&self, machine: usize) -> Option<Arc<Process>> {
         self.machines[machine].clone().filter(|process| !process.has_ended())
     }
 
-    /// Does what is due, and says whether the world rests.
+    /// Performs what is due, and returns whether the world rests.
     async fn happen(&mut self, deed: Deed) -> Result<bool> {
         match deed {
             Deed::Do(action) => {
@@ -270,7 +271,8 @@ impl<'a> World<'a> {
         self.after(LOOK, Deed::Look);
     }
 
-    /// Whether nothing is left to do: no message, no more plans, and no cured job without its result.
+    /// Returns whether nothing is left to do: no message, no planned action, and no cured job
+    /// without its result.
     async fn rests(&self) -> Result<bool> {
         if self.planned > 0 || self.store.messages().await? > 0 {
             return Ok(false);

@@ -1,56 +1,60 @@
-//! An event to be announced by the mock.
+//! An event for the mock to announce.
 
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::EventType;
 
-/// An event to come. Fields that are not given here have the values that Azure gives them.
+/// An event to announce. The constructors fill the remaining fields with Azure's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// What will happen.
+    /// The type.
     pub event_type: EventType,
-    /// To which VMs. They need not be the mock's own: a real VM is told of its neighbours' events too.
+    /// The affected VMs. They need not be the mock's own: a real VM sees its neighbours' events
+    /// too.
     pub resources: Vec<String>,
-    /// How long before it starts; `None` for one that is first seen when it has started, as after a hardware failure.
+    /// Time until it starts; `None` for an event that first appears when it has started, as after a
+    /// hardware failure.
     pub notice: Option<Duration>,
     /// `Platform` or `User`.
     pub source: String,
-    /// Words for people.
+    /// A description for people.
     pub description: String,
-    /// How long it will interrupt the VM, which is only told; `None` for unknown, which is written -1.
+    /// The announced length of the interruption; the mock does not act on it. `None` for unknown,
+    /// which is written as -1.
     pub duration: Option<Duration>,
-    /// How long it is still told after it started; `None` for what the mock does.
+    /// How long it stays in the document after it started; `None` for the mock's default.
     pub started_for: Option<Duration>,
-    /// Whether others on the host have a say in when it begins.
+    /// How other tenants of the host affect its start.
     pub other_tenants: OtherTenants,
-    /// Whether the VMs it names are gone when it begins.
+    /// Whether its VMs are removed when it starts.
     pub gone: bool,
     /// Its id; `None` for a new one.
     pub event_id: Option<String>,
-    /// What its `NotBefore` says; `None` for when it begins.
+    /// The text of its `NotBefore`; `None` for its start time.
     pub not_before: Option<String>,
 }
 
-/// What the other tenants of the host do about an event. An approval is one of all that Azure waits for.
+/// How the other tenants of the host react to an event. Azure waits for the approval of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OtherTenants {
-    /// There are none: with one approval of its set the event begins.
+    /// There are none: the event begins with one approval from its set.
     #[default]
     None,
-    /// They never approve: it begins at its `NotBefore`, approved or not.
+    /// They never approve: the event begins at its `NotBefore`, approved or not.
     Silent,
-    /// They have approved so long after it was announced.
+    /// They approve this long after the announcement.
     ApproveAfter(Duration),
 }
 
 impl Announcement {
-    /// The platform takes back the Spot VM called `vm`. Like every real one seen, it has no description and no duration.
+    /// Returns the eviction of the Spot VM called `vm`. Like every real one seen, it has no
+    /// description and no duration.
     #[must_use]
     pub fn preempt(vm: &str, notice: Duration) -> Self {
         Self::new(EventType::Preempt, [vm], Some(notice))
     }
 
-    /// The platform will do this to these VMs.
+    /// Returns an event of the platform for these VMs.
     #[must_use]
     pub fn new<'a>(
         event_type: EventType,

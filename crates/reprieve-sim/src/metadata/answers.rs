@@ -1,4 +1,5 @@
-//! Answers `/metadata/…` by the rules of the real service. Facts that are documented have a link; what is not is said.
+//! Answers `/metadata/…` by the rules of the real service. Documented facts have a link; a comment
+//! marks what is undocumented.
 //!
 //! Rules for all endpoints: <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>.
 
@@ -28,11 +29,11 @@ pub(super) fn router() -> Router<Arc<App>> {
         .route("/vm/{vm}/metadata/{*path}", routing::any(answer))
 }
 
-/// The VM that a listener is for, if it is one's own.
+/// The VM of a listener that serves only one VM.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Own(pub(super) Option<Uuid>);
 
-/// One request, as far as the answer depends on it.
+/// The parts of a request on which the answer depends.
 pub(super) struct Ask<'a> {
     pub(super) method: &'a Method,
     pub(super) query: BTreeMap<String, String>,
@@ -63,7 +64,7 @@ async fn answer(
         ["versions"] => instance::versions(&ask),
         ["scheduledevents"] => {
             let fault = app.fault(Endpoint::ScheduledEvents, &ask.vm.name);
-            // A poll is counted whatever comes of it; an approval that is refused has approved nothing.
+            // A poll counts whatever the answer; an approval that a fault refuses approves nothing.
             let is_done = ask.method != Method::POST || !fault.refuses();
             let answer = if is_done { events::answer(&app, &ask) } else { Response::default() };
             app.until_enabled().await;
@@ -79,7 +80,7 @@ async fn answer(
     }
 }
 
-/// The VM that asks: the one named, else the listener's, else the first.
+/// Returns the VM that sends the request: the one in the path, else the listener's, else the first.
 fn asking(app: &App, own: Own, name: Option<&str>) -> Option<Vm> {
     let (world, _) = app.world();
     match (name, own) {
@@ -89,7 +90,7 @@ fn asking(app: &App, own: Own, name: Option<&str>) -> Option<Vm> {
     .cloned()
 }
 
-/// Checks what every request must and must not have.
+/// Checks the rules for all requests.
 fn rules(
     headers: &HeaderMap,
     query: Vec<(String, String)>,
@@ -97,12 +98,12 @@ fn rules(
 ) -> Result<BTreeMap<String, String>, &'static str> {
     let is_preview =
         |(name, value): &(String, String)| name == "api-version" && value == ApiVersion::V2017_03_01.as_str();
-    // The first version of events did without.
+    // The first version of events did not require the header.
     let header_matters = !(path == ["scheduledevents"] && query.iter().any(is_preview));
     if header_matters && headers.get("metadata").is_none_or(|value| value != "true") {
         return Err("Bad Request, Required metadata header not specified");
     }
-    // That it is refused is documented; in which words is not.
+    // The refusal is documented; its wording is not.
     if headers.contains_key("x-forwarded-for") {
         return Err("Bad Request, X-Forwarded-For header is not allowed");
     }
@@ -114,7 +115,7 @@ fn rules(
     Ok(query)
 }
 
-/// The refusal of a request that names none of `versions`, newest first. Its status is not documented.
+/// Refuses a request that names none of `versions`, newest first. The status is not documented.
 pub(super) fn wrong_version<'a>(versions: impl Iterator<Item = &'a str>) -> Response {
     let body = json!({
         "error": "Bad request. api-version is invalid or was not specified in the request. For more information refer to aka.ms/azureimds",
@@ -123,7 +124,7 @@ pub(super) fn wrong_version<'a>(versions: impl Iterator<Item = &'a str>) -> Resp
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
-/// What a fault makes of an answer.
+/// Applies a fault to an answer.
 async fn befallen(fault: Fault, answer: Response) -> Response {
     match fault {
         Fault::None => answer,
@@ -144,11 +145,11 @@ async fn befallen(fault: Fault, answer: Response) -> Response {
     }
 }
 
-/// An answer that begins well; then the connection is closed.
+/// Returns an answer that breaks off in the middle; then the connection is closed.
 fn break_off() -> Response {
     let begins = stream::iter([Ok(Bytes::from_static(b"{\"DocumentIncarnation\":1,"))]);
     let ends = stream::once(async {
-        // Leaves time to send what comes before, which would otherwise be dropped with the connection.
+        // Leaves time to send the beginning, which the close would otherwise drop.
         tokio::time::sleep(Duration::from_millis(10)).await;
         Err(std::io::Error::other("broken off on demand"))
     });

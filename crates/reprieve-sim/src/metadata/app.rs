@@ -1,4 +1,4 @@
-//! What all requests share: the world, its clock, and where its VMs are.
+//! The state that all requests share: the world, its clock, and the addresses of its VMs.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use super::refusal::Refusal;
 use super::state::{Evicted, State};
 use super::world::World;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(super) struct App {
     world: Mutex<World>,
-    /// The listeners of VMs that have one of their own.
+    /// The listeners that serve only one VM.
     addrs: Mutex<HashMap<Uuid, SocketAddr>>,
-    /// Where the first listener is.
+    /// The address of the first listener.
     addr: SocketAddr,
-    /// When requests for events begin to be answered; set by the first of them.
+    /// When the service begins to answer requests for events; set by the first of them.
     enabled_at: Mutex<Option<Instant>>,
     first_answer_after: Duration,
     preview: bool,
-    /// How long a token is good.
+    /// The lifetime of a token.
     pub(super) token_lifetime: Duration,
     pub(super) stop: CancellationToken,
 }
@@ -54,7 +54,7 @@ impl App {
         }
     }
 
-    /// The world as it is now, and when that is.
+    /// Returns the world as of now, and the present moment.
     pub(super) fn world(&self) -> (MutexGuard<'_, World>, Moment) {
         let mut world = lock(&self.world);
         let now = Moment::now();
@@ -62,7 +62,7 @@ impl App {
         (world, now)
     }
 
-    /// All there is to know.
+    /// Returns the mock's whole state.
     pub(super) fn state(&self) -> State {
         let (world, now) = self.world();
         let mut state = world.state(now);
@@ -81,7 +81,7 @@ impl App {
         lock(&self.addrs).insert(vm, addr);
     }
 
-    /// Where the VM has a listener of its own.
+    /// Returns the address of the VM's own listener, if it has one.
     pub(super) fn addr_of(&self, vm: Uuid) -> Option<SocketAddr> {
         lock(&self.addrs).get(&vm).copied()
     }
@@ -93,19 +93,19 @@ impl App {
         Ok(evicted)
     }
 
-    /// What befalls a request of the VM.
+    /// Returns the fault for a request of the VM.
     pub(super) fn fault(&self, endpoint: Endpoint, vm: &str) -> Fault {
         let (mut world, now) = self.world();
         world.faults().take(endpoint, vm, now.at)
     }
 
-    /// The versions of events that are answered, newest first.
+    /// Returns the supported versions of events, newest first.
     pub(super) fn versions(&self) -> impl Iterator<Item = ApiVersion> {
         let preview = self.preview;
         ApiVersion::ALL.into_iter().filter(move |version| preview || *version != ApiVersion::V2024_07_09)
     }
 
-    /// Waits until the service is enabled for events, which the first request brings about.
+    /// Waits until the service is enabled for events. The first request enables it.
     pub(super) async fn until_enabled(&self) {
         let at = *lock(&self.enabled_at).get_or_insert_with(|| Instant::now() + self.first_answer_after);
         if at > Instant::now() {
@@ -114,7 +114,7 @@ impl App {
     }
 }
 
-/// Nothing panics while it holds one of these locks.
+/// The lock can't be poisoned: no code panics while it holds one of these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What a mock starts with.
+//! The mock's configuration.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -6,36 +6,39 @@ use std::time::Duration;
 
 use super::scenario::Scenario;
 
-/// What a mock starts with.
+/// The mock's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it listens; a port of 0 takes a free one. Default: a free port of this machine only. It has no access
-    /// control, so it should not be reachable from elsewhere.
+    /// Its address; port 0 takes a free one. Default: a free port, reachable from this machine
+    /// only. The mock has no access control, so other machines should not reach it.
     pub addr: SocketAddr,
-    /// Whether each VM has a port of its own, where requests without a prefix are its own, as in Azure. The first VM has
-    /// that of `addr`, the others the next ones, or free ones if that is 0. Default: no.
+    /// Whether each VM has a port of its own, where requests need no prefix, as in Azure. The first
+    /// VM has the port of `addr`, the others the next ports, or free ones if that is 0. Default:
+    /// no.
     pub one_port_each: bool,
     /// The names of its VMs. Default: none.
     pub vms: Vec<String>,
-    /// How long an event is still told after it started, unless it says so itself. Default: 10 s, so that whoever tries
-    /// it out sees the end; in Azure it is ten minutes.
+    /// How long an event stays in the document after it started, unless it sets its own time.
+    /// Default: 10 s, so that a person sees the end; in Azure it is ten minutes.
     pub started_for: Duration,
-    /// How long after the first request for events all of them are kept waiting, as in Azure, where it may be two
+    /// How long after the first request for events the answers are delayed. In Azure it may be two
     /// minutes. Default: none.
     pub first_answer_after: Duration,
-    /// How many times faster than in life everything goes that is announced: notices, and all times of scenarios.
-    /// Default: 1.
+    /// The factor over real time at which announced events and scenarios run: notices, and all
+    /// times of scenarios. Default: 1.
     pub speed: NonZeroU32,
-    /// Whether the version of events that is in preview is there, 2024-07-09; else it is answered 404. Default: yes.
+    /// Whether the preview version of events, 2024-07-09, is supported; without it the mock answers
+    /// 404. Default: yes.
     pub preview: bool,
-    /// How long a token of the VM's identity is good. Default: about an hour, as documented.
+    /// The lifetime of a token of the VM's identity. Default: about an hour, as documented.
     pub token_lifetime: Duration,
-    /// Scenarios besides those that are built in. One of the same name replaces it. Default: none.
+    /// Scenarios besides the built-in ones. A scenario replaces a built-in one of its name.
+    /// Default: none.
     pub scenarios: Vec<Scenario>,
 }
 
 impl Config {
-    /// The defaults, with these VMs.
+    /// Returns the defaults, with these VMs.
     pub fn with_vms(vms: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { vms: vms.into_iter().map(Into::into).collect(), ..Self::default() }
     }

@@ -1,4 +1,5 @@
-//! Answers `/control/…`: how another process makes things happen in the mock. The client's side is [`crate::control`].
+//! Answers `/control/…`, with which other processes control the mock. The client is
+//! [`crate::control`].
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use super::scenario::Scenario;
 use super::span::Span;
 use super::state::{Evicted, FaultState, ScenarioState, State, Which};
 
-/// What to evict.
+/// The VM to evict.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evict {
     pub(crate) vm: String,
-    /// Azure's documented minimum unless given.
+    /// Default: Azure's documented minimum, 30 s.
     #[serde(default = "thirty_seconds")]
     pub(crate) notice: Span,
 }
@@ -35,27 +36,27 @@ const fn thirty_seconds() -> Span {
     Span(std::time::Duration::from_secs(30))
 }
 
-/// Which events were changed.
+/// The events that were changed.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Changed {
     pub(crate) event_ids: Vec<String>,
 }
 
-/// Which VM to add.
+/// The VM to add.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewVm {
     pub(crate) name: String,
 }
 
-/// For whom to run a scenario, or for whom it runs.
+/// The VM for which to run a scenario, or for which it runs.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunFor {
     pub(crate) target: Option<String>,
 }
 
-/// The file of a scenario, as it was given.
+/// The original file of a scenario.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScenarioFile {
@@ -68,14 +69,14 @@ pub(crate) struct Added {
     pub(crate) id: u64,
 }
 
-/// How fast to go.
+/// The speed factor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Speed {
     pub(crate) speed: NonZeroU32,
 }
 
-/// Why not, in one sentence.
+/// A refusal, with its reason in one sentence.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Problem {
     pub(crate) error: String,
@@ -95,8 +96,8 @@ const fn status_of(kind: ErrorKind) -> StatusCode {
     }
 }
 
-/// A body of JSON, whose mistakes are answered as all others are. It must be called JSON, so that no page of another
-/// site can send one unasked.
+/// A JSON body; an invalid one is refused like any other mistake. The content type must be JSON, so
+/// that a page of another site cannot send one without a preflight request.
 struct Body<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {

@@ -29,7 +29,8 @@ pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
     }
 }
 
-/// A version that exists but not here is not found, as clients have seen it; anything else is a bad request.
+/// Returns 404 for a version that exists but is not supported here, as clients have seen it;
+/// anything else is a bad request.
 fn version(app: &App, ask: &Ask<'_>) -> Result<ApiVersion, Box<Response>> {
     let versions: Vec<_> = app.versions().collect();
     let asked = ask.query.get("api-version").and_then(|asked| asked.parse::<ApiVersion>().ok());
@@ -40,7 +41,8 @@ fn version(app: &App, ask: &Ask<'_>) -> Result<ApiVersion, Box<Response>> {
     }
 }
 
-/// The document as a version tells it. That fields of later versions are left out, and not null, was seen for 2019-01-01.
+/// The document in one version. Fields of later versions are left out, not null, as seen in
+/// 2019-01-01.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 struct Told<'a> {
@@ -94,8 +96,8 @@ impl<'a> ToldEvent<'a> {
     }
 }
 
-/// An approval. Other members are ignored: older clients also send `DocumentIncarnation`. Its content type does not
-/// matter; Microsoft's own samples send a form's, or none.
+/// An approval. Other members are ignored: older clients also send `DocumentIncarnation`. The
+/// content type does not matter; Microsoft's own samples send that of a form, or none.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct StartRequests {
@@ -108,8 +110,9 @@ struct StartRequest {
     event_id: String,
 }
 
-/// 200 for events that stand, approved before or not; 400 for what is malformed. Documented is no more; that the answer
-/// has no body, and that an event unknown to this version counts as malformed, is assumed.
+/// Answers 200 for active events, approved before or not, and 400 for a malformed request. No more
+/// is documented; that the answer has no body, and that an event unknown to this version counts as
+/// malformed, is assumed.
 fn approve(app: &App, ask: &Ask<'_>, version: ApiVersion) -> Response {
     let refused = |why: String| (StatusCode::BAD_REQUEST, format!("Bad Request, {why}")).into_response();
     let requests: StartRequests = match serde_json::from_slice(ask.body) {

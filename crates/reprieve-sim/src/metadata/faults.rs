@@ -1,4 +1,4 @@
-//! Bad days: what the mock does instead of answering well, for so many requests or for so long.
+//! Faults: answers that the mock breaks on demand, for a number of requests or for a time.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,72 +12,72 @@ use super::refusal::{Refusal, refuse};
 use super::span::Span;
 use super::state::FaultState;
 
-/// One way in which a request goes wrong. Requests that break the rules are refused first, fault or not.
+/// A way in which a request fails. Requests that break the rules are refused first, fault or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered with this status and an error document.
+    /// Answers with this status and an error document.
     Status(u16),
-    /// It is answered well, with what was so when it came, but only after this.
+    /// Answers correctly, with the state at the request's arrival, but only after this time.
     Late(Duration),
-    /// It is never answered.
+    /// Never answers.
     Hang,
-    /// It is answered 200 with an empty body.
+    /// Answers 200 with an empty body.
     Empty,
-    /// It is answered 200 with these words.
+    /// Answers 200 with this text.
     Garbage(String),
-    /// Its answer breaks off in the middle.
+    /// Breaks the answer off in the middle.
     BreakOff,
-    /// Its connection is reset before there is an answer.
+    /// Resets the connection before answering.
     Reset,
-    /// It is answered as if there were no fault: leaves room between others.
+    /// Answers normally; leaves a gap between other faults.
     None,
 }
 
 impl Fault {
-    /// Whether nothing is done of what was asked: the service has refused it, or not even heard all of it. With the other
-    /// faults it is done, and only the answer goes wrong.
+    /// Returns whether the request has no effect: the service refused it, or did not receive all of
+    /// it. Under the other faults the request takes effect, and only the answer fails.
     pub(super) const fn refuses(&self) -> bool {
         matches!(self, Self::Status(_) | Self::Reset)
     }
 }
 
-/// Which requests a fault is for.
+/// The endpoint to which a fault applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Endpoint {
-    /// Those for events, and approvals.
+    /// Requests for events, and approvals.
     #[serde(rename = "events")]
     ScheduledEvents,
-    /// Those for the instance document.
+    /// Requests for the instance document.
     #[serde(rename = "instance")]
     Instance,
-    /// Those for tokens of the VM's identity.
+    /// Requests for tokens of the VM's identity.
     #[serde(rename = "identity")]
     Identity,
 }
 
-/// A fault as it is written in scenarios and sent to the control API. With neither `requests` nor `for` it stands until it
-/// is cleared; with both, until either is reached.
+/// A fault as scenarios and the control API write it. With neither `requests` nor `for` it stays
+/// active until it is cleared; with both, until either is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
-    /// What requests it befalls. Default: those for events.
+    /// The endpoint. Default: events.
     #[serde(default = "events")]
     pub endpoint: Endpoint,
     /// `400` to `599`, `hang`, `reset`, `break-off`, `empty`, `garbage`, `slow` or `none`.
     pub kind: String,
-    /// Whose; those of all VMs when left out.
+    /// The VM; all VMs when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// How many.
+    /// The number of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
-    /// For how long from now.
+    /// How long from now the fault is active.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub lasts: Option<Span>,
-    /// After how long a `slow` answer comes.
+    /// The delay of a `slow` answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Span>,
-    /// What is answered as `garbage`.
+    /// The body of a `garbage` answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
 }
@@ -96,18 +96,18 @@ const fn events() -> Endpoint {
     Endpoint::ScheduledEvents
 }
 
-/// How long a `slow` answer takes unless told.
+/// The default delay of a `slow` answer.
 const SLOW: Duration = Duration::from_secs(5);
 
 impl FaultRule {
-    /// A fault of this kind for every request for events, until it is cleared.
+    /// Returns a fault of this kind for every request for events, until it is cleared.
     #[must_use]
     pub fn new(kind: &str) -> Self {
         let (vm, requests, lasts, after, words) = (None, None, None, None, None);
         Self { endpoint: events(), kind: kind.to_owned(), vm, requests, lasts, after, words }
     }
 
-    /// The fault that is meant.
+    /// Returns the fault that the rule describes.
     pub(super) fn fault(&self) -> Result<Fault, Refusal> {
         if self.after.is_some() && self.kind != "slow" {
             return refuse(ErrorKind::Invalid, "only a slow answer has an \"after\"");
@@ -138,7 +138,7 @@ impl FaultRule {
     }
 }
 
-/// The faults to come, in order.
+/// The active faults, in order.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     last_id: u64,
@@ -163,14 +163,14 @@ pub(super) struct NewFault {
 }
 
 impl Faults {
-    /// Adds a fault after those that stand already, and returns its number.
+    /// Adds a fault after the active ones, and returns its number.
     pub(super) fn add(&mut self, what: NewFault) -> u64 {
         self.last_id += 1;
         self.standing.push(Standing { id: self.last_id, what, befell: 0 });
         self.last_id
     }
 
-    /// What befalls a request now.
+    /// Returns the fault for a request now, and counts it.
     pub(super) fn take(&mut self, endpoint: Endpoint, vm: &str, now: Instant) -> Fault {
         self.forget_what_is_over(now);
         let meant = |what: &NewFault| {
@@ -227,7 +227,7 @@ impl Standing {
 }
 
 impl Fault {
-    /// What it is called in a rule.
+    /// Returns the fault's name in a rule.
     fn kind(&self) -> String {
         match self {
             Self::Status(status) => return status.to_string(),

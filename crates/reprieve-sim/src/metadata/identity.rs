@@ -1,4 +1,4 @@
-//! `/metadata/identity/oauth2/token`: tokens of the VM's managed identity, which nobody signed.
+//! `/metadata/identity/oauth2/token`: tokens of the VM's managed identity, without a signature.
 //!
 //! <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
 
@@ -14,10 +14,10 @@ use super::answers::Ask;
 use super::app::App;
 use super::moment::Moment;
 
-/// The documented version, and the one that Azure's SDK for Rust asks in.
+/// The documented version, and the one that Azure's SDK for Rust requests.
 const VERSIONS: [&str; 2] = ["2018-02-01", "2019-08-01"];
 
-/// What a user-assigned identity may be named by.
+/// The parameters that can name a user-assigned identity.
 const NAMES: [&str; 3] = ["client_id", "object_id", "msi_res_id"];
 
 /// The tenant of all identities of the mock.
@@ -44,7 +44,8 @@ pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
     let now = Moment::now().unix_ms() / 1000;
     let lasts = i64::try_from(app.token_lifetime.as_secs()).unwrap_or(i64::MAX);
     let expires = now.saturating_add(lasts);
-    // As in the documentation, all numbers are strings, and the clocks of the two sides may differ by five minutes.
+    // As documented, all numbers are strings, and the clocks of the two sides may differ by five
+    // minutes.
     let not_before = now - 300;
     let claims = claims(ask.vm.id, named.first().copied(), resource, not_before, expires);
     Json(json!({
@@ -59,7 +60,8 @@ pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
     .into_response()
 }
 
-/// The refusal of what breaks the rules of all endpoints. The code is documented for the missing header.
+/// Refuses a request that breaks the rules of all endpoints. The error code is documented for the
+/// missing header.
 pub(super) fn broken_rule(broken: &str) -> Response {
     refused("bad_request_102", broken.strip_prefix("Bad Request, ").unwrap_or(broken))
 }
@@ -69,7 +71,8 @@ fn refused(error: &str, description: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }
 
-/// The VM's own identity unless another is named. Every one that is named is assigned to every VM.
+/// Returns the claims of the VM's own identity, unless another is named. Every named identity is
+/// assigned to every VM.
 fn claims(vm: Uuid, named: Option<(&str, &str)>, resource: &str, not_before: i64, expires: i64) -> Value {
     let own = vm.to_string();
     let given = |name| named.filter(|(by, _)| *by == name).map_or(own.as_str(), |(_, value)| value);
@@ -92,7 +95,7 @@ fn claims(vm: Uuid, named: Option<(&str, &str)>, resource: &str, not_before: i64
     claims
 }
 
-/// A JSON Web Token without a signature, and which says so.
+/// Returns a JSON Web Token with algorithm `none`, without a signature.
 fn token(claims: &Value) -> String {
     let part = |part: &Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
     format!("{}.{}.", part(&json!({ "typ": "JWT", "alg": "none" })), part(claims))

@@ -1,4 +1,4 @@
-//! `/metadata/instance`: the document of a VM of the mock, as each version tells it, and the way requests walk down it.
+//! `/metadata/instance`: the document of a VM of the mock in each version, and the paths into it.
 //!
 //! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
 
@@ -59,7 +59,8 @@ pub(super) fn versions(ask: &Ask<'_>) -> Response {
     Json(json!({ "apiVersions": oldest_first })).into_response()
 }
 
-/// `GET /metadata/instance/…`: JSON for objects and lists, and text for single values only, each on demand.
+/// Answers `GET /metadata/instance/…`: JSON for objects and lists, text for single values, each
+/// only if requested so.
 pub(super) fn answer(ask: &Ask<'_>, path: &[&str]) -> Response {
     if ask.method != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -68,7 +69,7 @@ pub(super) fn answer(ask: &Ask<'_>, path: &[&str]) -> Response {
     let Some(version) = VERSIONS.into_iter().find(|version| asked == Some(version)) else {
         return wrong_version(VERSIONS.into_iter());
     };
-    // A slash at the end changes nothing.
+    // A trailing slash changes nothing.
     let path = path.strip_suffix(&[""]).unwrap_or(path);
     let document = document(&ask.vm, version);
     let Some(part) = walk(&document, path) else {
@@ -86,7 +87,8 @@ fn bad_format(why: &str) -> Response {
     (StatusCode::BAD_REQUEST, Json(json!({ "error": format!("Bad request. {why}") }))).into_response()
 }
 
-/// Since which version there is each field of `compute`; the others there are since the first.
+/// The version that introduced each field of `compute`; fields not listed exist since the first
+/// version.
 const SINCE: [(&str, &str); 18] = [
     ("placementGroupId", "2017-08-01"),
     ("resourceGroupName", "2017-08-01"),
@@ -108,14 +110,16 @@ const SINCE: [(&str, &str); 18] = [
     ("physicalZone", "2023-11-15"),
 ];
 
-/// What the service says of `vm`: a Spot VM of a scale set, or of none if its name is not of the form `SET_ID`.
+/// Returns the document of `vm`: a Spot VM of a scale set, or of none if its name is not of the
+/// form `SET_ID`.
 ///
-/// As in Azure, all values are strings, and `""` stands for what does not apply. The host name is not the VM's name.
+/// As in Azure, all values are strings, and `""` means not applicable. The host name is not the
+/// VM's name.
 fn document(vm: &Vm, version: &str) -> Value {
     const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/mock";
     const COMPUTE: &str = "providers/Microsoft.Compute";
     let (set, id) = vm.name.rsplit_once('_').unwrap_or(("", &vm.name));
-    // The VMs of a flexible set have names of their own, those of a uniform one only numbers.
+    // The VMs of a flexible set have names of their own, those of a uniform set have numbers.
     let uniform = !set.is_empty() && id.bytes().all(|byte| byte.is_ascii_digit());
     let flexible = !set.is_empty() && !uniform;
     let resource_id = if uniform {
@@ -158,7 +162,7 @@ fn document(vm: &Vm, version: &str) -> Value {
     });
     let is_told = |field: &str| {
         let since = SINCE.iter().find(|(name, _)| *name == field).map(|(_, since)| *since);
-        // Versions are dates, in the order of their letters.
+        // Versions are dates, so their string order is their date order.
         since.is_none_or(|since| since <= version)
     };
     let compute: Map<String, Value> = match all {
@@ -180,7 +184,7 @@ fn document(vm: &Vm, version: &str) -> Value {
     })
 }
 
-/// The part of `document` that is found by walking down `path`: keys, and indices of lists.
+/// Returns the part of `document` at `path`: keys, and indices of lists.
 fn walk<'a>(document: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(document, |part, key| match part {
         Value::Object(fields) => fields.get(*key),

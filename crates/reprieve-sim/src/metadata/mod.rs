@@ -1,5 +1,5 @@
-//! The mock metadata service: [`MetadataServer`], its [`Config`], the [`Scenario`]s it runs, and the [`Fault`]s it can be
-//! given.
+//! The mock metadata service: [`MetadataServer`], its [`Config`], its [`Scenario`]s, and its
+//! [`Fault`]s.
 
 mod announcement;
 mod answers;

@@ -1,11 +1,11 @@
-//! One moment on both clocks: the one that timers use, and the one that is written into events.
+//! One moment on both clocks: the timers' clock, and the wall clock that events show.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reprieve_core::clock::wall_now;
 use tokio::time::Instant;
 
-/// The longest time that is counted; a century is for ever, and still fits into an [`Instant`].
+/// The longest time span. A century counts as unlimited, and still fits into an [`Instant`].
 pub(super) const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// A moment.
@@ -20,19 +20,19 @@ impl Moment {
         Self { at: Instant::now(), wall: wall_now() }
     }
 
-    /// The moment that was at `at`, or this one if that is still to come.
+    /// Returns the moment at `at`, or this one if `at` is later.
     pub(super) fn when_it_was(self, at: Instant) -> Self {
         let ago = self.at.saturating_duration_since(at);
         Self { at: self.at - ago, wall: self.wall.checked_sub(ago).unwrap_or(UNIX_EPOCH) }
     }
 
-    /// The moment so long after this one.
+    /// Returns the moment `span` after this one.
     pub(super) fn after(self, span: Duration) -> Self {
         let span = span.min(FOR_EVER);
         Self { at: self.at + span, wall: self.wall.checked_add(span).unwrap_or(self.wall) }
     }
 
-    /// In milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub(super) fn unix_ms(self) -> i64 {
         match self.wall.duration_since(UNIX_EPOCH) {
             Ok(since) => millis(since),

@@ -1,4 +1,4 @@
-//! The page at `/`, on which people see what the mock does and make things happen in it: its files, and how they are sent.
+//! The page at `/` that shows and controls the mock: its files and their headers.
 
 mod visitors;
 
@@ -8,8 +8,9 @@ use axum::routing;
 
 pub(super) use visitors::refuse_other_sites;
 
-/// What the page may do: run and look as its own files say, and talk to the mock it came from. A name or description that
-/// got into it as markup after all could neither run nor load anything.
+/// The page's content security policy: it may load only its own files, and call only the mock that
+/// served it. Markup that got into it through a name or a description could neither run nor load
+/// anything.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -18,7 +19,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const PICTURE: &str = "image/svg+xml";
 
-/// Where each file is, what it is, and what is in it.
+/// The path, content type and content of each file.
 const FILES: [(&str, &str, &str); 12] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/page/page.css", STYLE, include_str!("page/page.css")),

@@ -1,4 +1,4 @@
-//! An event as it is written down: in a step of a scenario, and in the control API.
+//! The written form of an event, for scenario steps and the control API.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,57 +12,57 @@ use super::announcement::{Announcement, OtherTenants};
 use super::refusal::{Refusal, refuse};
 use super::span::Span;
 
-/// An event to be announced. All but its type and its VMs may be left out.
+/// An event to announce. Only its type and its VMs are required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventPlan {
-    /// What will happen.
+    /// The type.
     #[serde(rename = "type", serialize_with = "write_type", deserialize_with = "read_type")]
     pub event_type: EventType,
-    /// To which VMs: names, which need not be the mock's own; `@target`, the one that the scenario is run for; `@first`,
-    /// the set's first; `@all`, all there are.
+    /// The affected VMs: names, which need not be the mock's own; `@target`, the VM for which the
+    /// scenario runs; `@first`, the set's first; `@all`, all VMs.
     pub vms: Vec<String>,
-    /// How long before it begins. Default: the minimum that Azure documents for its type.
+    /// Time until it begins. Default: Azure's documented minimum for its type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notice: Option<Span>,
-    /// Whether it is first seen when it has begun, without any notice.
+    /// Whether it first appears when it has begun, without notice.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub started: bool,
-    /// How long it is said to interrupt the VM. Default: unknown, -1.
+    /// The announced length of the interruption. Default: unknown, -1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Span>,
     /// `Platform`, the default, or `User`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Words for people. Default: none.
+    /// A description for people. Default: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How long it is still told after it began. Default: what the mock was started with.
+    /// How long it stays in the document after it began. Default: the mock's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_for: Option<Span>,
-    /// Whether other tenants of the host hold it until its `NotBefore` though it is approved, or for how long. Default:
-    /// they do not.
+    /// Whether other tenants of the host delay it until its `NotBefore` although it is approved, or
+    /// for how long. Default: no delay.
     #[serde(default)]
     pub other_tenants: Held,
-    /// Whether the VMs it names are gone when it begins.
+    /// Whether its VMs are removed when it begins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
     /// Its id. Default: a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// What its `NotBefore` says, literally. Default: when it begins.
+    /// The text of its `NotBefore`. Default: the time at which it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<String>,
-    /// What later steps of the scenario call it.
+    /// Its label for later steps of the scenario.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// How long other tenants hold an event: `true`, `false`, or a span.
+/// How long other tenants delay an event: `true`, `false`, or a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held(pub OtherTenants);
 
-/// The VMs that `@target`, `@first` and `@all` stand for.
+/// The VMs to which `@target`, `@first` and `@all` refer.
 #[derive(Debug)]
 pub(super) struct Cast<'a> {
     pub(super) all: Vec<&'a str>,
@@ -70,7 +70,7 @@ pub(super) struct Cast<'a> {
 }
 
 impl EventPlan {
-    /// An event of this type for these VMs.
+    /// Returns an event of this type for these VMs.
     #[must_use]
     pub fn new(event_type: EventType, vms: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl EventPlan {
         }
     }
 
-    /// What can be said against it whoever the VMs are.
+    /// Checks the plan without resolving its VMs.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         if self.vms.is_empty() {
             return refuse(ErrorKind::Invalid, "an event needs at least one VM in \"vms\"");
@@ -118,7 +118,7 @@ impl EventPlan {
         self.vms.iter().try_for_each(|vm| check_vm(vm))
     }
 
-    /// The event that is meant.
+    /// Returns the event that the plan describes.
     pub(super) fn announcement(&self, cast: &Cast<'_>) -> Result<Announcement, Refusal> {
         self.check()?;
         let mut resources = Vec::new();
@@ -143,7 +143,7 @@ impl EventPlan {
 }
 
 impl Cast<'_> {
-    /// The names that `name` stands for.
+    /// Returns the names to which `name` refers.
     pub(super) fn vms(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let of_set = |vms: &[&str]| {
             if vms.is_empty() {
@@ -174,7 +174,8 @@ fn check_vm(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The shortest notice that is documented. For an advice none is; it is given half an hour at most.
+/// Returns the shortest documented notice. None is documented for an advice, which gets ten minutes
+/// here.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>
 fn minimum_notice(event_type: &EventType) -> Duration {
     Duration::from_secs(match event_type {
@@ -185,10 +186,10 @@ fn minimum_notice(event_type: &EventType) -> Duration {
     })
 }
 
-/// The type called `name`, in any case.
+/// Returns the type called `name`, in any case.
 ///
 /// # Errors
-/// A sentence with the types there are.
+/// A sentence with all valid types.
 pub fn event_type(name: &str) -> Result<EventType, String> {
     const NAMES: [&str; 6] =
         ["Freeze", "Reboot", "Redeploy", "Preempt", "Terminate", "SpotRebalanceRecommendation"];

@@ -1,8 +1,8 @@
-//! Why the mock did not do as it was told.
+//! The reason for which the mock refused a request.
 
 use reprieve_core::{Error, ErrorKind};
 
-/// Why not, in one sentence.
+/// A refusal, with its reason in one sentence.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) kind: ErrorKind,

@@ -1,4 +1,4 @@
-//! A scenario: what happens to a set, step by step, written down in a file.
+//! A scenario: a file of timed steps that change the mock.
 
 use reprieve_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ struct Contents {
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Step {
-    /// How long after the scenario began.
+    /// The time since the scenario began.
     #[serde(default = "at_once")]
     pub(super) at: Span,
     #[serde(flatten)]
@@ -64,36 +64,36 @@ const fn at_once() -> Span {
     Span(std::time::Duration::ZERO)
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub(super) enum Action {
-    /// An event is announced.
+    /// Announces an event.
     Announce(EventPlan),
-    /// One begins before its time.
+    /// Starts an event before its time.
     Start(Named),
-    /// One is over before its time.
+    /// Ends an event before its time.
     Complete(Named),
-    /// One is withdrawn.
+    /// Withdraws an event.
     Withdraw(Named),
-    /// Requests go wrong.
+    /// Injects a fault.
     Fault(FaultRule),
-    /// No more do.
+    /// Clears all faults.
     ClearFaults(Nothing),
-    /// The incarnation begins again at 1.
+    /// Restarts the document incarnation at 1.
     Restart(Nothing),
 }
 
-/// Which event of the scenario is meant.
+/// The event to which an action applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
-    /// The label it was announced with; the last one that was announced when left out.
+    /// The label of its announcement; the last announced event when left out.
     #[serde(default)]
     pub(super) event: Option<String>,
 }
 
-/// An action that needs no words.
+/// An action without parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
@@ -116,7 +116,7 @@ impl Scenario {
     /// Reads a file: TOML, or JSON if it begins with a brace.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid), with the line where there is one, for a file that is no scenario.
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid scenario, with the line number where known.
     pub fn read(text: &str) -> Result<Self> {
         const OPERATION: &str = "read a scenario";
         let contents = if text.trim_start().starts_with('{') {
@@ -128,30 +128,30 @@ impl Scenario {
         };
         let mut scenario = Self { contents: contents?, text: text.to_owned() };
         scenario.check().map_err(|refusal| refusal.during(OPERATION))?;
-        // Those of the same time stay in the order of the file.
+        // The sort is stable, so steps with the same time keep the file's order.
         scenario.contents.steps.sort_by_key(|step| step.at);
         Ok(scenario)
     }
 
-    /// Those that every mock has.
+    /// Returns the built-in scenarios.
     #[must_use]
     pub fn built_in() -> Vec<Self> {
         BUILT_IN.iter().map(|text| Self::read(text).expect("a scenario of ours")).collect()
     }
 
-    /// Its name: letters, digits and hyphens.
+    /// Returns its name: letters, digits and hyphens.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.contents.name
     }
 
-    /// What happens in it, for people.
+    /// Returns its description, for people.
     #[must_use]
     pub fn description(&self) -> &str {
         &self.contents.description
     }
 
-    /// The file it was read from.
+    /// Returns the text of its file.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -207,7 +207,7 @@ impl Scenario {
     }
 }
 
-/// The error on one line.
+/// Formats the error on one line.
 fn sentence(error: &toml::de::Error, text: &str) -> String {
     let message = error.message().replace('\n', ", ");
     match error.span() {

@@ -1,4 +1,4 @@
-//! The running mock: listens, and stops.
+//! The running mock: its listeners and its shutdown.
 
 use std::convert::Infallible;
 use std::io;
@@ -33,10 +33,10 @@ use super::world::World;
 use super::{Announcement, answers, control, page};
 use crate::connection::{Answered, Reset, accept};
 
-/// How long a stop waits for connections to close.
+/// How long a stop waits until connections close.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A running mock. It stops when it is dropped; [`stop`](Self::stop) waits until it has.
+/// A running mock. It stops when dropped; [`stop`](Self::stop) waits until it has stopped.
 #[derive(Debug)]
 pub struct MetadataServer {
     app: Arc<App>,
@@ -49,14 +49,14 @@ impl MetadataServer {
     /// Starts a mock on the current runtime.
     ///
     /// # Errors
-    /// [`Unavailable`](ErrorKind::Unavailable) when an address is taken, [`Invalid`](ErrorKind::Invalid) for a name that
-    /// can't be a VM's or is there twice.
+    /// [`Unavailable`](ErrorKind::Unavailable) when an address is taken,
+    /// [`Invalid`](ErrorKind::Invalid) for a VM name that is invalid or occurs twice.
     pub async fn start(config: Config) -> Result<Self> {
         let mut world = World::new(config.started_for, config.speed, config.scenarios);
         let now = Moment::now();
         let mut ids = Vec::new();
         for name in &config.vms {
-            // Whatever is wrong with it, the configuration is.
+            // Whatever the refusal's kind, the configuration is invalid.
             let added = world.add_vm(name, now);
             ids.push(added.map_err(|refusal| Error::new(ErrorKind::Invalid, OPERATION, refusal.message))?);
         }
@@ -83,19 +83,19 @@ impl MetadataServer {
         Ok(Self { app, addr, tasks, _stop: stop })
     }
 
-    /// Where it listens; where its first VM does if each has a port of its own.
+    /// Returns its address; that of its first VM if each has a port of its own.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// The base URL of its first VM, which is also where [`crate::control`] finds it.
+    /// Returns the base URL of its first VM, which is also its address for [`crate::control`].
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// The base URL of the VM called `name`.
+    /// Returns the base URL of the VM called `name`.
     #[must_use]
     pub fn vm_url(&self, name: &str) -> String {
         let id = self.app.world().0.vm(Some(name)).map(|vm| vm.id);
@@ -105,11 +105,11 @@ impl MetadataServer {
         }
     }
 
-    /// Announces that the VM will be taken back after `notice`.
+    /// Announces the eviction of the VM after `notice`.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) without such a VM, [`Conflict`](ErrorKind::Conflict) when it is being evicted
-    /// already.
+    /// [`NotFound`](ErrorKind::NotFound) without such a VM, [`Conflict`](ErrorKind::Conflict) when
+    /// the VM is already being evicted.
     pub fn evict(&self, vm: &str, notice: Duration) -> Result<Evicted> {
         self.app.evict(vm, notice).map_err(|refusal| refusal.during("evict a VM"))
     }
@@ -117,21 +117,22 @@ impl MetadataServer {
     /// Announces any event and returns it.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for one that starts after the year 9999, [`Conflict`](ErrorKind::Conflict) when its
-    /// id stands already.
+    /// [`Invalid`](ErrorKind::Invalid) for an event that starts after the year 9999,
+    /// [`Conflict`](ErrorKind::Conflict) when an active event has its id.
     pub fn announce(&self, what: Announcement) -> Result<Event> {
         self.told("announce an event", |world, now| world.announce(what, now))
     }
 
-    /// As [`announce`](Self::announce), for an event as it is written down.
+    /// Announces an event in its written form and returns it.
     ///
     /// # Errors
-    /// As [`announce`](Self::announce), and [`Invalid`](ErrorKind::Invalid) for a plan that contradicts itself.
+    /// The errors of [`announce`](Self::announce), and [`Invalid`](ErrorKind::Invalid) for a plan
+    /// that contradicts itself.
     pub fn announce_plan(&self, plan: &EventPlan) -> Result<Event> {
         self.told("announce an event", |world, now| world.announce_plan(plan, None, now))
     }
 
-    /// Lets events begin before their time; returns their ids.
+    /// Starts events before their time; returns their ids.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have begun.
@@ -139,7 +140,7 @@ impl MetadataServer {
         self.told("start an event", |world, now| world.start(which, now))
     }
 
-    /// Lets events that have begun be over before their time; returns their ids.
+    /// Ends events that have begun before their time; returns their ids.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when none has begun.
@@ -155,7 +156,8 @@ impl MetadataServer {
         self.told("withdraw an event", |world, now| world.withdraw(which, now))
     }
 
-    /// Runs the scenario called `name` for the VM `target`, or for the first; returns which.
+    /// Runs the scenario called `name` for the VM `target`, or for the first VM; returns the VM's
+    /// name.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without such a scenario or VM.
@@ -163,27 +165,29 @@ impl MetadataServer {
         self.told("run a scenario", |world, now| world.run(name, target, now))
     }
 
-    /// Adds a scenario; one of the same name is replaced.
+    /// Adds a scenario, and replaces one of the same name.
     pub fn add_scenario(&self, scenario: Scenario) {
         self.app.world().0.add_scenario(scenario);
     }
 
-    /// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
+    /// Restarts the document incarnation at 1, as the service does when it is restarted. Events
+    /// stay active.
     pub fn restart(&self) {
         let (mut world, now) = self.app.world();
         world.restart(now);
     }
 
-    /// Adds a VM to the set; it is found below the first port, [`vm_url`](Self::vm_url).
+    /// Adds a VM to the set. It is served on the first port; see [`vm_url`](Self::vm_url).
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a name that can't be a VM's, [`Conflict`](ErrorKind::Conflict) for one that
-    /// is taken.
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid VM name, [`Conflict`](ErrorKind::Conflict)
+    /// for a name that is taken.
     pub fn add_vm(&self, name: &str) -> Result<()> {
         self.told("add a VM", |world, now| world.add_vm(name, now).map(|_id| ()))
     }
 
-    /// Removes a VM from the set: it is answered 404 from now on, as nothing answers a VM that is gone.
+    /// Removes a VM from the set. Its requests are answered 404 from now on; in Azure a VM that is
+    /// gone sends none.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without such a VM.
@@ -191,31 +195,32 @@ impl MetadataServer {
         self.told("remove a VM", |world, now| world.remove_vm(name, now))
     }
 
-    /// All there is to know of it now.
+    /// Returns the mock's whole state.
     #[must_use]
     pub fn state(&self) -> State {
         self.app.state()
     }
 
-    /// Lets `fault` befall the next so many requests to `endpoint`, after those that others befall already.
+    /// Applies `fault` to the next `requests` requests to `endpoint`, after the active faults.
     pub fn inject(&self, endpoint: Endpoint, fault: &Fault, requests: usize) {
         self.app.world().0.inject(endpoint, fault.clone(), requests as u64);
     }
 
-    /// Lets requests go wrong by a rule, after those that others befall already; returns its number.
+    /// Adds a fault by a rule, after the active ones; returns its number.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a rule that is none, [`NotFound`](ErrorKind::NotFound) without such a VM.
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid rule, [`NotFound`](ErrorKind::NotFound)
+    /// without such a VM.
     pub fn add_fault(&self, rule: &FaultRule) -> Result<u64> {
         self.told("add a fault", |world, now| world.add_fault(rule, now))
     }
 
-    /// Forgets the faults that have not befallen a request yet.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.app.world().0.faults().clear();
     }
 
-    /// Stops it: no request is answered any more, and its ports are free when this returns.
+    /// Stops the mock: it answers no more requests, and its ports are free when this returns.
     pub async fn stop(self) {
         self.app.stop.cancel();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
@@ -254,7 +259,7 @@ async fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     })
 }
 
-/// The address of the VM of this number.
+/// Returns the address of the VM with this number.
 fn next(first: SocketAddr, number: u16) -> Result<SocketAddr> {
     let port = match first.port() {
         0 => Some(0),
@@ -282,7 +287,7 @@ fn serve(
     accept(listener, answer, app.stop.clone(), tasks.clone())
 }
 
-/// A fault may say by an extension of its answer that the connection is reset instead.
+/// Resets the connection if a fault marked the answer with the [`Reset`] extension.
 fn unless_reset(
     answer: std::result::Result<Response<Body>, Infallible>,
 ) -> std::result::Result<Response<Body>, Reset> {

@@ -1,4 +1,4 @@
-//! Spans of time as people write them, in scenario files and in the control API.
+//! Time spans in their written form, for scenario files and the control API.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,7 @@ impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match SignedDuration::try_from(self.0) {
             Ok(span) => write!(f, "{span:#}"),
-            // More than 292 thousand million years.
+            // More than 292 billion years.
             Err(_) => write!(f, "{}s", self.0.as_secs()),
         }
     }

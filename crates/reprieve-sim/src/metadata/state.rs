@@ -1,47 +1,48 @@
-//! What the mock says of itself, and how its events are named to it; the same in the library and over HTTP.
+//! The mock's state and the selection of its events; the same in the library and over HTTP.
 
 use std::num::NonZeroU32;
 
 use reprieve_azure::scheduled_events::document::Document;
 use serde::{Deserialize, Serialize};
 
-/// An eviction that was announced.
+/// An announced eviction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
-    /// Its id.
+    /// The event's id.
     pub event_id: String,
-    /// The VM, as it is spelled.
+    /// The VM, as its name is spelled in the set.
     pub vm: String,
-    /// When it will start, as written in the event.
+    /// Its start time, as written in the event.
     pub not_before: String,
 }
 
-/// Which events are meant.
+/// Selects events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Which {
-    /// Those of the VM of this name.
+    /// All events of the VM of this name.
     Vm(String),
-    /// The one with this id.
+    /// The event with this id.
     EventId(String),
 }
 
-/// All there is to know of a mock.
+/// The mock's whole state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// What every VM is told that asks in the newest version.
+    /// The document in the newest version, the same for every VM.
     pub document: Document,
-    /// The VMs; the first is the one that is meant without a prefix.
+    /// The VMs; the first answers requests without a prefix.
     pub vms: Vec<VmState>,
-    /// The events that stand, in the document's order, and after them the last hundred that are over.
+    /// The active events in the document's order, followed by the last hundred events that have
+    /// ended.
     pub events: Vec<EventState>,
-    /// What happened, oldest first: the last 500 entries.
+    /// The log, oldest first: the last 500 entries.
     pub timeline: Vec<Entry>,
-    /// The scenarios under way.
+    /// The running scenarios.
     pub running: Vec<Running>,
-    /// The faults that stand.
+    /// The active faults.
     pub faults: Vec<FaultState>,
-    /// How many times faster than in life everything goes that is announced now.
+    /// The factor over real time for everything that is announced now.
     pub speed: NonZeroU32,
 }
 
@@ -50,152 +51,153 @@ pub struct State {
 pub struct VmState {
     /// Its name, as in `Resources`.
     pub name: String,
-    /// Its id, which no other VM ever has.
+    /// Its id, unique and never reused.
     pub vm_id: String,
-    /// What to put after the mock's address to ask as this VM.
+    /// The path after the mock's address for requests of this VM.
     pub path: String,
-    /// The base URL to ask as this VM.
+    /// The base URL for requests of this VM.
     pub url: String,
-    /// How often it has asked for events.
+    /// The number of its requests for events.
     pub polls: u64,
-    /// When it last did.
+    /// The time of the last one.
     pub last_poll_unix_ms: Option<i64>,
 }
 
-/// One event, as the mock knows it.
+/// One event of the mock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventState {
     /// Its id.
     pub event_id: String,
-    /// What it is, as in the document.
+    /// Its type, as in the document.
     pub event_type: String,
-    /// How far it has got.
+    /// Its status.
     pub status: Status,
-    /// The VMs it names.
+    /// The affected VMs.
     pub vms: Vec<String>,
     /// `Platform` or `User`.
     pub source: String,
-    /// Words for people.
+    /// A description for people.
     pub description: String,
-    /// When it was announced.
+    /// The time of its announcement.
     pub announced_at_unix_ms: i64,
-    /// When it will begin as things are now, or began; `None` for an advice, which never does, and for one withdrawn.
+    /// When it will begin as scheduled now, or when it began; `None` for an advice, which never
+    /// begins, and for a withdrawn event.
     pub starts_at_unix_ms: Option<i64>,
-    /// When it will be told no more, or was the last time; `None` while it is still to begin.
+    /// When it will leave the document, or left it; `None` before it has begun.
     pub ends_at_unix_ms: Option<i64>,
-    /// Who has approved it, in order. A VM that does so again is not counted twice.
+    /// Its approvals, in order. A second approval of the same VM is not counted.
     pub approvals: Vec<Approval>,
 }
 
-/// How far an event has got.
+/// The status of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It is told, and is to begin.
+    /// In the document, and due to begin.
     Scheduled,
-    /// It is told, and has begun.
+    /// In the document, and begun.
     Started,
-    /// It began and is over.
+    /// Ended after it had begun.
     Completed,
-    /// It is over without having begun.
+    /// Ended without having begun.
     Withdrawn,
 }
 
 /// An approval of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// The VM whose address was used. The event need not name it.
+    /// The VM that approved, by the address of its request. The event need not name it.
     pub vm: String,
-    /// When.
+    /// The time.
     pub at_unix_ms: i64,
 }
 
-/// A line of the timeline.
+/// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When.
+    /// The time.
     pub at_unix_ms: i64,
-    /// What.
+    /// The kind of the entry.
     pub what: What,
-    /// The event, if it is about one.
+    /// The event that the entry is about, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_id: Option<String>,
-    /// What that is, as in the document.
+    /// The event's type, as in the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_type: Option<String>,
-    /// The VMs: those the event names, the one that approved it, the one that came or went.
+    /// The VMs: those of the event, the one that approved it, or the one that was added or removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub vms: Vec<String>,
-    /// What more there is to say: the scenario, the fault, or why a step failed.
+    /// Details: the scenario, the fault, or why a step failed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
-/// What a line of the timeline is about.
+/// The kind of a log entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
     /// An event was announced.
     Announced,
-    /// A VM approved it.
+    /// A VM approved an event.
     Approved,
-    /// It began.
+    /// An event began.
     Started,
-    /// It began and is over.
+    /// An event ended after it had begun.
     Completed,
-    /// It is over without having begun.
+    /// An event ended without having begun.
     Withdrawn,
-    /// A VM came.
+    /// A VM was added.
     VmAdded,
-    /// A VM went.
+    /// A VM was removed.
     VmGone,
     /// A scenario began.
     ScenarioBegan,
-    /// A step of a scenario could not be done.
+    /// A step of a scenario failed.
     StepFailed,
-    /// Requests will go wrong.
+    /// A fault was added.
     FaultAdded,
-    /// The incarnation began again at 1.
+    /// The document incarnation restarted at 1.
     Restarted,
 }
 
-/// A scenario under way.
+/// A running scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
-    /// Which.
+    /// The scenario's name.
     pub scenario: String,
-    /// The VM it is about.
+    /// The VM for which it runs.
     pub target: String,
-    /// How many of its steps are still to come.
+    /// The number of its remaining steps.
     pub steps_left: usize,
-    /// When the next is.
+    /// The time of the next step.
     pub next_step_unix_ms: i64,
 }
 
-/// A fault that stands.
+/// An active fault.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultState {
     /// Its number.
     pub id: u64,
-    /// What requests it befalls.
+    /// The endpoint to which it applies.
     pub endpoint: super::Endpoint,
-    /// What happens to them, as in a rule.
+    /// Its kind, as in a rule.
     pub kind: String,
-    /// Whose; `None` for everybody's.
+    /// The VM; `None` for all VMs.
     pub vm: Option<String>,
-    /// How many more; `None` for all.
+    /// The number of remaining requests; `None` for no limit.
     pub requests_left: Option<u64>,
-    /// Until when; `None` for as long as it lasts otherwise.
+    /// When it ends; `None` for no time limit.
     pub until_unix_ms: Option<i64>,
-    /// How many it has befallen.
+    /// The number of requests that it has affected.
     pub befell: u64,
 }
 
-/// A scenario that can be run.
+/// A scenario that the mock can run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScenarioState {
     /// Its name.
     pub name: String,
-    /// What happens in it.
+    /// Its description.
     pub description: String,
 }

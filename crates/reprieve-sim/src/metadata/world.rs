@@ -1,4 +1,4 @@
-//! What is so in the mock: its VMs, and the events that stand, as of a given moment. No network, no timers.
+//! The mock's state at a given moment: its VMs and the active events. No network, no timers.
 
 mod approvals;
 mod events;
@@ -22,28 +22,29 @@ use events::Planned;
 use runs::Run;
 pub(super) use vms::Vm;
 
-/// How many events that are over are remembered.
+/// The most ended events that are kept.
 const OVER_MAX: usize = 100;
 
-/// How many lines the timeline has at most.
+/// The most entries of the log.
 const TIMELINE_MAX: usize = 500;
 
 /// The VMs and events of one mock.
 ///
-/// Whatever is due has happened: [`settle`](Self::settle) is called with the present before anything is read or
-/// changed, so that an event starts and ends at its time though nobody looks.
+/// Everything that is due has happened: callers call [`settle`](Self::settle) with the present
+/// moment before they read or change anything, so events start and end on time even without
+/// requests.
 #[derive(Debug)]
 pub(super) struct World {
     incarnation: u64,
     vms: Vec<Vm>,
     events: Vec<Planned>,
-    /// The last events that are over, oldest first.
+    /// The last events that have ended, oldest first.
     over: VecDeque<EventState>,
     timeline: VecDeque<Entry>,
     scenarios: Vec<Scenario>,
     runs: Vec<Run>,
     faults: Faults,
-    /// How long an event is told after it started, unless it says so itself.
+    /// How long an event stays in the document after it started, unless it sets its own time.
     started_for: Duration,
     speed: NonZeroU32,
 }
@@ -69,7 +70,7 @@ impl World {
         world
     }
 
-    /// What every VM is told, if its version tells all.
+    /// Returns the document for a version that contains everything.
     pub(super) fn document(&self) -> Document {
         Document {
             document_incarnation: self.incarnation.into(),
@@ -77,7 +78,8 @@ impl World {
         }
     }
 
-    /// All there is to know. VMs have no URL yet: where the mock listens is not known here.
+    /// Returns the whole state. The VMs have no URL yet, because the world does not know the mock's
+    /// address.
     pub(super) fn state(&self, now: Moment) -> State {
         let standing = self.events.iter().map(Planned::state);
         State {
@@ -91,18 +93,19 @@ impl World {
         }
     }
 
-    /// Begins to count documents from 1 again, as the service does when it is restarted. The events stand.
+    /// Restarts the document incarnation at 1, as the service does when it is restarted. Events
+    /// stay active.
     pub(super) fn restart(&mut self, now: Moment) {
         self.incarnation = 1;
         self.note(Entry::new(now, What::Restarted));
     }
 
-    /// Lets everything that is announced from now on go so many times faster.
+    /// Sets the factor over real time for everything that is announced from now on.
     pub(super) fn set_speed(&mut self, speed: NonZeroU32) {
         self.speed = speed;
     }
 
-    /// Lets requests go wrong, after those that others befall already. Returns its number.
+    /// Adds a fault after the active ones. Returns its number.
     pub(super) fn add_fault(&mut self, rule: &FaultRule, now: Moment) -> Result<u64, Refusal> {
         let vm = rule.vm.as_ref().map(|vm| self.known(vm)).transpose()?;
         let fault = match rule.fault()? {
@@ -117,7 +120,7 @@ impl World {
         Ok(self.faults.add(what))
     }
 
-    /// As [`add_fault`](Self::add_fault), for one that is not written down and befalls everybody.
+    /// Adds a fault for all VMs without a rule; see [`add_fault`](Self::add_fault).
     pub(super) fn inject(&mut self, endpoint: Endpoint, fault: Fault, requests: u64) {
         self.faults.add(NewFault { endpoint, fault, vm: None, requests: Some(requests), until: None });
     }
@@ -126,7 +129,7 @@ impl World {
         &mut self.faults
     }
 
-    /// How long `span` takes here.
+    /// Returns the length of `span` at the mock's speed.
     fn sped_up(&self, span: Duration) -> Duration {
         span.min(FOR_EVER) / self.speed.get()
     }
@@ -143,7 +146,7 @@ impl World {
     }
 }
 
-/// Whether it is only an advice, which never begins and is not approved.
+/// Returns whether it is only an advice, which never begins and is never approved.
 fn is_advice(event_type: &EventType) -> bool {
     *event_type == EventType::SpotRebalanceRecommendation
 }

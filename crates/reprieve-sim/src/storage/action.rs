@@ -1,55 +1,55 @@
-//! What can happen to a request instead of a good answer.
+//! The ways in which a request can fail or be disturbed.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What happens to a request.
+/// A disturbance of a request.
 ///
 /// In JSON: `{"kind": "lose-answer"}`, `{"kind": "delay", "ms": 500}`, `{"kind": "server-busy", "retry_after_seconds": 2}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Action {
-    /// It is applied at once and answered only after this.
+    /// Applied at once, and answered only after this time.
     Delay {
-        /// How long after.
+        /// The delay.
         #[serde(rename = "ms", with = "milliseconds")]
         by: Duration,
     },
-    /// It is applied only after this, even if its sender has gone by then, and answered after that. So a write arrives
-    /// when its sender has long given up.
+    /// Applied only after this time, even if its sender has gone by then, and answered after that.
+    /// A write can so arrive after its sender has given up.
     ApplyLate {
-        /// How long after.
+        /// The delay.
         #[serde(rename = "ms", with = "milliseconds")]
         by: Duration,
     },
     /// 503 `ServerBusy`; not applied.
     ServerBusy {
-        /// The Retry-After header. Without it there is none.
+        /// The value of the Retry-After header; `None` for no header.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_seconds: Option<u32>,
     },
     /// 429 `TooManyRequests`; not applied.
     TooManyRequests {
-        /// The Retry-After header. Without it there is none.
+        /// The value of the Retry-After header; `None` for no header.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after_seconds: Option<u32>,
     },
     /// 500 `OperationTimedOut`; not applied.
     OperationTimedOut,
-    /// 403 `AuthorizationPermissionMismatch`, as without the role; not applied.
+    /// 403 `AuthorizationPermissionMismatch`, as if the role were missing; not applied.
     PermissionMismatch,
     /// Any other error; not applied.
     Refuse {
         /// The status, 400 to 599.
         status: u16,
-        /// What `x-ms-error-code` says.
+        /// The value of `x-ms-error-code`.
         code: String,
     },
     /// The connection is reset; not applied.
     Reset,
-    /// Applied; then the connection is reset instead of an answer.
+    /// Applied; then the connection is reset before the answer.
     LoseAnswer,
     /// Never answered.
     Hang {
@@ -57,11 +57,12 @@ pub enum Action {
         #[serde(default)]
         applied: bool,
     },
-    /// Applied; then the connection is closed in the middle of the answer's body. An answer that has none is lost.
+    /// Applied; then the connection is closed in the middle of the answer's body. An answer without
+    /// a body is lost.
     Truncate,
-    /// Done as always, but the Date header is this much later, or earlier if it is negative.
+    /// Handled normally, but the Date header is this much later, or earlier if negative.
     SkewClock {
-        /// By how much.
+        /// The skew.
         seconds: i64,
     },
 }

@@ -1,4 +1,4 @@
-//! What is answered, before it becomes bytes.
+//! An answer, before it becomes bytes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use uuid::Uuid;
 use super::refusal::Refusal;
 use super::xml::Xml;
 
-/// An answer. Its body is in pieces, so that a large blob need not be copied to be sent.
+/// An answer. Its body is in pieces, so that sending a large blob copies nothing.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<Bytes>,
-    /// Whether it is to break off in the middle of its body.
+    /// Whether it breaks off in the middle of its body.
     pub(super) truncated: bool,
 }
 
@@ -40,7 +40,7 @@ impl Answer {
         answer
     }
 
-    /// The answer to a request that was not done. One to HEAD has no body, and a 304 has none anyway.
+    /// Returns the answer to a refused request. A 304 has no body, and neither has an answer to HEAD.
     pub(super) fn refused(refusal: &Refusal, request_id: Uuid) -> Self {
         if refusal.code.is_empty() {
             return Self::empty(refusal.status);
@@ -61,7 +61,8 @@ impl Answer {
         answer.header(WWW_AUTHENTICATE.as_str(), challenge)
     }
 
-    /// Adds a header. What can't be one, which only names and values of the caller's own can, is left out.
+    /// Adds a header. An invalid one is left out; only the caller's own names and values can be
+    /// invalid.
     #[must_use]
     pub(super) fn header(mut self, name: &str, value: &str) -> Self {
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
@@ -97,7 +98,7 @@ impl Answer {
 
 fn broken_off_after(begins: Bytes) -> Body {
     let ends = stream::once(async {
-        // Leaves time to send what comes before, which would otherwise be dropped with the connection.
+        // Leaves time to send the beginning, which the close would otherwise drop.
         tokio::time::sleep(Duration::from_millis(10)).await;
         Err(std::io::Error::other("broken off on demand"))
     });

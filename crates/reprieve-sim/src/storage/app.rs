@@ -1,4 +1,4 @@
-//! What all requests share, and how they wait.
+//! The state that all requests share, and their waits.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::latency::{Distance, Latency};
 use super::queue::Queues;
 use crate::connection::Reset;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Debug)]
 pub(super) struct App {
     queues: Mutex<Queues>,
@@ -65,7 +65,7 @@ impl App {
         *self.distance() = Distance::new(latency);
     }
 
-    /// Waits, but not longer than the double runs.
+    /// Waits, but no longer than the double runs.
     pub(super) async fn pause(&self, long: Duration) -> Result<(), Reset> {
         if long.is_zero() {
             return Ok(());
@@ -76,14 +76,15 @@ impl App {
         }
     }
 
-    /// Waits as long as the double runs.
+    /// Waits until the double stops.
     pub(super) async fn hang(&self) -> Reset {
         self.stop.cancelled().await;
         Reset
     }
 }
 
-/// A panic while one of these locks is held is a bug, and what it guards is still whole for the next request.
+/// A panic while one of these locks is held is a bug; the data behind it is still consistent for
+/// the next request.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

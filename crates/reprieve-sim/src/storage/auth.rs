@@ -1,15 +1,15 @@
-//! Who may ask: anybody who shows anything.
+//! Authorization: any credentials are accepted.
 //!
-//! Signatures and tokens are not verified, because what a client sends is signed by the official SDK or by Azure's own
-//! identity, and both are tested against Azurite. Requests that show nothing are refused as the service does, so that a
-//! client which forgets does not pass its tests.
+//! Signatures and tokens are not verified, because the official SDK or Azure's own identity signs a
+//! client's requests, and both are tested against Azurite. Requests without credentials are refused
+//! as by the service, so that a client that forgets them fails its tests.
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
 use super::refusal::{AUTHENTICATION_FAILED, NO_AUTHENTICATION, Refusal};
 
-/// Wants a signature in the query, or an Authorization header that could be for this account.
+/// Requires a signature in the query, or an Authorization header that could be for this account.
 pub(super) fn check(headers: &HeaderMap, query: &[(String, String)], account: &str) -> Result<(), Refusal> {
     if let Some((_, signature)) = query.iter().find(|(key, _)| key == "sig") {
         return if signature.is_empty() { Err(AUTHENTICATION_FAILED) } else { Ok(()) };

@@ -1,4 +1,4 @@
-//! One request from its first byte to its answer: all that lies between a client and the services.
+//! One request, from its first byte to its answer: everything between a client and the services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +26,11 @@ use super::told::Told;
 use super::{auth, blob, control, queue};
 use crate::connection::Reset;
 
-/// The most that a request to the queue service may send: room for a message of 64 KiB of which every byte is escaped.
+/// The largest body of a request to the queue service: room for a message of 64 KiB with every byte
+/// escaped.
 const QUEUE_BODY_BYTES_MAX: usize = 1024 * 1024;
-/// The most that one request may put into a blob. <https://learn.microsoft.com/rest/api/storageservices/put-blob>
+/// The largest body of a blob request.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-blob>
 const BLOB_BODY_BYTES_MAX: usize = 5000 * 1024 * 1024;
 
 /// Answers a request to one of the services, or to the control API.
@@ -61,7 +63,7 @@ where
     Ok(answer.into_response())
 }
 
-/// A request that is on its way.
+/// A request under way.
 #[derive(Debug)]
 struct Call {
     app: Arc<App>,
@@ -70,7 +72,7 @@ struct Call {
 }
 
 impl Call {
-    /// Has done what is asked, as far as distance and faults let it.
+    /// Performs the request, within its latency and faults.
     async fn carry_out(
         self,
         route: Route,
@@ -85,7 +87,7 @@ impl Call {
             Service::Blob => BLOB_BODY_BYTES_MAX,
         };
         let Ok(body) = axum::body::to_bytes(body, bytes_max).await else {
-            // Or its sender has gone, and then it does not matter what is answered.
+            // Too large, or the sender has gone; then the answer does not matter.
             return Ok(self.refused(&BODY_TOO_LARGE));
         };
         if let Err(refusal) = auth::check(&head.headers, &query, &route.key.account) {
@@ -109,7 +111,8 @@ impl Call {
         bring_back(&app, answer, &fate, one_way).await
     }
 
-    /// Does what is asked after this, also if its sender goes away meanwhile: what was sent arrives.
+    /// Performs the request after this time, even if its sender goes away meanwhile: a sent request
+    /// arrives.
     async fn apply(self, request: Request, after: Duration) -> Result<Answer, Reset> {
         if after.is_zero() {
             return Ok(self.apply_now(&request));
@@ -130,7 +133,7 @@ impl Call {
         done.unwrap_or_else(|refusal| self.refused(&refusal))
     }
 
-    /// The answer to a request that must not be done, if this action is one.
+    /// Returns the answer to a request that must not be performed, if this action is one.
     fn injected(&self, action: &Action) -> Option<Answer> {
         let (refusal, retry_after_seconds) = match action {
             Action::ServerBusy { retry_after_seconds } => (SERVER_BUSY, *retry_after_seconds),
@@ -155,7 +158,7 @@ impl Call {
     }
 }
 
-/// The way of an answer back to who asked.
+/// Delivers an answer to the client.
 async fn bring_back(app: &App, answer: Answer, fate: &Fate, one_way: Duration) -> Result<Answer, Reset> {
     match fate.end {
         Some(Action::LoseAnswer) => return Err(Reset),

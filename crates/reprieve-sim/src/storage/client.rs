@@ -1,6 +1,6 @@
-//! Drives a running double from another process: what `reprieve storage` uses.
+//! Controls a running double from another process; `reprieve storage` uses it.
 //!
-//! `url` is the address of either of its ports; a path, such as an account's, does not matter.
+//! `url` is the address of either of its ports; its path, such as an account's, is ignored.
 
 use reprieve_core::Result;
 use reqwest::Method;
@@ -14,11 +14,10 @@ use super::latency::Latency;
 use super::rule::Rule;
 use crate::ask::Mock;
 
-/// Adds a fault and returns what removes it.
+/// Adds a fault and returns its number.
 ///
 /// # Errors
-/// `Unavailable` when no double answers there, `Invalid` for a fault that
-/// can't be.
+/// `Unavailable` when no double answers there, `Invalid` for an invalid rule.
 pub async fn add_fault(url: &str, rule: &Rule) -> Result<u64> {
     let Added { id } = send("add a fault", Method::POST, url, "faults", rule).await?;
     Ok(id)
@@ -27,8 +26,7 @@ pub async fn add_fault(url: &str, rule: &Rule) -> Result<u64> {
 /// Removes a fault.
 ///
 /// # Errors
-/// `Unavailable` when no double answers there, `NotFound` when there is
-/// no such fault.
+/// `Unavailable` when no double answers there, `NotFound` when there is no such fault.
 pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
     send("remove a fault", Method::DELETE, url, &format!("faults/{id}"), &()).await
 }
@@ -41,7 +39,7 @@ pub async fn clear_faults(url: &str) -> Result<()> {
     send("remove the faults", Method::DELETE, url, "faults", &()).await
 }
 
-/// The faults there are, and whom they befell.
+/// Returns the faults, and how often each was injected.
 ///
 /// # Errors
 /// `Unavailable` when no double answers there.
@@ -49,7 +47,7 @@ pub async fn faults(url: &str) -> Result<Vec<Standing>> {
     send("read the faults", Method::GET, url, "faults", &()).await
 }
 
-/// The requests since the double was started, or since its counts were reset.
+/// Returns the requests since the double was started, or since its counts were reset.
 ///
 /// # Errors
 /// `Unavailable` when no double answers there.
@@ -57,7 +55,7 @@ pub async fn counts(url: &str) -> Result<Counts> {
     send("read the counts", Method::GET, url, "counts", &()).await
 }
 
-/// Begins to count anew.
+/// Resets the counts.
 ///
 /// # Errors
 /// `Unavailable` when no double answers there.
@@ -65,7 +63,7 @@ pub async fn reset_counts(url: &str) -> Result<()> {
     send("reset the counts", Method::DELETE, url, "counts", &()).await
 }
 
-/// Moves the double nearer or farther.
+/// Changes the simulated latency.
 ///
 /// # Errors
 /// `Unavailable` when no double answers there.

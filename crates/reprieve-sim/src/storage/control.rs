@@ -1,4 +1,5 @@
-//! Answers `/_control/…`: how another process sets faults and reads counts. The client's side is [`super::client`].
+//! Answers `/_control/…`, with which other processes set faults and read counts. The client is
+//! [`super::client`].
 
 use axum::body::Body;
 use axum::http::Method;
@@ -9,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::app::App;
 
-/// No account can be called so.
+/// The prefix of control requests. No account can have this name.
 pub(super) const PREFIX: &str = "/_control/";
 
-/// The most that a request may send.
+/// The largest body of a request.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// Which fault was added.
+/// The fault that was added.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Added {
     pub(super) id: u64,
 }
 
-/// Why not, in one sentence.
+/// A refusal, with its reason in one sentence.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Problem {
     pub(super) error: String,
@@ -89,6 +90,6 @@ fn json(document: &impl Serialize) -> Result<Answer, Error> {
 }
 
 fn problem(status: u16, error: String) -> Answer {
-    // A string can always be written.
+    // Serializing a string never fails.
     json(&Problem { error }).map_or_else(|_| Answer::empty(status), |answer| Answer { status, ..answer })
 }

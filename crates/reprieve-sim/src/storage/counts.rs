@@ -1,4 +1,4 @@
-//! How many requests there were, by operation and by the status of their answers.
+//! The number of requests, by operation and by the status of their answers.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,33 @@ use super::operation::Operation;
 /// The requests since the start, or since the counts were last reset. Each is a storage transaction, answered or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// By operation; those that were not asked for are left out.
+    /// By operation; operations without requests are left out.
     pub operations: BTreeMap<Operation, OperationCounts>,
 }
 
 /// The requests for one operation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationCounts {
-    /// All that came in.
+    /// All requests that arrived.
     pub requests: u64,
-    /// How they were answered. What is missing here was not answered, or is not yet.
+    /// The statuses of the answers. A request that is missing here was not answered, or not yet.
     pub statuses: BTreeMap<u16, u64>,
 }
 
 impl Counts {
-    /// The requests for all operations together.
+    /// Returns the number of requests for all operations.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.operations.values().map(|counts| counts.requests).sum()
     }
 
-    /// The requests for this operation.
+    /// Returns the number of requests for this operation.
     #[must_use]
     pub fn requests(&self, operation: Operation) -> u64 {
         self.operations.get(&operation).map_or(0, |counts| counts.requests)
     }
 
-    /// How many requests for this operation were answered with this status.
+    /// Returns the number of requests for this operation that were answered with this status.
     #[must_use]
     pub fn answered(&self, operation: Operation, status: u16) -> u64 {
         let counts = self.operations.get(&operation);

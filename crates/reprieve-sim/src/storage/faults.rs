@@ -1,4 +1,4 @@
-//! The faults that are scripted: which rules stand, and what befalls each request.
+//! The scripted faults: the active rules, and the fault for each request.
 
 use std::time::Duration;
 
@@ -11,33 +11,33 @@ use super::action::Action;
 use super::operation::Operation;
 use super::rule::Rule;
 
-/// A rule and what became of it.
+/// An active rule and its counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
-    /// What removes it.
+    /// Its number, which removes it.
     pub id: u64,
     /// The rule.
     pub rule: Rule,
-    /// How many requests it matched.
+    /// The number of requests that it matched.
     pub matched: u64,
-    /// How many it befell.
+    /// How often it was injected.
     pub befell: u64,
 }
 
-/// The rules that stand.
+/// The active rules.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     rules: Vec<(Standing, ChaCha8Rng)>,
     last_id: u64,
 }
 
-/// What befalls one request.
+/// The faults of one request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) apply_after: Duration,
     pub(super) answer_after: Duration,
     pub(super) skew_seconds: i64,
-    /// What it ends with, if not well.
+    /// How it ends, if not normally.
     pub(super) end: Option<Action>,
 }
 
@@ -69,7 +69,7 @@ impl Faults {
         self.rules.iter().map(|(standing, _)| standing.clone()).collect()
     }
 
-    /// Decides what befalls a request for `resource`, and counts it.
+    /// Decides the faults of a request for `resource`, and counts it.
     pub(super) fn befall(&mut self, operation: Operation, resource: &str) -> Fate {
         let mut fate = Fate::default();
         for (standing, dice) in &mut self.rules {

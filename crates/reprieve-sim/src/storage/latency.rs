@@ -1,4 +1,4 @@
-//! A simulated distance: how long requests and answers are under way.
+//! A simulated latency: the travel time of requests and answers.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-/// The round trip that every request takes; half of it on the way there. The default is none.
+/// The round-trip time of every request; half of it is the way there. The default is zero.
 ///
-/// Connections are not slower to open, and there is no limit to bandwidth.
+/// Opening connections is not slower, and bandwidth has no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Latency {
-    /// What every request takes at least, in milliseconds.
+    /// The minimum, in milliseconds.
     pub fixed_ms: u64,
-    /// Up to so many milliseconds are added, evenly spread.
+    /// The maximum of a random addition, in milliseconds, evenly distributed.
     pub jitter_ms: u64,
-    /// What the dice for the jitter begin with.
+    /// The seed of the jitter's random numbers.
     pub seed: u64,
 }
 
-/// A latency and its dice.
+/// A latency and its random numbers.
 #[derive(Debug)]
 pub(super) struct Distance {
     latency: Latency,
@@ -36,7 +36,7 @@ impl Distance {
         self.latency
     }
 
-    /// One way of the next request's round trip.
+    /// Returns half of the next request's round-trip time.
     pub(super) fn one_way(&mut self) -> Duration {
         let Latency { fixed_ms, jitter_ms, .. } = self.latency;
         if fixed_ms == 0 && jitter_ms == 0 {

@@ -1,18 +1,19 @@
-//! A stateful double of Azure's queue and blob services: [`StorageServer`] stores in memory, answers over real HTTP as
-//! the services do, goes wrong on demand, and counts what it is asked.
+//! A stateful double of Azure's queue and blob services: [`StorageServer`] stores in memory,
+//! answers over real HTTP as the services do, injects faults on demand, and counts its requests.
 //!
-//! It is for load, chaos and faults; Azurite is for conformance. It does what Reprieve and its tests use, at the same cost
-//! whatever the depth of a queue, and where Azurite differs from the service it answers as the service: an old receipt is
-//! 404 `MessageNotFound`, and every message of a batch has a receipt of its own. What it does not do it refuses with 501.
+//! It is for load tests, chaos and faults; Azurite is for conformance. It supports what Reprieve
+//! and its tests use, at the same cost whatever the depth of a queue. Where Azurite differs from
+//! the service, it answers like the service: an old receipt is 404 `MessageNotFound`, and every
+//! message of a batch has a receipt of its own. It refuses everything else with 501.
 //!
-//! As with Azurite the account is in the path, and there is a port for blobs and one for queues. It verifies no signatures,
-//! tokens or checksums, but refuses requests that show no authorization. A queue or container that was deleted can be created again at once;
-//! in Azure that takes half a minute.
+//! As with Azurite, the account is in the path, and there is one port for blobs and one for queues.
+//! It verifies no signatures, tokens or checksums, but refuses requests without authorization. A
+//! deleted queue or container can be created again at once; in Azure that takes half a minute.
 //!
-//! Both ports also answer `/_control/…`, which [`client`] speaks: `POST faults` a [`Rule`], `GET counts`,
-//! `PUT latency`.
+//! Both ports also answer `/_control/…`, which [`client`] calls: `POST faults` with a [`Rule`],
+//! `GET counts`, `PUT latency`.
 //!
-//! # Example: a receive whose answer is lost
+//! # Example: a receive with a lost answer
 //!
 //! ```
 //! use reprieve_sim::storage::{Action, Config, Operation, Rule, StorageServer};

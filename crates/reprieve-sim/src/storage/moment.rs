@@ -1,11 +1,12 @@
-//! One point in time on both clocks: what is ordered and waited for goes by the one, what is told by the other.
+//! One moment on both clocks: the monotonic one orders and times, the wall clock is shown to
+//! clients.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use reprieve_core::clock::wall_now;
 use tokio::time::Instant;
 
-/// The last second of the year 9999, which the services tell for "never".
+/// The last second of the year 9999, which the services return for "never".
 const NEVER: Duration = Duration::from_secs(253_402_300_799);
 
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +24,12 @@ impl Moment {
         Self { at: self.at + duration, wall: self.wall + duration }
     }
 
-    /// As it is told in headers and documents. It has whole seconds only.
+    /// Returns it as headers and documents show it, in whole seconds.
     pub(super) fn http_date(self) -> String {
         httpdate::fmt_http_date(self.wall)
     }
 
-    /// Ticks of 100 ns since the year 1, which the blob service makes its `ETag`s of.
+    /// Returns ticks of 100 ns since the year 1, from which the blob service derives its `ETag`s.
     pub(super) fn ticks(self) -> u64 {
         const UNIX_EPOCH_TICKS: u64 = 621_355_968_000_000_000;
         let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,10 +1,11 @@
-//! Which names queues and containers may have.
+//! The valid names of queues and containers.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata>
 
 use super::refusal::{INVALID_RESOURCE_NAME, NAME_LENGTH, Refusal};
 
-/// 3 to 63 lower-case letters, digits and single hyphens, none of them at an end: the same for queues and containers.
+/// Checks a name: 3 to 63 lower-case letters, digits and single hyphens, none of them at an end.
+/// The rule is the same for queues and containers.
 pub(super) fn check(name: &str) -> Result<(), Refusal> {
     if !(3..=63).contains(&name.len()) {
         return Err(NAME_LENGTH);

@@ -1,4 +1,4 @@
-//! The names of what can be asked of the storage double; faults and counts go by them.
+//! The storage double's operations, by which faults and counts are keyed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use reprieve_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-/// One kind of request. On the wire, and on command lines, it is called as in [`Operation::name`].
+/// One kind of request. Its name on the wire and on command lines is [`Operation::name`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -15,7 +15,7 @@ pub enum Operation {
     QueueCreate,
     /// Delete Queue.
     QueueDelete,
-    /// Get Queue Metadata, which also tells the approximate number of messages.
+    /// Get Queue Metadata, which also returns the approximate number of messages.
     QueueProperties,
     /// Set Queue Metadata.
     QueueMetadata,
@@ -41,7 +41,7 @@ pub enum Operation {
     BlobPut,
     /// Put Block.
     BlockPut,
-    /// Put Block List: what commits the blocks.
+    /// Put Block List: commits the blocks.
     BlockList,
     /// Get Blob.
     BlobGet,
@@ -53,12 +53,12 @@ pub enum Operation {
     BlobDelete,
     /// List Blobs.
     BlobList,
-    /// Anything that the double does not do; it is answered 501.
+    /// Anything that the double does not support; it answers 501.
     Other,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Self; 22] = [
         Self::QueueCreate,
         Self::QueueDelete,
@@ -84,7 +84,7 @@ impl Operation {
         Self::Other,
     ];
 
-    /// Its name, such as `receive` or `blob-put`.
+    /// Returns its name, such as `receive` or `blob-put`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

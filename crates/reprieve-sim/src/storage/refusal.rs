@@ -1,14 +1,14 @@
-//! The errors of the storage services: status, code and sentence, as documented.
+//! The errors of the storage services: status, code and message, as documented.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes>
 
 use std::borrow::Cow;
 
-/// A request that was not done.
+/// A refused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: u16,
-    /// Empty for the one answer that has neither code nor body, see [`UNWRITABLE`].
+    /// Empty for the one answer that has neither code nor body; see [`UNWRITABLE`].
     pub(super) code: Cow<'static, str>,
     pub(super) message: Cow<'static, str>,
 }
@@ -18,7 +18,7 @@ impl Refusal {
         Self { status, code: Cow::Borrowed(code), message: Cow::Borrowed(message) }
     }
 
-    /// What the service does and the double does not.
+    /// Returns the refusal of a feature that the service has and the double lacks.
     pub(super) fn not_implemented(what: &str) -> Self {
         let message = format!("The storage double does not do this: {what}.");
         Self { message: Cow::Owned(message), ..NOT_IMPLEMENTED }
@@ -99,8 +99,8 @@ pub(super) const QUEUE_ALREADY_EXISTS: Refusal =
     Refusal::of(409, "QueueAlreadyExists", "The specified queue already exists.");
 pub(super) const MESSAGE_NOT_FOUND: Refusal =
     Refusal::of(404, "MessageNotFound", "The specified message does not exist.");
-/// The answer to a batch that holds a message which XML cannot: a bare 500. Measured on Azurite 3.37 only; what the
-/// service does is not documented.
+/// The answer to a batch with a message that XML can't hold: a bare 500. Measured on Azurite 3.37
+/// only; the service's answer is not documented.
 pub(super) const UNWRITABLE: Refusal = Refusal::of(500, "", "");
 
 pub(super) const CONTAINER_NOT_FOUND: Refusal =

@@ -1,4 +1,4 @@
-//! One request, taken apart as far as every operation needs it.
+//! One request, parsed as far as every operation needs it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ pub(super) struct Key {
     pub(super) name: String,
 }
 
-/// A request whose operation is known.
+/// A request with a known operation.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) operation: Operation,
@@ -33,20 +33,20 @@ impl Request {
         self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    /// A number in the query, which must be in this range.
+    /// Returns a number in the query, which must be in this range.
     pub(super) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.query(name) else { return Ok(None) };
         let number = text.parse().map_err(|_| INVALID_QUERY)?;
         if range.contains(&number) { Ok(Some(number)) } else { Err(OUT_OF_RANGE_QUERY) }
     }
 
-    /// A header's value, if it has one that is text.
+    /// Returns a header's value, if it exists and is text.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The `x-ms-meta-` headers. Their names are in lower case, because that is how they come in here; the service keeps
-    /// the case.
+    /// Returns the `x-ms-meta-` headers. Their names are in lower case, because they arrive so
+    /// here; the service keeps the case.
     pub(super) fn metadata(&self) -> Result<BTreeMap<String, String>, Refusal> {
         let mut metadata = BTreeMap::new();
         for (name, value) in &self.headers {
@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// Whether it is a name as C# has them, which the names of metadata must be.
+/// Returns whether it is an ASCII identifier as in C#, which metadata names must be.
 fn is_identifier(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
         && !name.is_empty()

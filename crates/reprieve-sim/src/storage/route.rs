@@ -1,4 +1,4 @@
-//! Which operation a request asks for, and of what.
+//! The operation that a request asks for, and its target.
 
 use axum::http::Method;
 use percent_encoding::percent_decode_str;
@@ -7,14 +7,14 @@ use super::operation::Operation;
 use super::refusal::{INVALID_URI, Refusal};
 use super::request::Key;
 
-/// Which of the two services a port is of.
+/// The service of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
     Blob,
     Queue,
 }
 
-/// What a request is about.
+/// The operation and target of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Route {
     pub(super) operation: Operation,
@@ -24,7 +24,7 @@ pub(super) struct Route {
 }
 
 impl Route {
-    /// What fault rules know the target as.
+    /// Returns the target's name for fault rules.
     pub(super) fn resource(&self) -> String {
         match (&self.item, self.operation) {
             (Some(blob), operation) if operation != Operation::Update && operation != Operation::Delete => {
@@ -35,7 +35,8 @@ impl Route {
     }
 }
 
-/// Reads `/ACCOUNT/QUEUE/messages/ID` or `/ACCOUNT/CONTAINER/BLOB`, where a blob's name may have slashes, escaped or not.
+/// Parses `/ACCOUNT/QUEUE/messages/ID` or `/ACCOUNT/CONTAINER/BLOB`, where a blob's name may
+/// contain slashes, escaped or not.
 pub(super) fn route(
     service: Service,
     method: &Method,

@@ -1,4 +1,4 @@
-//! A rule: which requests a fault befalls.
+//! A rule: which requests get a fault.
 
 use reprieve_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -6,33 +6,36 @@ use serde::{Deserialize, Serialize};
 use super::action::Action;
 use super::operation::Operation;
 
-/// Which requests an [`Action`] befalls. The default is each one, always.
+/// Selects the requests to which an [`Action`] applies. The default is every request.
 ///
-/// Rules are looked at in the order in which they were added, and every request counts for each rule that it matches until
-/// one ends it: [`Delay`](Action::Delay), [`ApplyLate`](Action::ApplyLate) and [`SkewClock`](Action::SkewClock) add to
-/// what later rules do; all others end it, and later rules do not see that request.
+/// Rules apply in the order in which they were added. A request counts for each rule that it
+/// matches until one ends it: [`Delay`](Action::Delay), [`ApplyLate`](Action::ApplyLate) and
+/// [`SkewClock`](Action::SkewClock) combine with later rules; any other action ends the request,
+/// and later rules do not see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Only these; `None`, in JSON `"any"`: all of them.
+    /// Only this operation; `None`, in JSON `"any"`, for all.
     #[serde(default, with = "any_operation")]
     pub operation: Option<Operation>,
-    /// Only those to queues and containers whose name begins so, or to blobs whose `container/name` does.
+    /// Only queues and containers with names that begin with this, or blobs whose `container/name`
+    /// does.
     #[serde(default)]
     pub prefix: String,
-    /// So many matching requests go well first.
+    /// The number of matching requests that are left alone first.
     #[serde(default)]
     pub skip: u64,
-    /// So many times it happens; `None`: always.
+    /// The number of times that the action is applied; `None` for no limit.
     #[serde(default)]
     pub times: Option<u64>,
-    /// How likely it happens to each request after those that are skipped. Default: 1, certain.
+    /// The probability for each matching request after the skipped ones. Default: 1, certain.
     #[serde(default = "certain")]
     pub probability: f64,
-    /// What the dice begin with: the same seed gives the same dice to the same requests.
+    /// The seed of the random numbers: the same seed gives the same decisions for the same
+    /// requests.
     #[serde(default)]
     pub seed: u64,
-    /// What happens.
+    /// The action.
     pub action: Action,
 }
 
@@ -41,7 +44,7 @@ const fn certain() -> f64 {
 }
 
 impl Rule {
-    /// Befalls each request, always.
+    /// Returns a rule that applies to every request.
     #[must_use]
     pub const fn new(action: Action) -> Self {
         Self {
@@ -55,21 +58,21 @@ impl Rule {
         }
     }
 
-    /// Befalls these requests only.
+    /// Restricts the rule to this operation.
     #[must_use]
     pub const fn on(mut self, operation: Operation) -> Self {
         self.operation = Some(operation);
         self
     }
 
-    /// Befalls so many requests only.
+    /// Restricts the rule to this many requests.
     #[must_use]
     pub const fn times(mut self, times: u64) -> Self {
         self.times = Some(times);
         self
     }
 
-    /// Whether it can be at all.
+    /// Checks that the rule is valid.
     pub(super) fn check(&self) -> Result<()> {
         let invalid = |message: String| Err(Error::new(ErrorKind::Invalid, "add a fault", message));
         if !(0.0..=1.0).contains(&self.probability) {

@@ -1,4 +1,4 @@
-//! The running double: listens on its two ports, owns what is stored, and stops.
+//! The running double: listens on its two ports, owns the stored data, and stops.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,25 +21,26 @@ use super::route::Service;
 use super::rule::Rule;
 use crate::connection::{Answered, accept};
 
-/// How long a stop waits for connections to close.
+/// How long a stop waits until connections close.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The account in the URLs and the connection string of the double: Azurite's. Others are there as well; what they store
-/// is their own.
+/// The account in the double's URLs and connection string: Azurite's. Other accounts exist as well,
+/// with data of their own.
 pub const ACCOUNT: &str = "devstoreaccount1";
-/// No signature is checked, so any key does; this one is base64 and says so.
+/// Signatures are not checked, so any key works. This one is base64 for "no signature is checked".
 const KEY: &str = "bm8rc2lnbmF0dXJlK2lzK2NoZWNrZWQ=";
 
-/// What a double starts with.
+/// The double's configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Config {
-    /// Where it listens. Default: this machine only. It lets everybody in, so it should not be reachable from elsewhere.
+    /// Its address. Default: this machine only. The double accepts every client, so other machines
+    /// should not reach it.
     pub ip: IpAddr,
-    /// The port of the blob service; 0, the default, takes a free one.
+    /// The port of the blob service. Default: 0, which takes a free one.
     pub blob_port: u16,
-    /// The port of the queue service; 0, the default, takes a free one.
+    /// The port of the queue service. Default: 0, which takes a free one.
     pub queue_port: u16,
-    /// How far away it seems. Default: not at all.
+    /// The simulated latency. Default: zero.
     pub latency: Latency,
 }
 
@@ -49,7 +50,8 @@ impl Default for Config {
     }
 }
 
-/// A running double. It stops, and forgets what it stored, when it is dropped; [`stop`](Self::stop) waits until it has.
+/// A running double. When dropped, it stops and loses its data; [`stop`](Self::stop) waits until it
+/// has stopped.
 #[derive(Debug)]
 pub struct StorageServer {
     app: Arc<App>,
@@ -81,25 +83,25 @@ impl StorageServer {
         Ok(Self { app, blob_addr, queue_addr, tasks, _stop: stop })
     }
 
-    /// The base URL of the blob service, with the account.
+    /// Returns the base URL of the blob service, with the account.
     #[must_use]
     pub fn blob_url(&self) -> String {
         format!("http://{}/{ACCOUNT}", self.blob_addr)
     }
 
-    /// The base URL of the queue service, with the account.
+    /// Returns the base URL of the queue service, with the account.
     #[must_use]
     pub fn queue_url(&self) -> String {
         format!("http://{}/{ACCOUNT}", self.queue_addr)
     }
 
-    /// Where [`crate::storage::client`] finds it, and anything else that speaks to its control API.
+    /// Returns the URL of the control API, for [`crate::storage::client`] and other clients.
     #[must_use]
     pub fn control_url(&self) -> String {
         format!("http://{}", self.queue_addr)
     }
 
-    /// A connection string, as for Azurite on other ports. It holds no secret.
+    /// Returns a connection string, as for Azurite on other ports. It contains no secret.
     #[must_use]
     pub fn connection_string(&self) -> String {
         format!(
@@ -109,10 +111,10 @@ impl StorageServer {
         )
     }
 
-    /// Adds a fault and returns what removes it.
+    /// Adds a fault and returns its number.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for one that can't be.
+    /// [`Invalid`](ErrorKind::Invalid) for an invalid rule.
     pub fn add_fault(&self, rule: Rule) -> Result<u64> {
         self.app.faults().add(rule)
     }
@@ -120,7 +122,7 @@ impl StorageServer {
     /// Removes a fault.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when it is not there.
+    /// [`NotFound`](ErrorKind::NotFound) when there is no such fault.
     pub fn remove_fault(&self, id: u64) -> Result<()> {
         self.app.faults().remove(id)
     }
@@ -130,29 +132,30 @@ impl StorageServer {
         self.app.faults().clear();
     }
 
-    /// The faults there are, and whom they befell.
+    /// Returns the faults, and how often each was injected.
     #[must_use]
     pub fn faults(&self) -> Vec<Standing> {
         self.app.faults().list()
     }
 
-    /// The requests since the start, or since the counts were reset.
+    /// Returns the requests since the start, or since the counts were reset.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.app.counts().clone()
     }
 
-    /// Begins to count anew.
+    /// Resets the counts.
     pub fn reset_counts(&self) {
         self.app.reset_counts();
     }
 
-    /// Moves it nearer or farther.
+    /// Changes the simulated latency.
     pub fn set_latency(&self, latency: Latency) {
         self.app.set_latency(latency);
     }
 
-    /// Stops it as a crash would: connections are closed at once, and its ports are free when this returns.
+    /// Stops the double as a crash would: closes connections at once. Its ports are free when this
+    /// returns.
     pub async fn stop(self) {
         self.app.stop.cancel();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {

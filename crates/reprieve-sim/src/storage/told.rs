@@ -1,4 +1,4 @@
-//! What every answer tells besides what was asked for.
+//! The headers that every answer contains.
 
 use axum::http::HeaderMap;
 use axum::http::header::{HeaderName, HeaderValue};
@@ -6,14 +6,15 @@ use uuid::Uuid;
 
 use super::answer::Answer;
 
-/// The version that is told where none is asked for.
+/// The version header's value when the request names none.
 const VERSION: HeaderValue = HeaderValue::from_static("2026-04-06");
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-ms-version");
 
-/// The headers of a request that its answer repeats, and the id it is given. The Date header is the HTTP library's.
+/// The request's headers that its answer repeats, and the request's new id. The HTTP library adds
+/// the Date header.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) request_id: Uuid,

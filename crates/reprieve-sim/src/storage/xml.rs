@@ -1,11 +1,11 @@
-//! XML as the services write and read it.
+//! Reads and writes XML like the services.
 
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, Event};
 
 use super::refusal::{INVALID_XML, Refusal};
 
-/// A document that is being written.
+/// A document being written.
 #[derive(Debug)]
 pub(super) struct Xml(String);
 
@@ -14,7 +14,7 @@ impl Xml {
         Self(String::from(r#"<?xml version="1.0" encoding="utf-8"?>"#))
     }
 
-    /// Adds markup as it is: tags that the caller made up.
+    /// Adds markup unescaped; the caller must have composed it.
     pub(super) fn raw(&mut self, markup: &str) -> &mut Self {
         self.0.push_str(markup);
         self
@@ -32,7 +32,8 @@ impl Xml {
         self
     }
 
-    /// Adds text, escaped. A carriage return is too, because a reader of XML would make a line feed of it.
+    /// Adds escaped text. A carriage return is escaped too, because an XML reader would turn it
+    /// into a line feed.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         let mut rest = text;
         while let Some(at) = rest.find(['<', '>', '&', '\r', '"']) {
@@ -55,21 +56,22 @@ impl Xml {
     }
 }
 
-/// Whether XML 1.0 can hold this text at all, escaped or not. <https://www.w3.org/TR/xml/#charsets>
+/// Returns whether XML 1.0 can hold this text, escaped or not.
+/// <https://www.w3.org/TR/xml/#charsets>
 pub(super) fn can_hold(text: &str) -> bool {
     text.chars()
         .all(|c| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..))
 }
 
-/// What requests send: a root with elements that hold text only.
+/// A request's document: a root with elements that contain only text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Document {
     pub(super) root: String,
     pub(super) elements: Vec<(String, String)>,
 }
 
-/// Reads a document. Characters that XML forbids are let through, as Azurite does; what the service does with them is not
-/// documented.
+/// Reads a document. Accepts characters that XML forbids, as Azurite does; the service's behaviour
+/// is not documented.
 pub(super) fn read(body: &[u8]) -> Result<Document, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| INVALID_XML)?;
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
@@ -93,7 +95,7 @@ pub(super) fn read(body: &[u8]) -> Result<Document, Refusal> {
                 append(&mut document, resolve(&reference)?.encode_utf8(&mut [0; 4]));
             }
             Event::Eof => break,
-            // Space between elements, comments and the declaration say nothing.
+            // Whitespace between elements, comments and the declaration carry no data.
             _ => {}
         }
     }

@@ -14,7 +14,7 @@ struct Cli {
     worker: WorkerArgs,
 }
 
-/// Flags on a command line, after a settings file with `file` in it.
+/// Reads the settings from flags and from a settings file that contains `file`.
 fn read(file: &str, flags: &[&str]) -> Result<WorkerSettings> {
     let (_dir, args) = args(file, flags);
     WorkerSettings::read(&args).map(|(settings, _log)| settings)
@@ -55,7 +55,7 @@ fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let (_dir, mut args) = args(file, &["--budget=3s"]);
     args.lease = env("12s");
     args.store.queue = env("from-env");
-    // As an empty variable in a unit file: it is as if it were not there.
+    // An empty variable, as in a unit file, counts as not set.
     args.vm_name = env("");
     args.listen = env("");
     let (settings, _log) = WorkerSettings::read(&args).unwrap();

@@ -1,4 +1,4 @@
-//! What the text of each setting means, and what to write where it means nothing.
+//! Parses the text of each setting, or says what to write instead.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::{LogFormat, message};
 use crate::duration::parse_duration;
 use crate::given::{By, Given};
 
-/// The switch-off word of settings that can be switched off.
+/// The value that switches a setting off.
 pub(super) const OFF: &str = "off";
 
-/// The parts of Azure's SDK. At `info` they log every request with its URL; what matters of it is said in our own words, so
-/// they speak only when a filter names them.
+/// The crates of Azure's SDK. At `info` they log every request with its URL. Reprieve logs what
+/// matters about a request itself, so they are off unless a filter names them.
 const SDK: [&str; 5] =
     ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
 
@@ -34,7 +34,7 @@ pub(super) fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
     Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
 }
 
-/// No kind is that no message is understood without one.
+/// `None`: messages without a kind are dead-lettered.
 pub(super) fn default_kind(given: &Given) -> Result<Option<String>, String> {
     let kind = given.text.trim();
     if kind.is_empty() && given.by == By::Flag {
@@ -43,7 +43,7 @@ pub(super) fn default_kind(given: &Given) -> Result<Option<String>, String> {
     Ok((!kind.is_empty()).then(|| kind.to_owned()))
 }
 
-/// No name is for the metadata service to give.
+/// `None`: the metadata service gives the name.
 pub(super) fn vm_name(given: &Given) -> Result<Option<String>, String> {
     let name = given.text.trim();
     if name.is_empty() && given.by == By::Flag {
@@ -114,7 +114,7 @@ pub(super) fn log_format(given: &Given) -> Result<Option<LogFormat>, String> {
 }
 
 pub(super) fn filter(given: &Given) -> Result<EnvFilter, String> {
-    // A lone word means a part of the program, so a mistyped level would silence everything.
+    // A lone word is the name of a module, so a mistyped level would silence everything.
     let words = given.text.split(',').map(str::trim);
     let unlevelled = |word: &&str| !word.is_empty() && word.parse::<LevelFilter>().is_err();
     if !given.text.contains('[')
@@ -128,7 +128,7 @@ pub(super) fn filter(given: &Given) -> Result<EnvFilter, String> {
         format!("{:?} is not a log filter, such as info or info,reprieve_core=debug: {error}", given.text)
     })?;
     let unnamed = SDK.into_iter().filter(|part| !given.text.contains(part));
-    // What is put together of fixed names is always a directive.
+    // Fixed names always form a valid directive.
     let off = unnamed.filter_map(|part| format!("{part}=off").parse().ok());
     Ok(off.fold(filter, EnvFilter::add_directive))
 }

@@ -1,4 +1,4 @@
-//! Readers that keep up, readers that do not, and what each comes to know.
+//! Readers that keep up, readers that fall behind, and the changes that each receives.
 
 use proptest::prelude::*;
 use tokio::time::timeout;
@@ -8,7 +8,7 @@ use crate::scheduled_events::document::{Document, Event, EventStatus, EventType,
 use crate::scheduled_events::shared::BEHIND_MAX;
 use crate::scheduled_events::{Answer, ApiVersion};
 
-/// A watch without a service: documents are put in by hand.
+/// A watch without a service: the test supplies the documents.
 struct Hand(Arc<Mutex<Shared>>);
 
 impl Hand {
@@ -39,7 +39,7 @@ fn event(id: &str, event_status: EventStatus) -> Event {
     }
 }
 
-/// All that is to be told by now.
+/// All changes that are ready now.
 async fn told(changes: &mut Changes) -> Vec<String> {
     let mut told = Vec::new();
     while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {

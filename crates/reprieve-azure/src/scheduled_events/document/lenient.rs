@@ -1,9 +1,10 @@
-//! Fields read whatever JSON type they are of.
+//! Deserializes fields of any JSON type.
 
 use serde::{Deserialize as _, Deserializer};
 use serde_json::Value;
 
-/// A string as it is; nothing for null; anything else as its JSON, so that it is shown in a log and not lost.
+/// A string as it is, an empty string for null, and the JSON text of anything else, so that it
+/// shows in a log.
 fn as_text(value: Value) -> String {
     match value {
         Value::String(text) => text,
@@ -20,7 +21,7 @@ pub(super) fn text_into<'de, D: Deserializer<'de>, T: From<String>>(deserializer
     text(deserializer).map(T::from)
 }
 
-/// Without blank ones, which name nobody.
+/// Drops blank strings, which name no VM.
 pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let values = match Value::deserialize(deserializer)? {
         Value::Array(values) => values,

@@ -1,4 +1,4 @@
-//! Documents as they have been published or captured, verbatim.
+//! Published or captured documents, verbatim.
 
 use std::time::UNIX_EPOCH;
 
@@ -86,7 +86,7 @@ fn what_is_no_document_is_refused_and_never_taken_for_no_events() {
         (r#"{"DocumentIncarnation":1}"#, ErrorKind::Corrupt),
         (r#"{"DocumentIncarnation":1,"Events":null}"#, ErrorKind::Corrupt),
         (r#"{"DocumentIncarnation":1,"Events":[null]}"#, ErrorKind::Corrupt),
-        // As serde reads the fields of a structure one after the other.
+        // serde can read the fields of a struct from a list.
         ("[1,[]]", ErrorKind::Corrupt),
         ("\u{feff}", ErrorKind::Unavailable),
         ("<html>Bad Gateway</html>", ErrorKind::Corrupt),
@@ -97,8 +97,8 @@ fn what_is_no_document_is_refused_and_never_taken_for_no_events() {
     assert_eq!(Document::read(br#"{"DocumentIncarnation":4,"Events":[]}"#).expect("a document").events, []);
 }
 
-/// A document of each version; those of 2019-08-01 and 2020-07-01 are published, the others have the fields of their
-/// time.
+/// A document of each version. Those of 2019-08-01 and 2020-07-01 are published; the others have
+/// the fields of their version.
 const OF_EACH_VERSION: [(ApiVersion, &str); 8] = [
     (ApiVersion::V2017_03_01, include_str!("fixtures/2017-03-01.json")),
     (ApiVersion::V2017_08_01, include_str!("fixtures/2017-08-01.json")),
@@ -136,7 +136,7 @@ fn the_document_of_each_version_is_read_whole() {
             r#"2019-01-01 F1BF8322 Terminate aks-tompool-39923754-vmss_13 1613553123 "" "" None"#,
             r#"2019-04-01 c7061bac Freeze WestNO_0 WestNO_1 1649716018 "Host server" "" None"#,
             r#"2019-08-01 A123BC45 Preempt myspotvm 1615856326 "" "Platform" None"#,
-            // Its weekday is wrong, as published.
+            // The weekday is wrong, as published.
             r#"2020-07-01 C7061BAC Freeze WestNO_0 WestNO_1 1775946418 "Virtual mac" "Platform" Some(5)"#,
             r#"2024-07-09 5DD55B64 SpotRebalanceRecommendation vm-spot 1785562862 "" "Platform" Some(-1)"#,
         ]

@@ -1,9 +1,9 @@
-//! The words of an event: its status and its type. What is not known is kept as it was written.
+//! An event's status and type. Unknown values are kept as they were written.
 
 use reprieve_core::{NoticeKind, Phase};
 use serde::Serialize;
 
-/// How far an event has got.
+/// The status of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum EventStatus {
@@ -11,12 +11,12 @@ pub enum EventStatus {
     Scheduled,
     /// It has begun.
     Started,
-    /// A status this version does not know, or none.
+    /// An unknown status, or none.
     Other(String),
 }
 
 impl EventStatus {
-    /// The phase of a notice with this status. Only `Started` says that it has begun.
+    /// The phase of a notice with this status. Only `Started` means that the event has begun.
     #[must_use]
     pub const fn phase(&self) -> Phase {
         match self {
@@ -52,28 +52,29 @@ impl From<EventStatus> for String {
     }
 }
 
-/// What will happen to the VM.
+/// The interruption that an event announces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum EventType {
-    /// It pauses for a few seconds.
+    /// The VM pauses for a few seconds.
     Freeze,
-    /// It restarts; its memory is lost.
+    /// The VM restarts; its memory is lost.
     Reboot,
-    /// It moves to another host; ephemeral disks are lost.
+    /// The VM moves to another host; ephemeral disks are lost.
     Redeploy,
-    /// It is a Spot VM, and taken back.
+    /// The VM is a Spot VM and is evicted.
     Preempt,
-    /// It is deleted.
+    /// The VM is deleted.
     Terminate,
-    /// It is a Spot VM and likelier than others to be taken back soon: only an advice, since 2024-07-09, in preview.
+    /// The VM is a Spot VM that is likelier than others to be evicted soon. Only an advice; since
+    /// 2024-07-09, in preview.
     SpotRebalanceRecommendation,
-    /// A type this version does not know, or none.
+    /// An unknown type, or none.
     Other(String),
 }
 
 impl EventType {
-    /// Every type that is known.
+    /// Every known type.
     pub const KNOWN: [Self; 6] = [
         Self::Freeze,
         Self::Reboot,
@@ -83,7 +84,7 @@ impl EventType {
         Self::SpotRebalanceRecommendation,
     ];
 
-    /// The type as it is written in the document.
+    /// The type as it appears in the document.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -97,7 +98,7 @@ impl EventType {
         }
     }
 
-    /// The type in the worker's words.
+    /// The notice kind for this type.
     #[must_use]
     pub fn kind(&self) -> NoticeKind {
         match self {

@@ -1,4 +1,4 @@
-//! Services that have some of the versions, and which of them ends up in use.
+//! Services that support some of the versions, and the version that ends up in use.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 
 use ApiVersion::{V2017_03_01, V2019_01_01, V2020_07_01, V2024_07_09};
 
-/// A service that knows some versions, asked once a second by a poll and then by a probe.
+/// A service that supports some versions. Once a second it gets a poll and then a probe.
 struct Service {
     negotiation: Negotiation,
     now: Instant,
@@ -31,7 +31,7 @@ impl Service {
         }
     }
 
-    /// Lets time pass; returns the version in use.
+    /// Advances the time; returns the version in use.
     fn seconds(&mut self, seconds: u64) -> ApiVersion {
         for _ in 0..seconds {
             let version = self.negotiation.version();
@@ -137,7 +137,8 @@ fn a_refusal_that_was_long_under_way_does_not_speak_against_a_version_when_anoth
     let mut negotiation = Negotiation::new(None, began);
     negotiation.accepted(V2024_07_09, at(1));
     assert_eq!(negotiation.refused(V2024_07_09, at(2), at(2)), Refusal::Counts);
-    // All versions are there again when this probe is answered; the poll before it has been waiting for its refusal.
+    // All versions work again when this probe is answered; the poll before it has been waiting for
+    // its refusal.
     negotiation.accepted(V2017_03_01, at(4));
     assert_eq!(negotiation.refused(V2024_07_09, at(3), at(5)), Refusal::Counts);
     assert_eq!(negotiation.refused(V2024_07_09, at(4), at(5)), Refusal::Counts);
@@ -165,7 +166,7 @@ fn a_probe_that_is_refused_while_all_are_is_no_reason_to_wait_an_hour() {
     let mut negotiation = Negotiation::new(None, began);
     assert!(negotiation.accepted(V2020_07_01, at(1)));
     assert_eq!(negotiation.next_probe(at(11)), Some(V2024_07_09));
-    // It and the poll that was sent with it.
+    // The poll that was sent with the probe is refused too.
     assert_eq!(negotiation.refused(V2020_07_01, at(11), at(12)), Refusal::Counts);
     assert!(!negotiation.accepted(V2020_07_01, at(13)));
     assert_eq!(negotiation.next_probe(at(22)), None);

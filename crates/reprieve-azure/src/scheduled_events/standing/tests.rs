@@ -1,4 +1,4 @@
-//! Sequences of documents, and what each says that the one before did not.
+//! Sequences of documents, and the changes that each document causes.
 
 use std::time::UNIX_EPOCH;
 
@@ -15,14 +15,15 @@ fn answer(body: &str, version: ApiVersion) -> Answer {
     Answer::now(Document::read_as(version, body.as_bytes()).expect(body), version)
 }
 
-/// Feeds the documents to a fresh `Standing` of the VM `me_0` and compares what is told, one line per document.
+/// Applies the documents to a fresh `Standing` of the VM `me_0` and compares the changes, one line
+/// per document.
 #[track_caller]
 fn check(steps: &[(&str, &[&str])]) {
     let steps: Vec<_> = steps.iter().map(|(body, told)| (ApiVersion::NEWEST, *body, *told)).collect();
     check_in(&steps);
 }
 
-/// The same in several versions.
+/// Does the same in several versions.
 #[track_caller]
 fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
     let mut standing = Standing::default();
@@ -192,7 +193,8 @@ fn an_older_version_that_keeps_silent_about_a_type_withdraws_no_event_of_it() {
         (V2017_11_01, SCHEDULED, &[]),
         (V2017_11_01, NOTHING, &["a Preempt withdrawn"]),
     ]);
-    // A service may tell of a type before the version that is said to add it; then its silence means something.
+    // A service may include a type before the version that is documented to add it. Then a missing
+    // event means that it has ended.
     check_in(&[
         (V2017_03_01, SCHEDULED, &["a Preempt noticed at"]),
         (V2017_03_01, NOTHING, &["a Preempt withdrawn"]),
@@ -225,7 +227,7 @@ fn fields_that_an_older_version_leaves_out_are_kept() {
         (event.duration(), event.event_source.as_str(), event.description.as_str()),
         (Some(Duration::from_secs(9)), "User", "words")
     );
-    // Where the version has them, that they are missing is a change.
+    // A version that has these fields reports their absence as a change.
     assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2020_07_01), "me_0").len(), 1);
 }
 

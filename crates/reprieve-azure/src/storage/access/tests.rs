@@ -1,4 +1,5 @@
-//! Every way in, on a real Azurite, which verifies every signature; and what is refused before anything is sent.
+//! Every way to sign in, on a real Azurite, which verifies every signature; and the addresses that
+//! are refused before anything is sent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use super::super::address::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use super::super::failure::bounded;
 use super::*;
 
-/// How long one call to Azurite may take on a busy machine.
+/// The limit of one call to Azurite on a busy machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Azurite's address, or `None`, said aloud, where there is none.
+/// Azurite's address; `None`, with a printed notice, where there is none.
 #[expect(clippy::disallowed_methods, reason = "the test runner says in the environment where Azurite is")]
 fn azurite(variable: &str) -> Option<Address> {
     let text = std::env::var(variable).ok();
@@ -34,7 +35,7 @@ fn azurite(variable: &str) -> Option<Address> {
     text.map(|text| Address::parse(&text).expect(variable))
 }
 
-/// Asks for the same things as every other way in, each of which signs differently.
+/// Makes the same calls for every way to sign in, each of which signs differently.
 async fn tour(access: &Access) {
     access.ready().await.expect("ready");
     let name = format!("test-{}", Uuid::now_v7());
@@ -65,7 +66,7 @@ async fn tour_of_a_queue(access: &Access, name: &str) {
     let message = received.into_model().expect("XML").items.expect("items").pop().expect("one message");
     assert_eq!(message.message_text.as_deref(), Some("<é>&"));
     let (id, receipt) = (message.message_id.expect("an id"), message.pop_receipt.expect("a receipt"));
-    // Without a body, and with a receipt that has '+', '/' and '=' in it.
+    // Without a body, and with a receipt that contains '+', '/' and '='.
     let renewed =
         bounded("renew", target, LIMIT, queue.update_message(&id, &receipt, 60, None)).await.expect("renew");
     assert!(renewed.headers().iter().any(|(name, _)| name.as_str() == "x-ms-popreceipt"));
@@ -111,7 +112,7 @@ async fn tour_of_a_container(access: &Access, name: &str) {
         .await
         .expect("put nothing, conditionally");
 
-    // Large enough for a list of blocks.
+    // Large enough for a block list.
     let large = vec![7; 9 << 20];
     let client = container.blob_client("large");
     let put = bounded("put", target, LIMIT, client.upload(RequestContent::from(large.clone()), None)).await;
@@ -151,7 +152,7 @@ fn with_sas(address: &Address, sas: &str) -> Address {
     Address::parse(&text).expect("a connection string")
 }
 
-/// A token as Azurite wants it: it checks every claim, but no signature.
+/// A token that Azurite accepts: it checks every claim, but no signature.
 #[derive(Debug)]
 struct UnsignedToken;
 
@@ -242,7 +243,8 @@ fn certificates_that_are_none_are_refused_at_once() {
     assert_eq!(Access::open(&address).expect_err("no PEM").kind(), ErrorKind::Invalid);
 }
 
-/// A worker's jobs and its drain are on different runtimes; a connection of one must not be needed by the other.
+/// A worker's jobs and its drain are on different runtimes. Neither may need a connection of the
+/// other.
 #[test]
 fn every_runtime_has_connections_of_its_own() {
     use super::super::transport::test_server::{Reply, TestServer};
@@ -258,7 +260,7 @@ fn every_runtime_has_connections_of_its_own() {
     let look = || bounded("look", Target::Queue("work"), LIMIT, queue.get_properties(None));
     let jobs = runtime();
     jobs.block_on(look()).expect("an answer");
-    // Nothing drives the connections of `jobs` from here on.
+    // From here on no thread drives the connections of `jobs`.
     runtime().block_on(look()).expect("an answer all the same");
     drop(jobs);
     runtime().block_on(look()).expect("an answer all the same");

@@ -1,4 +1,4 @@
-//! What `--store` may say, and that what it may not say is refused without repeating a secret.
+//! Valid values of `--store`, and invalid ones, which are refused without repeating a secret.
 
 use super::*;
 
@@ -121,7 +121,7 @@ fn what_is_no_address_is_refused_without_repeating_a_secret() {
             "azure:thumbs?client_id=7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11&sv=1&sig=hunter2",
             "exclude each other",
         ),
-        // The key alone, which ends in '=' as a name would not.
+        // The key alone; unlike a name it ends in '='.
         ("aHVudGVyMg==hunter2", "part 1 of the connection string is unknown"),
         ("hunter2hunter2/=", "part 1 of the connection string is unknown"),
         ("AccountName=thumbs;hunter2", "part 2 of the connection string has no '='"),

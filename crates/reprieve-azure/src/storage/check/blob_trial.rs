@@ -1,5 +1,5 @@
-//! Does with a blob what a worker does, and looks whether conditions are kept: on them rests that of two owners of a job
-//! only one goes on.
+//! Performs a worker's operations on a blob, and checks that the service enforces conditions:
+//! because of them, only one of a job's two owners continues.
 
 use std::time::Duration;
 
@@ -15,22 +15,23 @@ use super::super::effort::Effort;
 use super::trial::{Deed, Deeds, Ground, Tried};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
 
-/// Everything that is tried, in this order.
+/// Every operation, in the order of the trial.
 const DEEDS: [Deed; 5] = [Deed::Write, Deed::Replace, Deed::Read, Deed::List, Deed::Delete];
 
 const FIRST: &[u8] = b"written by `reprieve doctor`; may be deleted";
 const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
 
-/// What became of a container's trial.
+/// The results of a container's trial.
 #[derive(Debug)]
 pub struct BlobTrial {
-    /// Which container it was: a scratch one when the one that was named is not there.
+    /// The container that was used: a scratch one if the given one does not exist.
     pub ground: Ground,
-    /// Every deed once; with [`Deed::Create`] when the container is not there.
+    /// The outcome of every operation; with [`Deed::Create`] when the container does not exist.
     pub tried: Vec<Tried>,
-    /// Whether a write whose condition was not met was refused; `None` when that could not be tried.
+    /// Whether the service refused writes with an unmet condition; `None` if that could not be
+    /// tried.
     pub conditions_kept: Option<bool>,
-    /// The blob that is still there because it could not be deleted.
+    /// The blob that could not be deleted and still exists.
     pub left_behind: Option<String>,
 }
 
@@ -39,7 +40,7 @@ struct Trial {
     blob: String,
     deeds: Deeds,
     conditions_kept: Option<bool>,
-    /// It may be there.
+    /// Whether the blob may exist.
     written: bool,
 }
 
@@ -48,12 +49,12 @@ pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTri
     let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
     let mut trial = Trial { blob, deeds: Deeds::default(), conditions_kept: None, written: false };
     let own = Container::new(access, name.clone(), Effort::CHECK)?;
-    // When it does not say in time whether the container is there, what is tried next will.
+    // If this takes too long, the trial itself shows whether the container exists.
     let looked = timeout(TRIAL_MAX / 2, own.look()).await.unwrap_or(Ok(()));
     let missing = looked.err().filter(|error| error.kind() == ErrorKind::NotFound);
     let limit = |began: Instant| TRIAL_MAX.saturating_sub(began.elapsed());
     let Some(missing) = missing else {
-        // What there was no time for is said below.
+        // Operations that the time did not allow are added below.
         let _late = timeout(limit(began), trial.go(&own)).await;
         let left_behind = trial.tidy(&own, CHECK_MAX.saturating_sub(began.elapsed())).await;
         return Ok(trial.ended(Ground::Own(name.as_str().to_owned()), "there was no time left", left_behind));
@@ -61,7 +62,7 @@ pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTri
     let scratch_name = scratch_name();
     let scratch = Container::new(access, ContainerName::parse(scratch_name.as_str())?, Effort::CHECK)?;
     let made = scratch.create().await.map_err(|error| match error.kind() {
-        // What the operator has to know is how to make the container, not who may.
+        // The operator has to know how to create the container, not who may.
         ErrorKind::Denied => missing,
         _ => error,
     });
@@ -101,14 +102,14 @@ impl Trial {
         if let (Ok(etag), Some(Ok(_))) = (&first, &second) {
             kept.push(refused(write(FIRST, &When::Is(etag.clone())).await));
         }
-        // One write that went through in spite of its condition is enough.
+        // One write that succeeded despite its unmet condition is enough for `false`.
         self.conditions_kept = kept.into_iter().flatten().reduce(|all, one| all && one);
         self.deeds.note(Deed::Write, first);
         match second {
             Some(second) => drop(self.deeds.note(Deed::Replace, second)),
             None => self.deeds.not_tried(Deed::Replace, "there is no blob to replace"),
         }
-        // A blob that is not there is `None`, for which one must be let in, too.
+        // A missing blob is `None`, which also requires the permission to read.
         let read = container.read("read a blob", &self.blob).await;
         self.deeds.note(Deed::Read, read);
         let listed = container.list("list blobs", &self.blob).await;
@@ -118,7 +119,7 @@ impl Trial {
         self.deeds.note(Deed::Delete, deleted);
     }
 
-    /// Removes the blob, if it may be there; returns its name when that fails.
+    /// Deletes the blob if it may exist; returns its name when that fails.
     async fn tidy(&self, container: &Container, limit: Duration) -> Option<String> {
         if !self.written {
             return None;

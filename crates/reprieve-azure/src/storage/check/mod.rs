@@ -1,8 +1,9 @@
-//! Tries out a storage account without leaving a trace: who lets this program in, whether the services answer, what may be
-//! done with queues and blobs, and how fast.
+//! Checks a storage account without leaving a trace: the identity, the services' answers, the
+//! permissions on queues and blobs, and the latency.
 //!
-//! What it makes, it makes for itself, under names that begin with [`SCRATCH`] or [`RESERVED`](super::RESERVED)`doctor/`, and
-//! removes again. Nothing here judges: that is up to who asks.
+//! Everything that a check creates has a name that begins with [`SCRATCH`] or
+//! [`RESERVED`](super::RESERVED)`doctor/`, and the check deletes it again. It returns facts only;
+//! the caller judges them.
 
 mod blob_trial;
 mod queue_calls;
@@ -28,13 +29,13 @@ use super::address::Address;
 use super::container_name::ContainerName;
 use super::effort::Effort;
 
-/// How the queues and containers are called that a check makes and removes.
+/// The prefix of the queues and containers that a check creates and deletes.
 pub const SCRATCH: &str = "reprieve-doctor-";
 
-/// The longest that each method of [`Checkup`] takes.
+/// The time limit of each method of [`Checkup`].
 pub const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// How long is tried, so that there is time left to tidy up.
+/// The time limit of the trials, which leaves time for the cleanup.
 const TRIAL_MAX: Duration = Duration::from_secs(8);
 
 /// The part of an account that a store would use.
@@ -46,26 +47,26 @@ pub struct Checkup {
 }
 
 impl Checkup {
-    /// Prepares it. No request is made.
+    /// Prepares the check. Sends no request.
     ///
     /// # Errors
-    /// [`Invalid`](reprieve_core::ErrorKind::Invalid) for an identity that would travel unencrypted, or certificates that
-    /// are none.
+    /// [`Invalid`](reprieve_core::ErrorKind::Invalid) for a token that would be sent unencrypted,
+    /// or for invalid certificates.
     pub fn new(address: &Address, queues: Vec<QueueName>, container: ContainerName) -> Result<Self> {
         Ok(Self { access: Access::open(address)?, queues, container })
     }
 
-    /// Gets a token, where one is needed.
+    /// Gets a token, if one is needed.
     ///
     /// # Errors
-    /// [`Denied`](reprieve_core::ErrorKind::Denied) when no identity is to be had; a temporary one when it gave no token in
-    /// time.
+    /// [`Denied`](reprieve_core::ErrorKind::Denied) when there is no identity; a temporary error
+    /// when the identity gave no token in time.
     pub async fn sign_in(&self) -> Result<SignedIn> {
         sign_in::sign_in(&self.access).await
     }
 
-    /// Asks the queue service and the blob service anything at all. Whoever has not [signed in](Self::sign_in) asks for a
-    /// token on the way.
+    /// Sends one request to the queue service and one to the blob service. Gets a token first if
+    /// [`sign_in`](Self::sign_in) has not.
     pub async fn reach(&self) -> [Result<Reached>; 2] {
         reach::reach(&self.access, self.queues.first(), &self.container).await
     }
@@ -75,25 +76,26 @@ impl Checkup {
         queue_look::look(&self.access, &self.queues).await
     }
 
-    /// Does with a queue what a worker and a producer do: with a scratch queue, or, when that may not be made, with the first
-    /// queue, as far as nobody notices.
+    /// Performs a worker's and a producer's operations on a scratch queue. If that may not be
+    /// created, performs those on the first queue that no other client notices.
     pub async fn try_queue(&self) -> Result<QueueTrial> {
         queue_trial::run(&self.access, self.queues.first()).await
     }
 
-    /// Does with a blob what a worker does: in the container, or in one of its own when that is missing.
+    /// Performs a worker's operations on a blob in the container, or in a scratch container if that
+    /// one is missing.
     pub async fn try_blobs(&self) -> Result<BlobTrial> {
         blob_trial::run(&self.access, &self.container).await
     }
 }
 
-/// Whether this machine is an Azure VM for certain. Where this says no it may be one all the same.
+/// Whether this machine is certainly an Azure VM. It may be one even if this returns false.
 #[must_use]
 pub fn is_azure_vm() -> bool {
     super::identity::is_azure_vm()
 }
 
-/// A name that nobody else has, for a queue or a container.
+/// A unique name for a queue or a container.
 fn scratch_name() -> String {
     format!("{SCRATCH}{}", Uuid::now_v7().simple())
 }

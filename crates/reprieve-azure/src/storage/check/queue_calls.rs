@@ -1,5 +1,5 @@
-//! The calls to one queue that a check makes: those of a store, each tried once more where that may help, with times to
-//! live of their own.
+//! A check's calls to one queue: a store's calls, repeated where that may help, with a limited time
+//! to live for messages.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::super::effort::{Effort, temporary};
 use super::super::messages::Messages;
 use super::super::{receipt, text};
 
-/// What a message of a check says, should anybody see one.
+/// The body of a check's message, for people who find one.
 const BODY: &[u8] = br#"{"reprieve":"a message of `reprieve doctor`; it may be deleted"}"#;
 
-/// A queue that is there, or is to be.
+/// A queue that exists or will be created.
 pub(super) struct Calls(Messages);
 
-/// What holds a message.
+/// The message id and pop receipt of a leased message.
 pub(super) struct Held {
     id: String,
     pop: String,
@@ -29,7 +29,7 @@ impl Calls {
         Messages::new(access, name.clone(), Effort::CHECK).map(Self)
     }
 
-    /// Makes a call, and once more when that may help.
+    /// Makes a call, and repeats it where that may help.
     async fn call<T, F: Future<Output = Result<T>>>(
         &self,
         operation: &'static str,
@@ -42,12 +42,12 @@ impl Calls {
         self.0.create().await
     }
 
-    /// Removes the queue; once, in the time that is left.
+    /// Deletes the queue, with one call, within `limit`.
     pub(super) async fn remove(&self, limit: Duration) -> Result<()> {
         self.0.destroy_within(limit).await
     }
 
-    /// Sends a message that is invisible for `hidden` and gone after `lives` seconds.
+    /// Sends a message that is invisible for `hidden` and expires after `lives` seconds.
     pub(super) async fn send(&self, hidden: Duration, lives: i32) -> Result<Held> {
         const OPERATION: &str = "send a message";
         let text = text::of_body(BODY).unwrap_or_default();
@@ -63,7 +63,8 @@ impl Calls {
         Ok(one.and_then(|one| Some(Held { id: one.message_id?, pop: one.pop_receipt? })))
     }
 
-    /// Makes the message invisible for `hidden` from now. Once: a second try would have an old receipt.
+    /// Makes the message invisible for `hidden` from now. Not repeated: a second try would have an
+    /// old receipt.
     pub(super) async fn update(&self, held: &Held, hidden: Duration) -> Result<Held> {
         let pop = self.0.update("renew a lease", &held.as_receipt(), hidden, None).await?;
         Ok(Held { id: held.id.clone(), pop })
@@ -88,13 +89,15 @@ impl Held {
         receipt::Held::of(&self.id, &self.pop)
     }
 
-    /// A receipt of a message that is not there: whoever may not touch messages is told that first.
+    /// A receipt of a message that does not exist. The service checks permissions before it looks
+    /// for the message.
     pub(super) fn of_nothing() -> Self {
         Self { id: Uuid::now_v7().to_string(), pop: "AgAAAAMAAAAAAAAAAAAAAAAAAAA=".to_owned() }
     }
 }
 
-/// Whether a call with [`Held::of_nothing`] may be made: its message is missing, which is no refusal.
+/// Whether a call with [`Held::of_nothing`] is permitted: then the service reports a missing
+/// message instead of a refusal.
 pub(super) fn allowed<T>(answer: Result<T>) -> Result<()> {
     match answer {
         Err(error)

@@ -1,4 +1,4 @@
-//! What is in the queues: how many messages, and which of them will vanish by themselves.
+//! The content of the queues: how many messages, and which of them will expire.
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -7,14 +7,14 @@ use reprieve_core::{QueueName, Result};
 use super::super::access::Access;
 use super::queue_calls::Calls;
 
-/// How many messages are looked at: the most that the service shows.
+/// How many messages are peeked at: the service's maximum.
 /// <https://learn.microsoft.com/rest/api/storageservices/peek-messages>
 pub const PEEKED_MAX: u8 = 32;
 
-/// How many queues are looked at together.
+/// How many queues are queried concurrently.
 const AT_ONCE: usize = 8;
 
-/// The end of messages that have none is said to be the last day of the year 9999.
+/// For messages that never expire, the service reports the last day of the year 9999.
 const NEVER_FROM_YEAR: i16 = 9000;
 
 /// A queue and its poison queue.
@@ -22,22 +22,22 @@ const NEVER_FROM_YEAR: i16 = 9000;
 pub struct QueueLook {
     /// The queue's name.
     pub name: QueueName,
-    /// About how many messages it has.
+    /// The approximate number of its messages.
     pub messages: Result<u64>,
-    /// About how many its poison queue has.
+    /// The approximate number of messages in its poison queue.
     pub poisoned: Result<u64>,
-    /// Those that come next.
+    /// The messages that come next.
     pub next: Result<Next>,
 }
 
 /// The messages that come next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Next {
-    /// How many were looked at, at most [`PEEKED_MAX`].
+    /// How many were peeked at, at most [`PEEKED_MAX`].
     pub peeked: usize,
-    /// How many of them the service will delete at a time that their sender set.
+    /// How many of them have an expiry time, which their sender set.
     pub expiring: usize,
-    /// The first of those times.
+    /// The first of those expiry times.
     pub first_end: Option<Timestamp>,
 }
 

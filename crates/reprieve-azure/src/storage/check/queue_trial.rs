@@ -1,4 +1,4 @@
-//! Does with a queue what a worker and a producer do, and measures it.
+//! Performs and measures a worker's and a producer's operations on a queue.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::queue_calls::{Calls, Held, allowed};
 use super::trial::{Deed, Deeds, Ground, Tried};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
 
-/// Everything that is tried, in this order.
+/// Every operation, in the order of the trial.
 const DEEDS: [Deed; 9] = [
     Deed::Create,
     Deed::Send,
@@ -27,21 +27,22 @@ const DEEDS: [Deed; 9] = [
 const ROUND_TRIPS: usize = 20;
 const MEASURE_MAX: Duration = Duration::from_secs(4);
 
-/// The seconds that a message of the check may live. In a queue that others use it is invisible for all of them but the
-/// last, so that nobody receives it, and gone after that even when this process dies in the middle.
+/// How many seconds a message of the check lives. In a shared queue it is invisible for all but the
+/// last of them, so no worker receives it, and it expires afterwards even if this process dies
+/// midway.
 const LIVES: i32 = 60;
 
-/// How long a message is held.
+/// The lease of a message in the scratch queue.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// What became of a queue's trial.
+/// The results of a queue's trial.
 #[derive(Debug)]
 pub struct QueueTrial {
-    /// Which queue it was.
+    /// The queue that was used.
     pub ground: Ground,
-    /// Every deed once.
+    /// The outcome of every operation.
     pub tried: Vec<Tried>,
-    /// How long renewals took, as many as there was time for.
+    /// The durations of the renewals, as many as the time allowed.
     pub round_trips: Vec<Duration>,
 }
 
@@ -57,13 +58,13 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
     let mut trial = Trial::default();
     let name = scratch_name();
     let scratch = Calls::new(access, &QueueName::parse(name.as_str())?)?;
-    // A queue whose making got no answer may have been made.
+    // A queue may have been created even if the answer got lost.
     let made = trial.deeds.note(Deed::Create, scratch.create().await);
     let ground = match own {
         Some(own) if trial.deeds.denied(Deed::Create) => {
             let calls = Calls::new(access, own)?;
             let left = TRIAL_MAX.saturating_sub(began.elapsed());
-            // What there was no time for is said below.
+            // Operations that the time did not allow are added below.
             let _late = timeout(left, trial.own(&calls)).await;
             Ground::Own(own.as_str().to_owned())
         }
@@ -89,10 +90,10 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
 }
 
 impl Trial {
-    /// All of it, on a queue that nobody else knows.
+    /// All operations, on a scratch queue.
     async fn scratch(&mut self, queue: &Calls) {
         let sent = self.deeds.note(Deed::Send, queue.send(Duration::ZERO, LIVES).await);
-        // Receiving may be tried also where there is nothing to receive.
+        // Receiving from an empty queue also shows whether it is permitted.
         let received = self.deeds.note(Deed::Receive, queue.receive(LEASE).await).flatten();
         let held = self.renew(queue, received.or(sent), |_| LEASE).await;
         let released = match &held {
@@ -105,7 +106,7 @@ impl Trial {
         self.deeds.note(Deed::Count, queue.count().await);
     }
 
-    /// What nobody notices, on a queue that others use.
+    /// The operations that other clients do not notice, on a shared queue.
     async fn own(&mut self, queue: &Calls) {
         const TAKES: &str = "it would take a job from a worker";
         self.deeds.note(Deed::Peek, queue.peek(1).await);
@@ -123,7 +124,7 @@ impl Trial {
         self.deeds.not_tried(Deed::Remove, "jobs use the queue");
     }
 
-    /// Renews as often as is measured, for `hidden` each; returns what holds the message then.
+    /// Renews up to [`ROUND_TRIPS`] times, for `hidden` each; returns the last receipt.
     async fn renew(
         &mut self,
         queue: &Calls,
@@ -148,7 +149,7 @@ impl Trial {
                     }
                 }
                 Err(error) => {
-                    // Who got no answer may have a receipt that no longer holds.
+                    // Without an answer, the receipt may no longer be valid.
                     let in_doubt = error.kind() != ErrorKind::Denied;
                     self.deeds.note(Deed::Renew, Err::<(), _>(error));
                     return (!in_doubt).then_some(held);

@@ -1,4 +1,4 @@
-//! Whether the services answer, in what time, and what their clocks say.
+//! Whether the services answer, how fast, and how far their clocks differ.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,14 +17,16 @@ use super::Effort;
 
 const OPERATION: &str = "reach the service";
 
-/// A service that answered, whatever it said.
+/// A service that answered, with a success or an error.
 #[derive(Debug)]
 pub struct Reached {
     /// How long the answer took, with a new connection.
     pub took: Duration,
-    /// By how much the service's clock is ahead of this machine's, to a second; `None` when it did not say.
+    /// How far the service's clock is ahead of this machine's, to a second; `None` without a Date
+    /// header.
     pub ahead: Option<SignedDuration>,
-    /// The service does not believe that this is who it says it is, or lets nobody in: nothing else will work.
+    /// The error when the service does not accept the credentials, or accepts no one's: nothing
+    /// else will work.
     pub turned_away: Option<Error>,
 }
 
@@ -48,7 +50,7 @@ pub(super) async fn reach(
     [queues, blobs]
 }
 
-/// An answer of the service, be it a refusal.
+/// Reads any answer of the service, also a refusal.
 async fn read(
     target: Target<'_>,
     asked: impl Future<Output = azure_core::Result<Headers>>,
@@ -74,14 +76,14 @@ async fn read(
     Ok(Reached { took, ahead, turned_away })
 }
 
-/// By the Date header, of which every time within its second is as likely.
+/// Computed from the Date header: half a second is added, because it has whole seconds.
 fn ahead(headers: &Headers, here: SystemTime) -> Option<SignedDuration> {
     let date = headers.get_optional_str(&HeaderName::from_static("date"))?;
     let there = SystemTime::from(parse_rfc7231(date).ok()?) + Duration::from_millis(500);
     Some(Timestamp::try_from(there).ok()?.duration_since(Timestamp::try_from(here).ok()?))
 }
 
-/// Whether it is about who asks, and not about what is asked for.
+/// Whether the refusal concerns the client's credentials, not the requested resource.
 /// <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes>
 fn is_turned_away(status: u16, code: &str) -> bool {
     const WHO: [&str; 5] = [

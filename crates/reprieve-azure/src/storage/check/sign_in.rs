@@ -1,4 +1,4 @@
-//! Who this program is to the account, and for how long.
+//! The identity that signs in to the account, and when it expires.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::super::access::Access;
 use super::super::transport::Pass;
 use super::CHECK_MAX;
 
-/// What lets this program in.
+/// The credential that signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedIn {
-    /// In two words, such as `managed identity` or `account key`.
+    /// Its kind, such as `managed identity` or `account key`.
     pub by: &'static str,
-    /// When it ends; `None` for what has no end, and for a SAS that follows a stored policy.
+    /// When it expires; `None` for one without an end, and for a SAS with a stored policy.
     pub until: Option<Timestamp>,
-    /// How long its token took; `None` for what needs none.
+    /// How long the token took; `None` without a token.
     pub took: Option<Duration>,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn sign_in(access: &Access) -> Result<SignedIn> {
     })
 }
 
-/// Its field `se`, which is a date, or a time in UTC.
+/// The end of a SAS, from its field `se`: a date, or a time in UTC.
 /// <https://learn.microsoft.com/rest/api/storageservices/formatting-datetime-values>
 fn end_of_sas(sas: &str) -> Option<Timestamp> {
     let url = Url::parse(&format!("sas:?{sas}")).ok()?;

@@ -1,4 +1,4 @@
-//! A check's own conduct: what it finds, and that nobody notices it.
+//! A check's results, and that other clients do not notice it.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ fn queue() -> QueueName {
     QueueName::parse("work").expect("a name")
 }
 
-/// A check of the double by an identity, whose token the double takes over plain HTTP.
+/// A check of the test server by an identity. The server accepts its token over plain HTTP.
 fn checkup(double: &StorageServer) -> Checkup {
     let text =
         format!("AccountName=thumbs;BlobEndpoint={};QueueEndpoint={}", double.blob_url(), double.queue_url());
@@ -108,7 +108,7 @@ async fn everything_is_tried_and_nothing_stays() {
 
 #[tokio::test]
 async fn a_role_that_can_not_renew_is_noticed_in_a_queue_that_others_use() {
-    // What Storage Queue Data Message Processor may not do.
+    // The operations that Storage Queue Data Message Processor may not perform.
     let denied = [Operation::QueueCreate, Operation::QueueProperties, Operation::Send, Operation::Update];
     let double = double(&[]).await;
     let store = store(&double).await;
@@ -145,7 +145,7 @@ async fn a_message_in_a_queue_that_others_use_is_never_seen_and_taken_back() {
     }
     assert_eq!(trial.round_trips.len(), 20);
     assert_eq!(double.counts().answered(Operation::Delete, 204), 1);
-    // While it could not be taken back, it is invisible.
+    // The message could not be deleted, but it is invisible.
     double.add_fault(Rule::new(Action::PermissionMismatch).on(Operation::Delete)).expect("a rule");
     let trial = checkup(&double).try_queue().await.expect("a trial");
     assert_denied(&trial.tried, Deed::Delete);

@@ -1,11 +1,11 @@
-//! What is tried, and how it went.
+//! The operations of a trial and their outcomes.
 
 use reprieve_core::{Error, ErrorKind, Result};
 
-/// Something that a worker or a producer does to a queue or a container.
+/// An operation of a worker or a producer on a queue or a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
-    /// Makes a queue, or a container.
+    /// Creates a queue or a container.
     Create,
     /// Sends a message.
     Send,
@@ -13,28 +13,28 @@ pub enum Deed {
     Receive,
     /// Renews a lease.
     Renew,
-    /// Gives a message back.
+    /// Releases a message.
     Release,
-    /// Deletes a message that was held, or a blob.
+    /// Deletes a leased message, or a blob.
     Delete,
-    /// Looks at messages without receiving them.
+    /// Peeks at messages without receiving them.
     Peek,
-    /// Asks how many messages there are.
+    /// Counts the messages.
     Count,
-    /// Writes a blob that is not there yet.
+    /// Writes a blob that does not exist yet.
     Write,
-    /// Writes a blob in place of the one that was read.
+    /// Replaces the blob that was read.
     Replace,
     /// Reads a blob.
     Read,
     /// Lists blobs.
     List,
-    /// Removes a queue, or a container.
+    /// Deletes a queue or a container.
     Remove,
 }
 
 impl Deed {
-    /// It in a word, such as `renew`.
+    /// The operation in a word, such as `renew`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,10 +55,10 @@ impl Deed {
     }
 }
 
-/// How a deed went.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It may be done.
+    /// It is permitted and succeeded.
     Done,
     /// It failed.
     Failed(Error),
@@ -66,30 +66,30 @@ pub enum Outcome {
     NotTried(&'static str),
 }
 
-/// A deed and how it went.
+/// An operation and its outcome.
 #[derive(Debug)]
 pub struct Tried {
-    /// What was tried.
+    /// The operation.
     pub deed: Deed,
-    /// How it went.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// Where it was tried.
+/// The queue or container of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ground {
-    /// In a queue or container of the check's own, of this name.
+    /// A scratch queue or container with this name.
     Scratch(String),
-    /// In the one that jobs use.
+    /// The queue or container that jobs use.
     Own(String),
 }
 
-/// All deeds so far.
+/// The outcomes so far.
 #[derive(Debug, Default)]
 pub(super) struct Deeds(pub(super) Vec<Tried>);
 
 impl Deeds {
-    /// Notes how a deed went, and returns what it gave.
+    /// Notes the outcome of an operation. Returns its value if it succeeded.
     pub(super) fn note<T>(&mut self, deed: Deed, done: Result<T>) -> Option<T> {
         let (outcome, gave) = match done {
             Ok(gave) => (Outcome::Done, Some(gave)),
@@ -103,12 +103,12 @@ impl Deeds {
         self.0.push(Tried { deed, outcome: Outcome::NotTried(why) });
     }
 
-    /// Whether it was tried and denied.
+    /// Whether the operation was tried and denied.
     pub(super) fn denied(&self, deed: Deed) -> bool {
         self.0.iter().any(|tried| tried.deed == deed && is(&tried.outcome, ErrorKind::Denied))
     }
 
-    /// Adds those that there was no time for.
+    /// Adds the operations that the time did not allow.
     pub(super) fn complete(mut self, all: &[Deed], why: &'static str) -> Vec<Tried> {
         for deed in all {
             if !self.0.iter().any(|tried| tried.deed == *deed) {

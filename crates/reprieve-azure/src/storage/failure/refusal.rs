@@ -1,4 +1,4 @@
-//! What an answer that is no success means, and its cure.
+//! Maps an error answer of the service to an error kind and a remedy.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::super::address::DEVELOPMENT_ACCOUNT;
 use super::super::transport::{ACCOUNT_HEADER, WAY_HEADER};
 use super::Target;
 
-/// How far this machine's clock may be from the service's before it is blamed. The service itself allows a signature 15
-/// minutes, and a token's beginning 5.
+/// How far this machine's clock must differ from the service's before the error blames it. The
+/// service itself tolerates 15 minutes for a signature, and 5 for a token's start.
 /// <https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key#specifying-the-date-header>
 const CLOCK_OFF_MIN: Duration = Duration::from_secs(5 * 60);
 
-/// How much of the service's own words is repeated.
+/// How many characters of the service's own text are repeated.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-/// What is kept of an answer that is no success, as the source of its error: what support asks for.
+/// The part of an error answer that is kept as the error's source: the data that support asks for.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -28,12 +28,13 @@ pub(super) struct Answer {
     request_id: Option<String>,
 }
 
-/// An answer that is no success.
+/// An error answer.
 pub(super) struct Refusal {
     pub(super) answer: Answer,
-    /// The service's own sentence. Not for people where it is about authentication.
+    /// The service's own sentence. Not shown if it is about authentication.
     words: String,
-    /// The detail of a failed authentication, to be searched but never shown: it quotes signatures.
+    /// The detail of a failed authentication, which is searched but never shown: it quotes
+    /// signatures.
     detail: String,
     /// The query parameter that was refused.
     parameter: String,
@@ -42,7 +43,7 @@ pub(super) struct Refusal {
     account: String,
 }
 
-/// By which way in the request came.
+/// The credential of the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Identity,
@@ -56,7 +57,7 @@ impl Refusal {
         let named = |name: &'static str| header(&HeaderName::from_static(name));
         let body = answer.map(|answer| String::from_utf8_lossy(answer.body())).unwrap_or_default();
         let code = named("x-ms-error-code").or_else(|| element(&body, "Code")).unwrap_or(code);
-        // Without a code the SDK has the status in its place, as it was or in words.
+        // Without a code, the SDK uses the status as a number or as text.
         let is_code = code.bytes().all(|byte| byte.is_ascii_alphanumeric()) && code.parse::<u16>().is_err();
         Self {
             answer: Answer {
@@ -77,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// The kind of error it is, and the sentence for whoever reads it.
+    /// The error's kind, and a sentence for the operator.
     pub(super) fn explain(&self, target: Target<'_>) -> (ErrorKind, String) {
         let (kind, why) = match (self.answer.status, self.answer.code.as_str()) {
             (404, "MessageNotFound") | (400, "PopReceiptMismatch") => {
@@ -86,7 +87,8 @@ impl Refusal {
             (400, "InvalidQueryParameterValue") if self.is_about_a_receipt(target) => {
                 (ErrorKind::LeaseLost, "the receipt is none of this queue's".to_owned())
             }
-            // Whoever leased the blob by hand keeps it from being written; no version of it has changed.
+            // A lease that a person took on the blob prevents the write; the blob itself is
+            // unchanged.
             (409 | 412, code) if code.starts_with("Lease") => (
                 ErrorKind::Unavailable,
                 "somebody holds a lease on it; break it with `az storage blob lease break`".to_owned(),
@@ -97,7 +99,7 @@ impl Refusal {
             (409, code) if code.ends_with("Disabled") || code == "AccountBeingCreated" => {
                 (ErrorKind::Unavailable, "it is disabled for the time being".to_owned())
             }
-            // Another write has taken the blocks away that this one had staged.
+            // Another write has removed the blocks that this one had staged.
             (304 | 409 | 412, _) | (400, "InvalidBlockList") => {
                 (ErrorKind::Conflict, "what is stored is not what was expected".to_owned())
             }
@@ -117,7 +119,8 @@ impl Refusal {
         (kind, format!("{target}: {why} ({})", self.answer))
     }
 
-    /// The service says which parameter it means; only of a queue's is a receipt the likely one when it does not.
+    /// Whether the refusal is about a receipt. If the service names no parameter, a queue's refusal
+    /// is taken for one about a receipt.
     fn is_about_a_receipt(&self, target: Target<'_>) -> bool {
         self.parameter.eq_ignore_ascii_case("popreceipt")
             || (self.parameter.is_empty() && matches!(target, Target::Queue(_)))
@@ -215,7 +218,7 @@ impl Refusal {
         }
     }
 
-    /// How far this machine's clock is off, if that is enough to be refused for.
+    /// The clock's error, if it is large enough to be the cause of a refusal.
     fn clock_off(&self) -> Option<String> {
         let (here, there) = (OffsetDateTime::from(clock::wall_now()), self.date?);
         let off = Duration::try_from((here - there).abs()).ok()?;
@@ -242,14 +245,15 @@ impl fmt::Display for Answer {
 
 impl std::error::Error for Answer {}
 
-/// The text of the first element of this name in an error's XML, which is flat and has no entities that matter here.
+/// The text of the first element with this name in an error's XML, which is flat and has no
+/// entities that matter here.
 fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
     let start = xml.find(&format!("<{name}>"))? + name.len() + 2;
     let end = xml[start..].find(&format!("</{name}>"))? + start;
     Some(&xml[start..end])
 }
 
-/// The first line, without what would disturb a log.
+/// The first line, without control characters, which would disturb a log.
 fn excerpt(text: &str) -> String {
     text.lines()
         .next()

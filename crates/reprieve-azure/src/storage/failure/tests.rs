@@ -1,4 +1,4 @@
-//! What every answer, and every missing answer, becomes; made by real calls to a server that answers as told.
+//! The error for every answer and every missing answer, from real calls to a test server.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,12 +18,12 @@ use super::super::transport::Pass;
 use super::super::transport::test_server::{Reply, TestServer};
 use super::*;
 
-/// Nothing that a test prints may hold one of these, in whole or in part.
+/// No output of a test may contain one of these, in whole or in part.
 const KEY: &str = "c2VjcmV0LWtleS1vZi10aGUtYWNjb3VudA==";
 const SIGNATURE: &str = "c2VjcmV0LXNpZ25hdHVyZQ%3D%3D";
 const TOKEN: &str = "c2VjcmV0LXRva2Vu";
 
-/// Longer than any call here takes that ends by itself.
+/// Longer than any call here that ends by itself.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl TokenCredential for SecretToken {
     }
 }
 
-/// A way into account `thumbs` at `host`, which has a port.
+/// Access to the account `thumbs` at `host`, which includes a port.
 fn access(way: Way, host: &str) -> Access {
     let secret = match way {
         Way::Key => format!("AccountKey={KEY}"),
@@ -57,7 +57,7 @@ fn access(way: Way, host: &str) -> Access {
     let text = format!("AccountName=thumbs;BlobEndpoint=http://{host};QueueEndpoint=http://{host};{secret}");
     let address = Address::parse(&text).expect("an address");
     if way == Way::Identity {
-        // Over plain HTTP, as no address would have it.
+        // Over plain HTTP, which no address allows.
         let token = Pass::Token(FreshToken::new(Chain::of(Arc::new(SecretToken))));
         return Access::with_pass(&address, token).expect("an access");
     }
@@ -70,7 +70,7 @@ fn nobody() -> std::net::SocketAddr {
     listener.local_addr().expect("an address")
 }
 
-/// Makes a call about the target.
+/// Makes a call for the target.
 async fn call(access: &Access, target: Target<'_>) -> Error {
     const OPERATION: &str = "try it";
     let container = access.container("pictures").expect("a container client");
@@ -94,7 +94,7 @@ async fn call(access: &Access, target: Target<'_>) -> Error {
     outcome.expect_err("no success")
 }
 
-/// An error's answer, as the service gives it: the code in a header and in XML.
+/// An error answer in the service's format: the code in a header and in XML.
 fn refusal(status: u16, code: &str, more: &str, date: SystemTime) -> String {
     let date = to_rfc7231(&OffsetDateTime::from(date));
     let body = format!(
@@ -284,7 +284,8 @@ async fn only_a_missing_queue_or_container_is_a_parent() {
     }
 }
 
-/// A proxy that finds nothing does not know what the service has; and one that is overloaded has done nothing.
+/// A proxy's 404 does not prove that the service lacks the object, but a proxy's overload proves
+/// that nothing was done.
 #[tokio::test]
 async fn only_the_services_own_refusals_are_believed() {
     for (status, kind) in [
@@ -306,7 +307,7 @@ async fn only_the_services_own_refusals_are_believed() {
     }
 }
 
-/// A network's login page answers everything with 200, and nothing that it was asked has been done.
+/// A network's login page answers every request with 200, and none of them was carried out.
 #[tokio::test]
 async fn a_success_that_is_not_the_services_is_no_success() {
     let server =
@@ -380,7 +381,7 @@ async fn a_name_that_no_header_can_carry_is_invalid() {
     assert!(error.kind() == ErrorKind::Invalid && server.requests().is_empty(), "{error}");
 }
 
-/// Everything that a program could print of an error.
+/// Everything that a program could print about an error.
 fn everything(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
     let mut cause = Some(error);
@@ -398,7 +399,7 @@ fn assert_no_secret(text: &str) {
     }
 }
 
-/// What all that logs said, through `tracing` or through `log`.
+/// All log output, through `tracing` or through `log`.
 #[derive(Clone, Default)]
 struct Heard(Arc<Mutex<Vec<u8>>>);
 
@@ -432,7 +433,7 @@ impl log::Log for Heard {
     fn flush(&self) {}
 }
 
-/// The one logger of this process, since `log` has no other.
+/// The one logger of this process, since `log` allows no other.
 fn logger() -> &'static Heard {
     static LOGGER: OnceLock<Heard> = OnceLock::new();
     let heard = LOGGER.get_or_init(Heard::default);
@@ -466,7 +467,7 @@ async fn no_secret_is_in_any_error_or_log() {
             let access = access(way, &server.address.to_string());
             assert_no_secret(&format!("{access:?}{access:#?}"));
             let container = access.container("pictures").expect("a container client");
-            // The SDK's own error, too, which somebody may print one day.
+            // The SDK's own error too, which other code might print one day.
             let blob = container.blob_client("in/1.png");
             let raw = async { blob.download(None).await?.body.collect().await };
             match tokio::time::timeout(Duration::from_millis(300), raw).await {

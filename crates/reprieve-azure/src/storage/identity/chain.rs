@@ -1,4 +1,5 @@
-//! Finds out who this program runs as: the identities that may be there, in order; the first that works is kept.
+//! Finds the identity that this program runs as: tries the possible ones in order and keeps the
+//! first that works.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -19,23 +20,23 @@ use tokio::time::timeout;
 use super::metadata::{Listening, client, is_azure_vm};
 use super::{NoIdentity, SCOPE};
 
-/// How long the token service of Entra ID may take.
+/// The time limit for Entra ID's token service.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long the metadata service may take once it has answered anything, or in a VM that is known to be Azure's: in the
-/// first minutes of a VM its identity may not be there yet.
+/// The time limit for the metadata service once it has answered at all, or in a VM that is known to
+/// be Azure's: a new VM's identity may be missing for some minutes.
 const MANAGED_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long the Azure CLI may take. It is a Python program that calls a service.
+/// The time limit for the Azure CLI. It is a Python program that calls a service.
 const CLI_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long a credential of the program's own may take.
+/// The time limit for the program's own credential.
 const OWN_LIMIT: Duration = Duration::from_secs(30);
 
-/// How much of a failure's own words is repeated.
+/// How many characters of a failure's own text are repeated.
 const EXCERPT_CHARS_MAX: usize = 160;
 
-/// The identities that may be there.
+/// The possible identities.
 #[derive(Debug)]
 pub(in super::super) struct Chain {
     identities: Vec<Identity>,
@@ -43,10 +44,10 @@ pub(in super::super) struct Chain {
     kept: OnceLock<usize>,
 }
 
-/// One identity that may be there.
+/// A possible identity.
 ///
-/// Each token is asked of a new credential of the SDK's, because a credential that has one gives out the same until five
-/// minutes before its end.
+/// Each token is requested from a new credential of the SDK, because a credential caches its token
+/// until five minutes before the end.
 #[derive(Debug)]
 enum Identity {
     Workload { client_id: Option<String>, options: Box<ClientOptions> },
@@ -58,18 +59,19 @@ enum Identity {
 /// Why an identity gave no token.
 #[derive(Debug)]
 enum Why {
-    /// It is not there, or not this program's: another may be.
+    /// It does not exist, or is not this program's: another may work.
     Absent(String),
-    /// It is the one, but is refused.
+    /// It exists, but was refused.
     Refused(String),
-    /// It is the one, but can't say so just now.
+    /// It exists, but gives no token at the moment.
     NotNow(String),
 }
 
 impl Chain {
-    /// Workload identity where a pod is set up for it, else a managed identity, else the Azure CLI's login.
+    /// Tries workload identity in a pod that is configured for it, then a managed identity, then
+    /// the Azure CLI's login.
     ///
-    /// `client_id` chooses among several managed identities, or replaces the pod's.
+    /// `client_id` selects one of several managed identities, or replaces the pod's.
     pub(in super::super) fn of_this_machine(
         client_id: Option<String>,
         cloud: CloudConfiguration,
@@ -91,7 +93,7 @@ impl Chain {
         ]))
     }
 
-    /// Only this one.
+    /// Uses only this credential.
     pub(in super::super) fn of(credential: Arc<dyn TokenCredential>) -> Self {
         Self::new(vec![Identity::Own(credential)])
     }
@@ -100,12 +102,13 @@ impl Chain {
         Self { identities, kept: OnceLock::new() }
     }
 
-    /// Which identity gave a token.
+    /// The name of the identity that gave a token.
     pub(super) fn kept(&self) -> &'static str {
         self.kept.get().map_or("none", |at| self.identities[*at].name())
     }
 
-    /// A new token, of the identity that gave one before or else of the first that gives one now.
+    /// Requests a new token from the identity that gave one before, or else from the first that
+    /// gives one now.
     pub(super) async fn token(&self) -> Result<AccessToken, NoIdentity> {
         let kept = self.kept.get().map(|at| (*at, &self.identities[*at]));
         let candidates = kept.map_or_else(|| self.identities.iter().enumerate().collect(), |kept| vec![kept]);
@@ -155,7 +158,7 @@ impl Identity {
     }
 }
 
-/// A pod's identity. Where the pod is set up for it, that was on purpose, so no other is tried in its place.
+/// A pod's identity. A pod is configured for it on purpose, so no other identity is tried instead.
 /// <https://learn.microsoft.com/azure/aks/workload-identity-overview>
 async fn workload(client_id: Option<String>, options: ClientOptions) -> Result<AccessToken, Why> {
     let options = WorkloadIdentityCredentialOptions {
@@ -172,7 +175,7 @@ async fn workload(client_id: Option<String>, options: ClientOptions) -> Result<A
     }
 }
 
-/// The identity of a VM, or of whatever else of Azure's this program runs in.
+/// The managed identity of a VM or of another Azure service that runs this program.
 /// <https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token>
 async fn managed(
     client_id: Option<String>,
@@ -198,13 +201,14 @@ async fn managed(
         }
     };
     match answer {
-        // The service is there but knows no such identity: a developer's VM, whose user may have logged in.
+        // The service exists but knows no such identity: this may be a developer's VM, with a
+        // person's login.
         Err(Why::Refused(why)) => Err(Why::Absent(why)),
         answer => answer,
     }
 }
 
-/// The login of a person, on a machine of theirs.
+/// The login of a person, on their own machine.
 async fn cli(executor: Option<Arc<dyn Executor>>) -> Result<AccessToken, Why> {
     let options = AzureCliCredentialOptions { executor, ..AzureCliCredentialOptions::default() };
     let credential = AzureCliCredential::new(Some(options)).map_err(|error| Why::Absent(words_of(&error)))?;
@@ -225,7 +229,7 @@ async fn within(
     }
 }
 
-/// Whether this, or what is behind it, passes by itself.
+/// Whether this error, or the one behind it, is temporary.
 fn may_pass(error: &azure_core::Error) -> bool {
     use azure_core::error::ErrorKind as Sdk;
     let behind = error.downcast_ref::<azure_core::Error>();
@@ -236,7 +240,7 @@ fn may_pass(error: &azure_core::Error) -> bool {
     }
 }
 
-/// Whether a credential could not be made because a variable of the environment is missing.
+/// Whether a credential could not be created because an environment variable is missing.
 fn is_unset(error: &azure_core::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -248,7 +252,7 @@ fn is_unset(error: &azure_core::Error) -> bool {
     false
 }
 
-/// The first sentence of what the SDK says, without the name of its type and its link to a manual.
+/// The first sentence of the SDK's text, without the name of its type and its link to a manual.
 fn words_of(error: &azure_core::Error) -> String {
     let text = error.to_string();
     let text = text.split("\nTo troubleshoot").next().unwrap_or_default();
@@ -266,7 +270,7 @@ fn no_identity(tried: &[(&'static str, Why)]) -> NoIdentity {
         let separator = if at == 0 { "" } else { "," };
         let _ = write!(text, "{separator} {name}: {}", words.trim_end_matches('.'));
     }
-    // Whoever waits has nothing to do, and whoever brought a credential along knows what to do with it.
+    // A temporary failure needs no action, and a program with its own credential knows its remedy.
     if !may_pass && !matches!(tried, [("own credential", _)]) {
         text.push_str(
             "; assign a managed identity to this VM (where it has several, choose with azure:ACCOUNT?client_id=…), or run \

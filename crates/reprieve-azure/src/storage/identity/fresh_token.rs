@@ -1,4 +1,4 @@
-//! A token that is always at hand: a task fetches the next one at half the life of the last.
+//! A token that is refreshed in advance: a task fetches the next one at half the life of the last.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,20 +15,21 @@ use tokio::time::{Instant, sleep};
 use super::NoIdentity;
 use super::chain::Chain;
 
-/// The shortest wait before a token is fetched again: some sources give out the same one until shortly before its end.
+/// The shortest wait before the next fetch: some sources return the same token until shortly before
+/// its end.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The longest wait between two failed tries while the token at hand is good.
+/// The longest wait between two failed tries while the present token is valid.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The longest wait between two failed tries while requests stand waiting.
+/// The longest wait between two failed tries while requests wait for a token.
 const RETRY_MAX_WITHOUT: Duration = Duration::from_secs(5);
 
-/// A token that the service refused is fetched anew only when it is at least this old: what it refused at once it will
-/// refuse again.
+/// The minimum age at which a token that the service refused is fetched again: if a new token was
+/// refused, another one would be as well.
 const SUSPECT_AGE_MIN: Duration = Duration::from_secs(30);
 
-/// Gives the `authorization` header of requests, out of memory while the token in it is good.
+/// Provides the `authorization` header of requests, from memory while the token is valid.
 pub(in super::super) struct FreshToken {
     shared: Arc<Shared>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -37,23 +38,24 @@ pub(in super::super) struct FreshToken {
 struct Shared {
     chain: Chain,
     state: watch::Sender<State>,
-    /// Asks for a new token now.
+    /// Requests a new token now.
     hurry: Notify,
 }
 
 #[derive(Default)]
 struct State {
     held: Option<Held>,
-    /// How often a token was fetched in vain, and why the last time.
+    /// How many fetches have failed, and why the last one did.
     failures: u64,
     failure: Option<NoIdentity>,
 }
 
-/// A token at hand.
+/// The present token.
 struct Held {
     header: HeaderValue,
     since: Instant,
-    /// Its end on both clocks: the monotonic one stands still while a VM is frozen, the other one can be set.
+    /// Its end on both clocks: the monotonic one stops while a VM is frozen, the other one can be
+    /// set.
     until: Instant,
     until_wall: SystemTime,
 }
@@ -64,12 +66,14 @@ impl FreshToken {
         Self { shared: Arc::new(shared), task: Mutex::default() }
     }
 
-    /// The header: at once while the token at hand is good, else when the next one is here.
+    /// Returns the header: at once while the present token is valid, else when the next one
+    /// arrives.
     ///
-    /// Fetching goes on when this is cancelled, so a caller in a hurry may give up and ask again.
+    /// The fetch continues if this is cancelled, so a caller may give up and try again.
     ///
     /// # Errors
-    /// [`NoIdentity`], when there is no good token and the next try to fetch one failed. Each try is bounded.
+    /// [`NoIdentity`], when there is no valid token and the next try to fetch one failed. Each try
+    /// has a time limit.
     pub(in super::super) async fn header(&self) -> azure_core::Result<HeaderValue> {
         self.keep_fetching();
         let mut state = self.shared.state.subscribe();
@@ -85,13 +89,14 @@ impl FreshToken {
         }
     }
 
-    /// Whose token is at hand, and when it ends; `None` when there is none that is good.
+    /// The identity of the present token and its end; `None` without a valid token.
     pub(in super::super) fn at_hand(&self) -> Option<(&'static str, SystemTime)> {
         let state = self.shared.state.borrow();
         state.good().map(|held| (self.shared.chain.kept(), held.until_wall))
     }
 
-    /// The service refused the token, so another is fetched, and meanwhile this one used: it may be the service's mistake.
+    /// Notes that the service refused the token, and requests another. The present token stays in
+    /// use: the refusal may be the service's mistake.
     pub(in super::super) fn suspect(&self) {
         let state = self.shared.state.borrow();
         if state.held.as_ref().is_some_and(|held| held.since.elapsed() >= SUSPECT_AGE_MIN) {
@@ -123,7 +128,7 @@ impl fmt::Debug for FreshToken {
 }
 
 impl Shared {
-    /// Fetches a token, again at half its life, and so on for ever.
+    /// Fetches a token, and the next at half its life, without end.
     async fn fetch(self: Arc<Self>) {
         let mut failures_in_a_row = 0;
         loop {
@@ -147,7 +152,7 @@ impl Shared {
         }
     }
 
-    /// Notes a failure and says how long to wait.
+    /// Notes a failure and returns how long to wait.
     fn failed(&self, failure: NoIdentity, in_a_row: u32) -> Duration {
         let left =
             self.state.borrow().good().map(|held| held.until.saturating_duration_since(Instant::now()));
@@ -188,7 +193,7 @@ impl Held {
     }
 }
 
-/// Up to a tenth more or less, so that workers that started together do not ask together.
+/// Varies the wait by up to a tenth, so that workers that started together do not fetch together.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(rand::rng().random_range(0.9..1.1))
 }

@@ -1,4 +1,5 @@
-//! The HTTP client for managed identities: to the metadata service on the VM's own host, past every proxy.
+//! The HTTP client for managed identities: it connects to the metadata service on the VM's own
+//! host, without a proxy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +8,23 @@ use async_trait::async_trait;
 use azure_core::http::{AsyncRawResponse, HttpClient, Request};
 use tokio::sync::watch;
 
-/// How long a connection may take: it goes to the VM's own host.
+/// The connect timeout: the service is on the VM's own host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an answer may take in an Azure VM, where the service is known to be there. In the first minutes of a VM, or
-/// while its host is updated, it may be slow.
+/// The time limit of an answer in an Azure VM, where the service is known to exist. It may be slow
+/// in a VM's first minutes, or while its host is updated.
 const ANSWER_TIMEOUT_AZURE: Duration = Duration::from_secs(20);
 
-/// How long an answer may take elsewhere: long enough for a token of App Service or Container Apps, short enough for a
-/// laptop whose network swallows what goes to the address.
+/// The time limit of an answer elsewhere: long enough for a token of App Service or Container Apps,
+/// short enough for a laptop whose network drops packets to the address.
 const ANSWER_TIMEOUT_ELSEWHERE: Duration = Duration::from_secs(5);
 
 /// The tag that every Azure VM has in its firmware tables.
 /// <https://docs.cloud-init.io/en/latest/reference/datasources/azure.html>
 const AZURE_ASSET_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
-/// Whether this machine is an Azure VM for certain. Where this says no it may be one all the same: not every container
-/// sees the firmware's tables.
+/// Whether this machine is certainly an Azure VM. It may be one even if this returns false: not
+/// every container can read the firmware's tables.
 pub(in super::super) fn is_azure_vm() -> bool {
     std::fs::read_to_string("/sys/class/dmi/id/chassis_asset_tag")
         .is_ok_and(|tag| tag.trim() == AZURE_ASSET_TAG)
@@ -40,7 +41,7 @@ pub(super) fn client(azure_vm: bool) -> reqwest::Result<reqwest::Client> {
         .build()
 }
 
-/// Passes requests on and tells whether anybody answers: the SDK above goes on asking for 72 s where nobody is.
+/// Forwards requests and notes when one gets no answer: the SDK above it would retry for 72 s.
 #[derive(Debug)]
 pub(super) struct Listening {
     http: Arc<dyn HttpClient>,
@@ -52,10 +53,10 @@ impl Listening {
         Arc::new(Self { http, unheard: watch::Sender::new(false) })
     }
 
-    /// Waits until a request was not answered at all.
+    /// Waits until a request got no answer at all.
     pub(super) async fn unheard(&self) {
         let mut unheard = self.unheard.subscribe();
-        // The sender is `self`, so this ends only when it is so.
+        // The sender lives in `self`, so this can't fail.
         let _ = unheard.wait_for(|unheard| *unheard).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens for whoever this program runs as: found once, fetched anew ahead of their end.
+//! Tokens of the identity that this program runs as: found once, refreshed before they expire.
 
 mod chain;
 mod fresh_token;
@@ -12,7 +12,7 @@ pub(super) use chain::Chain;
 pub(super) use fresh_token::FreshToken;
 pub(super) use metadata::is_azure_vm;
 
-/// What tokens are asked for: both services of every account, in every cloud.
+/// The scope of the tokens: both services of every account, in every cloud.
 /// <https://learn.microsoft.com/rest/api/storageservices/authorize-with-azure-active-directory>
 const SCOPE: &str = "https://storage.azure.com/.default";
 
@@ -28,12 +28,12 @@ impl NoIdentity {
         Self { message: message.into(), may_pass }
     }
 
-    /// Whether it may be otherwise in a while without anybody doing anything.
+    /// Whether a later try may succeed without a change by an operator.
     pub(super) const fn may_pass(&self) -> bool {
         self.may_pass
     }
 
-    /// As the SDK passes it on to the caller.
+    /// Wraps it in an error of the SDK, which passes it to the caller.
     fn into_sdk(self) -> azure_core::Error {
         azure_core::Error::new(ErrorKind::Credential, self)
     }

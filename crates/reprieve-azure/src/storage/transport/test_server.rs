@@ -1,4 +1,4 @@
-//! A server that answers as a test says: with any bytes, or none.
+//! A server for tests that answers with any bytes, or not at all.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,18 +7,18 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What to do about a request.
+/// The server's reaction to a request.
 pub(in super::super) enum Reply {
     /// Send this, and wait for the next request.
     Bytes(String),
     /// Send this, if anything, and close the connection.
     End(String),
-    /// Say nothing, for ever.
+    /// Never answer.
     Silence,
 }
 
 impl Reply {
-    /// A whole answer: `headers` has a line break after each.
+    /// A whole answer; every header in `headers` ends with a line break.
     pub(in super::super) fn answer(status: u16, headers: &str, body: &str) -> Self {
         let length = body.len();
         Self::Bytes(format!("HTTP/1.1 {status} Status\r\n{headers}content-length: {length}\r\n\r\n{body}"))

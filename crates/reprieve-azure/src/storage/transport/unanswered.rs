@@ -1,4 +1,4 @@
-//! Why a request got no answer, said without its URL: that has the SAS in it.
+//! Why a request got no answer, described without its URL, which contains the SAS.
 
 use std::error::Error as _;
 use std::fmt;
@@ -7,20 +7,20 @@ use azure_core::error::ErrorKind;
 
 use super::root_cause;
 
-/// What stood in the way of an answer.
+/// Why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Obstacle {
-    /// The host's name leads nowhere.
+    /// The host's name could not be resolved.
     Name,
     /// There was no connection: nothing was sent.
     Connection,
-    /// The connection ended, or stood still, after something was sent.
+    /// The connection ended or stalled after data was sent.
     BrokenOff,
-    /// Somebody else answered, such as the login page of a network.
+    /// Another server answered, such as the login page of a network.
     Stranger,
 }
 
-/// A request that got no, or only a part of an, answer.
+/// A request that got no answer, or only a part of one.
 #[derive(Debug)]
 pub(in super::super) struct Unanswered {
     host: String,
@@ -39,17 +39,17 @@ impl Unanswered {
         Self { host: host.to_owned(), obstacle, cause: root_cause(error) }
     }
 
-    /// The answer had begun, and did not end.
+    /// The answer began but did not end.
     pub(super) fn to_the_end(host: &str, error: &reqwest::Error) -> Self {
         Self { host: host.to_owned(), obstacle: Obstacle::BrokenOff, cause: root_cause(error) }
     }
 
-    /// The answer was none of the service's.
+    /// The answer was not the service's.
     pub(super) fn by_the_service(host: &str) -> Self {
         Self { host: host.to_owned(), obstacle: Obstacle::Stranger, cause: String::new() }
     }
 
-    /// As the SDK passes it on to the caller.
+    /// Wraps it in an error of the SDK, which passes it to the caller.
     pub(in super::super) fn into_sdk(self) -> azure_core::Error {
         let kind = match self.obstacle {
             Obstacle::Name | Obstacle::Connection => ErrorKind::Connection,
@@ -78,7 +78,8 @@ impl fmt::Display for Unanswered {
 
 impl std::error::Error for Unanswered {}
 
-/// Whether a failed connection failed at the host's name. The HTTP client has no type for that, only these words.
+/// Whether a connection failed because of the host's name. The HTTP client has no type for that,
+/// only this text.
 fn is_about_a_name(error: &reqwest::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -12,7 +12,8 @@ use crate::clock::unix_millis;
 use crate::conformance::{Fixture, bodies};
 use crate::ports::{NewMessage, Queue, Release};
 
-/// The largest body every queue takes: 48 KiB, because base64 makes 64 KiB of it, Storage Queue's limit.
+/// The largest body that every queue accepts: 48 KiB, which is 64 KiB of base64, Storage Queue's
+/// limit.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const LARGEST_BODY_BYTES: usize = 48 * 1024;
 
@@ -20,7 +21,7 @@ fn messages<const N: usize>(bodies: [&[u8]; N]) -> Vec<NewMessage> {
     bodies.map(|body| NewMessage { body: body.to_vec(), delay: Duration::ZERO }).to_vec()
 }
 
-/// What one process sends, another receives, under the id it was sent with and for the first time.
+/// A message that one process sends is received by another, under its id and with dequeue count 1.
 pub async fn what_one_process_sends_another_receives(fixture: &Fixture) {
     let id = send(&*fixture.store.queue, b"hello").await;
     let delivery = receive(&*fixture.another.queue, LONG).await;
@@ -28,7 +29,7 @@ pub async fn what_one_process_sends_another_receives(fixture: &Fixture) {
     assert_eq!(delivery.body, b"hello");
 }
 
-/// The ids that `send` returns belong to the messages in the order given.
+/// `send` returns the ids in the order of the messages.
 pub async fn ids_come_in_the_order_of_the_messages(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     assert_eq!(queue.send(Vec::new()).await.expect("sends nothing"), []);
@@ -51,7 +52,8 @@ pub async fn nothing_is_received_from_an_empty_queue(fixture: &Fixture) {
     assert!(begun.elapsed() < PATIENCE, "it waited for a message");
 }
 
-/// A receive never returns more than `max`, also for none and for more than a service returns in one answer.
+/// A receive never returns more than `max`, not even for zero, or for more than a service returns
+/// in one answer.
 pub async fn receive_returns_at_most_what_was_asked_for(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let all: Vec<NewMessage> =
@@ -71,7 +73,7 @@ pub async fn receive_returns_at_most_what_was_asked_for(fixture: &Fixture) {
     }
 }
 
-/// Any bytes come back as they were sent.
+/// Any bytes are returned as they were sent.
 pub async fn bodies_come_back_byte_for_byte(fixture: &Fixture) {
     for body in bodies::awkward(LARGEST_BODY_BYTES) {
         send(&*fixture.store.queue, &body).await;
@@ -81,7 +83,7 @@ pub async fn bodies_come_back_byte_for_byte(fixture: &Fixture) {
     }
 }
 
-/// A delayed message is not received before its delay is over, and it is after; others do not wait for it.
+/// A delayed message is received after its delay and not before; it does not delay other messages.
 pub async fn a_delayed_message_is_received_after_its_delay(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     let begun = Instant::now();
@@ -93,7 +95,7 @@ pub async fn a_delayed_message_is_received_after_its_delay(fixture: &Fixture) {
     assert_eq!((&*late.body, late.dequeue_count), (&b"later"[..], 1));
 }
 
-/// However many receive at once, from two processes, each message goes to one of them.
+/// However many processes receive concurrently, each message goes to one of them.
 pub async fn concurrent_receivers_never_share_a_message(fixture: &Fixture) {
     const MESSAGES: usize = 100;
     const RECEIVERS: usize = 20;
@@ -124,7 +126,7 @@ async fn receive_all(queue: Arc<dyn Queue>, max: usize) -> Vec<Vec<u8>> {
     }
 }
 
-/// The dequeue count is 1, 2, 3, …, whether a lease ended or was given back, and with a new body too.
+/// The dequeue count is 1, 2, 3, …, whether a lease ended or was released, and with a new body too.
 pub async fn the_dequeue_count_rises_by_one_with_every_receipt(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     let id = send(queue, b"one").await;
@@ -146,7 +148,7 @@ pub async fn the_dequeue_count_rises_by_one_with_every_receipt(fixture: &Fixture
     assert_eq!((&fourth.id, fourth.dequeue_count), (&id, 4));
 }
 
-/// The total counts every message that is not settled; the parts, where they are known, count each once.
+/// The total counts every message that is not settled; the known parts count each message once.
 pub async fn depth_counts_each_message_once(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     let poisoned = held(queue, b"poisoned", LONG).await;
@@ -169,7 +171,7 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
         if depth.total == 6 && known_parts_agree {
             return;
         }
-        // A service may count a moment behind.
+        // A service's count may lag.
         assert!(
             Instant::now() < limit,
             "there are 3 ready, 1 leased, 2 delayed, 1 poisoned; counted {depth:?}"
@@ -178,8 +180,8 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
     }
 }
 
-/// The time of sending, where it is known, is about now for a new message, and stays the same through renewals, releases
-/// and redeliveries; it is also the time of sending for a message with a delay.
+/// The time of sending, where it is known, is about now for a new message, even with a delay.
+/// Renewals, releases and redeliveries keep it.
 pub async fn the_time_of_sending_is_kept(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     send_after(queue, b"sent now, received later", SHORT).await;
@@ -200,7 +202,7 @@ pub async fn the_time_of_sending_is_kept(fixture: &Fixture) {
     assert_eq!((third.inserted_unix_ms, third.dequeue_count), (Some(inserted), 3), "after a lease ended");
 }
 
-/// Every receipt is of one of the queue's parts, and stays in it when it is renewed.
+/// Every receipt belongs to one of the queue's parts, and stays in it when it is renewed.
 pub async fn every_receipt_is_of_a_part(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     queue.send(messages([b"a", b"b", b"c", b"d", b"e"])).await.expect("sends");

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 use super::{LONG, SHORT, held, nothing_for, receive, received_from, refused, send};
 use crate::conformance::Fixture;
 
-/// While a lease holds, no process receives the message; when it ends, another can.
+/// While a lease holds, no process receives the message; after its end, another process can.
 pub async fn nobody_else_receives_while_a_lease_holds(fixture: &Fixture) {
     let lease = SHORT * 2;
     send(&*fixture.store.queue, b"held").await;
@@ -15,10 +15,10 @@ pub async fn nobody_else_receives_while_a_lease_holds(fixture: &Fixture) {
     assert_eq!((&*again.body, again.dequeue_count), (&b"held"[..], 2));
 }
 
-/// A renewal makes the lease end that long after it, and not when it would have ended.
+/// A renewed lease ends the given time after the renewal, not at its former end.
 pub async fn a_renewed_lease_ends_when_the_renewal_says(fixture: &Fixture) {
     let queue = &fixture.store.queue;
-    // Each renewal comes long before its lease ends, so that a busy machine does not make it late.
+    // Each renewal is long before the lease's end, so that a busy machine does not make it late.
     let mut receipt = held(&**queue, b"held", SHORT * 3).await.receipt;
     for _ in 0..2 {
         sleep(SHORT).await;
@@ -30,7 +30,7 @@ pub async fn a_renewed_lease_ends_when_the_renewal_says(fixture: &Fixture) {
     assert_eq!(again.dequeue_count, 2, "renewing is not receiving");
 }
 
-/// A renewal counts from now, so it can also make a lease end earlier.
+/// A renewal counts from now, so it can also shorten a lease.
 pub async fn a_renewal_can_shorten_a_lease(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"held", LONG).await;
@@ -39,7 +39,7 @@ pub async fn a_renewal_can_shorten_a_lease(fixture: &Fixture) {
     received_from(&*fixture.another.queue, begun + SHORT).await;
 }
 
-/// Each renewal gives a receipt unlike those before it, which are refused while the newest holds.
+/// Each renewal returns a new receipt. Older ones are refused while the newest holds.
 pub async fn a_renewal_makes_older_receipts_stale(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let first = held(&**queue, b"held", LONG).await.receipt;
@@ -51,7 +51,7 @@ pub async fn a_renewal_makes_older_receipts_stale(fixture: &Fixture) {
     queue.complete(&third).await.expect("the newest receipt holds");
 }
 
-/// When a lease has ended and somebody else received the message, the first receipt is refused.
+/// After a lease has ended and another process received the message, the first receipt is refused.
 pub async fn a_second_receipt_makes_the_first_stale(fixture: &Fixture) {
     send(&*fixture.store.queue, b"held").await;
     let begun = Instant::now();
@@ -62,7 +62,7 @@ pub async fn a_second_receipt_makes_the_first_stale(fixture: &Fixture) {
     refused(&*fixture.store.queue, &first.receipt).await;
 }
 
-/// Whatever a late owner asks with its stale receipt, the new owner's lease, body and receipt stay as they are.
+/// No operation with a stale receipt changes the new owner's lease, body or receipt.
 pub async fn a_stale_receipt_does_not_disturb_the_new_owner(fixture: &Fixture) {
     let queue = &fixture.another.queue;
     send(&*fixture.store.queue, b"the new owner's").await;

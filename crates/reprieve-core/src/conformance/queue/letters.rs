@@ -14,7 +14,7 @@ async fn bury(queue: &dyn Queue, body: &[u8]) {
     queue.dead_letter(&delivery.receipt, body, &letter).await.expect("dead-letters");
 }
 
-/// Receives the one dead letter that is receivable.
+/// Receives the only receivable dead letter.
 async fn receive_letter(queue: &dyn Queue) -> Delivery {
     let mut letters = queue.receive_letters(2, LONG).await.expect("receives letters");
     assert_eq!(letters.len(), 1, "exactly one dead letter is receivable");
@@ -34,18 +34,18 @@ async fn stale(queue: &dyn Queue, receipt: &Receipt) {
     }
 }
 
-/// A poison queue to which nothing was sent gives nothing.
+/// A receive from an empty poison queue returns nothing.
 pub async fn no_letter_is_received_from_an_empty_poison_queue(fixture: &Fixture) {
     no_letter(&*fixture.store.queue).await;
     held(&*fixture.store.queue, b"no dead letter", LONG).await;
     no_letter(&*fixture.store.queue).await;
 }
 
-/// A dead letter has the body that was given for it, and not the one that the message was delivered with, byte for byte
-/// and without the reason.
+/// A dead letter has the body that was given for it, not the delivered one, byte for byte and
+/// without the reason.
 pub async fn a_letter_has_the_body_that_was_given(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
-    // Leaves room for the reason beside the body where both are one message.
+    // 32 KiB leave room for the reason in backends that store it with the body.
     for body in bodies::awkward(32 * 1024) {
         bury(queue, &body).await;
         let letters = fixture.another.queue.dead_letters(32).await.expect("looks");
@@ -57,7 +57,7 @@ pub async fn a_letter_has_the_body_that_was_given(fixture: &Fixture) {
     }
 }
 
-/// A receive of dead letters returns at most `max`, and all are received in the end, each once.
+/// A receive of dead letters returns at most `max`, and in the end each letter was received once.
 pub async fn letters_are_received_once_and_at_most_as_many_as_asked_for(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     for body in [b"a", b"b", b"c", b"d", b"e"] {
@@ -73,7 +73,8 @@ pub async fn letters_are_received_once_and_at_most_as_many_as_asked_for(fixture:
     assert_eq!(bodies, [b"a", b"b", b"c", b"d", b"e"]);
 }
 
-/// A received dead letter is hidden from other receives until its lease ends, and shows again then.
+/// A received dead letter is hidden from other receives until its lease ends, and is receivable
+/// again then.
 pub async fn a_received_letter_shows_again_when_its_lease_ends(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
     bury(queue, b"kept").await;
@@ -96,7 +97,7 @@ pub async fn a_received_letter_shows_again_when_its_lease_ends(fixture: &Fixture
     stale(queue, &first.receipt).await;
 }
 
-/// A returned dead letter shows again at once, with its body and its reason.
+/// A returned dead letter is receivable again at once, with its body and its reason.
 pub async fn a_returned_letter_shows_again_as_it_was(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
     bury(queue, b"\0kept\xff").await;
@@ -109,7 +110,7 @@ pub async fn a_returned_letter_shows_again_as_it_was(fixture: &Fixture) {
     assert_eq!((&again.id, again.body, again.dequeue_count), (&letter.id, letter.body, 2));
 }
 
-/// A removed dead letter is gone for every process, also after its lease would have ended.
+/// A removed dead letter is gone for every process, even after its lease would have ended.
 pub async fn a_removed_letter_is_gone(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
     bury(queue, b"gone").await;

@@ -1,6 +1,7 @@
-//! What every [`Queue`] must do.
+//! The promises of a [`Queue`].
 //!
-//! All waiting is for a condition with a limit, so a slow backend makes the suite slow and not wrong.
+//! All waiting is for a condition with a limit, so a slow backend makes the suite slow but does not
+//! fail it.
 
 mod delivery;
 mod lease;
@@ -20,19 +21,19 @@ use crate::error::{ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::ports::{DeadLetter, Delivery, NewMessage, Queue, Receipt, Release};
 
-/// The shortest lease that every backend knows.
+/// The shortest lease that every backend supports.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// A lease that does not end during a test.
 const LONG: Duration = Duration::from_mins(1);
 
-/// How long something that must happen may take, on a busy machine.
+/// The time limit for a required event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a backend's clock may round off a lease.
+/// The error that a backend's clock may have in a lease.
 const ROUNDING: Duration = Duration::from_millis(50);
 
-/// Between two looks at a queue.
+/// The interval between two polls of a queue.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sends one message.
@@ -60,7 +61,7 @@ async fn held(queue: &dyn Queue, body: &[u8], lease: Duration) -> Delivery {
     receive(queue, lease).await
 }
 
-/// Receives the next message, which must not come before `earliest` and must come soon after it.
+/// Receives the next message, which must arrive no earlier than `earliest`, and soon after it.
 async fn received_from(queue: &dyn Queue, earliest: Instant) -> Delivery {
     loop {
         let mut deliveries = queue.receive(1, LONG).await.expect("receives");
@@ -75,7 +76,7 @@ async fn received_from(queue: &dyn Queue, earliest: Instant) -> Delivery {
     }
 }
 
-/// Asserts that nothing is received for `time`.
+/// Asserts that nothing is receivable for `time`.
 async fn nothing_for(queue: &dyn Queue, time: Duration) {
     let end = Instant::now() + time;
     loop {
@@ -87,7 +88,8 @@ async fn nothing_for(queue: &dyn Queue, time: Duration) {
     }
 }
 
-/// Asserts that `receipt` holds nothing: whatever is asked with it is refused, and leaves no dead letter.
+/// Asserts that `receipt` holds nothing: every operation with it is refused, and leaves no dead
+/// letter.
 async fn refused(queue: &dyn Queue, receipt: &Receipt) {
     #[track_caller]
     fn lost<T: std::fmt::Debug>(what: &str, result: Result<T>) {

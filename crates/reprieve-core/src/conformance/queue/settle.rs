@@ -8,7 +8,7 @@ use super::{LONG, SHORT, held, nothing_for, receive, received_from, refused, sen
 use crate::conformance::{Fixture, bodies};
 use crate::ports::{DeadLetter, DeadLettered, Release};
 
-/// A completed message is gone for every process, also after its lease would have ended.
+/// A completed message is gone for every process, even after its lease would have ended.
 pub async fn a_completed_message_never_comes_back(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"done", SHORT * 2).await;
@@ -25,7 +25,8 @@ pub async fn a_completed_message_leaves_its_receipt_stale(fixture: &Fixture) {
     refused(&**queue, &delivery.receipt).await;
 }
 
-/// A message released without delay is receivable at once, long before its lease would have ended.
+/// A message that is released without delay is receivable at once, long before its lease would have
+/// ended.
 pub async fn a_released_message_is_received_at_once_with_its_body(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"as sent", LONG).await;
@@ -35,7 +36,8 @@ pub async fn a_released_message_is_received_at_once_with_its_body(fixture: &Fixt
     assert_eq!(again.id, delivery.id);
 }
 
-/// Who released a message holds it no longer, even while nobody else has received it.
+/// After a release, the receipt no longer holds the message, even before another process receives
+/// it.
 pub async fn a_released_message_leaves_its_receipt_stale(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"as sent", LONG).await;
@@ -47,13 +49,14 @@ pub async fn a_released_message_leaves_its_receipt_stale(fixture: &Fixture) {
     fixture.another.queue.complete(&again.receipt).await.expect("completes");
 }
 
-/// A release with a new body and a delay does both or neither: nobody receives the message before the delay is over,
-/// and who receives it after finds the new body.
+/// A release with a new body and a delay applies both or neither: the message is not received
+/// before the delay ends, and has the new body after it.
 pub async fn a_release_with_body_and_delay_is_one_step(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     for (round, body) in bodies::awkward(1024).into_iter().enumerate() {
         let delivery = held(&**queue, b"as sent", LONG).await;
-        // One delay is enough to see that it is kept; without one, a body that comes too late would show.
+        // One round with a delay is enough to test the delay; rounds without one reveal a body that
+        // is stored too late.
         let delay = if round == 0 { SHORT } else { Duration::ZERO };
         let begun = Instant::now();
         let release = Release { body: Some(body.clone()), delay };
@@ -64,7 +67,7 @@ pub async fn a_release_with_body_and_delay_is_one_step(fixture: &Fixture) {
     }
 }
 
-/// An empty new body is a body: it replaces the old one.
+/// An empty new body replaces the old one.
 pub async fn a_release_can_empty_the_body(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"as sent", LONG).await;
@@ -73,7 +76,7 @@ pub async fn a_release_can_empty_the_body(fixture: &Fixture) {
     assert_eq!(receive(&*fixture.another.queue, LONG).await.body, b"");
 }
 
-/// A dead letter is in the poison queue with its body and the reason, and no longer in the queue.
+/// A dead letter is in the poison queue with its body and reason, and no longer in the queue.
 pub async fn a_dead_letter_keeps_body_and_reason(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let reason = "unknown kind \"résumé\": deploy a worker that knows it\nor delete the message \u{1f480}";
@@ -90,10 +93,10 @@ pub async fn a_dead_letter_keeps_body_and_reason(fixture: &Fixture) {
     nothing_for(&*fixture.another.queue, SHORT * 3).await;
 }
 
-/// Any body survives dead-lettering, also one that a release put there.
+/// Dead-lettering keeps any body, even one that a release stored.
 pub async fn a_dead_letter_keeps_any_body(fixture: &Fixture) {
     let queue = &fixture.store.queue;
-    // 32 KiB leave room for the reason beside the body where both are one message.
+    // 32 KiB leave room for the reason in backends that store it with the body.
     for body in bodies::awkward(32 * 1024) {
         let delivery = held(&**queue, b"as sent", LONG).await;
         let release = Release { body: Some(body), delay: Duration::ZERO };
@@ -107,7 +110,7 @@ pub async fn a_dead_letter_keeps_any_body(fixture: &Fixture) {
     assert_eq!(kept, bodies::awkward(32 * 1024));
 }
 
-/// Looking at dead letters receives none of them: they stay, and show oldest first.
+/// Listing dead letters receives none of them: they stay, and are listed oldest first.
 pub async fn dead_letters_are_looked_at_oldest_first_and_stay(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     assert_eq!(queue.dead_letters(32).await.expect("looks at none"), []);
@@ -126,7 +129,8 @@ pub async fn dead_letters_are_looked_at_oldest_first_and_stay(fixture: &Fixture)
     assert_eq!(fixture.another.queue.dead_letters(32).await.expect("looks").len(), 3);
 }
 
-/// A dead-lettered message can't be settled again, and a second try leaves one dead letter and not two.
+/// A dead-lettered message can't be settled again, and a second attempt creates no second dead
+/// letter.
 pub async fn a_dead_lettered_message_leaves_its_receipt_stale(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"bad", LONG).await;
@@ -137,7 +141,7 @@ pub async fn a_dead_lettered_message_leaves_its_receipt_stale(fixture: &Fixture)
     refused(&**queue, &delivery.receipt).await;
 }
 
-/// Recovery gives back nothing that a living process holds.
+/// Recovery releases no message that a living process holds.
 pub async fn recovery_leaves_living_owners_alone(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     send(&**queue, b"held").await;

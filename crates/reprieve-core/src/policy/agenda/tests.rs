@@ -20,7 +20,7 @@ fn state(drained: bool) -> State {
     State { now: Instant::now(), budget: secs(10), drained, leases_end: None }
 }
 
-/// The notices that a drain is ordered for.
+/// The notices for which a drain is ordered.
 fn drains(orders: &Orders) -> Vec<&str> {
     orders.drain.iter().map(|(notice, _)| notice.id.as_str()).collect()
 }
@@ -153,7 +153,7 @@ async fn an_event_that_turns_into_another_kind_is_as_old_as_that() {
     assert_eq!(drains(&agenda.review(&state(false), &Policy::default())), ["e"]);
 }
 
-/// Something that may happen to an agenda.
+/// An event in the life of an agenda.
 #[derive(Debug, Clone)]
 enum Turn {
     Notice { id: u8, kind: u8, started: bool, notice_s: u64, ours: u8, user: bool, duration: Option<u64> },
@@ -219,7 +219,7 @@ fn told(turn: &Turn) -> Option<Notice> {
     })
 }
 
-/// Whatever is told in whatever order.
+/// Checks the agenda after each turn, whatever is reported in whatever order.
 async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCaseError> {
     let mut agenda = Agenda::default();
     let (mut drained, mut under_way) = (false, std::collections::BTreeSet::new());
@@ -256,11 +256,11 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
             prop_assert!(notice.resources.len() == 1 || policy.approve == Approve::Any);
         }
         for (_, deadline) in &orders.drain {
-            // Never for ever: a patient drain has an end, and any other has the budget.
+            // No drain is unlimited: a patient one has an end, and any other has the budget.
             let whole = deadline.patient_until().unwrap_or(deadline.asked()) + secs(10);
             prop_assert!(deadline.hard() <= whole);
         }
-        // A rest and a taking of short jobs only are looked at again, whatever happens or does not.
+        // A rest and a limit to short jobs are always reviewed again.
         if orders.conduct.paused || orders.conduct.below.is_some() {
             prop_assert!(orders.look_again.is_some_and(|at| at <= Instant::now() + secs(900)));
         }

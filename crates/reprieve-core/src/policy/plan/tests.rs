@@ -5,7 +5,7 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// An event at a moment of the worker's life, told from the moment at which it was noticed.
+/// A notice at a moment of the worker's life; times count from the notice.
 struct Case {
     notice: Notice,
     own: Own,
@@ -57,7 +57,7 @@ impl Case {
         self
     }
 
-    /// The instant so many seconds after the notice.
+    /// The instant this many seconds after the notice.
     fn at(&self, seconds: u64) -> Instant {
         self.own.since + secs(seconds)
     }
@@ -66,7 +66,7 @@ impl Case {
         plan(&self.notice, &self.own, &self.policy)
     }
 
-    /// The same, whenever it may be another.
+    /// The plan without the time of the next review.
     fn now(&self) -> Plan {
         Plan { look_again: None, ..self.plan() }
     }

@@ -1,4 +1,4 @@
-//! Shards as a queue like any other, and what is special about them.
+//! Tests of shards: the promises of any queue, and the properties of shards.
 
 mod receive;
 mod send;
@@ -16,12 +16,12 @@ fn name(at: usize) -> QueueName {
     QueueName::parse(format!("work-{at}")).unwrap()
 }
 
-/// The queue in memory with this number.
+/// The in-memory queue with this number.
 fn shard(at: usize) -> Arc<dyn Queue> {
     Arc::new(MemoryQueue::named(name(at).as_str()))
 }
 
-/// The same, with faults before it.
+/// The same, with fault injection.
 fn faulty(at: usize) -> (Arc<dyn Queue>, Faults) {
     let (store, faults) = Faults::wrap(Store { queue: shard(at), ..memory::store() });
     (store.queue, faults)
@@ -65,7 +65,7 @@ mod of_three {
     crate::queue_conformance!(fixture, start_paused = true);
 }
 
-/// The same queues, joined by two processes that name them in different orders.
+/// The same queues, joined by two processes in different orders.
 fn fixture_of(shards: usize) -> Fixture {
     let queues = in_memory(shards);
     let named = || queues.iter().cloned().enumerate().map(|(at, queue)| (name(at), queue));
@@ -120,7 +120,7 @@ async fn recovery_gives_back_what_it_can() {
     assert_eq!(joined.recover().await.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// A queue whose receives fail although it says that messages are there, and which can't tell its parts.
+/// A queue that fails to receive although it signals messages, and that has no parts.
 #[derive(Debug)]
 struct Deaf(Arc<dyn Queue>);
 

@@ -1,4 +1,4 @@
-//! Whom a receive asks: fairly, cheaply, and past those that fail.
+//! Tests of the order in which a receive asks the shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// The one message of every quiet shard is reached, however much the busy ones have.
+/// The one message of every quiet shard is received, however many messages the busy ones have.
 #[tokio::test(start_paused = true)]
 async fn no_shard_starves_however_busy_the_others_are() {
     for seed in 0..60 {
@@ -18,7 +18,7 @@ async fn no_shard_starves_however_busy_the_others_are() {
         let max = random.random_range(1..=32);
         let queues = in_memory(shards);
         let joined = join(queues.clone(), seed);
-        // What the quiet ones are known for, before.
+        // Gives the quiet shards a history.
         for _ in 0..random.random_range(0..50) {
             joined.receive(max, LEASE).await.unwrap();
         }
@@ -53,7 +53,7 @@ async fn a_queue_that_is_always_full_costs_few_looks_at_seven_empty_ones() {
     let joined = join(queues.clone(), 3);
     for round in 0..1000 {
         queues[5].send(messages(32)).await.unwrap();
-        // The first receive may have looked elsewhere.
+        // The first receive may have asked other shards.
         let got = joined.receive(32, LEASE).await.unwrap();
         assert!(!got.is_empty() || round == 0, "round {round}");
         for delivery in got {
@@ -97,7 +97,7 @@ async fn workers_begin_at_different_shards() {
     assert!(firsts.len() >= 6, "40 workers began at {firsts:?}");
 }
 
-/// As a worker does that finds nothing: it asks every ten seconds.
+/// An idle worker receives every ten seconds.
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_looks_at_a_third_of_the_shards_and_at_each_within_three_receives() {
     for shards in [1, 2, 3, 8, 64] {
@@ -163,8 +163,8 @@ async fn a_shard_that_fails_hides_nothing_and_is_asked_ever_more_rarely() {
     }
 }
 
-/// Three of four do not answer at all. The first looks at them cost their ten seconds; from then on the fourth gives nearly
-/// all of the time.
+/// Three of four shards do not answer at all. The first receives from them cost ten seconds each;
+/// after that the fourth has nearly all of the time.
 #[tokio::test(start_paused = true)]
 async fn shards_that_hang_leave_most_of_the_time_to_the_others() {
     let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(faulty).unzip();
@@ -177,7 +177,7 @@ async fn shards_that_hang_leave_most_of_the_time_to_the_others() {
     while began.elapsed() < Duration::from_mins(10) {
         queues[0].send(messages(1)).await.unwrap();
         let asked = Instant::now();
-        // At first it may be that all that were asked were silent.
+        // At first, all shards that are asked may be silent.
         let got = joined.receive(32, LEASE).await.unwrap_or_default();
         if began.elapsed() > Duration::from_mins(1) {
             waited += asked.elapsed();
@@ -219,7 +219,7 @@ async fn a_failing_shard_with_messages_is_no_reason_to_wake_up_for() {
     let (store, faults) = Faults::wrap(memory::store());
     let loud: Arc<dyn Queue> = Arc::new(MemoryQueue::new());
     loud.send(messages(1)).await.unwrap();
-    // It says that a message is there, and does not give it.
+    // It signals a message, and does not return it.
     let deaf = Arc::new(Deaf(loud));
     let joined = join([deaf as Arc<dyn Queue>, Arc::clone(&store.queue)], 2);
     let _ = joined.receive(1, LEASE).await;

@@ -1,4 +1,4 @@
-//! Where messages are sent.
+//! Tests of where messages are sent.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn a_send_that_is_done_in_part_says_so_and_never_that_nothing_was_applied(
         assert!(error.to_string().contains("queue work-2"), "{error}");
     }
 
-    // Busy everywhere, but not at once.
+    // Each shard accepts its first run, late, and is busy afterwards.
     let (queues, faults): (Vec<_>, Vec<_>) = (0..2).map(faulty).unzip();
     let joined = join(queues, 1);
     for faults in &faults {

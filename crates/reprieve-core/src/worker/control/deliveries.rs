@@ -1,4 +1,4 @@
-//! What the control loop does when deliveries come, and when their guardians end.
+//! The control loop's handling of received deliveries and of guardians that have ended.
 
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ impl Control {
     pub(super) fn ended(&mut self, ended: Option<Box<DeliveryReport>>) {
         self.count_in_flight();
         let Some(mut ended) = ended else {
-            // A defect of the guardian: the message comes back when its lease ends, and that is said.
+            // A bug in the guardian. The message returns when its lease ends, and the log names the
+            // cause.
             tracing::error!("a delivery's guardian panicked; its message comes back when its lease ends");
             self.abandoned += 1;
             return;
@@ -46,7 +47,8 @@ impl Control {
         if let Some(drain) = &mut self.drain {
             drain.note(&ended);
             if let Some(task) = ended.task.take() {
-                // How it ends was decided when it was given up.
+                // The drain already counted this task when the guardian gave it up; only its end
+                // matters.
                 self.lingering.spawn(in_process(async move { drop(task.await) }));
             }
         }

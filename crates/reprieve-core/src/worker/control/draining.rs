@@ -1,4 +1,4 @@
-//! What the control loop does about a drain: begins it, tightens it, ends it.
+//! The control loop's part in a drain: it begins, tightens and ends the drain.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::worker::drain::Drain;
 impl Control {
     pub(super) fn begin_drain(&mut self, what: Option<(&Notice, Deadline)>) {
         let Some((notice, deadline)) = what else { return };
-        // Stops being prepared for or waited for; a receive under way is heard out, because it may have leased messages.
+        // Nothing is prepared or awaited any more. A receive under way continues, because it may
+        // have leased messages.
         self.preparing = None;
         self.receiver.stop();
         self.drain = Some(Drain::begin(self.publisher.queue(), notice, deadline, self.guardians.len()));
@@ -31,7 +32,8 @@ impl Control {
         }
     }
 
-    /// Ends the patience of a drain of which every reason is gone: what is given back soon can be worked on again soon.
+    /// Ends the patience of a drain when the last reason for it is gone: a message that is released
+    /// sooner can be worked on sooner.
     pub(super) fn end_patience(&mut self) {
         let budget = self.shared.settings.budget;
         if let Some(drain) = self.drain.as_mut().filter(|drain| drain.deadline.patient_until().is_some()) {
@@ -40,7 +42,7 @@ impl Control {
         }
     }
 
-    /// Gives up what has not ended by the hard mark.
+    /// Abandons what has not ended by the hard mark.
     pub(super) fn abandon(&mut self) {
         while let Some(ended) = self.guardians.try_join_next() {
             self.ended(ended.ok().map(Box::new));

@@ -1,4 +1,5 @@
-//! What the control loop does about notices: it enters them in the agenda, and does what the agenda's review orders.
+//! The control loop's handling of notices: it records them and follows the review of the active
+//! ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,11 @@ use crate::telemetry::{ByKind, ByResult};
 use crate::worker::delivery::RunningJob;
 use crate::worker::rally::{Rallied, Rally};
 
-/// The longest an approval may be tried for at a stretch, and for an event without a `NotBefore` at all.
+/// The longest time for which one approval is tried, and the time for an event without a
+/// `NotBefore`.
 const APPROVE_WITHIN: Duration = Duration::from_secs(30);
 
-/// After how long an approval that failed is tried again.
+/// How long after a failure an approval is tried again.
 const APPROVE_AGAIN: Duration = Duration::from_secs(5);
 
 impl Control {
@@ -29,7 +31,7 @@ impl Control {
         let (id, kind, phase) = (notice.id.clone(), notice.kind.clone(), notice.phase);
         let in_ms = in_ms(&notice);
         let label = match &kind {
-            // Not in the platform's own words, which could be any number.
+            // The platform's own name could be any string, which a metric label must not be.
             NoticeKind::Other(_) => "other",
             known => known.as_str(),
         };
@@ -46,7 +48,8 @@ impl Control {
             tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "noticed; going on");
         }
         self.follow(orders);
-        // Unless it is marked as ready again, it is not any more.
+        // The notice has changed: unless the worker marked itself ready for it again, the old mark
+        // is removed.
         if let Some(rally) = rally.filter(|_| !self.rallies.contains_key(&key)) {
             self.unmark(rally);
         }
@@ -64,7 +67,8 @@ impl Control {
         self.publish();
     }
 
-    /// No drain is called for by this notice any more, and so it is not approved either.
+    /// Cancels the approval of a notice that calls for no drain any more, and ends the drain if no
+    /// other notice calls for it.
     fn drains_no_more(&mut self, key: Key) {
         self.forget_approval(&key);
         if let Some(rally) = self.end_rally(&key) {
@@ -86,13 +90,13 @@ impl Control {
         }));
     }
 
-    /// Does what is due about the notices that stand.
+    /// Does what the active notices call for now.
     pub(super) fn review(&mut self) {
         let orders = self.orders();
         self.follow(orders);
     }
 
-    /// What is due about the notices that stand.
+    /// Returns what the active notices call for now.
     fn orders(&mut self) -> Orders {
         let nothing = self.agenda.is_empty() && self.shared.rules.get().conduct == Conduct::default();
         if nothing || self.life.stage() == Stage::Stopped {
@@ -107,10 +111,10 @@ impl Control {
         self.agenda.review(&state, &self.shared.settings.policy)
     }
 
-    /// The earliest end of a lease that is held or being taken.
+    /// Returns the earliest end of a lease that is held or being taken.
     fn leases_end(&self) -> Option<Instant> {
         let ends = self.shared.roll.cards(RunningJob::lease_ends);
-        // What is being received, or was only just, is not in flight yet.
+        // Messages that are being received, or were received just now, are not in flight yet.
         let unseen = self.receiver.is_receiving() || self.guardians.len() > ends.len();
         ends.into_iter().chain(unseen.then_some(self.receiver.leases_end())).min()
     }
@@ -187,7 +191,8 @@ impl Control {
         }
     }
 
-    /// Whether nothing is held, nothing arrives, and what the drain did is kept: the machine may go.
+    /// Reports whether the machine may go: nothing is held, nothing can arrive, and the drain's
+    /// report is stored.
     fn is_drained(&mut self) -> bool {
         self.life.stage() == Stage::Shutdown && self.drain.is_none() && self.publisher.has_kept()
     }
@@ -205,7 +210,8 @@ impl Control {
         self.approving.insert(saying.id(), (source, ids, saying));
     }
 
-    /// Ends an approval of an event that is another by now, or over: what it would say was decided about what it was.
+    /// Aborts the approval of an event that has changed or ended, because it was decided for the
+    /// event as it was.
     fn forget_approval(&mut self, (source, id): &Key) {
         for (_, (source, ids, saying)) in
             self.approving.extract_if(.., |_, (of, ids, _)| of == source && ids.contains(id))
@@ -217,7 +223,7 @@ impl Control {
         }
     }
 
-    /// Ends the wait for the other machines of an event that is another by now, or over.
+    /// Aborts the wait for the other machines of an event that has changed or ended.
     fn end_rally(&mut self, key: &Key) -> Option<Rally> {
         let (rally, waiting) = self.rallies.remove(key)?;
         waiting.abort();
@@ -226,7 +232,8 @@ impl Control {
     }
 
     pub(super) fn approved(&mut self, task: Id, said: Option<Result<()>>) {
-        // A mark was removed, or what was said was about an event that is another by now, or over.
+        // The task removed a mark, or its approval was for an event that has changed or ended
+        // since.
         let Some((source, ids, _)) = self.approving.remove(&task) else { return };
         let result = said.unwrap_or_else(|| Err(unanswered("approve an event")));
         let notices = names(&ids);
@@ -260,12 +267,12 @@ impl Control {
     }
 
     pub(super) fn rallied(&mut self, task: Id, how: Rallied) {
-        // The event may be another by now, and this worker not ready for that one.
+        // The event may have changed, and this worker may not be ready for the new one.
         let waited = self.rallies.iter().find(|(_, (_, waiting))| waiting.id() == task);
         let Some((key, _)) = waited else { return };
         let key = key.clone();
         match how {
-            // It stays so: the leader approves.
+            // Nothing more to do: the leader approves.
             Rallied::Marked => {}
             Rallied::Ready => {
                 if let Some(notice) = self.agenda.get(&key).cloned() {

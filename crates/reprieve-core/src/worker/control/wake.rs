@@ -1,4 +1,4 @@
-//! What the control loop waits for: the one `select!`.
+//! The control loop's one `select!`.
 
 use tokio::task::{Id, JoinError};
 use tokio::time::{Instant, sleep_until};
@@ -12,7 +12,7 @@ use crate::worker::drain::Drain;
 use crate::worker::rally::Rallied;
 use crate::worker::receiver::ReceiverEvent;
 
-/// Something that woke the loop.
+/// An event that woke the loop.
 pub(super) enum Woke {
     Stop,
     Change(usize, Change),
@@ -21,16 +21,16 @@ pub(super) enum Woke {
     Ended(Option<Box<DeliveryReport>>),
     Stilled,
     HardMark,
-    /// Something about the notices that stand may be due.
+    /// An active notice may call for something.
     Review,
-    /// Which task has said an approval, or removed a mark, and how the approval went.
+    /// The task that sent an approval or removed a mark, and the approval's result.
     Approved(Id, Option<Result<()>>),
-    /// Which task has waited for others, and how that went.
+    /// The task that waited for other workers, and its result.
     Rallied(Id, Rallied),
     Tick,
 }
 
-/// Awaits what is there; for ever when nothing is.
+/// Awaits the pending future; waits without limit when there is none.
 async fn ready<T>(pending: &mut Pending<T>) -> T {
     match pending {
         Some(pending) => pending.await,
@@ -39,8 +39,8 @@ async fn ready<T>(pending: &mut Pending<T>) -> T {
 }
 
 impl Control {
-    /// Waits for the next thing to happen. Every arm is cancel-safe: channels, a join set, timers, and futures that are
-    /// kept in `self` and polled on.
+    /// Waits for the next event. Every arm is cancel-safe: channels, join sets, timers, and futures
+    /// that are kept in `self` and polled again.
     pub(super) async fn wake(&mut self) -> Woke {
         let (may_receive, held) = (self.life.stage() == Stage::Start, self.guardians.len());
         let hard = self.drain.as_ref().map(Drain::hard_mark);

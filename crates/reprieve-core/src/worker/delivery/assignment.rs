@@ -1,4 +1,4 @@
-//! What a message asks for: read from its body, as which job, of which kind.
+//! Reads from a message's body which job it asks for, and of which kind.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -33,14 +33,14 @@ pub(super) struct Assignment {
 /// Why a message can't be used.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// No worker ever can: one sentence for the poison queue.
+    /// No worker can ever use it. Contains one sentence for the poison queue.
     Bad(String),
-    /// Another worker may, or this one later.
+    /// Another worker may be able to use it, or this one later.
     Misfit { envelope: Box<Option<Envelope>>, misfit: Misfit, since_unix_ms: i64, reason: String },
 }
 
 impl Assignment {
-    /// Reads `delivery`, whose lease ends when `lease_ends` says.
+    /// Reads `delivery`; its lease ends at `lease_ends`.
     pub(super) fn read(
         shared: &Shared,
         delivery: &Delivery,
@@ -73,26 +73,26 @@ impl Assignment {
         &self.envelope.job
     }
 
-    /// Moves the arguments out. The envelope keeps its own copy to be sent again.
+    /// Moves the arguments out. The envelope keeps its own copy for sending it again.
     pub(super) fn take_data(&mut self) -> Data {
         std::mem::replace(&mut self.envelope.data, Data::Inline(RawValue::NULL.to_owned()))
     }
 
-    /// When the job is expected to be done: as it says, or else as long after its beginning as jobs of its kind have taken
-    /// at most, nearly always.
+    /// Returns when the job is expected to be done: by its own estimate, or else by the 95th
+    /// percentile of the run times of its kind.
     pub(super) fn expected_end(&self) -> Option<Instant> {
         let usual = || Some(get(&self.run.began)? + self.kind.runs.p95()?);
         self.run.expected_end().or_else(usual)
     }
 
-    /// Steps finished in this delivery.
+    /// Returns the number of steps finished in this delivery.
     pub(super) fn steps(&self) -> u64 {
         self.run.steps.load(Relaxed)
     }
 }
 
 impl Envelope {
-    /// Since when the message is known not to fit for this reason; now, when that is new.
+    /// Returns since when the message is known not to fit for this reason; now, when that is new.
     pub(super) fn misfit_since(&self, misfit: Misfit) -> i64 {
         let known = self.notes.deferrals.iter().find(|deferral| deferral.misfit == misfit);
         known.map_or_else(unix_millis, |deferral| deferral.since_unix_ms)
@@ -154,8 +154,8 @@ fn job_run(
     }
 }
 
-/// How long an owner may be silent before its job may be taken over by another message: two leases and the longest time
-/// between two checkpoints.
+/// Returns how long an owner may be silent before another message may take over its job: two leases
+/// and the longest time between two checkpoints.
 fn abandoned_after(settings: &Settings) -> Duration {
     let longest = match settings.checkpoint_every {
         CheckpointEvery::Auto => LONGEST,
@@ -164,7 +164,7 @@ fn abandoned_after(settings: &Settings) -> Duration {
     settings.lease.saturating_mul(2).saturating_add(longest)
 }
 
-/// What the worker shows of a delivery in flight.
+/// A delivery in flight, as the worker shows it.
 #[derive(Debug)]
 pub(in crate::worker) struct RunningJob {
     kind: Arc<Kind>,
@@ -191,17 +191,17 @@ impl RunningJob {
         self.run.job == *job
     }
 
-    /// When its lease ends.
+    /// Returns when its lease ends.
     pub(in crate::worker) fn lease_ends(&self) -> Instant {
         self.run.lease_ends.get()
     }
 
-    /// The job's kind.
+    /// Returns the job's kind.
     pub(in crate::worker) fn kind(&self) -> &'static str {
         self.kind.name
     }
 
-    /// Whether the job has been running for longer than `time`.
+    /// Reports whether the job has been running for longer than `time`.
     pub(in crate::worker) fn runs_longer_than(&self, time: Duration) -> bool {
         get(&self.run.began).is_some_and(|began| began.elapsed() > time)
     }

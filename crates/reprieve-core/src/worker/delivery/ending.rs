@@ -1,4 +1,4 @@
-//! How a delivery ends: completed, retried, deferred, dead-lettered, or released.
+//! The ends of a delivery: completed, retried, deferred, dead-lettered, or released.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,28 +26,28 @@ use crate::watch;
 use crate::worker::settings::LEASE_MAX;
 use crate::worker::shared::Shared;
 
-/// The longest one settling try may take while nothing hurries.
+/// The longest time for one try to settle outside a drain.
 const TRY: Duration = Duration::from_secs(10);
 
-/// The same in a drain, so that a try that gets no answer leaves time for others.
+/// The same in a drain, so that an unanswered try leaves time for others.
 const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// The shortest and the longest time for which a message is deferred that no worker could use yet.
+/// The shortest and the longest deferral of a message that no worker can use yet.
 const MISFIT_DELAY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
 const CROWDED_DELAY: Duration = Duration::from_mins(1);
 
-/// How long the record of a finished job is kept where a second message of it would otherwise run it again: as long as
-/// Storage Queues keep a message by default.
+/// How long the record of a finished job is kept where a second message of the job would otherwise
+/// run it again: as long as Storage Queues keep a message by default.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
-/// How long a worker that lost a lease goes on trying to note that in the job's record.
+/// How long a worker that lost a lease keeps trying to note that in the job's record.
 const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
 
 impl Guardian {
-    /// Settles by how the run ended.
+    /// Settles the message according to how the run ended.
     pub(super) async fn finish(self, assignment: Assignment, ended: RunOutcome) -> DeliveryReport {
         let job = assignment.job().clone();
         match ended {
@@ -93,7 +93,8 @@ impl Guardian {
         }
     }
 
-    /// Deletes the message of a finished job, and removes what the job needs no more: `done` goes into the record first.
+    /// Deletes the message of a finished job and removes what the job no longer needs. Writes
+    /// `done` into the record first.
     async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
         let shared = Arc::clone(&self.shared);
         let remembered = self.remembered(assignment).await;
@@ -110,7 +111,8 @@ impl Guardian {
         report
     }
 
-    /// Writes `done` into the record, if this delivery owns one or may have made one, or if the job is to be remembered.
+    /// Writes `done` into the record if this delivery owns one or may have created one, or if the
+    /// job is to be remembered.
     async fn conclude_done(
         &self,
         assignment: &Assignment,
@@ -123,10 +125,12 @@ impl Guardian {
         if !owns && remembered.is_zero() {
             return Ok(());
         }
-        // Also a record that is removed next expires: its worker may die before.
+        // A record that is removed next gets an expiry too: its worker may die before it removes
+        // the record.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
         let expires = unix_millis().saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
-        // Where there is a result the job is done whoever owns the record, and that one may just have noted something.
+        // Where a result exists, the job is done whoever owns the record. That owner may have just
+        // written a note, so try again.
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
             let is_settled = written == Written::Taken || !found_result;
@@ -136,8 +140,9 @@ impl Guardian {
         }
     }
 
-    /// How long the record of a finished job is kept, so that a second message of it does not run it again; zero where the
-    /// result proves enough, and no other message's owner has kept it.
+    /// Returns how long the record of a finished job is kept, so that a second message does not run
+    /// the job again. Zero where the result is proof enough and no owner with another message needs
+    /// the record.
     async fn remembered(&self, assignment: &Assignment) -> Duration {
         let asked = self.shared.settings.remember_done;
         let handle = assignment.run.record.lock().await;
@@ -149,7 +154,7 @@ impl Guardian {
         if needed { asked.max(REMEMBERED) } else { asked }
     }
 
-    /// Writes what became of the job into its record.
+    /// Writes the job's final status into its record.
     async fn conclude(
         &self,
         assignment: &Assignment,
@@ -163,13 +168,13 @@ impl Guardian {
         let write = || async { run.record.lock().await.conclude(status.clone(), expires).await };
         let done = persist("write a record", terms.patience, may_pass, write).await;
         match done {
-            // The end of the lease has passed, as after a freeze: it is tried once more.
+            // The lease has ended, for example during a freeze: try once more.
             Err(error) if error.is_temporary() => timeout(DRAIN_TRY, write()).await.unwrap_or(Err(error)),
             done => done,
         }
     }
 
-    /// Does what is left of a settlement that the record states.
+    /// Finishes a settlement that an earlier owner began and the record states.
     async fn finish_settling(self, assignment: &Assignment, status: Status) -> DeliveryReport {
         tracing::info!(job = %assignment.job(), ?status, "finishing what an earlier owner began");
         match status {
@@ -183,8 +188,9 @@ impl Guardian {
         }
     }
 
-    /// Sends the copy in which a moved job goes on, then deletes the message. Whether the copy was sent before is not
-    /// known: of two, the second to be received waits for the first, and is deleted when the job is done.
+    /// Sends the copy in which a moved job continues, then deletes this message. An earlier owner
+    /// may have sent the copy already. Of two copies, the second to be received waits for the first
+    /// and is deleted when the job is done.
     async fn send_copy(self, assignment: &Assignment) -> DeliveryReport {
         let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
@@ -197,7 +203,7 @@ impl Guardian {
         DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
     }
 
-    /// The generation of the job: the record's, if this delivery owns one.
+    /// Returns the job's generation: the record's, if this delivery owns one.
     async fn generation(&self, assignment: &Assignment) -> u32 {
         let handle = assignment.run.record.lock().await;
         handle.own().map_or(assignment.envelope.notes.generation, |record| record.generation)
@@ -217,7 +223,7 @@ impl Guardian {
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
     }
 
-    /// Dead-letters a job: the record first, so that no other message of the job revives it.
+    /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
     async fn bury(self, assignment: &Assignment, reason: String) -> DeliveryReport {
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
@@ -231,19 +237,20 @@ impl Guardian {
         }
     }
 
-    /// The letter, and the deletion of the message. A copy of the letter is the same job under the next generation.
+    /// Sends the dead letter and deletes the message. The letter contains the same job under the
+    /// next generation.
     async fn bury_letter(self, assignment: &Assignment, reason: String) -> DeliveryReport {
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
 
-    /// Dead-letters a message that is not of the job whose id it has, as it came.
+    /// Dead-letters a message with the job id of another job, with its original body.
     async fn bury_body(self, assignment: &Assignment, reason: String) -> DeliveryReport {
         let body = self.lease.delivery.body.clone();
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
 
-    /// Dead-letters.
+    /// Moves the message to the poison queue with `body`, and logs the reason.
     pub(super) async fn dead_letter(
         self,
         kind: &str,
@@ -264,8 +271,9 @@ impl Guardian {
         DeliveryReport::new(kind, Outcome::DeadLettered, &settled)
     }
 
-    /// Moves the message to the poison queue with `body`; as it came where that is too large. A letter as it came has the
-    /// generation of its message, under which a redrive that reads the record sends it again.
+    /// Moves the message to the poison queue with `body`, or with its original body where `body` is
+    /// too large. The original body has the generation of its message; a redrive reads the record
+    /// and raises it.
     async fn settle_letter(self, letter: DeadLetter, body: Vec<u8>) -> Settled {
         let again = self.without_lease();
         match self.settle(Settlement::DeadLetter(letter.clone(), body)).await {
@@ -280,7 +288,8 @@ impl Guardian {
         }
     }
 
-    /// Defers a job that this worker can't run, and another one may; dead-letters it when that has lasted too long.
+    /// Defers a job that this worker can't run and another one may; dead-letters it when that has
+    /// lasted too long.
     async fn defer_misfit(
         self,
         mut assignment: Assignment,
@@ -296,7 +305,8 @@ impl Guardian {
         self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, delay).await
     }
 
-    /// The same for a message whose kind is unknown, or whose body can't be read: no job of this worker's is in it.
+    /// Does the same for a message of unknown kind or with an unreadable body, which names no job
+    /// of this worker.
     pub(super) async fn defer_unusable(
         self,
         envelope: Option<Envelope>,
@@ -342,9 +352,10 @@ impl Guardian {
         });
     }
 
-    /// Releases a job that has not yielded by the soft mark on its last checkpoint.
+    /// Revokes and releases a job that has not yielded by the soft mark; it resumes at its last
+    /// checkpoint.
     pub(super) async fn cut(self, assignment: Assignment, task: JoinHandle<RunOutcome>) -> DeliveryReport {
-        // First, so that nothing is written after the message is another worker's.
+        // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
         DeliveryReport { task: Some(task), ..self.give_back(assignment, Outcome::Cut).await }
     }
@@ -358,7 +369,8 @@ impl Guardian {
         };
         let mut report = self.release(assignment, outcome, kind, why, Duration::ZERO).await;
         if outcome == Outcome::Cut {
-            // A save that was not answered may have been applied: the work since is not known to be lost.
+            // An unanswered save may have been applied, so the work since then is not known to be
+            // lost.
             let unconfirmed = get(&run.unconfirmed).is_some();
             if unconfirmed && report.outcome == Outcome::Cut {
                 report.outcome = Outcome::Unconfirmed;
@@ -381,14 +393,15 @@ impl Guardian {
         let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
         let mut assignment = assignment;
         if kind == EndKind::Failed || assignment.steps() > 0 {
-            // A step has run: the message can be used.
+            // A step has run, so the message can be used.
             assignment.envelope.notes.deferrals.clear();
         }
         assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
         self.release_with(&assignment, outcome, end, delay).await
     }
 
-    /// Releases the message with its notes. Where a body with them is too large for the queue, they go into the record.
+    /// Releases the message with its notes. Where a body with them is too large for the queue, the
+    /// delivery's end goes into the record.
     async fn release_with(
         self,
         assignment: &Assignment,
@@ -411,8 +424,9 @@ impl Guardian {
         DeliveryReport::new(kind, outcome, &settled)
     }
 
-    /// The store refused a write, because another owner of the job wrote before. While the lease holds the message is
-    /// released, so that its next delivery finds out at once what the job needs.
+    /// Handles a write that the store refused because another owner of the job wrote before. While
+    /// the lease holds, the message is released, so that its next delivery finds out at once what
+    /// the job needs.
     async fn superseded(self, assignment: Assignment) -> DeliveryReport {
         let run = Arc::clone(&assignment.run);
         run.revoked.cancel();
@@ -428,7 +442,7 @@ impl Guardian {
         }
     }
 
-    /// The lease was lost: nothing can be settled.
+    /// Handles a lost lease: the job is revoked and nothing can be settled.
     pub(super) fn lost(&self, assignment: &Assignment) -> DeliveryReport {
         self.shared.telemetry.leases_lost.inc();
         tracing::warn!(job = %assignment.job(), "the job's lease was lost; the job is cancelled and nothing is settled");
@@ -438,7 +452,8 @@ impl Guardian {
         DeliveryReport { epilogue: Some(note_lost(run)), ..report }
     }
 
-    /// The record could not be written, so the message is not settled either: it comes back when its lease ends.
+    /// Reports that the record could not be written. The message is not settled either; it returns
+    /// when its lease ends.
     fn gave_up(assignment: &Assignment, error: Error) -> DeliveryReport {
         tracing::error!(job = %assignment.job(), %error, "could not settle a job; its message comes back when its lease ends");
         DeliveryReport::new(assignment.kind.name, Outcome::Abandoned, &Settled::GaveUp(error))
@@ -455,7 +470,7 @@ impl Guardian {
     }
 }
 
-/// What settling needs of a guardian beside the delivery.
+/// The part of a guardian that settling needs, besides the delivery.
 struct Settler {
     shared: Arc<Shared>,
     drain: watch::Receiver<Option<Deadline>>,
@@ -467,7 +482,7 @@ impl Settler {
         let ends = held.ends;
         let part = shared.store.queue.part(&held.delivery.receipt);
         let at_once = terms(&shared, ends, drain.get(), part);
-        // Boxed, so that a guardian is not as large as all of its ends together from its first moment on.
+        // Boxed, so that a guardian does not reserve memory for its longest end from the start.
         let hurry = hurry(&shared, ends, drain.clone(), part);
         let settled = Box::pin(settle(held, &how, at_once, hurry, &shared.settlements)).await;
         match &settled {
@@ -484,8 +499,8 @@ impl Settler {
     }
 }
 
-/// How long a message is deferred that has not fitted since then: 5 s at first, twice as long each time, 5 min at most;
-/// `None` when that has lasted too long.
+/// Returns how long to defer a message that has not fitted since `since_unix_ms`: 5 s at first,
+/// about twice as long each time, at most 5 min. `None` when that has lasted too long.
 fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<Duration> {
     let limit = match misfit {
         Misfit::Unknown | Misfit::Unreadable => shared.settings.unknown_kind_after,
@@ -496,8 +511,8 @@ fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<D
     (lasted < limit).then(|| (least + lasted).min(most).min(limit.saturating_sub(lasted).max(least)))
 }
 
-/// How to settle a message whose lease ends at `ends`, at ease or in a drain. Never after the lease's end, when it may be
-/// another worker's.
+/// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
+/// Never later than the lease's end, because the message may then belong to another worker.
 fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
     match drain {
         Some(deadline) => Terms {
@@ -511,7 +526,7 @@ fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -
     }
 }
 
-/// Gives the terms of a drain when one begins; never for what began in one.
+/// Returns the terms of a drain when one begins; never completes if a drain was already under way.
 async fn hurry(
     shared: &Shared,
     ends: Instant,
@@ -525,7 +540,8 @@ async fn hurry(
     terms(shared, ends, deadline, part)
 }
 
-/// Notes a lost lease in the job's record, or the next owner would take this process for dead.
+/// Notes a lost lease in the job's record. Without the note, the next owner would count this
+/// process as dead.
 fn note_lost(run: Arc<JobRun>) -> Epilogue {
     Box::pin(async move {
         let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
@@ -540,13 +556,16 @@ fn note_lost(run: Arc<JobRun>) -> Epilogue {
     })
 }
 
-/// Removes what a finished job no longer needs. What can't be removed is harmless, so it is only logged.
+/// Removes what a finished job no longer needs. A leftover is harmless, so a failure is only
+/// logged.
 async fn clean_up(shared: &Shared, assignment: &Assignment, remembered: Duration, each: Duration) {
     let work = async {
         let mut handle = assignment.run.record.lock().await;
-        // The mark of a finished job takes the place of its arguments: without it they stay.
+        // Only the record's `done` proves that the job ended once its arguments are gone. Without
+        // it they stay.
         let marked = handle.own().is_some_and(|record| record.status == Status::Done);
-        // A write that makes the record and may still come must find one, or the job would seem to be running.
+        // A write that creates the record may still arrive. It must find one, or the job would seem
+        // to be running.
         if remembered.is_zero() && !handle.is_in_doubt() {
             handle.remove().await?;
         }

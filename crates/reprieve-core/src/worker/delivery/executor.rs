@@ -1,5 +1,6 @@
-//! Runs one delivery of a job on a job thread: claims it, loads its state, then step after step, saving when that is due,
-//! until the job is done, asked to yield, or no longer this worker's.
+//! Runs one delivery of a job on a job thread: claims it, loads its state, and runs step after
+//! step, saving when a save is due, until the job is done, asked to yield, or owned by another
+//! worker.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,20 +28,20 @@ use crate::worker::isolation::{Alone, Presence};
 use crate::worker::rules::{Rules, resumed};
 use crate::worker::shared::Shared;
 
-/// One try of a read or write that the job waits for, before it counts as unanswered: generous, because a large
-/// checkpoint on a slow link is not an error.
+/// The longest time for one try of a read or write that the job waits for. It is generous, because
+/// a large checkpoint on a slow link is not an error.
 pub(super) const TRY: Duration = Duration::from_secs(30);
 
 /// The same during a drain, where two tries must fit before the soft mark.
 const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// After how long a job that rests tries again to save what it could not.
+/// How long a resting job waits before it tries again to save.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the others wait for the end of a suspect's run to be written down.
+/// How long the other jobs wait until the end of a suspect's run is recorded.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
 
-/// All that running one delivery takes.
+/// The state of one run of a delivery.
 #[derive(Debug)]
 pub(crate) struct Execution {
     pub(super) shared: Arc<Shared>,
@@ -49,61 +50,65 @@ pub(crate) struct Execution {
     pub(super) data: Data,
     /// When the job last saved, or tried to.
     tried: Instant,
-    /// What the loaded state encodes to; `None` before anything was loaded, and once the job has moved.
+    /// The fingerprint of the encoded state that was loaded; `None` before anything was loaded, and
+    /// once the job has moved.
     loaded: Option<u64>,
     /// Until when every step is saved, because the job vanished before.
     pub(super) careful_until: Option<Instant>,
-    /// After how many steps more the job saves each time, because it failed there.
+    /// After how many more steps the job saves each time, because it failed there.
     pub(super) careful_steps: u32,
     /// The arguments could not be read in an earlier delivery either.
     pub(super) unreadable_before: bool,
-    /// Beside whom the job runs. It changes while the record is locked, so that the record never says otherwise.
+    /// Whether the job runs alone or beside others. It changes only while the record is locked, so
+    /// that the two always agree.
     pub(super) presence: Arc<Mutex<Presence>>,
-    /// Ends the time alone of a job that does not move, also while its step blocks its thread.
+    /// Lets a job that does not move rejoin the others, even while its step blocks its thread.
     chaperone: Option<AbortOnDropHandle<()>>,
     /// The control thread's runtime.
     control: Handle,
     pub(super) trouble: Trouble,
     /// Whether jobs are to rest, and which are not to be begun.
     pub(super) rules: watch::Receiver<Rules>,
-    /// Which of the rules' wishes to save was the last.
+    /// The value of the rules' save counter that this run has seen last.
     asked_to_save: u64,
 }
 
-/// How a run ended.
+/// The outcome of a run.
 #[derive(Debug)]
 pub(crate) enum RunOutcome {
     /// Finished, and the result is committed.
     Done,
-    /// Finished before, by another delivery: the result is there.
+    /// Finished before, by another delivery: the result exists.
     DoneBefore,
-    /// The job is settled, and this message with it: why.
+    /// The job is settled, and this message with it. Contains the reason.
     Duplicate(&'static str),
-    /// The record says what became of the job; its process died before the message was settled.
+    /// The record has the job's final status; an earlier owner's process died before it settled the
+    /// message.
     Unfinished(Status),
     /// Asked to yield, and the progress is saved.
     Yielded,
-    /// Asked to yield, and the progress since the last checkpoint is lost: why.
+    /// Asked to yield, and the progress since the last checkpoint is lost. Contains the reason.
     CutShort(String),
     /// A step failed.
     Failed(JobError),
-    /// The job can never run: the reason for the poison queue.
+    /// The job can never run. Contains the reason for the poison queue.
     Refused(String),
-    /// The message is not of the job that has the record: the reason for the poison queue.
+    /// The message does not belong to the job that has the record. Contains the reason for the
+    /// poison queue.
     Foreign(String),
-    /// This worker can't run the job, another one may: why.
+    /// This worker can't run the job, another one may. Contains the reason.
     Misfit(Misfit, String),
-    /// Another message of the job is being worked on, or was moved away.
+    /// Another message of the job is being worked on, or the job was moved away.
     Later(Duration, &'static str),
-    /// The job has to run alone, and the others did not rest in time.
+    /// The job must run alone, and the others did not rest in time.
     Crowded,
-    /// The job takes longer than this machine may be there: why.
+    /// The job takes longer than this machine may last. Contains the reason.
     TooLong(String),
     /// Another owner has the job now.
     Lost,
 }
 
-/// Runs `job` until it ends or has to stop.
+/// Runs `job` until it ends or must stop.
 pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOutcome {
     let revoked = execution.run.revoked.clone();
     // Losing the job ends every wait at once; a step is dropped at its next await.
@@ -117,7 +122,7 @@ pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOut
 }
 
 impl Execution {
-    /// To be called on the control thread.
+    /// Must be called on the control thread.
     pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -138,20 +143,20 @@ impl Execution {
         }
     }
 
-    /// Writes down that a suspect's run has ended, before the others go on: from then on a death of this process is none of
-    /// its doing, though its message is not settled yet.
+    /// Records that a suspect's run has ended, before the others go on. If this process dies later,
+    /// the death is not charged to the suspect, although its message is not settled yet.
     async fn account(&self) {
         let mut record = self.run.record.lock().await;
         if self.is_alone() && record.own().is_some() {
-            // Refused or not answered, it is the settlement that finds out.
+            // If the write is refused or unanswered, the settlement finds out.
             let _written = timeout(ACCOUNT_WITHIN, record.mark(Company::Resting)).await;
         }
     }
 
-    /// Runs to the end, with the result committed; any other end is the error.
+    /// Runs to the end and commits the result; any other end is the error.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
         let record = self.claim().await?;
-        // While a suspect runs alone nothing is begun, and from here on this job is one that can rest.
+        // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;
         let args: J::Args = self.args().await?;
         let at = match &record {
@@ -169,7 +174,7 @@ impl Execution {
         self.steps(job, &args, at).await
     }
 
-    /// The loop that the framework owns.
+    /// Runs step after step until the job ends.
     async fn steps<J: Job>(
         &mut self,
         job: &J,
@@ -189,7 +194,7 @@ impl Execution {
             }
             if self.shared.isolation.is_wanted() && !self.is_alone() {
                 self.make_way(&encode(&at)?).await?;
-                // An interruption ends the rest, and no step begins in one.
+                // An interruption ends the rest, and no step may begin in one.
                 if cx.is_interrupted() {
                     continue;
                 }
@@ -209,9 +214,11 @@ impl Execution {
                     self.run.steps.fetch_add(1, Relaxed);
                     return self.commit(encode(&output)?).await;
                 }
-                // A job whose write was refused returns that as its own error; it is not one.
+                // A job returns the refusal of its write as its own error; it is not a failure of
+                // the job.
                 Err(_) if self.run.revoked.is_cancelled() => return Err(RunOutcome::Lost),
-                // In a drain the stores are impatient, and a write that they cut off is no fault of the job.
+                // In a drain the stores are impatient, and a write that they cut off is no fault of
+                // the job.
                 Err(error) if error.is_retry() && cx.is_interrupted() => {
                     return Err(RunOutcome::CutShort(error.to_string()));
                 }
@@ -224,7 +231,8 @@ impl Execution {
         lock(&self.presence).is_alone()
     }
 
-    /// Runs the job alone for a while: one checkpoint interval, and long enough to prove something where that is shorter.
+    /// Lets the job run alone for one checkpoint interval, or for [`SHORTEST`] where that is
+    /// longer: enough to prove something.
     pub(super) fn run_alone(&mut self, alone: Alone) {
         *lock(&self.presence) = Presence::Alone(alone);
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
@@ -236,7 +244,7 @@ impl Execution {
                 run.may_write("write a record").await?;
                 let mut record = run.record.lock().await;
                 if lock(&presence).is_alone() {
-                    // A record that is another's by now is found out by the next save.
+                    // If the record has another owner by now, the next save finds out.
                     let _written = record.survived().await?;
                     lock(&presence).join_others();
                 }
@@ -257,14 +265,14 @@ impl Execution {
         asked || careful || self.tried.elapsed() >= self.interval()
     }
 
-    /// How often the job's progress is saved when nothing else calls for it.
+    /// Returns how often progress is saved when nothing else calls for a save.
     pub(super) fn interval(&self) -> Duration {
         let every: CheckpointEvery = self.shared.settings.checkpoint_every;
         every.interval(self.kind.saves.mean())
     }
 
-    /// Rests until that is over or the job is to yield, with its progress saved; where it could not be, until another try
-    /// is due.
+    /// Saves and rests until the rest ends or the job is asked to yield. If the save failed, the
+    /// rest ends when another try is due.
     async fn rest(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
         self.asked_to_save = self.rules.get().saves;
         let is_saved = self.save_in_passing(state).await?;
@@ -278,8 +286,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Saves and rests while a suspect runs alone, so that its death is not charged to this job. A job that can't save now
-    /// does not rest, and is asked again after its next step.
+    /// Saves and rests while a suspect runs alone, so that its death is not charged to this job. A
+    /// job that can't save now does not rest; it is asked again after its next step.
     async fn make_way(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
         if !self.save_as(state, Company::Resting).await? {
             return Ok(());
@@ -293,7 +301,8 @@ impl Execution {
         self.mark(Company::Shared).await
     }
 
-    /// Writes in whose company the job runs, for as long as that takes; being asked to yield ends the wait.
+    /// Writes into the record whether the job runs alone. Tries without limit; a request to yield
+    /// ends the wait.
     async fn mark(&mut self, company: Company) -> Result<(), RunOutcome> {
         const OPERATION: &str = "write a record";
         let (run, interrupted) = (Arc::clone(&self.run), self.run.interrupted.clone());
@@ -313,14 +322,15 @@ impl Execution {
         }
     }
 
-    /// Saves between two steps, and says whether that succeeded.
+    /// Saves between two steps, and returns whether that succeeded.
     async fn save_in_passing(&mut self, state: &[u8]) -> Result<bool, RunOutcome> {
         self.save_as(state, Company::Shared).await
     }
 
-    /// Saves between two steps. A failure is counted and the job goes on: it is only more work at stake until the next.
+    /// Saves between two steps. A failure is counted and the job goes on: it only puts more work at
+    /// stake until the next save.
     async fn save_as(&mut self, state: &[u8], company: Company) -> Result<bool, RunOutcome> {
-        // An interruption needs the save no less, but under the drain's patience.
+        // An interruption needs the save just as much, but under the drain's patience.
         let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try());
         let saved = tokio::select! {
             biased;
@@ -343,7 +353,8 @@ impl Execution {
         }
     }
 
-    /// Saves because the job was asked to yield. It goes on trying until the guardian ends it at the soft mark.
+    /// Saves because the job was asked to yield. Tries until the guardian revokes the job at the
+    /// soft mark.
     async fn save_and_yield(&mut self, state: &[u8]) -> RunOutcome {
         let store: Arc<dyn RecordStore> = Arc::clone(&self.shared.drain_store.records);
         self.run.record.lock().await.use_store(store);
@@ -358,17 +369,18 @@ impl Execution {
         }
     }
 
-    /// How long one save may take in a drain: a second, or more where saves of this kind are known to need it.
+    /// Returns how long one save may take in a drain: a second, or twice the 95th percentile of
+    /// this kind's saves if that is longer.
     fn drain_try(&self) -> Duration {
         DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
     }
 
-    /// One save, bounded, measured and counted.
+    /// Saves once, and bounds, measures and counts the save.
     async fn save(&mut self, state: &[u8], company: Company, each: Duration) -> Result<Written> {
         const OPERATION: &str = "save a checkpoint";
         self.run.may_write(OPERATION).await?;
         let began = Instant::now();
-        // Also when it fails, so that a broken store is not asked after every step.
+        // Set before the outcome is known, so that a broken store is not asked after every step.
         self.tried = began;
         let moved = self.loaded.is_none_or(|loaded| loaded != fingerprint(state));
         let careful_steps = self.careful_steps.saturating_sub(1);
@@ -377,7 +389,7 @@ impl Execution {
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
         let save = async {
             let mut record = run.record.lock().await;
-            // Without a record nothing but its result tells that the job is done.
+            // Without a record, only the job's result shows that the job is done.
             if record.own().is_none()
                 && !run.interrupted.is_cancelled()
                 && run.blobs.exists(&result_blob(&run.job)?).await?
@@ -396,7 +408,7 @@ impl Execution {
         match &saved {
             Ok(_) => set(&self.run.unconfirmed, None),
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            // An earlier save is as unknown as before.
+            // An earlier unanswered save is as uncertain as before.
             Err(_) => set(&self.run.unconfirmed, unanswered),
         }
         let telemetry = &self.run.telemetry;
@@ -411,7 +423,8 @@ impl Execution {
                 #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]
                 telemetry.checkpoint_bytes.get_or_create(&kind).observe(state.len() as f64);
                 if moved {
-                    // Whatever killed its worker twice, it was not the step that is behind it.
+                    // The job has moved past the step that it vanished in, so that step did not
+                    // kill it.
                     self.loaded = None;
                     self.chaperone = None;
                 }
@@ -426,8 +439,8 @@ impl Execution {
         saved
     }
 
-    /// Keeps the job's result before its message is settled. A result of nothing is not written. The first complete result
-    /// stands: it may be an older owner's.
+    /// Stores the job's result before its message is settled. A `null` result is not written. The
+    /// first complete result wins, even if an older owner wrote it.
     async fn commit(&mut self, json: Vec<u8>) -> Result<(), RunOutcome> {
         const OPERATION: &str = "write a result";
         if json == b"null" {
@@ -446,7 +459,7 @@ impl Execution {
         let committed = tokio::select! {
             biased;
             done = persist(OPERATION, Patience::calm(TRY, until), may_pass, calm) => done,
-            // A try under way is not waited for: it may be made twice.
+            // Does not wait for a try under way: the call may be made twice.
             () = run.interrupted.cancelled() => {
                 persist(OPERATION, Patience::hurried(DRAIN_TRY, until), may_pass, hurried).await
             }
@@ -454,7 +467,7 @@ impl Execution {
         committed.map(drop).map_err(|error| self.halt_on(error))
     }
 
-    /// What an error that will not pass means for the delivery.
+    /// Maps an error that will not pass to an outcome of the run.
     pub(super) fn halt_on(&self, error: Error) -> RunOutcome {
         self.run.note_refusal(&error);
         match error.kind() {
@@ -474,7 +487,7 @@ pub(super) fn lock(presence: &Mutex<Presence>) -> MutexGuard<'_, Presence> {
     presence.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells states apart; only those that one process encoded are compared.
+/// Tells states apart. Only states that one process encoded are compared.
 fn fingerprint(state: &[u8]) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

@@ -1,5 +1,6 @@
-//! Guards one delivery from its receipt to its settlement: keeps the lease, waits for the job, and in a drain releases the
-//! message, by tiers. It lives on the control thread and is the delivery's only owner.
+//! Guards one delivery from its receipt to its settlement: keeps the lease, waits for the job, and
+//! releases the message by tiers in a drain. It runs on the control thread and is the delivery's
+//! only owner.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +24,7 @@ use crate::watch;
 use crate::worker::rules::Rules;
 use crate::worker::shared::{Place, Shared};
 
-/// How often a job that may finish in a patient drain is looked at: its pace may change.
+/// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The guardian of one delivery.
@@ -33,23 +34,23 @@ pub(in crate::worker) struct Guardian {
     pub(super) lease: Lease,
     pub(super) drain: watch::Receiver<Option<Deadline>>,
     rules: watch::Receiver<Rules>,
-    /// Which of the rules' checks was the last.
+    /// The value of the rules' check counter that this guardian has seen last.
     checked: u64,
 }
 
 /// Why a wait ended.
 enum Waited<T> {
-    /// What was waited for is there.
+    /// The awaited future completed.
     Done(T),
     /// The time is up.
     Time,
     /// A drain began, or its deadline moved.
     Drain,
-    /// The lease is lost, or so near its end that the job must not run on.
+    /// The lease is lost, or so near its end that the job must stop.
     Lost,
 }
 
-/// Counts a guardian among those whose job has a slot.
+/// Counts a guardian with a job in a slot, until dropped.
 struct Guarded(Arc<Shared>);
 
 impl Guarded {
@@ -66,7 +67,8 @@ impl Drop for Guarded {
 }
 
 impl Guardian {
-    /// Takes charge of `delivery`, which was asked for at `since`, for a lease of `length`.
+    /// Creates the guardian of `delivery`, which was received by a call begun at `since` with a
+    /// lease of `length`.
     pub(in crate::worker) fn new(
         shared: Arc<Shared>,
         delivery: Delivery,
@@ -78,17 +80,17 @@ impl Guardian {
         let mut rules = shared.rules.subscribe();
         let checked = rules.get().checks;
         if rules.get().is_too_short(lease.ends()) {
-            // It was asked for before leases were to be longer.
+            // It was received before leases had to be longer.
             rules.mark_changed();
         }
         if drain.get().is_some() {
-            // Received while a drain was under way: it is to be released at once.
+            // It was received while a drain was under way, so it is released at once.
             drain.mark_changed();
         }
         Self { shared, lease, drain, rules, checked }
     }
 
-    /// Sees the delivery through.
+    /// Guards the delivery until it is settled.
     pub(in crate::worker) async fn guard(self) -> DeliveryReport {
         match Assignment::read(&self.shared, &self.lease.delivery, self.lease.ends_shared()) {
             Ok(assignment) => {
@@ -105,9 +107,9 @@ impl Guardian {
         }
     }
 
-    /// A slot, then the job, then the settlement.
+    /// Waits for a slot, runs the job, and settles the message.
     async fn tend(mut self, mut assignment: Assignment) -> DeliveryReport {
-        // A delivery that has no slot by the time of its first renewal is left to another worker.
+        // A delivery without a slot by the time of its first renewal is left to another worker.
         let first_renewal = self.lease.renew_at;
         let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
         let slot = match self.wait(&mut slot, Some(first_renewal)).await {
@@ -119,7 +121,7 @@ impl Guardian {
             }
         };
         let guarded = Guarded::new(&self.shared);
-        // However this ends, even by being dropped, the job has no business any more.
+        // However this ends, even by a drop, the job must not write any more.
         let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
         let began = Instant::now();
         set(&assignment.run.began, Some(began));
@@ -129,7 +131,7 @@ impl Guardian {
         match waited {
             Waited::Done(ended) => {
                 let ended = flatten(ended);
-                // The rest of a job that was begun elsewhere says nothing about how long jobs take.
+                // The remainder of a job that began elsewhere does not show how long jobs take.
                 if matches!(ended, RunOutcome::Done) && assignment.run.delivery == 1 {
                     self.shared.runs.note(began.elapsed());
                     assignment.kind.runs.note(began.elapsed());
@@ -148,14 +150,15 @@ impl Guardian {
         let kind = Arc::clone(&assignment.kind);
         self.shared.jobs.spawn(in_process(async move {
             let ended = kind.runnable.run(execution).await;
-            // The slot is the task's, not the guardian's: a task that never ends keeps its slot.
+            // The slot belongs to the task, not to the guardian: a task that never ends keeps its
+            // slot.
             drop(slot);
             ended
         }))
     }
 
-    /// Waits for the job. In a drain: asks it to yield, and waits no longer than the soft mark; in a patient one only when
-    /// it will not be done in time.
+    /// Waits for the job. In a drain, asks the job to yield and waits no longer than the soft mark.
+    /// In a patient drain, only if the job will not be done in time.
     async fn watch(
         &mut self,
         assignment: &Assignment,
@@ -181,8 +184,8 @@ impl Guardian {
         }
     }
 
-    /// The deadline of this job in a drain under `deadline`, when it was asked to yield under `asked` before; `None` while
-    /// it may go on.
+    /// Returns the job's own deadline in a drain under `deadline`; `asked` is the one under which
+    /// it was asked to yield before. `None` while the job may go on.
     fn own_deadline(
         &self,
         deadline: Deadline,
@@ -193,7 +196,7 @@ impl Guardian {
             (None, None) => Some(deadline),
             (_, Some(asked)) => Some(asked.min(deadline)),
             (Some(until), None) => {
-                // What should have been done by now is late, whatever was expected of it.
+                // A job that should have ended by now is late, whatever its estimate.
                 let in_time =
                     Instant::now() < until && assignment.expected_end().is_some_and(|end| end <= until);
                 (!in_time).then(|| deadline.at_once(Instant::now(), self.shared.settings.budget))
@@ -201,14 +204,17 @@ impl Guardian {
         }
     }
 
-    /// Waits for `work` and keeps the lease meanwhile. Work goes on elsewhere while a renewal is awaited.
+    /// Waits for `work` and renews the lease meanwhile. `work` runs on other threads while a
+    /// renewal is awaited.
     async fn wait<F: Future + Unpin>(&mut self, work: &mut F, until: Option<Instant>) -> Waited<F::Output> {
         loop {
-            // A drain that ends before the lease does needs no renewal, and every renewal puts the receipt in doubt.
+            // A drain that ends before the lease does needs no renewal, and every renewal puts the
+            // receipt in doubt.
             let renew_at = self.lease.renew_at;
             let outlasts = self.deadline().is_some_and(|deadline| self.lease.ends() > deadline.hard());
-            // All are cancel-safe: two watch channels, a job's handle or a semaphore, the handle of a late renewal, and two
-            // timers. The drain comes first, so that nothing is begun in one.
+            // All arms are cancel-safe: two watch channels, a job's handle or a semaphore, the
+            // handle of a late renewal, and two timers. The drain comes first, so that nothing is
+            // begun in one.
             tokio::select! {
                 biased;
                 () = self.drain.changed() => return Waited::Drain,
@@ -226,7 +232,8 @@ impl Guardian {
         }
     }
 
-    /// Renews the lease at once when that is asked for, or when it would not last as long as it is to.
+    /// Renews the lease at once when the rules ask for a check, or when the lease would end too
+    /// early.
     fn look_at_rules(&mut self) {
         let rules = self.rules.get();
         if std::mem::replace(&mut self.checked, rules.checks) != rules.checks
@@ -245,7 +252,8 @@ impl Guardian {
     }
 }
 
-/// A task's end as a run's: a panic is a failure of the job, and an abort only follows a decision already taken.
+/// Maps a task's end to a run's outcome: a panic is a failure of the job, and an abort only follows
+/// a decision that was already made.
 fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
     ended.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => {

@@ -1,4 +1,5 @@
-//! The lease keeper: renews one delivery's lease, knows when it is too late to, and takes in answers that come late.
+//! Keeps one delivery's lease: renews it, knows when it is too late to renew, and accepts late
+//! answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +18,32 @@ use crate::telemetry::ByResult;
 use crate::watch;
 use crate::worker::shared::Shared;
 
-/// The longest one renewal is waited for, however long the lease: storage that needs more is not answering.
+/// The longest wait for one renewal, however long the lease. Storage that needs more is treated as
+/// unavailable.
 const TRY_MAX: Duration = Duration::from_secs(10);
 
-/// How long a drain waits for a renewal that is under way before it goes on with the receipt that is known.
+/// How long a drain waits for a renewal under way before it goes on with the known receipt.
 const DRAIN_WAIT: Duration = Duration::from_millis(200);
 
 const OPERATION: &str = "renew a lease";
 
-/// One delivery and the time for which it is this worker's.
+/// One delivery and the lease on its message.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) delivery: Delivery,
     length: Duration,
-    /// When it ends. The job's task waits for it before it writes anything.
+    /// When the lease ends. The job's task waits for a valid lease before every write.
     ends: watch::Sender<Instant>,
     pub(super) renew_at: Instant,
     /// Renewals that have not been answered in time.
     late: LateAnswers,
-    /// The answer of a renewal is lost: the receipt that is known may not be the one that holds.
+    /// The answer of a renewal is lost: the known receipt may not be the valid one.
     in_doubt: bool,
     /// This machine was frozen during the last renewal.
     thawed: bool,
 }
 
-/// What a renewal came to.
+/// The answer of a renewal.
 #[derive(Debug)]
 pub(super) struct Renewed {
     began: Instant,
@@ -49,7 +51,7 @@ pub(super) struct Renewed {
     answer: Result<Receipt>,
 }
 
-/// The answers of renewals that did not come in time. Any of them may bring the receipt that holds.
+/// Renewals that were not answered in time. Any of them may return the valid receipt.
 #[derive(Debug, Default)]
 pub(super) struct LateAnswers(JoinSet<Renewed>);
 
@@ -58,12 +60,12 @@ impl LateAnswers {
         self.0.is_empty()
     }
 
-    /// The next answer. Cancel-safe; waits without limit where none is to come.
+    /// Returns the next answer. Cancel-safe; waits without limit when none is under way.
     pub(super) async fn next(&mut self) -> Renewed {
         loop {
             match self.0.join_next().await {
                 Some(Ok(renewed)) => return renewed,
-                // A queue that panicked brings no receipt.
+                // A queue that panicked returns no receipt.
                 Some(Err(_)) => {}
                 None => std::future::pending().await,
             }
@@ -72,15 +74,15 @@ impl LateAnswers {
 }
 
 impl Renewed {
-    /// The receipt that it brought.
+    /// Returns the new receipt, if the renewal succeeded.
     pub(super) fn receipt(self) -> Option<Receipt> {
         self.answer.ok()
     }
 }
 
 impl Lease {
-    /// The lease of a delivery that was asked for at `since`: counted from before the call, it can't end later here than
-    /// at the queue.
+    /// Creates the lease of a delivery received by a call begun at `since`. Counted from before the
+    /// call, the lease never ends later here than at the queue.
     pub(super) fn new(delivery: Delivery, length: Duration, since: Instant) -> Self {
         let ends = watch::Sender::new(since + length);
         Self {
@@ -94,23 +96,24 @@ impl Lease {
         }
     }
 
-    /// When it ends, as shared with the job's task.
+    /// Returns the channel that shares the lease's end with the job's task.
     pub(super) fn ends_shared(&self) -> watch::Sender<Instant> {
         self.ends.clone()
     }
 
-    /// When it ends.
+    /// Returns when the lease ends.
     pub(super) fn ends(&self) -> Instant {
         self.ends.get()
     }
 
-    /// The message, to be settled.
+    /// Returns the message, to be settled.
     pub(super) fn into_held(self) -> Held {
         let ends = self.ends();
         Held { delivery: self.delivery, late: self.late, in_doubt: self.in_doubt, ends }
     }
 
-    /// Completes when a late answer has come, which is taken in. Cancel-safe; waits without limit where none is to come.
+    /// Completes when a late answer has arrived and has been applied. Cancel-safe; waits without
+    /// limit when none is under way.
     pub(super) async fn late_answer(&mut self) {
         let Renewed { began, length, answer } = self.late.next().await;
         match answer {
@@ -128,12 +131,13 @@ impl Lease {
         self.renew_at = began + length / 3;
     }
 
-    /// Renews it; false when it is lost, or will be before another try could save it. A third of its length after the
-    /// last renewal is the time to; then every twelfth, while it fails; and a twelfth before its end it counts as lost, so
-    /// that the job is cancelled before another worker can receive its message.
+    /// Renews the lease. Returns false when the lease is lost, or would end before another try
+    /// could save it. A renewal is due a third of the lease's length after the last one, and then
+    /// every twelfth while it fails. A twelfth before its end the lease counts as lost, so that the
+    /// job is cancelled before another worker can receive its message.
     ///
-    /// When the end has passed before anything was tried, this machine was frozen. The message may still be ours: one
-    /// more renewal tells.
+    /// If the end passed before anything was tried, this machine was frozen. The message may still
+    /// belong to this worker: one more renewal decides.
     pub(super) async fn renew(
         &mut self,
         shared: &Shared,
@@ -146,7 +150,7 @@ impl Lease {
         if began >= last && !frozen {
             return false;
         }
-        // After a freeze there is this one try, and the job waits for it.
+        // After a freeze there is only this one try, and the job waits for it.
         let patience = if frozen { self.length / 3 } else { (self.length / 6).min(last - began) };
         let patience = patience.min(TRY_MAX);
         let length = shared.lease();
@@ -169,7 +173,7 @@ impl Lease {
         shared.telemetry.lease_renewals.get_or_create(&ByResult { result }).inc();
         match renewed {
             Ok(receipt) => {
-                // What was sent before with an older receipt can't have been applied after this.
+                // An earlier renewal with an older receipt can't have been applied after this one.
                 self.late = LateAnswers::default();
                 self.take(receipt, began, length);
                 true
@@ -179,7 +183,7 @@ impl Lease {
                 tracing::warn!(message_id = %self.delivery.id, %error, "could not renew a lease; trying again");
                 self.in_doubt |= error.kind() == ErrorKind::TimedOut && self.late.is_empty();
                 let now = Instant::now();
-                // A freeze in the middle of the call: it did not have its time.
+                // A freeze in the middle of the call: the renewal did not have its full time.
                 self.thawed = !frozen && now > began + patience + slack;
                 self.renew_at = if self.thawed { now } else { (now + self.length / 12).min(last) };
                 self.thawed || (!frozen && now < last)
@@ -187,7 +191,8 @@ impl Lease {
         }
     }
 
-    /// The receipt was refused. If a renewal before has not been answered, its receipt may be the one that holds.
+    /// Handles a refused receipt. If an earlier renewal is still unanswered, its receipt may be the
+    /// valid one.
     async fn holds_by_a_late_answer(&mut self, until: Instant) -> bool {
         let ends = self.ends();
         while !self.late.is_empty() && timeout_at(until, self.late_answer()).await.is_ok() {
@@ -199,13 +204,13 @@ impl Lease {
     }
 }
 
-/// Begins a renewal, which goes on whoever waits for it.
+/// Starts a renewal, which continues even if the caller stops waiting for it.
 fn send(queue: &Arc<dyn Queue>, receipt: &Receipt, length: Duration) -> AbortOnDropHandle<Result<Receipt>> {
     let (queue, receipt) = (Arc::clone(queue), Receipt::new(receipt.as_str()));
     AbortOnDropHandle::new(tokio::spawn(in_process(async move { queue.renew(&receipt, length).await })))
 }
 
-/// Completes a little after a drain has begun that is in a hurry.
+/// Completes 200 ms after a drain that is not patient has begun.
 async fn hurried(mut drain: watch::Receiver<Option<Deadline>>) {
     drain.wait_for(|deadline| deadline.is_some_and(|it| it.patient_until().is_none())).await;
     sleep(DRAIN_WAIT).await;

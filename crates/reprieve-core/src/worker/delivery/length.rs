@@ -1,4 +1,5 @@
-//! How long the job will take, and whether that is too long for a machine that may go soon.
+//! Estimates how long a job will take, and decides whether that is too long for a machine that may
+//! go soon.
 
 use tokio::time::Instant;
 
@@ -6,7 +7,7 @@ use super::executor::{Execution, RunOutcome};
 use crate::job::Job;
 
 impl Execution {
-    /// Notes what the job says of its own length at `at`.
+    /// Stores the job's own estimate of its remaining time at `at`.
     pub(super) fn estimate<J: Job>(&self, job: &J, args: &J::Args, at: &J::Checkpoint) {
         let remaining = job.remaining(args, at);
         self.run
@@ -16,14 +17,15 @@ impl Execution {
             .say(remaining, Instant::now());
     }
 
-    /// Whether the job may be begun here: always, unless only short ones are and this one is longer, or nobody knows.
+    /// Reports whether the job may be begun here. If only short jobs may begin, fails for a longer
+    /// one and for one of unknown length.
     ///
     /// # Errors
     /// [`RunOutcome::TooLong`].
     pub(super) fn fits(&self) -> Result<(), RunOutcome> {
         let Some(limit) = self.rules.get().conduct.below else { return Ok(()) };
         let said = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
-        // A whole run of its kind is an upper bound for what is left of this one.
+        // A whole run of its kind is an upper bound for the rest of this one.
         match said.or_else(|| self.kind.runs.p95()) {
             Some(length) if length <= limit => Ok(()),
             Some(length) => {

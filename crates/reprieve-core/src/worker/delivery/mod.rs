@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `guardian` | owns the delivery: keeps the lease, waits for the job, and releases the message in a drain |
 //! | `lease` | renews the lease, and takes in answers that come late |
-//! | `assignment` | what the message asks for, read from its body |
+//! | `assignment` | the job, the kind and the arguments that the message's body names |
 //! | `executor` | runs the job on a job thread: claim, state, steps, saves, result |
 //! | `resume` | the executor's beginning: judges and claims the job, and loads its state |
 //! | `length` | whether a job is too long for a machine that may go soon |
-//! | `ending` | what the guardian does at each end of a run: complete, retry, defer, dead-letter, release |
+//! | `ending` | the guardian's action at each end of a run: complete, retry, defer, dead-letter, release |
 //! | `settle` | the calls that settle a message |
-//! | `outcome` | how a delivery ended, for reports and metrics |
-//! | `registry` | the kinds of job that the worker knows, types erased |
+//! | `outcome` | the outcome of a delivery, for reports and metrics |
+//! | `registry` | the worker's kinds of job, types erased |
 
 mod assignment;
 mod ending;

@@ -1,4 +1,4 @@
-//! How one delivery ended, for reports and metrics.
+//! The outcome of one delivery, for reports and metrics.
 
 use std::fmt;
 use std::future::Future;
@@ -12,37 +12,38 @@ use super::executor::RunOutcome;
 use super::settle::Settled;
 use crate::chance;
 
-/// How a delivery ended, for metrics and reports. Only `Retried` and `DeadLettered` are failures.
+/// The outcome of a delivery, for metrics and reports. Only `Retried` and `DeadLettered` are
+/// failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
     /// The job is finished and its message deleted.
     Completed,
-    /// The message was a second one of a job that is settled, and is deleted.
+    /// A second message of a job that is settled; it is deleted.
     Duplicate,
     /// A step failed; the job is tried again.
     Retried,
     /// The message is in the poison queue.
     DeadLettered,
-    /// Released before a step of it had run.
+    /// Released before any step had run.
     Unstarted,
     /// Released with its progress saved.
     Saved,
-    /// Released on its last checkpoint.
+    /// Released without a save; it resumes at its last checkpoint.
     Cut,
-    /// Released while a save of it had not been answered: its progress may be saved, or not.
+    /// Released while a save had not been answered: the progress may be saved or not.
     Unconfirmed,
-    /// Released with a delay: it is for a newer binary, or the job has another message that is being worked on, or it takes
-    /// longer than this machine may be there.
+    /// Released with a delay: a newer binary must run the job, another message of the job is being
+    /// worked on, or the job takes longer than this machine may last.
     Deferred,
-    /// The lease was lost; nothing was settled.
+    /// The lease was lost, and nothing was settled.
     LeaseLost,
-    /// Could not be settled; the message comes back when its lease ends.
+    /// Could not be settled; the message returns when its lease ends.
     Abandoned,
 }
 
 impl Outcome {
-    /// The outcome as it is written in metric labels.
+    /// Returns the outcome's metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,27 +62,28 @@ impl Outcome {
     }
 }
 
-/// What is still to be written when a guardian has ended.
+/// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What the control loop gets when a guardian ends.
+/// A guardian's report to the control loop when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: String,
     pub(in crate::worker) outcome: Outcome,
     /// When the message was settled or given up.
     pub(in crate::worker) settled_at: Instant,
-    /// The job's task, when it was given up and may run on.
+    /// The job's task, when it was given up and may still run.
     pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
-    /// Work that was not saved, or is not known to be.
+    /// Work that was not saved, or is not known to be saved.
     pub(in crate::worker) work_at_stake: Duration,
-    /// The job takes longer than this machine may be there.
+    /// The job takes longer than this machine may last.
     pub(in crate::worker) too_long: bool,
-    /// What is still to be written, which nothing waits for.
+    /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
 
 impl DeliveryReport {
-    /// An end with `outcome`, if the settling of it worked.
+    /// Returns a report with `outcome` if the message was settled, else with the outcome of the
+    /// failure.
     pub(super) fn new(kind: &str, outcome: Outcome, settled: &Settled) -> Self {
         let outcome = match settled {
             Settled::Done => outcome,
@@ -109,8 +111,9 @@ impl fmt::Debug for DeliveryReport {
     }
 }
 
-/// How long a job waits before its next try after its `failed`-th failure: 1 s, 4 s, 16 s, 64 s, never over five
-/// minutes, and up to half of it more at random so that jobs that failed together do not come back together.
+/// Returns how long a job waits before its next try after its `failed`-th failure: 1 s, 4 s, 16 s,
+/// 64 s, at most 5 min, and up to half of it more at random, so that jobs that failed together do
+/// not return together.
 pub(super) fn retry_delay(failed: u32) -> Duration {
     let base = Duration::from_secs(1).saturating_mul(4_u32.saturating_pow(failed.saturating_sub(1)));
     base.min(Duration::from_mins(5)).mul_f64(1.0 + chance::fraction() / 2.0)

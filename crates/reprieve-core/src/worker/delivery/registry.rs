@@ -1,4 +1,4 @@
-//! The job kinds a worker knows, with their types erased: the only place that does it.
+//! The worker's kinds of job, with their types erased. Types are erased only here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::executor::{Execution, RunOutcome, execute};
 use crate::job::Job;
 use crate::worker::measure::Recent;
 
-/// How long measures of a kind count: longer than the longest time between two saves.
+/// How long a kind's measurements count: longer than the longest time between two saves.
 pub(in crate::worker) const KEPT: Duration = Duration::from_hours(1);
 
 /// One kind of job, as the worker handles it.
@@ -19,9 +19,9 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) schema: u32,
     pub(crate) runnable: Box<dyn Runnable>,
-    /// What saving a checkpoint of this kind has cost.
+    /// The measured times of checkpoint saves of this kind.
     pub(crate) saves: Recent,
-    /// How long jobs of this kind ran that were finished in their first delivery.
+    /// The run times of this kind's jobs that finished in their first delivery.
     pub(crate) runs: Recent,
 }
 
@@ -51,7 +51,7 @@ impl<J: Job> Runnable for Typed<J> {
 pub(in crate::worker) struct Registry(BTreeMap<&'static str, Arc<Kind>>);
 
 impl Registry {
-    /// Adds a kind; false when one of that name is there already.
+    /// Adds a kind; returns false when one of that name is already registered.
     pub(crate) fn add<J: Job>(&mut self, job: J) -> bool {
         let kind = Kind {
             name: J::KIND,

@@ -1,4 +1,5 @@
-//! What comes before the first step: the judgement, the claim, the arguments, the saved state.
+//! The part of a run before the first step: the judgement, the claim, the arguments, the saved
+//! state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,18 +19,18 @@ use crate::retry::{FOR_EVER, Patience, may_pass, persist};
 use crate::worker::isolation::{Alone, Presence};
 use crate::worker::publish::report_every;
 
-/// The longest that the second message of a job is deferred at a time: the first does the work.
+/// The longest deferral of a job's second message: the first does the work.
 const ANOTHER_DELAY_MAX: Duration = Duration::from_mins(1);
 
-/// How long a job waits in its slot for arguments that a blob store does not give.
+/// How long a job waits in its slot for arguments that a blob store does not return.
 const ARGS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The same for arguments that could not be read in an earlier delivery either.
 const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 impl Execution {
-    /// Claims the job before anything of it is loaded or decoded, and returns its record. A first delivery reads and
-    /// writes nothing, and has none.
+    /// Claims the job before loading or decoding anything of it, and returns its record. A first
+    /// delivery reads and writes nothing, and has no record.
     pub(super) async fn claim(&mut self) -> Result<Option<Record>, RunOutcome> {
         let is_first = self.run.fence() <= Fence::new(0, 1);
         if is_first && self.shared.settings.remember_done.is_zero() {
@@ -42,14 +43,15 @@ impl Execution {
                 return Ok(None);
             }
             let Some(generation) = self.decide(&look, has_result).await? else {
-                // The claim was made, and its answer lost.
+                // The claim was written, but its answer was lost.
                 let own = self.run.record.lock().await.own().cloned();
                 return own.map(|claim| self.begin_under(claim, alone)).transpose();
             };
             let mut claim = self.run.record.lock().await.claim_of(&look, generation);
             (claim.owner.company, alone) = self.company(&claim, alone).await?;
             if alone.is_none() {
-                // Before the claim: one that waits for a suspect has no part in its death.
+                // Begins before the claim: a job that waits for a suspect has no part in the
+                // suspect's death.
                 self.begin().await?;
             }
             if self.write_claim(&look, &claim).await? {
@@ -58,24 +60,26 @@ impl Execution {
         }
     }
 
-    /// What the record that a refused write met means for this delivery.
+    /// Returns how this delivery ends after the store refused a write, judged by the record.
     pub(super) async fn refused(&mut self) -> RunOutcome {
         let found = match self.look().await {
             Ok((look, has_result)) => match (&look, has_result) {
-                // It was there and is gone: another owner finished the job, or people removed it.
+                // The record was removed: another owner finished the job, or an operator removed
+                // it.
                 (Look::Nothing, false) => return RunOutcome::Lost,
                 _ => self.decide(&look, has_result).await,
             },
             Err(ended) => return ended,
         };
         match found {
-            // Whoever may claim the job only now does so in a delivery of its own.
+            // A delivery that could claim the job only now does so in its next delivery.
             Ok(_) => RunOutcome::Lost,
             Err(ended) => ended,
         }
     }
 
-    /// Counts this job among those that run, unless it is or runs alone. While a suspect runs alone it waits.
+    /// Counts this job as active, unless it already is or it runs alone. Waits while a suspect runs
+    /// alone.
     pub(super) async fn begin(&mut self) -> Result<(), RunOutcome> {
         if !matches!(*lock(&self.presence), Presence::NotBegun) {
             return Ok(());
@@ -88,7 +92,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Reads the record, and whether there is a result.
+    /// Reads the record, and checks whether a result exists.
     async fn look(&self) -> Result<(Look, bool), RunOutcome> {
         let run = Arc::clone(&self.run);
         let look = self.wait_for("read a record", || async { run.record.lock().await.look().await }).await?;
@@ -97,8 +101,8 @@ impl Execution {
         Ok((look, has_result))
     }
 
-    /// Under which generation to claim the job; `None` when this delivery has claimed it already, and its answer was
-    /// lost. Any other verdict is the error.
+    /// Returns the generation under which to claim the job; `None` when this delivery's claim was
+    /// written but its answer was lost. Any other verdict is the error.
     async fn decide(&self, look: &Look, has_result: bool) -> Result<Option<u32>, RunOutcome> {
         let mut handle = self.run.record.lock().await;
         if has_result {
@@ -151,12 +155,14 @@ impl Execution {
         Ok(Some(generation))
     }
 
-    /// Defers this message, for a lease or a minute: only after two leases without a write may it be the job's.
+    /// Defers this message for one lease, at most a minute. It may take over the job only after the
+    /// owner was silent for as long as the record's `abandoned_after_ms`.
     fn leave_to_another(&self, why: &'static str) -> RunOutcome {
         RunOutcome::Later(self.shared.settings.lease.min(ANOTHER_DELAY_MAX), why)
     }
 
-    /// Whether the owner's message died with its owner: the record is old, and no live worker reports the job.
+    /// Reports whether the owner's message died with its owner: the record is old, and no live
+    /// worker reports the job.
     async fn is_abandoned(&self, record: &Record) -> bool {
         let due = match record.status {
             crate::record::Status::Waiting { due_unix_ms } => due_unix_ms.max(record.changed_unix_ms),
@@ -173,14 +179,16 @@ impl Execution {
         if here > 1 {
             return false;
         }
-        // This very delivery is in this worker's own report, and says nothing of another one.
+        // This worker's own report contains this very delivery, and proves nothing about another
+        // one.
         let runs = |report: &crate::ports::WorkerReport| {
             report.worker != self.shared.worker && report.in_flight.iter().any(|running| running.job == *job)
         };
         reports.is_ok_and(|reports| !reports.iter().any(runs))
     }
 
-    /// Fails when a newer binary saved the job's state: it is that one's work, and is not claimed.
+    /// Fails when a newer binary saved the job's state: the job is left to such a worker and is not
+    /// claimed.
     fn can_read(&self, record: &Record) -> Result<(), RunOutcome> {
         let (theirs, ours) = (record.checkpoints.first().map_or(0, |newest| newest.schema), self.kind.schema);
         if theirs <= ours {
@@ -192,8 +200,8 @@ impl Execution {
         Err(RunOutcome::Misfit(Misfit::Unknown, reason))
     }
 
-    /// In whose company the job may run: alone, once it has vanished too often at one place. The right to that is kept
-    /// where it is `held` already.
+    /// Decides whether the job must run alone: it must once it vanished too often at one place.
+    /// Keeps the right to run alone if it is already `held`.
     async fn company(
         &mut self,
         claim: &Record,
@@ -216,14 +224,16 @@ impl Execution {
             Some(alone) => Ok((Company::Alone, Some(alone))),
             None if claim.account.crowded < CROWDED_MAX => Err(RunOutcome::Crowded),
             None => {
-                // Its death will prove nothing. The others save, as far as they can, so that it costs them little.
+                // A death would prove nothing now. The other jobs save as far as they can, so that
+                // it costs them little.
                 self.shared.rules.modify(|rules| rules.saves += 1);
                 Ok((Company::Shared, None))
             }
         }
     }
 
-    /// Writes the claim, for as long as that takes and the lease lasts; false when the record is another by now.
+    /// Writes the claim; tries as long as the lease holds. Returns false when the record has
+    /// changed since it was read.
     async fn write_claim(&self, look: &Look, claim: &Record) -> Result<bool, RunOutcome> {
         const OPERATION: &str = "claim a job";
         let run = Arc::clone(&self.run);
@@ -239,7 +249,8 @@ impl Execution {
         self.wait_for(OPERATION, write).await
     }
 
-    /// Goes by what the claimed record says of the job's past. From here on counts how long a suspect runs alone.
+    /// Applies what the claimed record notes about the job's past. A suspect's time alone starts
+    /// here.
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
         record.account.judge().map_err(RunOutcome::Refused)?;
@@ -268,10 +279,11 @@ impl Execution {
         })
     }
 
-    /// The arguments in a blob. A job that is finished has none any more, which its result or its record proves.
+    /// Reads the arguments from a blob. A finished job may have none any more, which its result or
+    /// its record proves.
     async fn args_blob(&self, name: &BlobName) -> Result<Vec<u8>, RunOutcome> {
         let run = Arc::clone(&self.run);
-        // The slot is not to be held for arguments that can't be read, which may be those of many jobs.
+        // Unreadable arguments must not occupy the slot for long: many jobs may have them.
         let within = if self.unreadable_before { ARGS_AGAIN_WITHIN } else { ARGS_WITHIN };
         let patience = Patience::calm(TRY, Instant::now() + within.min(self.shared.settings.lease));
         let read = tokio::select! {
@@ -298,7 +310,7 @@ impl Execution {
         Err(RunOutcome::Misfit(Misfit::Unreadable, reason))
     }
 
-    /// The newest state that is whole; `None` when the job has none, or none that is.
+    /// Returns the newest intact state; `None` when the job has none.
     pub(super) async fn load<C: DeserializeOwned>(&self, record: &Record) -> Result<Option<C>, RunOutcome> {
         let job = &self.run.job;
         for checkpoint in &record.checkpoints {
@@ -309,7 +321,8 @@ impl Execution {
                 continue;
             };
             let at = serde_json::from_slice(&state).map_err(|error| {
-                // It is whole, so another build of this kind wrote it. Beginning again would throw days away unasked.
+                // The state is intact, so another build of this kind wrote it. Restarting the job
+                // would silently discard its work.
                 let reason = format!(
                     "its checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
                      read the old one",
@@ -326,7 +339,7 @@ impl Execution {
         Ok(None)
     }
 
-    /// A checkpoint's state; `None` when it is damaged or missing.
+    /// Returns a checkpoint's state; `None` when it is damaged or missing.
     async fn state(&self, checkpoint: &Checkpoint) -> Result<Option<Vec<u8>>, RunOutcome> {
         let state = match &checkpoint.place {
             Place::Inside(state) => Some(state.clone()),
@@ -338,8 +351,8 @@ impl Execution {
         Ok(state.filter(|state| checkpoint.fits(state)))
     }
 
-    /// Reads or writes something that the job can't begin without, for as long as it takes; being asked to yield ends the
-    /// wait.
+    /// Performs a read or write that the job can't begin without. Tries without limit; a request to
+    /// yield ends the wait.
     async fn wait_for<T, F>(&self, operation: &'static str, op: impl FnMut() -> F) -> Result<T, RunOutcome>
     where
         F: Future<Output = Result<T>>,
@@ -353,7 +366,7 @@ impl Execution {
     }
 }
 
-/// Why JSON does not fit, without its values: they may be long, and are the user's.
+/// Describes why JSON does not fit, without its values: they may be long, and are the user's data.
 fn misfit(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.find(", expected ") {

@@ -1,5 +1,5 @@
-//! Settles a message: completes, releases or dead-letters it. Settling consumes the delivery, so nothing is settled
-//! twice.
+//! Settles a message: completes, releases or dead-letters it. Settling consumes the delivery, so a
+//! message is never settled twice.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,34 +14,34 @@ use crate::ports::{DeadLetter, Delivery, Queue, Receipt, Release};
 use crate::retry::{Patience, bounded, may_pass, persist};
 use crate::worker::measure::Recent;
 
-/// How late the end of patience may come before that is taken for a freeze.
+/// How late the end of patience may be noticed before that counts as a freeze.
 const LATE: Duration = Duration::from_millis(500);
 
-/// What becomes of a message.
+/// How a message is settled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Settlement {
-    /// It is deleted: its job is finished.
+    /// Deletes it: its job is finished.
     Complete,
-    /// It goes back to the queue.
+    /// Returns it to the queue.
     Release(Release),
-    /// It goes to the poison queue, with this body.
+    /// Moves it to the poison queue, with this body.
     DeadLetter(DeadLetter, Vec<u8>),
 }
 
-/// Through which client to settle, and how long to try.
+/// The client for settling, and how long to try.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) queue: Arc<dyn Queue>,
     pub(super) patience: Patience,
-    /// One permit for each call that may be under way at once; `None` for any number.
+    /// One permit for each call that may be under way at once; `None` for no limit.
     pub(super) turns: Option<Arc<Semaphore>>,
 }
 
-/// A message that is to be settled.
+/// A message to settle.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) delivery: Delivery,
-    /// Renewals that have not been answered: the receipt that holds may be the one that they give.
+    /// Renewals that have not been answered: one of them may return the valid receipt.
     pub(super) late: LateAnswers,
     /// The answer of a renewal is lost, and no other renewal has succeeded since.
     pub(super) in_doubt: bool,
@@ -49,20 +49,20 @@ pub(super) struct Held {
     pub(super) ends: Instant,
 }
 
-/// How settling went.
+/// The result of settling.
 #[derive(Debug)]
 #[must_use = "a message that was not settled comes back"]
 pub(super) enum Settled {
     Done,
-    /// The lease was lost before: the message is another owner's now.
+    /// The lease was lost before: the message belongs to another owner.
     LeaseLost,
     /// The new body is too large for the queue.
     TooLarge(Held),
-    /// It could not be done in time; the message comes back when its lease ends.
+    /// It could not be settled in time; the message returns when its lease ends.
     GaveUp(Error),
 }
 
-/// One settlement under way.
+/// A settlement under way.
 struct Settling<'a> {
     held: Held,
     how: &'a Settlement,
@@ -71,11 +71,12 @@ struct Settling<'a> {
     unanswered: bool,
 }
 
-/// Settles `held` on `terms`, trying again while that may help and patience lasts; from the moment that `hurry` gives
-/// other terms, on those, without waiting for a try that is under way. `took` measures single calls.
+/// Settles `held` on `terms`, with retries while they may help and patience lasts. Once `hurry`
+/// returns other terms, continues on those without waiting for a try under way. `took` measures
+/// single calls.
 ///
 /// # Cancel safety
-/// A dropped call may have settled the message; if not, its lease ends by itself.
+/// A dropped call may have settled the message; if not, the lease ends by itself.
 pub(super) async fn settle(
     held: Held,
     how: &Settlement,
@@ -94,7 +95,7 @@ pub(super) async fn settle(
 }
 
 impl Settling<'_> {
-    /// Tries with the receipt that is known, and with the one of a late answer as soon as it comes.
+    /// Tries with the known receipt, and with the receipt of a late answer as soon as it arrives.
     async fn persist(&mut self, terms: &Terms) -> Result<()> {
         loop {
             let Self { held, how, took, unanswered } = self;
@@ -107,7 +108,7 @@ impl Settling<'_> {
             match done {
                 Err(Some(receipt)) => self.adopt(receipt),
                 Err(None) => {}
-                // Perhaps the late renewal was applied, and its receipt is the one that holds.
+                // The late renewal may have been applied, and its receipt may be the valid one.
                 Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && !self.held.late.is_empty() => {
                     let Ok(renewed) = timeout_at(terms.patience.until, self.held.late.next()).await else {
                         return Err(error);
@@ -140,17 +141,18 @@ impl Settling<'_> {
         }
     }
 
-    /// Whether a try without an answer surely was applied when the next one finds the receipt void: after a renewal without
-    /// an answer the receipt itself is in doubt. A delete that finds nothing is done, whenever; anything else might be
-    /// another owner's message by the end of the lease.
+    /// Reports whether an unanswered try was surely applied, now that the next one finds the
+    /// receipt void. After an unanswered renewal, the receipt itself is in doubt. A delete that
+    /// finds no message is done at any time; for other settlements, the message may belong to
+    /// another owner once the lease has ended.
     fn was_applied(&self) -> bool {
         let ours = *self.how == Settlement::Complete || Instant::now() < self.held.ends;
         self.held.late.is_empty() && !self.held.in_doubt && ours
     }
 }
 
-/// Calls until it is done or patience ends. When that comes without an answer, or late because the machine was frozen,
-/// it is tried once more.
+/// Calls until the call succeeds or patience ends. If patience ends without an answer, or late
+/// because the machine was frozen, tries once more.
 async fn tries(
     terms: &Terms,
     delivery: &Delivery,
@@ -182,7 +184,7 @@ async fn call(
         Some(turns) => turns.acquire().await.ok(),
         None => None,
     };
-    // Until the answer is here, this try counts as one whose answer was lost.
+    // Until the answer arrives, this try counts as unanswered.
     let (before, began) = (unanswered.swap(true, Relaxed), Instant::now());
     let (queue, receipt) = (&terms.queue, &delivery.receipt);
     let done = match how {
@@ -256,7 +258,7 @@ mod tests {
                 async move { settled(&store, held, &how).await }
             });
             faults.called(op, 1).await;
-            // It was applied all the same.
+            // The settlement was applied anyway.
             match &how {
                 Settlement::Release(release) => inner.queue.release(&receipt, release).await.unwrap(),
                 _ => inner.queue.complete(&receipt).await.unwrap(),

@@ -1,18 +1,18 @@
-//! Keeps a log readable while something goes on failing.
+//! Limits how often a lasting failure is logged.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often the same trouble is said.
+/// How often the same failure is logged.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// When trouble was last said.
+/// The time of the last log line.
 #[derive(Debug, Default)]
 pub(crate) struct Trouble(Option<Instant>);
 
 impl Trouble {
-    /// Whether to say it: the first time, and once a minute while it lasts.
+    /// Reports whether to log the failure: the first time, and then once a minute while it lasts.
     pub(super) fn is_news(&mut self) -> bool {
         let news = self.0.is_none_or(|said| said.elapsed() >= EVERY);
         if news {

@@ -1,4 +1,4 @@
-//! Rules about the end: every job is where it belongs, and little is left behind.
+//! Rules about the end: every job is in its right place, and little is left behind.
 
 use reprieve_core::record::Status;
 
@@ -23,12 +23,13 @@ impl Checker<'_> {
         for missing in &store.missing {
             self.accuse("payload", None, format!("{missing} is named by a record, and is not there"));
         }
-        // This store writes a payload and the record that names it at once, so none is ever unnamed.
+        // This store writes a payload and the record that names it in one operation, so every
+        // payload is named.
         for unnamed in &store.unnamed {
             self.accuse("left behind", None, format!("no record names the payload {unnamed}"));
         }
         for (job, record) in &store.records {
-            // One that a late write made goes by its age.
+            // A record that a late write created has no expiry; it is removed by its age.
             let done = self.view.jobs.get(*job).is_some_and(|job| job.done && !job.late);
             let buried = matches!(record.status, Status::DeadLettered { .. });
             if done && !buried && record.expires_unix_ms.is_none() {
@@ -38,7 +39,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A good job is done, and a rogue is in the poison queue.
+    /// Checks that a good job is done and a rogue is in the poison queue.
     fn settled(&mut self, job: usize, store: &FinalStore) {
         let (plan, view) = (&self.plan.jobs[job], &self.view.jobs[job]);
         if !view.sent {

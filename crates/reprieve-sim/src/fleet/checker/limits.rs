@@ -1,4 +1,5 @@
-//! Rules about rogues: those that kill or fail are found within their limits, and no other job is taken for one.
+//! Rules about rogues: jobs that kill or fail are found within their limits, and no other job is
+//! mistaken for one.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether the job is marked as running alone in this process.
+    /// Returns whether the job's record says that it runs alone in this process.
     fn is_alone(&self, process: u32, job: usize) -> bool {
         let record = self.view.jobs.get(job).and_then(|job| job.record.as_ref());
         record.is_some_and(|it| {
@@ -45,12 +46,12 @@ impl Checker<'_> {
                     self.view.jobs[job].incidents.push(self.now);
                 }
             }
-            // One that is asked twice to stop leaves what it holds to its leases.
+            // A worker that is asked to stop twice leaves its messages to their leases.
             Cause::Killed | Cause::Evicted | Cause::Stopped => self.disturbed(process),
         }
     }
 
-    /// What ends or delays the deliveries of a process from outside.
+    /// Counts an incident from outside that ends or delays the process's deliveries.
     fn disturbed(&mut self, process: u32) {
         for job in self.view.jobs_of(process) {
             let alone = self.is_alone(process, job);
@@ -63,7 +64,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A delivery to a process that is in trouble, frozen or gone may never be heard of there.
+    /// A process that is in trouble, frozen or gone may never learn of a delivery to it.
     fn perhaps_unheard(&mut self, process: u32, message: &MessageId) {
         let well = self.view.processes.get(&process).is_some_and(|it| it.is_well_since(Duration::MAX));
         let job = self.view.messages.get(message).map_or(usize::MAX, |message| message.job);
@@ -72,7 +73,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A claim that says the job runs alone may land when its process was disturbed meanwhile, or is in trouble.
+    /// A claim to run alone may be written after its process was disturbed, or while it is in
+    /// trouble.
     fn alone_too_late(&mut self, job: usize, record: &Record, issued: Duration) {
         let number = record.owner.worker.as_str().trim_start_matches('p').parse().ok();
         let Some(process) = self.view.process(number) else { return };
@@ -115,14 +117,14 @@ impl Checker<'_> {
         }
     }
 
-    /// All is forgiven when the job moves, or is redriven.
+    /// Clears the job's incidents when it moves or is redriven.
     fn moved(&mut self, job: usize, record: &Record, saved: Option<u32>, issued: Duration) {
         let Some(view) = self.view.jobs.get_mut(job) else { return };
         let redriven = view.record.as_ref().is_some_and(|before| before.generation < record.generation);
         if !redriven && (saved.is_none() || saved == Some(view.state.unwrap_or(0))) {
             return;
         }
-        // What happened since the write was sent happened where the job is now.
+        // Incidents since the write was sent happened at the job's present place.
         view.outside.retain(|at| *at >= issued);
         view.incidents.retain(|at| *at >= issued);
         for message in self.view.messages.values_mut().filter(|message| message.job == job) {
@@ -134,7 +136,8 @@ impl Checker<'_> {
         let Some(job) = self.view.messages.get(message).map(|view| view.job) else { return };
         let (Some(plan), Some(view)) = (self.plan.jobs.get(job), self.view.jobs.get(job)) else { return };
         let dies = reason.contains("death of their worker");
-        // Two incidents in company, and one from outside while the job was alone, can't be told from a killer.
+        // Two incidents beside other jobs, and one from outside while it ran alone, look the same
+        // as a killer.
         let unlucky = dies && view.incidents.len() >= VANISHED_MAX as usize && !view.outside.is_empty();
         let fits = match plan.nature {
             Nature::Healthy | Nature::Flaky(_) => false,

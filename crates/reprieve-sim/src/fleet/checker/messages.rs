@@ -1,4 +1,5 @@
-//! Rules about messages: nothing is lost, leases end in time after a notice, nothing waits while somebody is free.
+//! Rules about messages: none is lost, leases end in time after a notice, and none waits while a
+//! worker is free.
 
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use super::Checker;
 use super::view::{DrainView, MessageState, MessageView};
 use crate::fleet::history::{Event, What};
 
-/// How late a drain may be: the answers' time.
+/// How late a drain may be: the time of the last answers.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// How long before a notice trouble may still have answers under way.
+/// How long after trouble its answers may still be under way.
 const AFTERMATH: Duration = Duration::from_secs(60);
 
-/// How long an idle fleet may take to notice a message: the longest rest of a shard that failed, and a round of looks.
+/// How long an idle fleet may take to receive a message: the longest pause of a shard that failed,
+/// and one round of polls.
 const UNNOTICED: Duration = Duration::from_secs(100);
 
 impl Checker<'_> {
@@ -74,7 +76,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The message is now there, and with nobody else.
+    /// Moves the message to `state`, and removes it from the process that held it.
     fn place(&mut self, message: &MessageId, state: MessageState) {
         let Some(view) = self.view.messages.get_mut(message) else { return };
         let before = std::mem::replace(&mut view.state, state);
@@ -85,7 +87,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A job that is not done has a message, or a letter.
+    /// Checks that a job that is not done still has a message or a dead letter.
     fn must_not_be_lost(&mut self, message: &MessageId) {
         let Some(job) = self.view.messages.get(message).map(|view| view.job) else { return };
         let done = self.view.jobs.get(job).is_none_or(|job| job.done);
@@ -102,7 +104,7 @@ impl Checker<'_> {
         self.view.drains.push(DrainView { process, asked, until });
     }
 
-    /// Looks at drains that are to be over by now.
+    /// Checks the drains that should have ended by now.
     pub(super) fn end_drains(&mut self) {
         let now = self.now;
         let over = self.view.drains.extract_if(.., |drain| drain.until + SLACK < now);
@@ -128,7 +130,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A message that is received at last: it must not have waited for a worker that was free all the time.
+    /// Checks that a message that is received now did not wait for a worker that was free all the
+    /// time.
     fn was_idle(&mut self, message: &MessageId) {
         let Some(view) = self.view.messages.get(message) else { return };
         let visible = match view.state {

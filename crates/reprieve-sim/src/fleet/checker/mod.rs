@@ -1,10 +1,12 @@
-//! The independent checker: reads only what happened and what the store held in the end, and says which promises were
-//! broken.
+//! The independent checker: reads only the history and the store's final contents, and reports
+//! broken promises.
 //!
-//! - [`messages`]: nothing is lost; leases end in time after a notice; nothing is idle while somebody could work on it.
-//! - [`owners`]: no older owner writes after a newer one; jobs resume at what was saved; little work is at stake.
-//! - [`limits`]: rogues are found within their limits, and nobody else is taken for one.
-//! - [`finish`]: what the store holds in the end.
+//! - [`messages`]: nothing is lost; leases end in time after a notice; no message waits while a
+//!   worker is free.
+//! - [`owners`]: no older owner writes after a newer one; jobs resume from the saved state; little
+//!   work is at stake.
+//! - [`limits`]: rogues are found within their limits, and no other job is mistaken for one.
+//! - [`finish`]: the store's final contents.
 
 mod finish;
 mod limits;
@@ -27,9 +29,9 @@ pub struct Violation {
     pub at: Duration,
     /// The rule.
     pub rule: &'static str,
-    /// The job, by its place in the plan.
+    /// The job's number in the plan.
     pub job: Option<usize>,
-    /// How.
+    /// The reason.
     pub why: String,
 }
 
@@ -43,7 +45,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The checker, as far as it has read.
+/// The checker's state after the events read so far.
 #[derive(Debug)]
 struct Checker<'a> {
     plan: &'a Plan,
@@ -52,7 +54,7 @@ struct Checker<'a> {
     violations: Vec<Violation>,
 }
 
-/// Says which promises were broken.
+/// Returns the broken promises.
 #[must_use]
 pub fn check(plan: &Plan, history: &History, store: &FinalStore) -> Vec<Violation> {
     let mut checker = Checker { plan, view: View::new(plan), now: Duration::ZERO, violations: Vec::new() };

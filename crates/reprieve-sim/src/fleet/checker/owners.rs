@@ -1,5 +1,5 @@
-//! Rules about owners and progress: no older owner writes after a newer one, a job goes on where it was saved, and little
-//! work is at stake.
+//! Rules about owners and progress: no older owner writes after a newer one, a job resumes where it
+//! was saved, and little work is at stake.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Checker;
 use super::view::{JobView, MessageState, MessageView};
 use crate::fleet::history::{Event, What};
 
-/// What calls to the store take between two saves, at most.
+/// The most time that calls to the store may take between two saves.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Checker<'_> {
@@ -23,7 +23,7 @@ impl Checker<'_> {
                 if *saved {
                     view.safe.insert(process, *issued);
                 }
-                // It has rested, with its progress saved; or a delivery begins.
+                // The job rested with its progress saved, or a delivery begins.
                 let begins = |before: &Record| {
                     before.owner.company == Company::Resting || before.owner.nonce != record.owner.nonce
                 };
@@ -45,7 +45,7 @@ impl Checker<'_> {
                 }
             }
             What::Began { job } if *job < self.view.jobs.len() => {
-                // The steps of two deliveries in one process look alike.
+                // The steps of two deliveries in one process cannot be told apart.
                 let held = self.view.jobs_of(process).into_iter().filter(|held| held == job).count();
                 if held > 1 {
                     self.view.jobs[*job].twice.insert(process);
@@ -78,7 +78,7 @@ impl Checker<'_> {
         let same_message = old.message == new.message;
         let newer = (old.count, old.nonce.as_str()) != (new.count, new.nonce.as_str()) || !same_message;
         let is_claim = newer || record.generation > before.generation;
-        // Where there is a result, any delivery that finds it writes that the job is done.
+        // Where a result exists, any delivery that finds it writes that the job is done.
         let settles = record.status == Status::Done && view.result.is_some();
         let why = if record.sequence <= before.sequence {
             "the sequence does not rise"
@@ -134,7 +134,8 @@ impl Checker<'_> {
         self.is_at_stake(process, job);
     }
 
-    /// A delivery that looks before it begins finds the result that was there when it was received.
+    /// Checks that a delivery that reads before it begins found the result that existed when it was
+    /// received.
     fn is_done_already(&mut self, message: Option<&MessageId>, job: usize, fence: Fence) {
         let received = message.and_then(|message| self.view.messages.get(message)).map(|it| it.received);
         let result = self.view.jobs.get(job).and_then(|job| job.result);
@@ -146,7 +147,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Work that a death would cost: a step and the interval, at most.
+    /// Checks how much work a death would cost: at most a step and the interval.
     fn is_at_stake(&mut self, process: u32, job: usize) {
         let (Some(interval), Some(plan)) = (self.plan.interval, self.plan.jobs.get(job)) else { return };
         let view: &JobView = &self.view.jobs[job];
@@ -171,7 +172,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An output is written by the newest owner that wrote.
+    /// Checks that the output is written by the newest owner that wrote.
     fn output(&mut self, job: usize, fence: Fence) {
         let Some(view) = self.view.jobs.get_mut(job) else { return };
         let before = view.output.replace(fence);
@@ -180,7 +181,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Whoever sends an output holds the job's message: a process whose lease has ended waits until it knows.
+    /// Checks that a process that sends an output holds the job's message: after its lease ended,
+    /// it must wait until the lease is verified.
     fn sends(&mut self, process: u32, job: usize, fence: Fence) {
         let holds = |message: &MessageView| {
             let own = matches!(message.state, MessageState::Held { by, until } if by == process && until >= self.now);

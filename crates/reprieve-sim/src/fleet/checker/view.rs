@@ -1,4 +1,4 @@
-//! What the checker knows of processes, messages and jobs.
+//! The checker's view of processes, messages and jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use reprieve_core::{Fence, MessageId};
 use crate::fleet::history::{Event, What};
 use crate::fleet::plan::Plan;
 
-/// All that is known.
+/// Everything that the checker tracks.
 #[derive(Debug, Default)]
 pub(super) struct View {
     pub(super) processes: BTreeMap<u32, ProcessView>,
@@ -28,17 +28,17 @@ pub(super) struct ProcessView {
     pub(super) ended: bool,
     pub(super) frozen: bool,
     pub(super) troubled: bool,
-    /// It was asked to drain or to stop, and is not to take work.
+    /// It was asked to drain or to stop, and must not take work.
     pub(super) leaving: bool,
     /// When it was last frozen or in trouble.
     pub(super) disturbed: Option<Duration>,
     /// When it was last ended or delayed from outside.
     pub(super) struck: Option<Duration>,
-    /// Since when it could have taken work.
+    /// Since when it could have received messages.
     pub(super) available: Option<Duration>,
-    /// What it holds.
+    /// The messages that it holds.
     pub(super) holds: BTreeSet<MessageId>,
-    /// The jobs that are marked as running alone there.
+    /// The jobs marked as running alone in it.
     pub(super) alone: BTreeSet<usize>,
 }
 
@@ -49,24 +49,25 @@ pub(super) struct MessageView {
     pub(super) state: MessageState,
     /// The number of the last delivery.
     pub(super) count: u32,
-    /// When that was received.
+    /// When the last delivery was received.
     pub(super) received: Duration,
-    /// Deaths that the job caused in deliveries of this message since it moved: in all, and those that are proved.
+    /// Deaths that the job caused in deliveries of this message since it moved: all, and the proved
+    /// ones.
     pub(super) deaths: (u32, u32),
-    /// Failures that were noted in deliveries of this message since the job moved.
+    /// Failures noted in deliveries of this message since the job moved.
     pub(super) failures: u32,
 }
 
-/// Where a message is.
+/// The state of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum MessageState {
-    /// It can be received from then on.
+    /// Can be received from that time on.
     Visible(Duration),
-    /// It is held until then.
+    /// Held until that time.
     Held { by: u32, until: Duration },
-    /// It is in the poison queue.
+    /// In the poison queue.
     Letter,
-    /// It is gone.
+    /// Deleted.
     Gone,
 }
 
@@ -74,35 +75,35 @@ pub(super) enum MessageState {
 #[derive(Debug, Default)]
 pub(super) struct JobView {
     pub(super) sent: bool,
-    /// It has its result or output.
+    /// Its result or output exists.
     pub(super) done: bool,
-    /// When the last of its messages that was completed was.
+    /// When the last completed of its messages was completed.
     pub(super) completed: Option<Duration>,
-    /// Its record was made by a write that was under way when the job was finished.
+    /// Its record was created by a write that was under way when the job finished.
     pub(super) late: bool,
-    /// When it got its result.
+    /// When its result was written.
     pub(super) result: Option<Duration>,
     pub(super) record: Option<Record>,
-    /// The newest step in the record.
+    /// The newest step saved in the record.
     pub(super) state: Option<u32>,
-    /// What each owner found in the record when it claimed the job.
+    /// The step that each owner found in the record when it claimed the job.
     pub(super) floors: BTreeMap<Fence, Option<u32>>,
     /// Deliveries that have begun a step.
     pub(super) begun: BTreeSet<(u32, Option<MessageId>, Fence)>,
-    /// When each process last saved the job, or began with it.
+    /// When each process last saved the job, or began it.
     pub(super) safe: BTreeMap<u32, Duration>,
-    /// Processes that held two of its messages at once.
+    /// Processes that held two of its messages at the same time.
     pub(super) twice: BTreeSet<u32>,
     pub(super) output: Option<Fence>,
-    /// Which delivery of it last began a step in each process.
+    /// The delivery that last began a step in each process.
     pub(super) running: BTreeMap<u32, Fence>,
-    /// What ended or delayed deliveries of the job since it moved, whatever the cause.
+    /// Everything that ended or delayed a delivery of the job since it moved.
     pub(super) incidents: Vec<Duration>,
-    /// Those of them that came from outside while the job ran alone.
+    /// The incidents from outside while the job ran alone.
     pub(super) outside: Vec<Duration>,
 }
 
-/// A drain that is to be over by then.
+/// A drain and the time by which it must end.
 #[derive(Debug)]
 pub(super) struct DrainView {
     pub(super) process: u32,
@@ -119,7 +120,8 @@ impl View {
         self.processes.get_mut(&process?)
     }
 
-    /// The message of `job` that `process` holds; the one of this delivery, where that is known.
+    /// Returns the message of `job` that `process` holds; the one of this delivery where the fence
+    /// is known.
     pub(super) fn held(&self, process: u32, job: usize, fence: Option<Fence>) -> Option<&MessageId> {
         let count = fence.map(|fence| fence.as_u64() & u64::from(u32::MAX));
         let is_it =
@@ -128,14 +130,14 @@ impl View {
         holds.iter().find(|message| self.messages.get(*message).is_some_and(is_it))
     }
 
-    /// The jobs whose messages `process` holds.
+    /// Returns the jobs with messages that `process` holds.
     pub(super) fn jobs_of(&self, process: u32) -> Vec<usize> {
         let holds = self.processes.get(&process).map(|it| &it.holds);
         let jobs = holds.into_iter().flatten().filter_map(|message| self.messages.get(message));
         jobs.map(|message| message.job).filter(|job| *job < self.jobs.len()).collect()
     }
 
-    /// Takes in what an event says of its process.
+    /// Updates the view of the event's process.
     pub(super) fn update_process(&mut self, event: &Event) {
         let Some(number) = event.process else { return };
         let process = self.processes.entry(number).or_default();
@@ -167,7 +169,7 @@ impl View {
 }
 
 impl ProcessView {
-    /// Whether the process and its way to the store have been well since `since`.
+    /// Returns whether the process and its link to the store have been undisturbed since `since`.
     pub(super) fn is_well_since(&self, since: Duration) -> bool {
         !(self.frozen || self.troubled || self.ended) && self.disturbed.is_none_or(|last| last < since)
     }

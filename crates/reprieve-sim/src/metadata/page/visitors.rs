@@ -1,5 +1,6 @@
-//! Whose requests may change the mock. It has no access control, and any page that somebody looks at can have their
-//! browser send requests to it: only its own may. Programs that are no browsers are not concerned.
+//! Decides which pages may control the mock. The mock has no access control, and any page in a
+//! person's browser can send requests to it, so only its own page may. Programs other than browsers
+//! are not restricted.
 
 use axum::Json;
 use axum::extract::Request;
@@ -15,7 +16,7 @@ const OTHER_SITE: &str = "pages of other sites may not drive the mock; use its o
 const OTHER_NAME: &str =
     "the mock may not be driven from a page under a domain name; open it at its IP address or localhost";
 
-/// Middleware that answers 403, with a sentence, whatever a page of another site asks for.
+/// Middleware that answers 403, with the reason, to every request of another site's page.
 pub(in crate::metadata) async fn refuse_other_sites(request: Request, next: Next) -> Response {
     match objection(request.headers()) {
         None => next.run(request).await,
@@ -23,12 +24,13 @@ pub(in crate::metadata) async fn refuse_other_sites(request: Request, next: Next
     }
 }
 
-/// Why not.
+/// Returns why the request is refused; `None` when it is allowed.
 ///
-/// A browser that trusts the address says whose page asks, in `Sec-Fetch-Site`, which no page can set. To an address that
-/// it does not trust (plain HTTP to anything but this machine) it only sends `Origin`. That is the mock's own name, too,
-/// for a page of a domain which its owner has made to mean the mock's address once the page was there (DNS rebinding);
-/// so names that can be anybody's are not believed.
+/// A browser that trusts the address sends the page's relation to it in `Sec-Fetch-Site`, which no
+/// page can set. To an untrusted address (plain HTTP to anything but this machine) it only sends
+/// `Origin`. A page's `Origin` can equal the mock's own name after DNS rebinding: the owner of a
+/// domain points it at the mock's address once the page is loaded. Public domain names are
+/// therefore not trusted.
 fn objection(headers: &HeaderMap) -> Option<&'static str> {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     if let Some(site) = text(SEC_FETCH_SITE) {
@@ -43,7 +45,8 @@ fn objection(headers: &HeaderMap) -> Option<&'static str> {
     (!is_local(host)).then_some(OTHER_NAME)
 }
 
-/// Whether a `Host` is an address, or a name that nobody can have on the internet: one of a single word.
+/// Returns whether a `Host` is an address, or a single-word name, which no one can register on the
+/// internet.
 fn is_local(host: &str) -> bool {
     if host.starts_with('[') {
         return true;
@@ -82,12 +85,12 @@ mod tests {
         for origin in [None, Some("http://127.0.0.1:8169")] {
             check("127.0.0.1:8169", Some("same-origin"), origin, None);
             check("127.0.0.1:8169", Some("none"), origin, None);
-            // Another port of the same machine is another site's page, too.
+            // Another port of the same machine is another site, too.
             check("127.0.0.1:8169", Some("same-site"), origin, Some(OTHER_SITE));
             check("127.0.0.1:8169", Some("cross-site"), origin, Some(OTHER_SITE));
             check("127.0.0.1:8169", Some("\u{e9}"), origin, Some(OTHER_SITE));
         }
-        // Behind a proxy that ends TLS the name is none of the mock's business.
+        // Behind a proxy that terminates TLS, the mock does not check the name.
         check("mock.example.com", Some("same-origin"), Some("https://mock.example.com"), None);
     }
 

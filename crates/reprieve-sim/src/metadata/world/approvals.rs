@@ -1,4 +1,4 @@
-//! Approvals: how a set lets its events begin before their time.
+//! Approvals: VMs of the set let events begin before their time.
 
 use reprieve_azure::scheduled_events::ApiVersion;
 use reprieve_azure::scheduled_events::document::EventType;
@@ -12,10 +12,11 @@ use crate::metadata::refusal::{Refusal, refuse};
 use crate::metadata::state::{Approval, Entry, What};
 
 impl World {
-    /// Lets events start that the VM called `by` has approved: each for all of its VMs, and again without effect.
+    /// Records the VM `by`'s approval of events. One approval counts for all VMs of an event; a
+    /// repeated one has no effect.
     ///
-    /// Every VM of a set is told of the events of all, and may approve them. One that its version does not tell of is
-    /// unknown to it.
+    /// Every VM of a set sees the events of all, and may approve them. An event that is missing
+    /// from its version is unknown to it.
     pub(in crate::metadata) fn approve(
         &mut self,
         event_ids: &[String],
@@ -57,7 +58,7 @@ impl World {
         self.note(entry);
     }
 
-    /// Brings forward what has all its approvals.
+    /// Brings forward the start of every event with all its approvals.
     ///
     /// A deletion waits for the approvals of all other deletions that are to come.
     /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-terminate-notification#tips-and-best-practices>

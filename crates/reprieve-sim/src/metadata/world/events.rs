@@ -1,4 +1,4 @@
-//! How events come into the world, and how they are changed from outside.
+//! Announces events, and changes them from outside.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,21 +15,21 @@ use crate::metadata::plan::EventPlan;
 use crate::metadata::refusal::{Refusal, refuse};
 use crate::metadata::state::{Approval, EventState, Evicted, Status, What, Which};
 
-/// An event that stands, and what becomes of it.
+/// An active event, and its next change.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) event: Event,
     pub(super) next: Due,
     pub(super) announced: Moment,
     pub(super) started: Option<Moment>,
-    /// How long it is told once it started.
+    /// How long it stays in the document once it has started.
     pub(super) started_for: Duration,
     pub(super) other_tenants: OtherTenants,
     pub(super) gone: bool,
     pub(super) approvals: Vec<Approval>,
 }
 
-/// What becomes of an event next.
+/// The next change of an event.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Due {
     Start(Moment),
@@ -70,7 +70,7 @@ impl Planned {
 }
 
 impl World {
-    /// Announces that the platform takes the VM back. A VM is evicted only once.
+    /// Announces the eviction of the VM. A VM is evicted only once.
     pub(in crate::metadata) fn evict(
         &mut self,
         vm: &str,
@@ -88,7 +88,7 @@ impl World {
         Ok(Evicted { event_id: event.event_id, vm, not_before: event.not_before })
     }
 
-    /// Announces what is written down, for a scenario that is run for `target` or for nobody's.
+    /// Announces an event in its written form, for a scenario that runs for `target`, if any.
     pub(in crate::metadata) fn announce_plan(
         &mut self,
         plan: &EventPlan,
@@ -136,7 +136,7 @@ impl World {
         Ok(event)
     }
 
-    /// The event as it is told.
+    /// Returns the event as the document shows it.
     fn event(&self, what: Announcement, notice: Option<Duration>, now: Moment) -> Result<Event, Refusal> {
         let event_id = what.event_id.unwrap_or_else(|| Uuid::now_v7().to_string().to_uppercase());
         if self.events.iter().any(|planned| planned.event.event_id.eq_ignore_ascii_case(&event_id)) {
@@ -162,7 +162,7 @@ impl World {
         })
     }
 
-    /// Lets events begin before their time; returns their ids.
+    /// Starts events before their time; returns their ids.
     pub(in crate::metadata) fn start(&mut self, which: &Which, now: Moment) -> Result<Vec<String>, Refusal> {
         let is_to_begin = |planned: &Planned| matches!(planned.next, Due::Start(_));
         let ids = self.choose(which, is_to_begin, "the event has begun, or is an advice that never does")?;
@@ -175,7 +175,7 @@ impl World {
         Ok(ids)
     }
 
-    /// Lets events that have begun be over before their time; returns their ids.
+    /// Ends events that have begun before their time; returns their ids.
     pub(in crate::metadata) fn complete(
         &mut self,
         which: &Which,
@@ -203,7 +203,8 @@ impl World {
         Ok(ids)
     }
 
-    /// The ids of the events that are meant and for which it is possible, else `why_not`.
+    /// Returns the ids of the selected events for which `possible` holds; fails with `why_not` if
+    /// there are none.
     fn choose(
         &self,
         which: &Which,

@@ -1,4 +1,4 @@
-//! What becomes of everything by itself: events begin and end, and the steps of scenarios are done, each at its time.
+//! The passage of time: events begin and end, and scenarios perform their steps, each at its time.
 
 use reprieve_azure::scheduled_events::document::{Event, EventStatus};
 use tokio::time::Instant;
@@ -8,16 +8,16 @@ use super::{OVER_MAX, World};
 use crate::metadata::moment::Moment;
 use crate::metadata::state::{Entry, EventState, Status, What};
 
-/// What is due next.
+/// The next thing that is due.
 enum Next {
     /// The event of this index begins or ends.
     Event(usize),
-    /// The scenario of this index goes on.
+    /// The scenario of this index performs a step.
     Run(usize),
 }
 
 impl World {
-    /// Lets everything happen that is due by `now`, in its order and as of its own time.
+    /// Performs everything that is due by `now`, in order and at its own time.
     pub(in crate::metadata) fn settle(&mut self, now: Moment) {
         while let Some((at, next)) = self.next_due(now.at) {
             let then = now.when_it_was(at);
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// Of two things that are due at the same time the event's comes first.
+    /// Returns what is due first. An event comes before a scenario that is due at the same time.
     fn next_due(&self, now: Instant) -> Option<(Instant, Next)> {
         let events = self.events.iter().enumerate();
         let events = events.map(|(index, planned)| (planned.next.at(), Next::Event(index)));
@@ -56,7 +56,7 @@ impl World {
         self.hasten(now);
     }
 
-    /// Lets events vanish; there is at least one.
+    /// Ends the selected events; there must be at least one.
     pub(super) fn end(&mut self, over: impl Fn(&Planned) -> bool, now: Moment) {
         let gone: Vec<_> = self.events.extract_if(.., |planned| over(planned)).collect();
         self.incarnation += 1;
@@ -80,11 +80,11 @@ impl World {
         self.hasten(now);
     }
 
-    /// Removes these VMs, as far as they are the mock's own.
+    /// Removes those of these VMs that are the mock's own.
     pub(super) fn lose(&mut self, names: &[String], now: Moment) {
         for name in names {
             if self.vm(Some(name)).is_some() {
-                // It is there, so it can be removed.
+                // The VM exists, so the removal succeeds.
                 let _removed = self.remove_vm(name, now);
             }
         }

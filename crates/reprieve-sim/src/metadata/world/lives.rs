@@ -1,4 +1,4 @@
-//! What happens in each scenario that is built in, and how scenarios of one's own go.
+//! The events of each built-in scenario, and the behaviour of custom scenarios.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, UNIX_EPOCH};
@@ -24,7 +24,8 @@ fn world(now: Moment, scenarios: Vec<Scenario>) -> World {
     world
 }
 
-/// What happens in a month when a scenario is run for the second VM: when, in seconds, and what.
+/// Runs a scenario for the second VM, and returns the log of a month: seconds, and the kind of
+/// entry.
 fn life(world: &mut World, scenario: &str, now: Moment) -> Vec<(i64, What)> {
     world.run(scenario, Some("W_1"), now).expect("a scenario");
     let month = Duration::from_hours(30 * 24);

@@ -1,4 +1,4 @@
-//! What holds whatever is done to the world, and however long nobody looks.
+//! Properties that hold after any changes to the world, however long it goes unobserved.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use super::*;
 use crate::metadata::announcement::{Announcement, OtherTenants};
 use crate::metadata::state::{Status, Which};
 
-/// Something that is done to the world. Numbers choose among the events there are.
+/// A change to the world. Numbers choose among the active events.
 #[derive(Debug, Clone)]
 enum Deed {
     Announce(EventType, Option<u64>, OtherTenants),
@@ -41,7 +41,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     let announce = (kinds, proptest::option::weighted(0.8, 1..60_000_u64), tenants);
     let deed = prop_oneof![
         4 => announce.prop_map(|(kind, notice, tenants)| {
-            // An advice never starts, so it gives a notice.
+            // An advice never starts, so it always gives notice.
             let advice = is_advice(&kind);
             Deed::Announce(kind, if advice { notice.or(Some(1)) } else { notice }, tenants)
         }),
@@ -55,12 +55,13 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     proptest::collection::vec(deed, 1..40)
 }
 
-/// The world and what was forced in it: approved, or made to begin.
+/// The world, and the events that were approved or started in it.
 struct Trial {
     world: World,
     now: Moment,
     forced: Vec<String>,
-    /// When each event was to begin when it was first seen, in milliseconds: it may begin earlier only if it is forced.
+    /// The announced start of each event when it was first seen, in milliseconds: only a forced
+    /// event may begin earlier.
     not_before: HashMap<String, i64>,
 }
 
@@ -69,7 +70,7 @@ impl Trial {
         let (world, now) = (&mut self.world, self.now);
         let id =
             |at: usize| world.events.get(at).map_or("?".to_owned(), |planned| planned.event.event_id.clone());
-        // Much of what is tried is refused, and then must change nothing.
+        // Many changes are refused, and a refused change must change nothing.
         match deed {
             Deed::Announce(kind, notice, tenants) => {
                 let event = Announcement {
@@ -108,7 +109,7 @@ impl Trial {
     }
 }
 
-/// An event without what may change in its life.
+/// Returns an event without the fields that may change.
 fn lasting(event: &Event) -> Event {
     Event { event_status: EventStatus::default(), not_before: String::new(), ..event.clone() }
 }
@@ -129,7 +130,8 @@ proptest! {
             if after.1 != before.1 {
                 prop_assert_ne!(after.0, before.0, "{:?} changed the events in secret", deed);
             } else if !matches!(deed, Deed::Wait(_) | Deed::Run(_)) && after.0 != before.0 {
-                // What came and went between two looks leaves only its numbers; that takes time.
+                // An event that came and went between two observations changes only the
+                // incarnation; that takes time.
                 prop_assert!(false, "{deed:?} changed nothing but the incarnation");
             }
             for event in &after.1 {

@@ -1,4 +1,4 @@
-//! Scenarios under way.
+//! Running scenarios.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::metadata::refusal::{Refusal, refuse};
 use crate::metadata::scenario::{Action, Named, Nothing, Scenario};
 use crate::metadata::state::{Entry, Running, ScenarioState, What, Which};
 
-/// A scenario that is being run.
+/// A running scenario.
 #[derive(Debug)]
 pub(super) struct Run {
     scenario: String,
@@ -36,7 +36,7 @@ impl Run {
         })
     }
 
-    /// The id of the event that is meant.
+    /// Returns the event that the step names.
     fn event(&self, named: &Named) -> Result<Which, Refusal> {
         let mut announced = self.announced.iter().rev();
         let found = announced.find(|(label, _)| named.event.is_none() || *label == named.event);
@@ -48,7 +48,7 @@ impl Run {
 }
 
 impl World {
-    /// Adds a scenario; one of the same name is replaced.
+    /// Adds a scenario, and replaces one of the same name.
     pub(in crate::metadata) fn add_scenario(&mut self, scenario: Scenario) {
         match self.scenarios.iter_mut().find(|other| other.name() == scenario.name()) {
             Some(other) => *other = scenario,
@@ -60,7 +60,7 @@ impl World {
         self.scenarios.iter().map(Scenario::state).collect()
     }
 
-    /// The scenario called `name`.
+    /// Returns the scenario called `name`.
     pub(in crate::metadata) fn scenario(&self, name: &str) -> Result<&Scenario, Refusal> {
         if let Some(scenario) = self.scenarios.iter().find(|scenario| scenario.name() == name) {
             return Ok(scenario);
@@ -69,7 +69,8 @@ impl World {
         refuse(ErrorKind::NotFound, format!("there is no scenario {name:?}; there are: {}", names.join(", ")))
     }
 
-    /// Runs a scenario for a VM, by default the first; returns which. What is due at once has happened then.
+    /// Runs a scenario for a VM, by default the first; returns the VM's name. Steps that are due at
+    /// once have happened on return.
     pub(in crate::metadata) fn run(
         &mut self,
         name: &str,
@@ -95,7 +96,7 @@ impl World {
         Ok(target)
     }
 
-    /// Does the next step of a run. One that can't be done is noted, and the rest goes on.
+    /// Performs the next step of a run. A failed step is logged, and the run continues.
     pub(super) fn run_step(&mut self, index: usize, now: Moment) {
         let mut run = self.runs.remove(index);
         if let Some((_, action)) = run.steps.pop_front()

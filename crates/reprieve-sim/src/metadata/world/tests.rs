@@ -1,4 +1,4 @@
-//! One life of an event after another, at given moments.
+//! The lifecycles of events, at given moments.
 
 use std::num::NonZeroU32;
 use std::time::{Duration, UNIX_EPOCH};
@@ -21,7 +21,7 @@ fn start() -> Moment {
     Moment { at: Instant::now(), wall: UNIX_EPOCH }
 }
 
-/// So long after.
+/// The moment `span` after `start`.
 fn after(start: Moment, span: Duration) -> Moment {
     Moment { at: start.at + span, wall: start.wall + span }
 }
@@ -149,7 +149,7 @@ fn names_are_azures_and_told_apart_without_case() {
     assert_eq!(world.vm(None).expect("one is left").name, "w_1");
 }
 
-/// An event of this type for both VMs, and its id.
+/// Announces an event of this type for both VMs, and returns its id.
 fn announce(world: &mut World, event_type: EventType, tenants: OtherTenants, now: Moment) -> String {
     let event = Announcement {
         other_tenants: tenants,

@@ -8,11 +8,11 @@ use crate::metadata::moment::Moment;
 use crate::metadata::refusal::{Refusal, refuse};
 use crate::metadata::state::{Entry, VmState, What};
 
-/// A VM, as long as it exists.
+/// A VM of the set.
 #[derive(Debug, Clone)]
 pub(in crate::metadata) struct Vm {
     pub(in crate::metadata) name: String,
-    /// Never used again, unlike the name.
+    /// Never reused, unlike the name.
     pub(in crate::metadata) id: Uuid,
     polls: u64,
     last_poll_unix_ms: Option<i64>,
@@ -32,7 +32,7 @@ impl Vm {
 }
 
 impl World {
-    /// The VM called `name`, or the first one.
+    /// Returns the VM called `name`, or the first one.
     pub(in crate::metadata) fn vm(&self, name: Option<&str>) -> Option<&Vm> {
         match name {
             None => self.vms.first(),
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// The VM with this id.
+    /// Returns the VM with this id.
     pub(in crate::metadata) fn vm_with_id(&self, id: Uuid) -> Option<&Vm> {
         self.vms.iter().find(|vm| vm.id == id)
     }
@@ -53,7 +53,7 @@ impl World {
         }
     }
 
-    /// Adds a VM under a name that Azure would take, and returns its id.
+    /// Adds a VM under a name that Azure would accept, and returns its id.
     /// <https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules#microsoftcompute>
     pub(in crate::metadata) fn add_vm(&mut self, name: &str, now: Moment) -> Result<Uuid, Refusal> {
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
@@ -83,7 +83,7 @@ impl World {
         Ok(())
     }
 
-    /// The name as it is spelled.
+    /// Returns the VM's name as it is spelled in the set.
     pub(super) fn known(&self, name: &str) -> Result<String, Refusal> {
         if let Some(vm) = self.vm(Some(name)) {
             return Ok(vm.name.clone());

@@ -1,4 +1,4 @@
-//! Blocks that were put and not committed yet, and what a block list makes of them.
+//! Uncommitted blocks, and the block lists that commit them.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/put-block-list>
 
@@ -12,7 +12,7 @@ use super::content::{Block, Content};
 use crate::storage::refusal::{INVALID_BLOCK, INVALID_BLOCK_LIST, INVALID_QUERY, INVALID_XML, Refusal};
 use crate::storage::xml;
 
-/// The longest id a block may have, before base64.
+/// The longest id of a block, before base64.
 const ID_BYTES_MAX: usize = 64;
 
 /// The uncommitted blocks of one blob, by id.
@@ -20,7 +20,7 @@ const ID_BYTES_MAX: usize = 64;
 pub(crate) struct Uncommitted(HashMap<String, Bytes>);
 
 impl Uncommitted {
-    /// Keeps a block; one with the same id is replaced.
+    /// Stores a block, and replaces one with the same id.
     pub(crate) fn put(&mut self, id: &str, data: Bytes) -> Result<(), Refusal> {
         let raw = STANDARD.decode(id).map_err(|_| INVALID_QUERY)?;
         if raw.is_empty() || raw.len() > ID_BYTES_MAX {
@@ -33,7 +33,7 @@ impl Uncommitted {
         Ok(())
     }
 
-    /// The content that this list makes of these blocks and those that the blob has already.
+    /// Returns the content that this list makes of these blocks and the blob's committed ones.
     pub(crate) fn commit(&self, list: &[u8], committed: Option<&Content>) -> Result<Content, Refusal> {
         let list = xml::read(list)?;
         if list.root != "BlockList" {
@@ -51,7 +51,7 @@ impl Uncommitted {
                 "Latest" => new(id).or_else(|| old(id)),
                 _ => return Err(INVALID_XML),
             };
-            // Nameless blocks are those of a blob that was put in one request.
+            // Blocks without a name belong to a blob that was put in one request.
             let data = data.filter(|_| !id.is_empty()).ok_or(INVALID_BLOCK_LIST)?;
             blocks.push(Block { id: id.to_owned(), data });
         }

@@ -1,4 +1,4 @@
-//! Each request to the blob service and its answer.
+//! The requests to the blob service and their answers.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-rest-api>
 
@@ -17,7 +17,8 @@ use crate::storage::refusal::{
 };
 use crate::storage::request::Request;
 
-/// Headers that ask for what the double does not do. Doing the rest of such a request would be worse than refusing it.
+/// Headers that request features which the double lacks. It refuses such a request, because
+/// ignoring the header would be worse.
 const UNKNOWN_HEADERS: [&str; 4] =
     ["x-ms-lease-id", "x-ms-copy-source", "x-ms-structured-body", "x-ms-encryption-key"];
 
@@ -71,7 +72,7 @@ fn container_properties(container: &Container) -> Answer {
         .metadata(&container.metadata)
 }
 
-/// The blob that a request is about.
+/// Returns the name of the request's blob.
 fn name(request: &Request) -> Result<&str, Refusal> {
     request.item.as_deref().ok_or(INVALID_URI)
 }
@@ -109,7 +110,7 @@ fn commit(
     replace(container, request, content, properties, stamp())
 }
 
-/// Writes a blob anew, with the request's metadata and without its blocks that were not committed.
+/// Replaces a blob, with the request's metadata and without its uncommitted blocks.
 fn replace(
     container: &mut Container,
     request: &Request,

@@ -10,7 +10,7 @@ use crate::storage::refusal::{
     BLOB_ALREADY_EXISTS, CONDITION_NOT_MET, INVALID_HEADER, MULTIPLE_CONDITIONS, NOT_MODIFIED, Refusal,
 };
 
-/// What must be so for a request to be done.
+/// The condition under which a request is performed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum Condition {
     #[default]
@@ -40,7 +40,7 @@ impl Condition {
         }
     }
 
-    /// For what writes the whole blob: that it must not exist has an answer of its own, 409.
+    /// Checks a write of the whole blob. If the blob must not exist but does, the answer is 409.
     pub(crate) fn check_put(&self, current: Option<&str>) -> Result<(), Refusal> {
         if *self == Self::NoneMatch(Tag::Any) && current.is_some() {
             return Err(BLOB_ALREADY_EXISTS);
@@ -48,7 +48,7 @@ impl Condition {
         self.check_write(current)
     }
 
-    /// For every write. A blob that is not there matches nothing, not even `*`.
+    /// Checks any other write. A missing blob matches nothing, not even `*`.
     pub(crate) fn check_write(&self, current: Option<&str>) -> Result<(), Refusal> {
         let met = match self {
             Self::Always => true,
@@ -58,7 +58,7 @@ impl Condition {
         if met { Ok(()) } else { Err(CONDITION_NOT_MET) }
     }
 
-    /// For a read of a blob that is there.
+    /// Checks a read of an existing blob.
     pub(crate) fn check_read(&self, current: &str) -> Result<(), Refusal> {
         match self {
             Self::Always => Ok(()),
@@ -79,7 +79,7 @@ impl Tag {
     }
 }
 
-/// The one tag in this header: the service takes no list.
+/// Returns the single tag in this header: the service accepts no list.
 fn tag(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Tag>, Refusal> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -105,7 +105,7 @@ mod tests {
         Condition::of(&HeaderMap::from_iter([(name.clone(), value.parse().unwrap())])).unwrap()
     }
 
-    /// Every condition against a blob that is there and one that is not: a put, another write, a read.
+    /// Every condition against an existing blob and a missing one: a put, another write, a read.
     #[test]
     fn conditions_are_answered_as_the_service_does() {
         type Done = Result<(), Refusal>;

@@ -1,4 +1,4 @@
-//! One container: its blobs by name, and blocks on their way to become blobs.
+//! One container: its blobs by name, and uncommitted blocks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,7 +16,7 @@ pub(crate) struct Container {
     pub(super) stamp: Stamp,
     pub(super) metadata: BTreeMap<String, String>,
     pub(super) blobs: BTreeMap<String, Blob>,
-    /// Blocks of blobs that may not exist yet: what has only these is no blob.
+    /// Blocks of blobs that may not exist yet: uncommitted blocks alone are not a blob.
     pub(super) uncommitted: HashMap<String, Uncommitted>,
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Blob {
     pub(super) stamp: Stamp,
 }
 
-/// What a blob says of its content, in the order of [`PROPERTIES`]; empty for what it does not say.
+/// A blob's content properties, in the order of [`PROPERTIES`]; empty for a missing one.
 #[derive(Debug, Default)]
 pub(crate) struct Properties([String; PROPERTIES.len()]);
 
-/// The properties' headers in an answer, which are also their elements in a list; in a request they begin with
-/// `x-ms-blob-`.
+/// The properties' headers in an answer, which are also their elements in a list. In a request they
+/// begin with `x-ms-blob-`.
 const PROPERTIES: [&str; 5] =
     ["Content-Type", "Content-Encoding", "Content-Language", "Content-Disposition", "Cache-Control"];
 
@@ -53,7 +53,7 @@ impl Container {
 }
 
 impl Properties {
-    /// Those in a request; `body_type` stands for the blob's type if that is not given.
+    /// Returns the properties in a request; `body_type` replaces a missing blob type.
     pub(super) fn of(headers: &HeaderMap, body_type: Option<&str>) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut properties = PROPERTIES
@@ -71,7 +71,7 @@ impl Properties {
 }
 
 impl Blob {
-    /// An answer's headers about this blob.
+    /// Returns an answer with the headers of this blob.
     pub(super) fn described(&self, status: u16) -> Answer {
         let answer = stamped(status, &self.stamp)
             .header("accept-ranges", "bytes")
@@ -85,7 +85,7 @@ impl Blob {
     }
 }
 
-/// An answer about what has this stamp.
+/// Returns an answer with the headers of this stamp.
 pub(super) fn stamped(status: u16, stamp: &Stamp) -> Answer {
     Answer::empty(status).header("etag", &stamp.etag).header("last-modified", &stamp.modified.http_date())
 }

@@ -1,11 +1,12 @@
-//! The bytes of a blob, in the blocks it was written in.
+//! The bytes of a blob, in the blocks in which it was written.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use axum::body::Bytes;
 
-/// Smaller ones are copied: they are slices of what was read from the connection, and would keep all of that.
+/// The longest block that is copied. A block is a slice of the connection's buffer, and would keep
+/// all of it in memory.
 const COPY_BYTES_MAX: usize = 64 * 1024;
 
 /// The content of a blob.
@@ -17,7 +18,8 @@ pub(crate) struct Content {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
-    /// In base64, as it was given. Empty for what was written in one request, which no later list can name.
+    /// The original id in base64. Empty for a blob that was written in one request; no later list
+    /// can name it.
     pub(crate) id: String,
     pub(crate) data: Bytes,
 }
@@ -43,7 +45,7 @@ impl Content {
         self.blocks.iter().map(|block| (block.id.as_str(), &block.data)).collect()
     }
 
-    /// The pieces that make up this range, which must be within the content. Nothing is copied.
+    /// Returns the pieces of this range, which must be within the content. Copies nothing.
     pub(crate) fn slice(&self, range: Range<u64>) -> Vec<Bytes> {
         let mut pieces = Vec::new();
         let mut begins = 0_u64;

@@ -1,4 +1,4 @@
-//! Lists of blobs, a page at a time.
+//! Lists of blobs, in pages.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/list-blobs>
 
@@ -12,7 +12,7 @@ use crate::storage::refusal::{INVALID_QUERY, Refusal};
 use crate::storage::request::Request;
 use crate::storage::xml::{self, Xml};
 
-/// The most blobs one page has, and how many it has unless told otherwise.
+/// The most blobs in one page, and the default.
 const PAGE_MAX: usize = 5000;
 
 pub(crate) fn answer(container: &Container, request: &Request) -> Result<Answer, Refusal> {
@@ -50,7 +50,8 @@ pub(crate) fn answer(container: &Container, request: &Request) -> Result<Answer,
     Ok(Answer::xml(200, xml.finish()))
 }
 
-/// A marker is the name that the page begins with, in a form that nobody takes for a name.
+/// Decodes a marker: the name with which the page begins, in a form that is not mistaken for a
+/// name.
 fn name_in(marker: &str) -> Result<String, Refusal> {
     let name = URL_SAFE_NO_PAD.decode(marker).map_err(|_| INVALID_QUERY)?;
     String::from_utf8(name).map_err(|_| INVALID_QUERY)
@@ -67,7 +68,7 @@ fn entry(xml: &mut Xml, name: &str, blob: &Blob, with_metadata: bool) {
     xml.raw("<Properties>")
         .element("Creation-Time", &blob.created.http_date())
         .element("Last-Modified", &blob.stamp.modified.http_date())
-        // Without the quotes it has in a header.
+        // Without the quotes that a header has.
         .element("Etag", blob.stamp.etag.trim_matches('"'))
         .element("Content-Length", &blob.content.bytes().to_string());
     for (property, value) in blob.properties.iter() {

@@ -1,4 +1,4 @@
-//! The blob service: its containers and blobs, and what each request does to them.
+//! The blob service: its containers and blobs, and its requests.
 
 mod blocks;
 mod calls;
@@ -23,13 +23,13 @@ pub(super) struct Containers {
     stamps: Stamps,
 }
 
-/// Gives out `ETag`s: as the service's they are made of the time, and no two are the same.
+/// Creates `ETag`s. Like the service's, they are derived from the time and unique.
 #[derive(Debug, Default)]
 struct Stamps {
     last: u64,
 }
 
-/// Which version of a blob or container it is, and since when.
+/// The version of a blob or container, and its time.
 #[derive(Debug, Clone)]
 struct Stamp {
     etag: String,

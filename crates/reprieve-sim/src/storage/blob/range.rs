@@ -1,4 +1,4 @@
-//! Which part of a blob a request asks for.
+//! The part of a blob that a request reads.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/specifying-the-range-header-for-blob-service-operations>
 
@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use crate::storage::refusal::{INVALID_RANGE, Refusal};
 
-/// The bytes that `header` asks for of a blob this long; `None` if it asks for all. A header that is not understood, such
-/// as one that counts from the end, is ignored.
+/// Returns the bytes that `header` selects of a blob of `bytes` bytes; `None` for all. A header
+/// that is not understood, such as one that counts from the end, is ignored.
 pub(crate) fn parse(header: Option<&str>, bytes: u64) -> Result<Option<Range<u64>>, Refusal> {
     let Some((first, last)) =
         header.and_then(|header| header.strip_prefix("bytes=")).and_then(|range| range.split_once('-'))

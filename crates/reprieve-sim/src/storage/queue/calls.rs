@@ -1,4 +1,4 @@
-//! Each request to the queue service and its answer.
+//! The requests to the queue service and their answers.
 //!
 //! <https://learn.microsoft.com/rest/api/storageservices/queue-service-rest-api>
 
@@ -20,13 +20,13 @@ use crate::storage::refusal::{
 use crate::storage::request::Request;
 use crate::storage::xml::{self, Xml};
 
-/// The most that a message's text may have, in bytes of UTF-8.
+/// The longest text of a message, in bytes of UTF-8.
 const TEXT_BYTES_MAX: usize = 64 * 1024;
-/// The most messages one request returns.
+/// The most messages that one request returns.
 const BATCH_MAX: i64 = 32;
-/// Seven days: the longest that a message is hidden, and how long it lives unless told otherwise.
+/// Seven days: the longest time for which a message is hidden, and its default lifetime.
 const WEEK_SECONDS: i64 = 604_800;
-/// How long a received message is hidden unless told otherwise.
+/// The default time for which a received message is hidden.
 const VISIBILITY_SECONDS: i64 = 30;
 
 pub(crate) fn answer(queues: &mut Queues, request: &Request, now: Moment) -> Result<Answer, Refusal> {
@@ -85,7 +85,7 @@ fn send(queue: &mut Queue, request: &Request, now: Moment) -> Result<Answer, Ref
     let hidden_for = request.integer("visibilitytimeout", 0..=WEEK_SECONDS)?.unwrap_or(0);
     let lives_for = match request.integer("messagettl", -1..=i64::from(i32::MAX))?.unwrap_or(WEEK_SECONDS) {
         -1 => None,
-        // That it must outlive its first visibility is documented.
+        // The service documents that a message must outlive its first visibility timeout.
         seconds if seconds > hidden_for => Some(seconds_of(seconds)),
         _ => return Err(INVALID_QUERY),
     };
@@ -106,7 +106,7 @@ fn peek(queue: &mut Queue, request: &Request, now: Moment) -> Result<Answer, Ref
     list_with_texts(&peeked, |xml, message| content(identity(xml, message), message))
 }
 
-/// Without a body the text is kept; with an empty `MessageText` it is erased.
+/// Updates a message. Without a body the text is kept; with an empty `MessageText` it is erased.
 fn update(queue: &mut Queue, request: &Request, now: Moment) -> Result<Answer, Refusal> {
     let (id, receipt) = owned(request)?;
     let hide_for = request.integer("visibilitytimeout", 0..=WEEK_SECONDS)?.ok_or(MISSING_QUERY)?;
@@ -118,17 +118,17 @@ fn update(queue: &mut Queue, request: &Request, now: Moment) -> Result<Answer, R
 }
 
 impl From<NotOwned> for Refusal {
-    /// The service says 404 for a receipt that was one, whether the message is gone or somebody else's by now; its
-    /// documentation and Azurite say 400 `PopReceiptMismatch` for the latter.
+    /// The service answers 404 for an old receipt, whether the message is gone or has another owner
+    /// by now. Its documentation and Azurite say 400 `PopReceiptMismatch` for the latter.
     fn from(_: NotOwned) -> Self {
         MESSAGE_NOT_FOUND
     }
 }
 
-/// The message and the receipt that a request names.
+/// Returns the message and the receipt that a request names.
 fn owned(request: &Request) -> Result<(Uuid, Receipt), Refusal> {
     let receipt = request.query("popreceipt").ok_or(MISSING_QUERY)?;
-    // That a malformed one is answered 400 is known; with which code is not.
+    // The status 400 for a malformed receipt is known; its code is not.
     let receipt = Receipt::parse(receipt).ok_or(INVALID_QUERY)?;
     let id = request.item.as_deref().and_then(|id| Uuid::try_parse(id).ok()).ok_or(MESSAGE_NOT_FOUND)?;
     Ok((id, receipt))
@@ -151,8 +151,8 @@ fn text(request: &Request) -> Result<Option<String>, Refusal> {
     Ok(text)
 }
 
-/// Messages with their texts, or the answer to one that XML can't hold. By then a receive has hidden them, the good ones
-/// of the batch too.
+/// Returns messages with their texts, or the error for a text that XML can't hold. By then a
+/// receive has hidden all messages of the batch, the good ones too.
 fn list_with_texts(
     messages: &[Message],
     write: impl for<'x> FnMut(&'x mut Xml, &Message) -> &'x mut Xml,

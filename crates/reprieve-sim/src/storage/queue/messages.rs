@@ -1,4 +1,4 @@
-//! The messages of one queue, in an order in which nothing has to be searched for.
+//! The messages of one queue, ordered so that no operation has to search.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,37 +10,38 @@ use uuid::Uuid;
 use super::receipt::Receipt;
 use crate::storage::moment::Moment;
 
-/// All messages of a queue. Every operation costs O(log n) for each message it returns, whatever the depth.
+/// All messages of a queue. Every operation costs O(log n) for each message it returns, at any depth.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     by_id: HashMap<Uuid, Message>,
-    /// When each becomes, or became, visible. The service promises no order; this one is first in, first out, with
-    /// what has been received or released counted in again from when it is visible, as in Azurite.
+    /// When each becomes, or became, visible. The service promises no order; here messages are
+    /// first in, first out, by the time at which they became visible last, as in Azurite.
     by_visibility: BTreeMap<Place, Uuid>,
-    /// When those expire that do.
+    /// The expiry times of messages that expire.
     by_expiry: BTreeMap<Place, Uuid>,
     next: u64,
 }
 
-/// A message as it was when it was looked at.
+/// A snapshot of a message.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) id: Uuid,
     pub(crate) text: Arc<str>,
     pub(crate) inserted: Moment,
-    /// `None`: never.
+    /// `None` for never.
     pub(crate) expires: Option<Moment>,
     pub(crate) visible: Moment,
     pub(crate) dequeue_count: u64,
-    /// The only one that counts. There is one from the beginning: whoever sent the message may take it back.
+    /// The only valid receipt. There is one from the beginning: the sender may delete the message.
     pub(crate) receipt: Receipt,
-    /// Tells apart what has the same time.
+    /// Orders messages with the same time.
     number: u64,
 }
 
 type Place = (Instant, u64);
 
-/// The receipt does not own a message: it was received by somebody else, settled, or it expired.
+/// The receipt does not own a message: another client received the message, it was settled, or it
+/// expired.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotOwned;
 
@@ -87,19 +88,20 @@ impl Messages {
             message.receipt = Receipt::new();
             received.push(message.clone());
         }
-        // Only now, so that even one that is hidden for no time is not received twice at once.
+        // Inserted only now, so that a message that is hidden for no time is not received twice in
+        // one call.
         self.by_visibility.extend(received.iter().map(|message| (message.place(), message.id)));
         received
     }
 
-    /// Up to `limit` visible messages.
+    /// Returns up to `limit` visible messages.
     pub(crate) fn peek(&mut self, limit: usize, now: Moment) -> Vec<Message> {
         self.expire(now);
         let visible = self.by_visibility.iter().take_while(|((at, _), _)| *at <= now.at);
         visible.filter_map(|(_, id)| self.by_id.get(id)).take(limit).cloned().collect()
     }
 
-    /// Hides a message from now on, perhaps with another text. An old receipt is dead from then on.
+    /// Hides a message from now on, with a new text if given. The old receipt becomes invalid.
     pub(crate) fn update(
         &mut self,
         id: Uuid,
@@ -129,7 +131,7 @@ impl Messages {
         Ok(())
     }
 
-    /// How many there are, hidden ones too.
+    /// Returns the number of messages, hidden ones included.
     pub(crate) fn count(&mut self, now: Moment) -> usize {
         self.expire(now);
         self.by_id.len()

@@ -1,4 +1,4 @@
-//! The queue service: its queues, and what each request does to them.
+//! The queue service: its queues, and its requests.
 
 mod calls;
 mod messages;

@@ -1,21 +1,22 @@
-//! Pop receipts: what they look like, and which are none.
+//! Pop receipts.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// Whoever shows it owns a message, until another one is issued for that message.
+/// Proves ownership of a message, until another receipt is issued for it.
 ///
-/// As those of the service it is opaque, has characters that a URL must escape, and shows no sign of its message.
+/// Like the service's, it is opaque, has characters that a URL must escape, and does not reveal its
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Receipt([u8; LENGTH]);
 
-/// As long as the service's, so that it also ends in a `=`.
+/// As long as the service's, so that it also ends in `=`.
 const LENGTH: usize = 20;
-/// What all begin with, as the service's begin with a version.
+/// The common prefix, as the service's receipts begin with a version.
 const MARK: [u8; 4] = [2, 0, 0, 0];
 
 impl Receipt {
-    /// One that there has never been, also not before the double was started again.
+    /// Returns a new receipt, unique even across restarts of the double.
     pub(crate) fn new() -> Self {
         let mut bytes = [0; LENGTH];
         bytes[..4].copy_from_slice(&MARK);
@@ -23,7 +24,7 @@ impl Receipt {
         Self(bytes)
     }
 
-    /// Reads one; `None` if it can't be a receipt of this double.
+    /// Reads a receipt; `None` if it can't be one of this double.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes: [u8; LENGTH] = STANDARD.decode(text).ok()?.try_into().ok()?;
         bytes.starts_with(&MARK).then_some(Self(bytes))

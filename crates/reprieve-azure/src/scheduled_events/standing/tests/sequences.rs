@@ -1,4 +1,4 @@
-//! What holds for every sequence of documents, in whatever versions they come.
+//! Properties of every sequence of documents, in any mix of versions.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::scheduled_events::document::{EventStatus, Incarnation};
 
-/// Events among a few ids, types, states and VMs, so that sequences meet every transition.
+/// Events among a few ids, types, states and VMs, so that sequences cover every transition.
 fn some_event() -> impl Strategy<Value = Event> {
     let status = prop_oneof![Just(EventStatus::Scheduled), Just(EventStatus::Started)];
     let kind = prop_oneof![Just(EventType::Preempt), Just(EventType::Freeze)];
@@ -86,7 +86,7 @@ proptest! {
                 prop_assert!(believed.contains_key(&event.notice_id()));
             }
         }
-        // The newest version hides nothing, so its silence ends all.
+        // The newest version hides nothing, so its empty document ends every event.
         let last = answer(NOTHING, ApiVersion::NEWEST);
         prop_assert_eq!(standing.update(&last, "me_0").iter().filter(|it| it.whose == Whose::This).count(), believed.len());
         prop_assert_eq!(standing.changes().count(), 0);

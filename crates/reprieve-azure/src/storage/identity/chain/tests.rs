@@ -1,5 +1,5 @@
-//! Who is asked for a token, in which order, and what is said when nobody gives one. The metadata service, which has a fixed
-//! address, is played by a server here.
+//! The order in which identities are tried, and the error when none gives a token. A local server
+//! replaces the metadata service, which has a fixed address.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ use super::*;
 
 const CLIENT_ID: &str = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
 
-/// Sends what goes to the metadata service's address to another one.
+/// Redirects requests for the metadata service's address to another one.
 #[derive(Debug)]
 struct Detour {
     http: reqwest::Client,
@@ -36,7 +36,7 @@ impl HttpClient for Detour {
     }
 }
 
-/// The shell, in which the Azure CLI would run, or would not be found.
+/// Replaces the shell, in which the Azure CLI would run, or be missing.
 #[derive(Debug)]
 struct Shell {
     answer: Option<String>,
@@ -80,7 +80,7 @@ fn token_of_the_cli() -> String {
     format!(r#"{{"accessToken":"of-a-person","expires_on":{},"tokenType":"Bearer"}}"#, in_an_hour())
 }
 
-/// What this machine would try, with the metadata service at `to`.
+/// The chain of this machine, with the metadata service at `to`.
 fn chain(client_id: Option<&str>, to: std::net::SocketAddr, azure_vm: bool, shell: &Arc<Shell>) -> Chain {
     let http = Arc::new(Detour { http: metadata::client(azure_vm).expect("a client"), to });
     Chain::new(vec![
@@ -118,7 +118,7 @@ async fn where_nobody_answers_a_person_is_asked_at_once() {
     let began = Instant::now();
     assert_eq!(chain.token().await.expect("a token").token.secret(), "of-a-person");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // The first that works is kept: the VM is not asked again.
+    // The first that works is kept: the metadata service is not tried again.
     let server = TestServer::start(|_| token_of_the_metadata_service()).await;
     chain.token().await.expect("a token");
     assert_eq!((shell.asked.load(SeqCst), server.requests().len()), (2, 0));
@@ -168,12 +168,13 @@ async fn when_every_identity_fails_one_error_says_why_each_did_and_what_to_do() 
     assert!(!error.may_pass() && !text.contains('\n') && !text.contains("troubleshoot"), "{text}");
 }
 
-/// Otherwise a worker on a developer's VM would go on as that developer after a hiccup.
+/// Otherwise a worker on a developer's VM would continue as that developer after a temporary
+/// failure.
 #[tokio::test]
 async fn nobody_takes_the_place_of_an_identity_that_is_there_but_can_not_answer_now() {
     let server = TestServer::start(|_| Reply::answer(200, "", "no JSON")).await;
     let broken = chain(None, server.address, false, &Shell::with(Some(token_of_the_cli())));
-    // What the service says is wrong, so it is none: the next is asked.
+    // The answer is invalid, so the service counts as absent and the next identity is tried.
     assert_eq!(broken.token().await.expect("a token").token.secret(), "of-a-person");
 
     let server = TestServer::start(|_| Reply::answer(501, "", "")).await;

@@ -1,4 +1,5 @@
-//! Tokens are fetched ahead of their end, and nobody waits who need not. Time is paused: tokens live for an hour.
+//! Tokens are fetched before they expire, and callers wait only without a valid token. Time is
+//! paused: tokens live for an hour.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
@@ -12,12 +13,13 @@ use super::*;
 
 const LIFE: Duration = Duration::from_secs(3600);
 
-/// Gives out numbered tokens that live for an hour of the test's time, unless it is told not to.
+/// Returns numbered tokens that live for an hour of the test's time, unless a test configures it
+/// otherwise.
 #[derive(Debug)]
 struct Source {
     asked: AtomicUsize,
     broken: AtomicBool,
-    /// How long it takes to give one.
+    /// How long a token takes.
     takes: Duration,
     life: Duration,
 }
@@ -50,7 +52,7 @@ fn token_of(source: &Arc<Source>) -> FreshToken {
     FreshToken::new(Chain::of(source.clone()))
 }
 
-/// The number of the token that is given out, at once.
+/// The number of the token that is returned at once.
 async fn number_now(token: &FreshToken) -> usize {
     let header = timeout(Duration::ZERO, token.header()).await.expect("at once").expect("a token");
     let text = header.to_str().expect("text");
@@ -74,7 +76,7 @@ async fn the_next_token_is_there_before_the_last_one_ends() {
     token.header().await.expect("a token");
     sleep(LIFE * 40 / 100).await;
     assert_eq!(number_now(&token).await, 1);
-    // Nobody asked meanwhile, and nobody waits.
+    // The refresh needs no request, and no caller waits.
     sleep(LIFE * 20 / 100).await;
     assert_eq!(number_now(&token).await, 2);
     sleep(LIFE * 3).await;
@@ -170,7 +172,8 @@ async fn a_clock_that_is_ahead_is_blamed_for_a_token_that_is_over_at_once() {
     assert!(error.to_string().contains("set this machine's clock"), "{error}");
 }
 
-/// The task that fetches dies with its runtime; whoever asks next, on another one, must not wait for it.
+/// The task that fetches ends with its runtime; the next caller, on another runtime, must not wait
+/// for it.
 #[test]
 fn fetching_goes_on_when_its_runtime_has_ended() {
     let runtime = || {
