@@ -47,8 +47,10 @@ impl Checker<'_> {
             What::Began { job } if *job < self.view.jobs.len() => {
                 // The steps of two deliveries in one process cannot be told apart.
                 let held = self.view.jobs_of(process).into_iter().filter(|held| held == job).count();
+                let view = &mut self.view.jobs[*job];
+                view.safe.insert(process, event.at);
                 if held > 1 {
-                    self.view.jobs[*job].twice.insert(process);
+                    view.twice.insert(process);
                 }
             }
             What::StepBegan { job, fence, at } => self.step_began(process, *job, *fence, *at),
