@@ -69,21 +69,23 @@ pub struct DeferredMessage {
 }
 
 impl DeferredMessage {
-    /// The shortest and the longest time for which a message is deferred.
-    const DELAY_MS: (i64, i64) = (5_000, 5 * 60_000);
-
     /// How long after it became visible a message may still wait for a worker.
-    const LATE_MS: i64 = 60_000;
+    const LATE: Duration = Duration::from_mins(1);
+
+    /// Returns how long to defer a message that no worker could use for as long as `lasted`: that
+    /// long again and 5 s more, at most 5 min.
+    pub(crate) fn delay(lasted: Duration) -> Duration {
+        lasted.saturating_add(Duration::from_secs(5)).min(Duration::from_mins(5))
+    }
 
     /// Whether this worker would have received the message again by now, if the message were still
     /// in the queue and no other worker had received it.
     #[must_use]
     pub fn is_gone(&self, now_unix_ms: i64) -> bool {
-        // Each deferral lasts as long as all so far together, plus five seconds.
-        let (least, most) = Self::DELAY_MS;
-        let lasted = self.seen_unix_ms.saturating_sub(self.since_unix_ms).clamp(0, most);
-        let due = self.seen_unix_ms.saturating_add((least + lasted).min(most));
-        now_unix_ms > due.saturating_add(Self::LATE_MS)
+        let lasted = self.seen_unix_ms.saturating_sub(self.since_unix_ms);
+        let wait = Self::delay(Duration::from_millis(u64::try_from(lasted).unwrap_or(0))) + Self::LATE;
+        let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        now_unix_ms > self.seen_unix_ms.saturating_add(wait)
     }
 }
 

@@ -32,9 +32,6 @@ const TRY: Duration = Duration::from_secs(10);
 /// The same in a drain, so that an unanswered try leaves time for others.
 const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// The shortest and the longest deferral of a message that no worker can use yet.
-const MISFIT_DELAY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-
 /// How long a suspect is deferred when the other jobs did not rest in time.
 const CROWDED_DELAY: Duration = Duration::from_mins(1);
 
@@ -507,8 +504,9 @@ fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<D
         Misfit::Shape => shared.settings.misfit_after(),
     };
     let lasted = Duration::from_millis(u64::try_from(unix_millis() - since_unix_ms).unwrap_or(0));
-    let (least, most) = MISFIT_DELAY;
-    (lasted < limit).then(|| (least + lasted).min(most).min(limit.saturating_sub(lasted).max(least)))
+    // Not past the limit, but never shorter than the first deferral.
+    let left = limit.saturating_sub(lasted).max(DeferredMessage::delay(Duration::ZERO));
+    (lasted < limit).then(|| DeferredMessage::delay(lasted).min(left))
 }
 
 /// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.

@@ -16,7 +16,7 @@ impl Checker<'_> {
         match &event.what {
             What::Ended(cause) => self.ended(process, *cause),
             What::Frozen | What::Troubled => self.disturbed(process),
-            What::Received { message, .. } => self.perhaps_unheard(process, message),
+            What::Received { message, .. } => self.maybe_unheard(process, message),
             What::StepBegan { job, fence, .. } if *job < self.view.jobs.len() => {
                 self.view.jobs[*job].running.insert(process, *fence);
             }
@@ -65,7 +65,7 @@ impl Checker<'_> {
     }
 
     /// A process that is in trouble, frozen or gone may never learn of a delivery to it.
-    fn perhaps_unheard(&mut self, process: u32, message: &MessageId) {
+    fn maybe_unheard(&mut self, process: u32, message: &MessageId) {
         let well = self.view.processes.get(&process).is_some_and(|it| it.is_well_since(Duration::MAX));
         let job = self.view.messages.get(message).map_or(usize::MAX, |message| message.job);
         if let Some(job) = self.view.jobs.get_mut(job).filter(|_| !well) {
