@@ -285,6 +285,16 @@ impl Handle {
         .await
     }
 
+    /// Raises the job's generation if this delivery still owns the record. The store refused an
+    /// output of this delivery, so an earlier life of the job had a greater fence: its record is
+    /// gone, its outputs are not.
+    pub(crate) async fn raise(&mut self) -> Result<Written> {
+        if self.own.is_none() {
+            return Ok(Written::Refused);
+        }
+        self.change(|record| record.generation = record.generation.saturating_add(1)).await
+    }
+
     /// Records how this delivery ended, in its own record, even in one from an unanswered write. If
     /// another owner's record says that this delivery's process died, that is corrected, and the
     /// record keeps its owner.

@@ -219,23 +219,50 @@ async fn a_job_whose_result_is_there_is_settled_and_not_run_again() {
     within(secs(5), "no record", async || record(&inner, &ids[0]).await.is_none()).await;
 }
 
-/// Nothing else than an output may tell that the job is done, or that its other message is worked on: the store refuses what
-/// an older owner writes.
+/// Nothing but an output may show that the job ran before: the store refuses what an older owner writes. Where no other
+/// owner is left, the job must go on all the same, also when the outputs are of a job that was redriven.
 #[tokio::test(start_paused = true)]
-async fn a_second_message_whose_output_is_refused_is_released_at_once() {
-    let (store, job) = (memory::store(), Steps::default());
-    let plan = Plan::new(1, 100).habit(Habit::Publishes);
-    let id = send_again_and_again(&store, "twice", plan, 1).await;
-    let output = BlobName::parse(format!("out/{id}/0")).unwrap();
-    let writer = Writer { job: id.clone(), fence: Fence::new(0, 3) };
-    store.blobs.put(&output, b"the first message's".to_vec(), Some(&writer)).await.unwrap();
+async fn a_message_whose_output_is_refused_is_released_at_once_and_ends_well() {
+    for fence in [Fence::new(0, 3), Fence::new(0, 4_000), Fence::new(1, 1), Fence::new(2, 4_000)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(1, 100).habit(Habit::Publishes);
+        let id = send_again_and_again(&store, "twice", plan, 1).await;
+        let output = BlobName::parse(format!("out/{id}/0")).unwrap();
+        let writer = Writer { job: id.clone(), fence };
+        store.blobs.put(&output, b"the first message's".to_vec(), Some(&writer)).await.unwrap();
+        let worker = start(&store, &job);
+        emptied(&store, secs(20)).await;
+        assert!(job.trace.steps(&id).contains(&0), "{fence}: the message is worked on until its owner is the newest");
+        let outcome = |outcome| ByOutcome { kind: "steps".to_owned(), outcome };
+        let jobs = &worker.monitor.telemetry().jobs;
+        assert_eq!(jobs.get_or_create(&outcome("lease_lost")).get(), 0, "{fence}: no lease was lost");
+        assert!(jobs.get_or_create(&outcome("deferred")).get() <= 6, "{fence}: few deliveries are enough");
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    }
+}
+
+/// The worker that finished the job died before it deleted the message. The next delivery must keep the record, because
+/// messages of an earlier generation may still be in the queue.
+#[tokio::test(start_paused = true)]
+async fn a_later_generations_record_is_kept_also_by_the_delivery_that_finishes_its_settlement() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let plan = Plan::new(10, 1_000);
+    let id = send_again_and_again(&inner, "j", plan, 1).await;
     let worker = start(&store, &job);
-    emptied(&store, secs(5)).await;
-    assert!(job.trace.steps(&id).contains(&0), "the message is worked on until its owner is the newest");
-    let outcome = |outcome| ByOutcome { kind: "steps".to_owned(), outcome };
-    let jobs = &worker.monitor.telemetry().jobs;
-    assert_eq!(jobs.get_or_create(&outcome("lease_lost")).get(), 0, "no lease was lost");
-    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    within(secs(10), "a record", async || record(&inner, &id).await.is_some()).await;
+    // As if a second message of the job had taken over.
+    rewrite(&inner, &id, |record| record.generation = 1).await;
+    faults.every_call(Op::Complete, Fault::Fail(ErrorKind::Unavailable));
+    let is_done = async || record(&inner, &id).await.is_some_and(|record| record.status == Status::Done);
+    within(secs(60), "the record says done", is_done).await;
+    worker.kill().await;
+    inner.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    faults.clear_all();
+    let _next = start(&store, &job);
+    emptied(&inner, secs(90)).await;
+    tokio::time::sleep(secs(30)).await;
+    assert!(is_done().await, "the record is kept as a mark that the job is done");
 }
 
 /// The first is in a step of an hour, which saves nothing; only this worker can tell.

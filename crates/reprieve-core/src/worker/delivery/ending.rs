@@ -144,9 +144,9 @@ impl Guardian {
         let asked = self.shared.settings.remember_done;
         let handle = assignment.run.record.lock().await;
         let message = &self.lease.delivery.id;
-        let is_anothers = |record: &&Record| record.owner.message != *message;
-        let anothers = handle.own().filter(is_anothers);
-        let kept = anothers.is_some_and(|it| it.generation > 0 || it.expires_unix_ms.is_some());
+        let is_anothers_mark =
+            |record: &Record| record.owner.message != *message && record.expires_unix_ms.is_some();
+        let kept = handle.own().is_some_and(|it| it.generation > 0 || is_anothers_mark(it));
         let needed = kept || assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
         if needed { asked.max(REMEMBERED) } else { asked }
     }
@@ -431,6 +431,8 @@ impl Guardian {
             return self.lost(&assignment);
         }
         tracing::warn!(job = %run.job, "another owner of the job wrote to the store; the job is cancelled and its message released");
+        // If the write fails, the next delivery is refused again, and tries again.
+        let _raised = timeout(DRAIN_TRY, async { run.record.lock().await.raise().await }).await;
         let (outcome, why) = (Outcome::Deferred, "another owner of the job wrote");
         let report = self.release(assignment, outcome, EndKind::Lost, why, Duration::ZERO).await;
         match report.outcome {
