@@ -14,10 +14,17 @@ pub const FAILED_MAX: u32 = 5;
 /// proved on the job.
 pub const VANISHED_MAX: u32 = 3;
 
-/// How many deliveries may vanish in total without a move. After the second, a death counts towards
-/// [`VANISHED_MAX`] only if the job ran alone. So this limit stops jobs that can't be isolated, or
-/// that kill their process late.
-pub const VANISHED_UNPROVED_MAX: u32 = 10;
+/// Returns how many deliveries may vanish in total without a move, on a worker with this many slots:
+/// four more than the slots, at least 10 and at most 100.
+///
+/// After the second, a death counts towards [`VANISHED_MAX`] only if the job ran alone. So this
+/// limit stops jobs that can't be isolated, or that kill their process late. It depends on the
+/// slots, because every job of a worker that died may be a suspect, and where steps are long each
+/// process lives to try one of them alone: all must have had their turn before any reaches the
+/// limit.
+pub fn vanished_unproved_max(slots: usize) -> u32 {
+    u32::try_from(slots.clamp(6, 96)).map_or(10, |slots| slots + 4)
+}
 
 /// How often a suspect is deferred because the other jobs of its worker did not rest in time. After
 /// that it runs beside them, and its death proves nothing.
@@ -219,11 +226,11 @@ impl Account {
         self.failed.saturating_add(1) >= FAILED_MAX
     }
 
-    /// Checks whether the job may run again.
+    /// Checks whether the job may run again on a worker with this many slots.
     ///
     /// # Errors
     /// The reason for the dead letter, in one sentence, when it may not.
-    pub fn judge(&self) -> Result<(), String> {
+    pub fn judge(&self, slots: usize) -> Result<(), String> {
         let all = self.vanished.saturating_add(self.vanished_unproved);
         if self.vanished >= VANISHED_MAX {
             return Err(format!(
@@ -231,7 +238,7 @@ impl Account {
                  alone; look for a crash or too little memory in this job"
             ));
         }
-        if all >= VANISHED_UNPROVED_MAX {
+        if all >= vanished_unproved_max(slots) {
             return Err(format!(
                 "{all} deliveries ended with the death of their worker and no progress; look for a crash in this job, or \
                  make its steps shorter than the time its machines live"
@@ -262,7 +269,7 @@ mod tests {
     fn play(ends: &str) -> usize {
         let mut account = Account::default();
         for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {
-            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
+            if account.judge(1).is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
                 return begun;
             }
             let (kind, company) = match letter {
@@ -283,6 +290,12 @@ mod tests {
         assert_eq!(play("xxxxX.........."), 5);
         assert_eq!(play("xxxxxxxxxxxxxxx"), 10);
         assert_eq!(play("XXXX"), 3);
+    }
+
+    #[test]
+    fn every_job_of_a_full_worker_has_its_turn_alone_before_the_limit() {
+        let limits = [0, 1, 6, 7, 16, 64, 96, 4_096].map(vanished_unproved_max);
+        assert_eq!(limits, [10, 10, 10, 11, 20, 68, 100, 100]);
     }
 
     #[test]
@@ -326,6 +339,6 @@ mod tests {
         let mut account = Account { failed: u32::MAX, vanished_unproved: u32::MAX, ..Account::default() };
         account.enter(end(1, EndKind::Failed), Company::Shared);
         assert!(account.is_exhausted_by_one_more_failure());
-        assert!(account.judge().is_err());
+        assert!(account.judge(usize::MAX).is_err());
     }
 }

@@ -65,7 +65,9 @@ async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
 /// Steps too long for the others to rest while a suspect waits. A death in company proves nothing.
 #[tokio::test(start_paused = true)]
 async fn sound_jobs_with_steps_of_minutes_outlive_a_killer_beside_them() {
-    for (at, slots, step_secs) in [(0, 3, 420), (1, 3, 600), (2, 8, 180), (7, 8, 300), (4, 8, 600)] {
+    for (at, slots, step_secs) in
+        [(0, 3, 420), (1, 3, 600), (2, 8, 180), (7, 8, 300), (4, 8, 600), (15, 16, 600), (31, 32, 1_200)]
+    {
         let (store, job) = (memory::store(), Steps::default());
         let mut plans = vec![Plan::new(1, step_secs * 1_000); slots - 1];
         plans.insert(at, Plan::new(1, 2_000).habit(Habit::KillsAt(0)));

@@ -232,7 +232,10 @@ async fn a_message_whose_output_is_refused_is_released_at_once_and_ends_well() {
         store.blobs.put(&output, b"the first message's".to_vec(), Some(&writer)).await.unwrap();
         let worker = start(&store, &job);
         emptied(&store, secs(20)).await;
-        assert!(job.trace.steps(&id).contains(&0), "{fence}: the message is worked on until its owner is the newest");
+        assert!(
+            job.trace.steps(&id).contains(&0),
+            "{fence}: the message is worked on until its owner is the newest"
+        );
         let outcome = |outcome| ByOutcome { kind: "steps".to_owned(), outcome };
         let jobs = &worker.monitor.telemetry().jobs;
         assert_eq!(jobs.get_or_create(&outcome("lease_lost")).get(), 0, "{fence}: no lease was lost");

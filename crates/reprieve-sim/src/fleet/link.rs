@@ -140,6 +140,9 @@ impl Link {
                 ..well
             };
         }
+        if trouble.slow {
+            return Fate { there: Some(ms(400, 900)), back: Some(ms(400, 900)), ..well };
+        }
         let mut share: f64 = dice.random();
         let mut ms = |least: u64, most: u64| Duration::from_millis(dice.random_range(least..=most));
         let mut falls = |part: f64| {

@@ -36,6 +36,8 @@ pub struct Plan {
     pub actions: Vec<(Duration, Action)>,
     /// When the trouble ends.
     pub calm: Duration,
+    /// How long after that the world must rest.
+    pub rest_within: Duration,
 }
 
 /// A job, which is also its arguments.
@@ -163,7 +165,40 @@ pub struct Trouble {
     pub late_answers: f64,
     /// Calls that are applied late, when the caller may have given up.
     pub late_requests: f64,
+    /// Every call takes about a second and a half.
+    pub slow: bool,
 }
+
+/// The choices for the length of everything in a world.
+struct Pace {
+    machines: &'static [usize],
+    slots: &'static [usize],
+    step_ms: &'static [u64],
+    /// At most this much time in a job's steps, but always one step.
+    job_ms: u64,
+    calm_ms: (u64, u64),
+    rest_within: Duration,
+}
+
+/// Jobs of seconds on small machines.
+const FAST: Pace = Pace {
+    machines: &[1, 2, 2, 3, 3, 4, 5],
+    slots: &[1, 2, 2, 4],
+    step_ms: &[20, 100, 100, 500, 1_000, 3_000],
+    job_ms: 20_000,
+    calm_ms: (20_000, 120_000),
+    rest_within: Duration::from_hours(2),
+};
+
+/// Jobs with steps of minutes on larger machines.
+const SLOW: Pace = Pace {
+    machines: &[1, 1, 2, 3],
+    slots: &[2, 4, 8, 16],
+    step_ms: &[3_000, 60_000, 200_000, 600_000],
+    job_ms: 3_600_000,
+    calm_ms: (120_000, 3_600_000),
+    rest_within: Duration::from_hours(24),
+};
 
 /// Random choices of a plan.
 struct Dice(SmallRng);
@@ -198,12 +233,12 @@ impl Plan {
         let lease = Duration::from_secs(dice.of(&[3, 6, 6, 10, 10, 20, 60], 10));
         let budget = (lease.mul_f64(2.0 / 3.0)).min(Duration::from_secs(dice.of(&[2, 4, 10], 4)));
         let interval = dice.of(&[Some(0), Some(1), Some(2), Some(5), None], None).map(Duration::from_secs);
-        let machines: Vec<usize> =
-            (0..dice.of(&[1, 2, 2, 3, 3, 4, 5], 2)).map(|_| dice.of(&[1, 2, 2, 4], 2)).collect();
+        let pace = if dice.chance(0.04) { &SLOW } else { &FAST };
+        let machines: Vec<usize> = (0..dice.of(pace.machines, 2)).map(|_| dice.of(pace.slots, 2)).collect();
         let updates = dice.chance(0.2);
         let old = machines.iter().map(|_| updates && dice.chance(0.7)).collect();
-        let calm = dice.ms(20_000, 120_000);
-        let jobs = dice.jobs(lease, updates);
+        let calm = dice.ms(pace.calm_ms.0, pace.calm_ms.1);
+        let jobs = dice.jobs(lease, pace, updates);
         let mut plan = Self {
             seed,
             lease,
@@ -217,6 +252,7 @@ impl Plan {
             jobs,
             actions: Vec::new(),
             calm,
+            rest_within: pace.rest_within,
         };
         plan.actions = dice.actions(&plan, updates);
         plan
@@ -224,20 +260,27 @@ impl Plan {
 }
 
 impl Dice {
-    fn jobs(&mut self, lease: Duration, updates: bool) -> Vec<JobPlan> {
+    fn jobs(&mut self, lease: Duration, pace: &Pace, updates: bool) -> Vec<JobPlan> {
         let most = self.of(&[2, 2, 4, 4, 6, 10, 50], 4);
         let rogues = self.of(&[0.0, 0.0, 0.2, 0.5], 0.0);
         let blobs = self.of(&[0.0, 0.3], 0.0);
         let result = self.of(&[0.0, 0.5, 1.0], 0.5);
         (0..=self.up_to(most - 1))
-            .map(|number| self.job(number, lease, updates, [rogues, blobs, result]))
+            .map(|number| self.job(number, lease, pace, updates, [rogues, blobs, result]))
             .collect()
     }
 
-    fn job(&mut self, number: usize, lease: Duration, updates: bool, shares: [f64; 3]) -> JobPlan {
+    fn job(
+        &mut self,
+        number: usize,
+        lease: Duration,
+        pace: &Pace,
+        updates: bool,
+        shares: [f64; 3],
+    ) -> JobPlan {
         let [rogues, blobs, result] = shares;
-        let step_ms = self.of(&[20, 100, 100, 500, 1_000, 3_000], 100);
-        let steps = self.of(&[1, 2, 5, 10, 20], 5).min(u32::try_from(20_000 / step_ms).unwrap_or(1));
+        let step_ms = self.of(pace.step_ms, 100);
+        let steps = self.of(&[1, 2, 5, 10, 20], 5).min(u32::try_from(pace.job_ms / step_ms).unwrap_or(1));
         let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(10_000).min(20_000);
         let long = self.chance(0.1).then(|| (self.step(steps), lease_ms * 3 / 2));
         let nature = if self.chance(rogues) { self.rogue(steps, lease_ms) } else { self.decent(steps) };
@@ -346,21 +389,16 @@ impl Dice {
     fn trouble(&mut self) -> Trouble {
         let share = self.of(&[0.05, 0.2, 0.5, 0.9], 0.2);
         let none = Trouble::default();
-        match self.up_to(5) {
+        match self.up_to(6) {
             0 => Trouble { partitioned: true, ..none },
             1 => Trouble { failed: share, ..none },
             2 => Trouble { lost: share, ..none },
             3 => Trouble { late_answers: share, ..none },
             4 => Trouble { late_requests: share, ..none },
+            5 => Trouble { slow: true, ..none },
             _ => {
                 let part = share / 4.0;
-                Trouble {
-                    partitioned: false,
-                    failed: part,
-                    lost: part,
-                    late_answers: part,
-                    late_requests: part,
-                }
+                Trouble { failed: part, lost: part, late_answers: part, late_requests: part, ..none }
             }
         }
     }

@@ -19,9 +19,6 @@ use super::plan::{Action, Plan, Trouble};
 use super::process::{Birth, Process};
 use super::store::{FinalStore, SharedStore};
 
-/// How long after the trouble the world must rest.
-pub(super) const REST_WITHIN: Duration = Duration::from_hours(2);
-
 /// How often to check whether the world rests.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -89,7 +86,7 @@ pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
         }
         let deed = std::mem::replace(next.get_mut(), Deed::Look);
         next.remove();
-        if world.happen(deed).await? || world.history.now() > plan.calm + REST_WITHIN {
+        if world.happen(deed).await? || world.history.now() > plan.calm + plan.rest_within {
             break;
         }
     }

@@ -207,7 +207,8 @@ impl Execution {
         claim: &Record,
         held: Option<Alone>,
     ) -> Result<(Company, Option<Alone>), RunOutcome> {
-        if !claim.account.is_suspect() || claim.account.judge().is_err() {
+        let slots = self.shared.settings.concurrency;
+        if !claim.account.is_suspect() || claim.account.judge(slots).is_err() {
             return Ok((Company::Shared, None));
         }
         if held.is_some() {
@@ -253,7 +254,7 @@ impl Execution {
     /// here.
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
-        record.account.judge().map_err(RunOutcome::Refused)?;
+        record.account.judge(self.shared.settings.concurrency).map_err(RunOutcome::Refused)?;
         self.careful_steps = record.careful_steps;
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
             self.careful_until = Some(Instant::now() + self.interval());
