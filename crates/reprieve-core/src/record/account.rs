@@ -14,17 +14,10 @@ pub const FAILED_MAX: u32 = 5;
 /// proved on the job.
 pub const VANISHED_MAX: u32 = 3;
 
-/// Returns how many deliveries may vanish in total without a move, on a worker with this many slots:
-/// four more than the slots, at least 10 and at most 100.
-///
-/// After the second, a death counts towards [`VANISHED_MAX`] only if the job ran alone. So this
-/// limit stops jobs that can't be isolated, or that kill their process late. It depends on the
-/// slots, because every job of a worker that died may be a suspect, and where steps are long each
-/// process lives to try one of them alone: all must have had their turn before any reaches the
-/// limit.
-pub fn vanished_unproved_max(slots: usize) -> u32 {
-    u32::try_from(slots.clamp(6, 96)).map_or(10, |slots| slots + 4)
-}
+/// How many deliveries may vanish in total without a move. After the second, a death counts towards
+/// [`VANISHED_MAX`] only if the job ran alone. Before this limit, a suspect waits for hours until it
+/// can be alone, and is alone until it has moved, so it stops only jobs that can't be isolated.
+pub const VANISHED_UNPROVED_MAX: u32 = 20;
 
 /// How often a suspect is deferred because the other jobs of its worker did not rest in time. After
 /// that it runs beside them, and its death proves nothing.
@@ -220,17 +213,26 @@ impl Account {
         self.vanished + 1 >= VANISHED_MAX
     }
 
+    /// How many times longer than at first a suspect waits until it can be alone, and is alone: twice
+    /// as long after each death beside other jobs, which proved nothing. So it outlasts the steps of
+    /// its neighbours and its own in the end, however long they are.
+    pub(crate) const fn isolation_factor(&self) -> u32 {
+        const DOUBLINGS_MAX: u32 = 12;
+        let doublings = self.vanished_unproved;
+        1 << if doublings < DOUBLINGS_MAX { doublings } else { DOUBLINGS_MAX }
+    }
+
     /// Whether the next failure is the last.
     #[must_use]
     pub const fn is_exhausted_by_one_more_failure(&self) -> bool {
         self.failed.saturating_add(1) >= FAILED_MAX
     }
 
-    /// Checks whether the job may run again on a worker with this many slots.
+    /// Checks whether the job may run again.
     ///
     /// # Errors
     /// The reason for the dead letter, in one sentence, when it may not.
-    pub fn judge(&self, slots: usize) -> Result<(), String> {
+    pub fn judge(&self) -> Result<(), String> {
         let all = self.vanished.saturating_add(self.vanished_unproved);
         if self.vanished >= VANISHED_MAX {
             return Err(format!(
@@ -238,7 +240,7 @@ impl Account {
                  alone; look for a crash or too little memory in this job"
             ));
         }
-        if all >= vanished_unproved_max(slots) {
+        if all >= VANISHED_UNPROVED_MAX {
             return Err(format!(
                 "{all} deliveries ended with the death of their worker and no progress; look for a crash in this job, or \
                  make its steps shorter than the time its machines live"
@@ -269,7 +271,7 @@ mod tests {
     fn play(ends: &str) -> usize {
         let mut account = Account::default();
         for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {
-            if account.judge(1).is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
+            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
                 return begun;
             }
             let (kind, company) = match letter {
@@ -288,14 +290,15 @@ mod tests {
     fn the_third_death_counts_only_when_the_job_was_alone() {
         assert_eq!(play("xxXxxx"), 3);
         assert_eq!(play("xxxxX.........."), 5);
-        assert_eq!(play("xxxxxxxxxxxxxxx"), 10);
+        assert_eq!(play(&"x".repeat(30)), 20);
         assert_eq!(play("XXXX"), 3);
     }
 
     #[test]
-    fn every_job_of_a_full_worker_has_its_turn_alone_before_the_limit() {
-        let limits = [0, 1, 6, 7, 16, 64, 96, 4_096].map(vanished_unproved_max);
-        assert_eq!(limits, [10, 10, 10, 11, 20, 68, 100, 100]);
+    fn a_suspect_gets_twice_the_time_after_each_death_in_company() {
+        let factor =
+            |vanished_unproved| Account { vanished_unproved, ..Account::default() }.isolation_factor();
+        assert_eq!([0, 1, 2, 8, 12, 13, u32::MAX].map(factor), [1, 2, 4, 256, 4_096, 4_096, 4_096]);
     }
 
     #[test]
@@ -339,6 +342,6 @@ mod tests {
         let mut account = Account { failed: u32::MAX, vanished_unproved: u32::MAX, ..Account::default() };
         account.enter(end(1, EndKind::Failed), Company::Shared);
         assert!(account.is_exhausted_by_one_more_failure());
-        assert!(account.judge(usize::MAX).is_err());
+        assert!(account.judge().is_err());
     }
 }

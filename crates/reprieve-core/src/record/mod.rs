@@ -21,7 +21,7 @@ mod judge;
 use serde::{Deserialize, Serialize};
 
 pub use account::{
-    Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, vanished_unproved_max,
+    Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
 };
 pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};

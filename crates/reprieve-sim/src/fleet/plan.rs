@@ -197,7 +197,7 @@ const SLOW: Pace = Pace {
     step_ms: &[3_000, 60_000, 200_000, 600_000],
     job_ms: 3_600_000,
     calm_ms: (120_000, 3_600_000),
-    rest_within: Duration::from_hours(24),
+    rest_within: Duration::from_hours(96),
 };
 
 /// Random choices of a plan.

@@ -38,6 +38,9 @@ const DRAIN_TRY: Duration = Duration::from_secs(1);
 /// How long a resting job waits before it tries again to save.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
+/// The longest that a suspect waits until it can be alone, and the longest that it is alone.
+pub(super) const ISOLATION_MAX: Duration = Duration::from_hours(24);
+
 /// How long the other jobs wait until the end of a suspect's run is recorded.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
 
@@ -231,12 +234,13 @@ impl Execution {
         lock(&self.presence).is_alone()
     }
 
-    /// Lets the job run alone for one checkpoint interval, or for [`SHORTEST`] where that is
-    /// longer: enough to prove something.
-    pub(super) fn run_alone(&mut self, alone: Alone) {
+    /// Lets the job run alone for one checkpoint interval, or for [`SHORTEST`] where that is longer:
+    /// enough to prove something. After deaths that proved nothing, `times` as long.
+    pub(super) fn run_alone(&mut self, alone: Alone, times: u32) {
         *lock(&self.presence) = Presence::Alone(alone);
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
-        let until = Instant::now() + self.interval().max(SHORTEST);
+        let time = self.interval().max(SHORTEST).saturating_mul(times).min(ISOLATION_MAX);
+        let until = Instant::now() + time;
         let chaperone = self.control.spawn(in_process(async move {
             sleep_until(until).await;
             let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);

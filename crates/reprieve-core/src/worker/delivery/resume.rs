@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use super::executor::{Execution, RunOutcome, TRY, lock};
+use super::executor::{Execution, ISOLATION_MAX, RunOutcome, TRY, lock};
 use crate::clock::unix_millis;
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
@@ -207,8 +207,7 @@ impl Execution {
         claim: &Record,
         held: Option<Alone>,
     ) -> Result<(Company, Option<Alone>), RunOutcome> {
-        let slots = self.shared.settings.concurrency;
-        if !claim.account.is_suspect() || claim.account.judge(slots).is_err() {
+        if !claim.account.is_suspect() || claim.account.judge().is_err() {
             return Ok((Company::Shared, None));
         }
         if held.is_some() {
@@ -216,9 +215,11 @@ impl Execution {
         }
         *lock(&self.presence) = Presence::NotBegun;
         tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
+        let limit =
+            self.shared.settings.lease.saturating_mul(claim.account.isolation_factor()).min(ISOLATION_MAX);
         let alone = tokio::select! {
             biased;
-            alone = self.shared.isolation.alone(claim.account.survived, self.shared.settings.lease) => alone,
+            alone = self.shared.isolation.alone(claim.account.survived, limit) => alone,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
         match alone {
@@ -254,13 +255,13 @@ impl Execution {
     /// here.
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
-        record.account.judge(self.shared.settings.concurrency).map_err(RunOutcome::Refused)?;
+        record.account.judge().map_err(RunOutcome::Refused)?;
         self.careful_steps = record.careful_steps;
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
             self.careful_until = Some(Instant::now() + self.interval());
         }
         if let Some(alone) = alone {
-            self.run_alone(alone);
+            self.run_alone(alone, record.account.isolation_factor());
         }
         Ok(record)
     }

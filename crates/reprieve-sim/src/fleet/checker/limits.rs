@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use reprieve_core::MessageId;
-use reprieve_core::record::{Company, EndKind, FAILED_MAX, Record, VANISHED_MAX, vanished_unproved_max};
+use reprieve_core::record::{Company, EndKind, FAILED_MAX, Record, VANISHED_MAX, VANISHED_UNPROVED_MAX};
 
 use super::Checker;
 use crate::fleet::history::{Cause, Event, What};
@@ -94,8 +94,7 @@ impl Checker<'_> {
         let Some(view) = message.and_then(|message| self.view.messages.get_mut(&message)) else { return };
         let (all, proved) = (view.deaths.0 + 1, view.deaths.1 + u32::from(alone || view.deaths.0 < 2));
         view.deaths = (all, proved);
-        let slots = self.plan.machines.iter().copied().max().unwrap_or(1);
-        if proved > VANISHED_MAX || all > vanished_unproved_max(slots) {
+        if proved > VANISHED_MAX || all > VANISHED_UNPROVED_MAX {
             let why = format!("it killed {all} processes at one place, {proved} of them provably");
             self.accuse("not found", Some(job), why);
         }
