@@ -171,6 +171,8 @@ pub struct Trouble {
 
 /// The choices for the length of everything in a world.
 struct Pace {
+    lease_secs: &'static [u64],
+    jobs: &'static [usize],
     machines: &'static [usize],
     slots: &'static [usize],
     step_ms: &'static [u64],
@@ -182,6 +184,8 @@ struct Pace {
 
 /// Jobs of seconds on small machines.
 const FAST: Pace = Pace {
+    lease_secs: &[3, 6, 6, 10, 10, 20, 60],
+    jobs: &[2, 2, 4, 4, 6, 10, 50],
     machines: &[1, 2, 2, 3, 3, 4, 5],
     slots: &[1, 2, 2, 4],
     step_ms: &[20, 100, 100, 500, 1_000, 3_000],
@@ -192,11 +196,13 @@ const FAST: Pace = Pace {
 
 /// Jobs with steps of minutes on larger machines.
 const SLOW: Pace = Pace {
+    lease_secs: &[60, 60, 300],
+    jobs: &[2, 4, 16, 20],
     machines: &[1, 1, 2, 3],
     slots: &[2, 4, 8, 16],
     step_ms: &[3_000, 60_000, 200_000, 600_000],
-    job_ms: 3_600_000,
-    calm_ms: (120_000, 3_600_000),
+    job_ms: 600_000,
+    calm_ms: (120_000, 1_800_000),
     rest_within: Duration::from_hours(96),
 };
 
@@ -230,10 +236,10 @@ impl Plan {
     #[must_use]
     pub fn of(seed: u64) -> Self {
         let mut dice = Dice(SmallRng::seed_from_u64(seed));
-        let lease = Duration::from_secs(dice.of(&[3, 6, 6, 10, 10, 20, 60], 10));
+        let pace = if dice.chance(0.03) { &SLOW } else { &FAST };
+        let lease = Duration::from_secs(dice.of(pace.lease_secs, 10));
         let budget = (lease.mul_f64(2.0 / 3.0)).min(Duration::from_secs(dice.of(&[2, 4, 10], 4)));
         let interval = dice.of(&[Some(0), Some(1), Some(2), Some(5), None], None).map(Duration::from_secs);
-        let pace = if dice.chance(0.04) { &SLOW } else { &FAST };
         let machines: Vec<usize> = (0..dice.of(pace.machines, 2)).map(|_| dice.of(pace.slots, 2)).collect();
         let updates = dice.chance(0.2);
         let old = machines.iter().map(|_| updates && dice.chance(0.7)).collect();
@@ -261,7 +267,7 @@ impl Plan {
 
 impl Dice {
     fn jobs(&mut self, lease: Duration, pace: &Pace, updates: bool) -> Vec<JobPlan> {
-        let most = self.of(&[2, 2, 4, 4, 6, 10, 50], 4);
+        let most = self.of(pace.jobs, 4);
         let rogues = self.of(&[0.0, 0.0, 0.2, 0.5], 0.0);
         let blobs = self.of(&[0.0, 0.3], 0.0);
         let result = self.of(&[0.0, 0.5, 1.0], 0.5);

@@ -24,6 +24,7 @@ impl Checker<'_> {
             What::Written { job, record, state, saved, issued, .. } => {
                 self.moved(*job, record, (*state).filter(|_| *saved), *issued);
                 self.alone_too_late(*job, record, *issued);
+                self.not_proved_after_all(event.process, *job, record);
             }
             What::DeadLettered { message, reason } => self.buried(message, reason),
             _ => {}
@@ -41,7 +42,11 @@ impl Checker<'_> {
     fn ended(&mut self, process: u32, cause: Cause) {
         match cause {
             Cause::Job(job) => {
+                let alone = self.is_alone(process, job);
                 self.job_killed(process, job);
+                if let Some(process) = self.view.process(Some(process)).filter(|_| alone) {
+                    process.killed_by = Some(job);
+                }
                 for job in self.view.jobs_of(process) {
                     self.view.jobs[job].incidents.push(self.now);
                 }
@@ -97,6 +102,18 @@ impl Checker<'_> {
         if proved > VANISHED_MAX || all > VANISHED_UNPROVED_MAX {
             let why = format!("it killed {all} processes at one place, {proved} of them provably");
             self.accuse("not found", Some(job), why);
+        }
+    }
+
+    /// A job that killed its process at the end of its time alone was no longer alone, if the write
+    /// that says so was under way.
+    fn not_proved_after_all(&mut self, process: Option<u32>, job: usize, record: &Record) {
+        let killed = self.view.process(process).is_some_and(|it| it.killed_by == Some(job));
+        if killed
+            && record.owner.company != Company::Alone
+            && let Some(message) = self.view.messages.get_mut(&record.owner.message)
+        {
+            message.deaths.1 = message.deaths.1.saturating_sub(1);
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) struct ProcessView {
     pub(super) old: bool,
     pub(super) shards: usize,
     pub(super) ended: bool,
+    /// The job that killed it while that job's record said that it ran alone.
+    pub(super) killed_by: Option<usize>,
     pub(super) frozen: bool,
     pub(super) troubled: bool,
     /// It was asked to drain or to stop, and must not take work.
@@ -140,6 +142,12 @@ impl View {
     /// Updates the view of the event's process.
     pub(super) fn update_process(&mut self, event: &Event) {
         let Some(number) = event.process else { return };
+        // Such a suspect may wait for hours until it can be alone, and no other job begins then.
+        let waits = |job: &usize| {
+            let record = self.jobs[*job].record.as_ref();
+            record.is_some_and(|it| it.account.is_suspect() && it.account.vanished_unproved > 0)
+        };
+        let waits = self.jobs_of(number).iter().any(waits);
         let process = self.processes.entry(number).or_default();
         match &event.what {
             What::Started { slots, old, shards, .. } => {
@@ -163,6 +171,7 @@ impl View {
             || process.troubled
             || process.old
             || process.holds.len() >= process.slots
+            || waits
             || !process.alone.is_empty());
         process.available = if is_available { process.available.or(Some(event.at)) } else { None };
     }
