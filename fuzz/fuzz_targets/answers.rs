@@ -10,7 +10,7 @@ use reprieve_azure::scheduled_events::document::{Document, EventType};
 use reprieve_azure::scheduled_events::{
     Answer, ApiVersion, Compute, EventChange, NotBefore, Standing, What, Whose,
 };
-use reprieve_core::policy::{
+use reprieve_core::interruption::{
     Approve, ApproveUser, Authority, Own, Policy, PredictedFailure, authority, plan,
 };
 use reprieve_core::ports::{Change, Ending};

@@ -11,7 +11,7 @@
 //! - [`Producer`], [`NewJob`]: enqueue jobs. [`Redrive`]: sends dead letters again. [`Shards`]:
 //!   several queues used as one.
 //! - [`worker`]: the control loop, the guardians of the leases, the drain.
-//! - [`lifecycle`] and [`policy`]: the pure decisions.
+//! - [`interruption`]: what a notice calls for, decided by pure functions.
 //! - [`ports`]: queue, records, blobs, interruptions, roster.
 //! - [`record`], [`envelope`]: the formats of a job's record and of its messages. [`checkpoint`]:
 //!   how often progress is saved.
@@ -79,17 +79,19 @@ pub mod envelope;
 mod error;
 mod estimate;
 mod ids;
+pub mod interruption;
 mod job;
-pub mod lifecycle;
+
 pub mod memory;
 mod notice;
-pub mod policy;
+
 pub mod ports;
 pub mod process;
 mod producer;
 mod queue_name;
 pub mod record;
 mod redrive;
+mod report;
 pub mod retry;
 mod shards;
 mod shorten;

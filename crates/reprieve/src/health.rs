@@ -11,7 +11,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use reprieve_azure::scheduled_events::{ApiVersion, Stats, Watcher};
-use reprieve_core::lifecycle::Stage;
+use reprieve_core::interruption::Stage;
 use reprieve_core::telemetry::{ByReason, ByVersion, Telemetry};
 use reprieve_core::worker::Monitor;
 use reprieve_core::{Error, ErrorKind, Result};

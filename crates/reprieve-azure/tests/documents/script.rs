@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, EventType};
 use reprieve_azure::scheduled_events::{Answer, ApiVersion, NotBefore, Standing};
 use reprieve_core::clock::wall_now;
-use reprieve_core::policy::Approve;
+use reprieve_core::interruption::Approve;
 use reprieve_core::ports::{Change, InterruptionSource};
 use reprieve_core::{NoticeId, Result};
 use tokio::sync::mpsc;

@@ -119,7 +119,7 @@ pub struct WorkerReport {
     #[serde(default)]
     pub deferred: Vec<DeferredMessage>,
     /// The report of its last drain; `None` before the first.
-    pub last_drain: Option<crate::worker::DrainReport>,
+    pub last_drain: Option<crate::report::DrainReport>,
 }
 
 /// Stores the workers' reports. Only people read them: a lost report costs a line on a screen.

@@ -14,7 +14,6 @@ use super::isolation::Isolation;
 use super::measure::Recent;
 use super::monitor::Monitor;
 use super::publish::Publisher;
-use super::report::Stopped;
 use super::settings::Settings;
 use super::shared::{Deferred, Roll, Shared};
 use super::stop::Stopping;
@@ -22,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
+use crate::report::Stopped;
 use crate::telemetry::Telemetry;
 use crate::watch;
 

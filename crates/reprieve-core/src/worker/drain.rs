@@ -5,10 +5,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::delivery::{DeliveryReport, Outcome};
-use super::report::DrainReport;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::notice::Notice;
+use crate::report::DrainReport;
 use crate::telemetry::Telemetry;
 
 #[derive(Debug)]

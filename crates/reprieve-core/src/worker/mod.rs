@@ -25,19 +25,19 @@ mod prepare;
 mod publish;
 mod rally;
 mod receiver;
-mod report;
+
 mod rules;
 mod settings;
 mod shared;
 mod stop;
 mod threads;
 
+pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
 pub use capacity::releasable;
 pub use delivery::Outcome;
 pub use monitor::Monitor;
 pub use publish::{DRAINS, report_every};
-pub use report::{DrainReport, StopReason, Stopped};
 pub use settings::{LEASE_MAX, LEASE_MIN, Settings};
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
 use crate::ids::WorkerId;
-use crate::lifecycle::Stage;
+use crate::interruption::Stage;
+use crate::report::DrainReport;
 use crate::telemetry::{ByStage, Telemetry};
 use crate::watch;
-use crate::worker::DrainReport;
 
 /// A view of a running worker. Clones show the same worker, and outlive it.
 #[derive(Debug, Clone)]

@@ -9,10 +9,10 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
 use crate::ids::BlobName;
-use crate::lifecycle::Stage;
+use crate::interruption::Stage;
 use crate::ports::{BlobStore, DeferredMessage, InFlight, Roster, StandingNotice, WorkerReport};
 use crate::process::in_process;
-use crate::worker::DrainReport;
+use crate::report::DrainReport;
 
 /// How often an unchanged report is repeated, so that a reader can tell an idle worker from a dead
 /// one. Less often where reports are billed.

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use super::publish::report_every;
 use crate::error::Result;
 use crate::ids::{BlobName, WorkerId};
+use crate::interruption::Authority;
 use crate::notice::Notice;
-use crate::policy::Authority;
 use crate::ports::Store;
 use crate::retry::bounded;
 

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::settings::Settings;
-use crate::policy::Conduct;
+use crate::interruption::Conduct;
 use crate::watch;
 
 /// The rules until the next change. Each counter rises by one to request its action once more.

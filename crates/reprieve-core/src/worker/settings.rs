@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::checkpoint::CheckpointEvery;
-use crate::policy::Policy;
+use crate::interruption::Policy;
 
 /// The longest lease: a Storage queue's longest visibility timeout is seven days.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>

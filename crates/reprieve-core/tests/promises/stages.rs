@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reprieve_core::lifecycle::Stage;
+use reprieve_core::interruption::Stage;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{Ending, Roster, WorkerReport};
 use reprieve_core::worker::{DrainReport, StopReason};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
-use reprieve_core::lifecycle::Stage;
+use reprieve_core::interruption::Stage;
 use reprieve_core::memory::ManualNotices;
 use reprieve_core::ports::{RecordWrite, Store};
 use reprieve_core::process::Gate;

@@ -4,7 +4,7 @@ use clap::Parser;
 use tempfile::TempDir;
 
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::policy::{Approve, ApproveUser, PredictedFailure};
+use reprieve_core::interruption::{Approve, ApproveUser, PredictedFailure};
 
 use super::*;
 

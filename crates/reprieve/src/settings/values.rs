@@ -6,7 +6,7 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::Client as Metadata;
 use reprieve_azure::storage::ContainerName;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::policy::{Approve, ApproveUser, PredictedFailure};
+use reprieve_core::interruption::{Approve, ApproveUser, PredictedFailure};
 use reprieve_core::worker::Settings;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;

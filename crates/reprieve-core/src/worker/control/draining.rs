@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Control;
 use crate::deadline::Deadline;
-use crate::lifecycle::{Event, Stage};
+use crate::interruption::{Event, Stage};
 use crate::notice::Notice;
 use crate::worker::Outcome;
 use crate::worker::delivery::RunningJob;

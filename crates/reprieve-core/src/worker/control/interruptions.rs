@@ -9,9 +9,9 @@ use tokio::time::Instant;
 
 use super::Control;
 use crate::error::{ErrorKind, Result};
-use crate::lifecycle::{Event, Stage};
+use crate::interruption::{Approval, Authority, Conduct, Key, Orders, State, Work};
+use crate::interruption::{Event, Stage};
 use crate::notice::{Notice, NoticeId, NoticeKind};
-use crate::policy::{Approval, Authority, Conduct, Key, Orders, State, Work};
 use crate::ports::Ending;
 use crate::process::in_process;
 use crate::retry::unanswered;

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Control, Pending, TICK};
 use crate::error::Result;
-use crate::lifecycle::Stage;
+use crate::interruption::Stage;
 use crate::ports::Change;
 use crate::worker::delivery::DeliveryReport;
 use crate::worker::drain::Drain;

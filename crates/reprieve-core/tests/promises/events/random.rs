@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng};
-use reprieve_core::policy::ApproveUser;
+use reprieve_core::interruption::ApproveUser;
 use reprieve_core::ports::{Change, InterruptionSource};
 
 use super::*;

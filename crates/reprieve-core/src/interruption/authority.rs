@@ -1,7 +1,7 @@
 //! Which machine approves an event.
 
+use crate::interruption::{Approve, Policy};
 use crate::notice::{Notice, NoticeKind, Phase};
-use crate::policy::{Approve, Policy};
 
 /// This machine's part in the approval of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::policy::Approve;
+use crate::interruption::Approve;
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

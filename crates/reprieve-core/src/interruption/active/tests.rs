@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::interruption::{Approve, ApproveUser, PredictedFailure};
 use crate::notice::Initiator;
-use crate::policy::{Approve, ApproveUser, PredictedFailure};
 
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
