@@ -99,3 +99,49 @@ async fn a_worker_claims_nothing_after_the_end_of_its_lease() {
     let left = record(&inner, &ids[0]).await;
     assert!(left.is_none(), "written after the job was done: {left:?}");
 }
+
+/// The machine is frozen while a first save asks whether the job is done. Meanwhile another worker finishes the job.
+#[tokio::test(start_paused = true)]
+async fn a_first_save_that_a_freeze_interrupted_leaves_no_record_of_a_finished_job() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids = enqueue(&inner, &[Plan::new(12, 500)]).await;
+    let gate = Gate::new();
+    let worker = start_in(&gate, &store, &job, short_lease());
+    faults.next_calls(Op::Exists, 1, Fault::LateAnswer(ms(100)));
+    faults.called(Op::Exists, 1).await;
+    gate.freeze();
+    tokio::time::sleep(secs(7)).await;
+    let other = start(&inner, &job);
+    emptied(&inner, secs(30)).await;
+    within(secs(5), "no record", async || record(&inner, &ids[0]).await.is_none()).await;
+    gate.thaw();
+    tokio::time::sleep(secs(30)).await;
+    assert!(record(&inner, &ids[0]).await.is_none(), "a late save created it again");
+    assert_eq!(worker.stop().await.abandoned, 0);
+    assert_eq!(other.stop().await.completed, 1);
+}
+
+/// After a freeze there is one renewal that decides, so it has more patience than others.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_after_a_freeze_may_take_a_third_of_the_lease() {
+    for (answer_ms, redone) in [(1_850, 0..=0), (2_500, 1..=3)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(60, 500)]).await;
+        let gate = Gate::new();
+        let worker = start_in(&gate, &store, &job, short_lease());
+        tokio::time::sleep(ms(5_700)).await;
+        gate.freeze();
+        tokio::time::sleep(secs(10)).await;
+        faults.next_calls(Op::Renew, 1, Fault::LateAnswer(ms(answer_ms)));
+        gate.thaw();
+        emptied(&inner, secs(60)).await;
+        assert!(
+            redone.contains(&job.trace.redone()),
+            "answered after {answer_ms} ms: {}",
+            job.trace.redone()
+        );
+        assert_eq!(worker.stop().await.abandoned, 0);
+    }
+}

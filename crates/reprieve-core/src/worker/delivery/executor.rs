@@ -392,14 +392,16 @@ impl Execution {
         set(&self.run.unconfirmed, unanswered.or(Some(began)));
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
         let save = async {
-            let mut record = run.record.lock().await;
             // Without a record, only the job's result shows that the job is done.
-            if record.own().is_none()
-                && !run.interrupted.is_cancelled()
-                && run.blobs.exists(&result_blob(&run.job)?).await?
-            {
-                return Ok(Written::Refused);
+            let is_first = run.record.lock().await.own().is_none() && !run.interrupted.is_cancelled();
+            if is_first {
+                if run.blobs.exists(&result_blob(&run.job)?).await? {
+                    return Ok(Written::Refused);
+                }
+                // The machine may have been frozen meanwhile.
+                run.may_write(OPERATION).await?;
             }
+            let mut record = run.record.lock().await;
             let is_alone = !moved && lock(&presence).is_alone();
             let company = if is_alone { Company::Alone } else { company };
             let saved = record.save(state, Saving { moved, company, careful_steps }).await;
