@@ -8,8 +8,8 @@ use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job::Job;
+use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, Store};
-use crate::worker::LEASE_MAX;
 
 /// A job to be enqueued, by the name of its kind.
 #[derive(Debug)]

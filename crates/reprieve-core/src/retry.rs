@@ -114,3 +114,21 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
         Err(last.unwrap_or_else(|| unanswered(operation)))
     })
 }
+
+/// How often the same failure is logged.
+const EVERY: Duration = Duration::from_mins(1);
+
+/// The time of the last log line.
+#[derive(Debug, Default)]
+pub(crate) struct LogThrottle(Option<Instant>);
+
+impl LogThrottle {
+    /// Reports whether to log the failure: the first time, and then once a minute while it lasts.
+    pub(crate) fn is_news(&mut self) -> bool {
+        let news = self.0.is_none_or(|said| said.elapsed() >= EVERY);
+        if news {
+            self.0 = Some(Instant::now());
+        }
+        news
+    }
+}

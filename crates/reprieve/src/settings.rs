@@ -10,7 +10,8 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::{Client as Metadata, METADATA_URL};
 use reprieve_azure::storage::ContainerName;
 use reprieve_core::interruption::Policy;
-use reprieve_core::worker::{LEASE_MAX, Settings};
+use reprieve_core::ports::LEASE_MAX;
+use reprieve_core::worker::Settings;
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::EnvFilter;
 

@@ -154,7 +154,7 @@ impl InterruptionSource for Watcher {
     /// # Cancel safety
     /// If the future is dropped, any of the events may be approved. Approving them again is
     /// harmless.
-    async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
+    async fn approve(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
         Approvals::new(&self.client, &self.shared, deadline_in(within)).all(notices).await
     }
 }

@@ -183,7 +183,7 @@ impl InterruptionSource for Script {
         }
     }
 
-    async fn acknowledge(&self, notices: &[NoticeId], _: Duration) -> Result<()> {
+    async fn approve(&self, notices: &[NoticeId], _: Duration) -> Result<()> {
         let mut state = self.lock();
         let faults: Vec<_> = notices.iter().filter_map(|id| self.fault(&state, id)).collect();
         state.faults.extend(faults);

@@ -33,7 +33,7 @@ fn sent(service: &Service) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn several_events_are_approved_in_one_request_as_the_service_spells_them() {
     let (service, watcher) = with(&["A", "b", "c"]).await;
-    watcher.acknowledge(&ids(&["b", "a", "B"]), WITHIN).await.expect("an approval");
+    watcher.approve(&ids(&["b", "a", "B"]), WITHIN).await.expect("an approval");
     assert_eq!(service.state().approved, [("2020-07-01".to_owned(), vec!["A".to_owned(), "b".to_owned()])]);
     assert_eq!(watcher.stats().approvals, 2);
 }
@@ -45,7 +45,7 @@ async fn what_may_pass_is_tried_again_within_the_time() {
     {
         let (service, watcher) = with(&["a"]).await;
         service.state().approvals.extend([reply.clone(), reply.clone()]);
-        watcher.acknowledge(&ids(&["a"]), WITHIN).await.unwrap_or_else(|error| panic!("{reply:?}: {error}"));
+        watcher.approve(&ids(&["a"]), WITHIN).await.unwrap_or_else(|error| panic!("{reply:?}: {error}"));
         assert_eq!(sent(&service), ["a", "a", "a"], "{reply:?}");
     }
 }
@@ -54,7 +54,7 @@ async fn what_may_pass_is_tried_again_within_the_time() {
 async fn a_web_page_is_no_approval() {
     let (service, watcher) = with(&["a"]).await;
     service.state().approvals.push_back(Reply::Page("<html>Sign in</html>"));
-    watcher.acknowledge(&ids(&["a"]), Duration::MAX).await.expect("an approval, the second time");
+    watcher.approve(&ids(&["a"]), Duration::MAX).await.expect("an approval, the second time");
     assert_eq!((sent(&service).len(), watcher.stats().approvals), (2, 1));
 }
 
@@ -64,7 +64,7 @@ async fn it_gives_up_in_time_and_says_why() {
     for (reply, kind) in [(Reply::Status(503), ErrorKind::Unavailable), (Reply::Hang, ErrorKind::TimedOut)] {
         service.state().approvals = std::iter::repeat_n(reply, 50).collect();
         let began = Instant::now();
-        let error = watcher.acknowledge(&ids(&["a"]), Duration::from_secs(3)).await.expect_err("away");
+        let error = watcher.approve(&ids(&["a"]), Duration::from_secs(3)).await.expect_err("away");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(began.elapsed() <= Duration::from_secs(3), "{:?}", began.elapsed());
     }
@@ -77,7 +77,7 @@ async fn one_event_that_is_over_keeps_no_other_from_being_approved() {
     // The watcher does not know yet that it is.
     service.over("b");
     service.state().unapprovable.push("b".to_owned());
-    watcher.acknowledge(&ids(&["a", "b", "c"]), WITHIN).await.expect("what is over needs none");
+    watcher.approve(&ids(&["a", "b", "c"]), WITHIN).await.expect("what is over needs none");
     let sent = sent(&service);
     assert_eq!(sent[0], "a b c");
     assert!(sent.contains(&"a".to_owned()) && sent.contains(&"c".to_owned()), "{sent:?}");
@@ -88,7 +88,7 @@ async fn one_event_that_is_over_keeps_no_other_from_being_approved() {
 async fn a_refusal_of_an_event_that_stands_is_an_error_and_the_others_are_approved() {
     let (service, watcher) = with(&["a", "b", "c"]).await;
     service.state().unapprovable.push("a".to_owned());
-    let error = watcher.acknowledge(&ids(&["a", "b", "c"]), WITHIN).await.expect_err("refused");
+    let error = watcher.approve(&ids(&["a", "b", "c"]), WITHIN).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(
         error.to_string().starts_with("approve an event: event a: ") && error.to_string().contains("400"),
@@ -106,7 +106,7 @@ async fn an_advice_and_an_event_of_others_are_refused_before_anything_is_sent() 
     service.event("theirs", "Freeze", &["me_1"]);
     let watcher = service.watch().await;
     for id in ["advice", "theirs"] {
-        let error = watcher.acknowledge(&ids(&["mine", id]), WITHIN).await.expect_err(id);
+        let error = watcher.approve(&ids(&["mine", id]), WITHIN).await.expect_err(id);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     assert_eq!(service.state().approved, []);
@@ -115,8 +115,8 @@ async fn an_advice_and_an_event_of_others_are_refused_before_anything_is_sent() 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_known_to_be_over_needs_no_approval() {
     let (service, watcher) = with(&[]).await;
-    watcher.acknowledge(&ids(&["long-gone"]), WITHIN).await.expect("nothing to approve");
-    watcher.acknowledge(&[], WITHIN).await.expect("nothing to approve");
+    watcher.approve(&ids(&["long-gone"]), WITHIN).await.expect("nothing to approve");
+    watcher.approve(&[], WITHIN).await.expect("nothing to approve");
     assert_eq!(service.state().approved, []);
 }
 

@@ -93,7 +93,7 @@ async fn approvals_that_are_tried_again_keep_far_from_the_limit() {
     let (sent, _counting) = Sent::count();
     service.state().approvals.extend([Reply::Status(500), Reply::Status(429), Reply::Status(400)]);
     let ids = ["a", "b", "c", "d"].map(NoticeId::new);
-    watcher.acknowledge(&ids, Duration::from_secs(20)).await.expect("an approval of each");
+    watcher.approve(&ids, Duration::from_secs(20)).await.expect("an approval of each");
     until("all is calm", || service.state().approved.len() == 7).await;
     assert!(sent.most_in_a_second() <= 4, "{}", sent.most_in_a_second());
 }

@@ -247,7 +247,7 @@ impl Watching<'_> {
         }
         let watcher = Arc::clone(&self.watcher);
         self.approvals.spawn(async move {
-            let result = watcher.acknowledge(&[id], APPROVE_MAX).await;
+            let result = watcher.approve(&[id], APPROVE_MAX).await;
             Approval { what, result }
         });
     }

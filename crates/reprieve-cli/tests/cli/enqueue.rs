@@ -14,7 +14,7 @@ async fn jobs(place: &Place) -> Vec<(String, String)> {
     let queue = &place.client().await.store().queue.clone();
     let mut jobs = Vec::new();
     loop {
-        let deliveries = queue.receive(100, reprieve::worker::LEASE_MAX).await.expect("the store works");
+        let deliveries = queue.receive(100, reprieve::ports::LEASE_MAX).await.expect("the store works");
         if deliveries.is_empty() {
             return jobs;
         }

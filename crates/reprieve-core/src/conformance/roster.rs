@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Fixture;
 use crate::clock;
 use crate::ids::{JobId, WorkerId};
-use crate::ports::{DeferredMessage, InFlight, Progress, Roster, StandingNotice, WorkerReport};
+use crate::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, Roster, WorkerReport};
 use crate::worker::DrainReport;
 
 /// Longer than a test takes.
@@ -53,7 +53,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
     let said = WorkerReport {
         vm: "été\n\"\0".to_owned(),
         in_flight: vec![in_flight.clone(), InFlight { delivery: 1, ..in_flight }],
-        notices: vec![StandingNotice {
+        notices: vec![ActiveNotice {
             id: "c7061bac".to_owned(),
             kind: "Freeze".to_owned(),
             started: false,

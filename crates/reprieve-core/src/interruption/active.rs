@@ -13,11 +13,11 @@ use super::settings::Policy;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
 use crate::notice::{Notice, NoticeId, NoticeKind, Phase};
-use crate::ports::StandingNotice;
+use crate::ports::ActiveNotice;
 
 /// The active notices.
 #[derive(Debug, Default)]
-pub(crate) struct Agenda {
+pub(crate) struct ActiveNotices {
     items: BTreeMap<Key, Item>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct State {
 
 /// How jobs and leases are treated while no drain is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Conduct {
+pub(crate) struct Throttle {
     /// Jobs rest between steps.
     pub(crate) paused: bool,
     /// Only jobs shorter than this are started.
@@ -76,10 +76,10 @@ pub(crate) struct Conduct {
     pub(crate) outlast: Option<Duration>,
 }
 
-/// The result of a review. `conduct` applies until the next review; everything else is done once.
+/// The result of a review. `throttle` applies until the next review; everything else is done once.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
-    pub(crate) conduct: Conduct,
+    pub(crate) throttle: Throttle,
     /// Save the jobs' progress.
     pub(crate) checkpoint: bool,
     /// Drain, or tighten the drain under way.
@@ -91,12 +91,12 @@ pub(crate) struct Orders {
     /// Approve these notices, by source.
     pub(crate) approve: BTreeMap<usize, Vec<Notice>>,
     /// Mark this worker as ready, and lead the others if the authority is `Lead`.
-    pub(crate) rally: Vec<(usize, Notice, Authority)>,
+    pub(crate) gather: Vec<(usize, Notice, Authority)>,
     /// When to review again at the latest.
     pub(crate) look_again: Option<Instant>,
 }
 
-impl Agenda {
+impl ActiveNotices {
     /// Adds a notice, or updates it.
     pub(crate) fn noticed(&mut self, source: usize, notice: Notice, now: Instant) {
         match self.items.entry((source, notice.id.clone())) {
@@ -135,14 +135,9 @@ impl Agenda {
         self.items.get(key).map(|item| &item.notice)
     }
 
-    /// Whether a notice with this id, from any source, calls for a drain.
-    pub(crate) fn drains_for(&self, id: &NoticeId) -> bool {
-        self.items.values().any(|item| item.draining && item.notice.id == *id)
-    }
-
-    /// Whether an active notice depends on when leases end.
-    pub(crate) fn asks_for_leases(&self) -> bool {
-        self.items.values().any(|item| item.notice.kind == NoticeKind::Freeze)
+    /// Whether an active notice calls for a drain.
+    pub(crate) fn call_for_a_drain(&self) -> bool {
+        self.items.values().any(|item| item.draining)
     }
 
     /// Whether no notice is active.
@@ -151,8 +146,8 @@ impl Agenda {
     }
 
     /// The active notices and the worker's responses, for reports.
-    pub(crate) fn standing(&self) -> Vec<StandingNotice> {
-        self.items.values().map(Item::standing).collect()
+    pub(crate) fn shown(&self) -> Vec<ActiveNotice> {
+        self.items.values().map(Item::shown).collect()
     }
 
     /// Decides what to do now. What was ordered once is not ordered again by the next review.
@@ -189,7 +184,7 @@ impl Item {
         self.notice = notice;
     }
 
-    fn standing(&self) -> StandingNotice {
+    fn shown(&self) -> ActiveNotice {
         let doing = match self.looked_at.unwrap_or(Work::Freely) {
             Work::Freely | Work::Outlived => "going on",
             Work::Below(_) => "short jobs only",
@@ -197,7 +192,7 @@ impl Item {
             Work::DrainBy(_) => "finishing",
             Work::Drain => "draining",
         };
-        StandingNotice {
+        ActiveNotice {
             id: self.notice.id.to_string(),
             kind: self.notice.kind.as_str().to_owned(),
             started: self.notice.phase == Phase::Started,
@@ -211,7 +206,7 @@ impl Item {
         let State { now, budget, drained, leases_end } = *state;
         let own = Own { now, since: self.since, budget, draining: self.draining, drained, leases_end };
         let plan = plan(&self.notice, &own, policy);
-        orders.conduct.take_in(&plan);
+        orders.throttle.tighten(&plan);
         orders.look_at(plan.look_again);
         self.drain_if_due(plan.work, state, orders);
         if plan.checkpoint && !std::mem::replace(&mut self.checkpointed, true) {
@@ -262,7 +257,7 @@ impl Item {
             Authority::None => {}
             Authority::Alone => orders.approve.entry(source).or_default().push(self.notice.clone()),
             Authority::Lead | Authority::Follow => {
-                orders.rally.push((source, self.notice.clone(), authority));
+                orders.gather.push((source, self.notice.clone(), authority));
             }
         }
     }
@@ -279,8 +274,8 @@ impl Orders {
     }
 }
 
-impl Conduct {
-    fn take_in(&mut self, plan: &Plan) {
+impl Throttle {
+    fn tighten(&mut self, plan: &Plan) {
         self.outlast = self.outlast.max(plan.outlast);
         match plan.work {
             Work::Paused => self.paused = true,

@@ -1,10 +1,10 @@
 //! The worker's lifecycle as a pure state machine: an event in, one action out. It does no I/O and
 //! reads no clock.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::notice::NoticeId;
+use crate::deadline::Deadline;
+use crate::notice::NoticeKind;
 
 /// The stages of Microsoft's guide "Build workloads on Spot virtual machines", and the end.
 ///
@@ -51,6 +51,15 @@ impl Stage {
     }
 }
 
+/// What a drain is for, and when it must have ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainOrder {
+    /// The kind of the notice that calls for it.
+    pub kind: NoticeKind,
+    /// Its deadline.
+    pub deadline: Deadline,
+}
+
 /// An input of the state machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -58,19 +67,19 @@ pub enum Event {
     Answered,
     /// Resume's preparations succeeded.
     Prepared,
-    /// A notice that calls for a drain was announced or has changed.
-    Noticed(NoticeId),
-    /// A notice is no longer active.
-    Over(NoticeId),
+    /// A notice calls for a drain, or for an earlier deadline of one.
+    DrainOrdered(DrainOrder),
+    /// No active notice calls for a drain any more.
+    CalledOff,
     /// The process was asked to stop.
-    StopRequested,
+    StopRequested(DrainOrder),
     /// The drain has ended: the worker holds nothing any more.
     Drained,
 }
 
 /// The worker's next action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "an action that is dropped leaves the worker in a stage whose work nobody does"]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "an action that is dropped leaves the worker in a stage without its work"]
 pub enum Action {
     /// Nothing.
     Wait,
@@ -81,9 +90,11 @@ pub enum Action {
     /// Begin to receive messages.
     Fetch,
     /// Begin the drain.
-    Drain,
+    Drain(DrainOrder),
     /// Hold the drain under way to the earlier of the two deadlines.
-    Tighten,
+    Tighten(DrainOrder),
+    /// Let the drain under way wait for no job any more: every reason for it has ended.
+    EndPatience,
     /// Exit: everything was released.
     Exit,
     /// Exit at once: held messages return when their leases end.
@@ -113,16 +124,19 @@ enum State {
     Recover,
     Resume,
     Start,
-    Draining { stopping: bool },
+    /// `needed`: an active notice calls for the drain.
+    Draining {
+        stopping: bool,
+        needed: bool,
+    },
     Drained,
     Stopped,
 }
 
-/// The worker's stage, and the active notices that call for a drain.
+/// The worker's stage, and during a drain the reasons for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lifecycle {
     state: State,
-    standing: BTreeSet<NoticeId>,
 }
 
 impl Default for Lifecycle {
@@ -135,7 +149,7 @@ impl Lifecycle {
     /// The lifecycle of a new worker, in Recover.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: State::Recover, standing: BTreeSet::new() }
+        Self { state: State::Recover }
     }
 
     /// The present stage.
@@ -150,12 +164,6 @@ impl Lifecycle {
         }
     }
 
-    /// Whether a drain is under way for which every reason has ended.
-    #[must_use]
-    pub fn is_called_off(&self) -> bool {
-        self.state == State::Draining { stopping: false } && self.standing.is_empty()
-    }
-
     /// Processes one event and returns the action that follows.
     ///
     /// # Errors
@@ -164,35 +172,39 @@ impl Lifecycle {
     pub fn on(&mut self, event: Event) -> Result<Action, IllegalEvent> {
         use Event as E;
         use State as S;
-        let stopping = matches!(self.state, S::Draining { stopping: true });
-        let (state, action) = match (self.state, &event) {
+        let illegal = IllegalEvent { stage: self.stage(), event: event.clone() };
+        let (state, action) = match (self.state, event) {
             (S::Recover, E::Answered) => (S::Resume, Action::Prepare),
             (S::Resume, E::Prepared) => (S::Start, Action::Fetch),
 
-            (S::Recover | S::Resume | S::Start, E::Noticed(_)) => {
-                (S::Draining { stopping: false }, Action::Drain)
+            (S::Recover | S::Resume | S::Start, E::DrainOrdered(order)) => {
+                (S::Draining { stopping: false, needed: true }, Action::Drain(order))
             }
-            (S::Recover | S::Resume | S::Start, E::StopRequested) => {
-                (S::Draining { stopping: true }, Action::Drain)
+            (S::Recover | S::Resume | S::Start, E::StopRequested(order)) => {
+                (S::Draining { stopping: true, needed: false }, Action::Drain(order))
             }
-            (S::Recover | S::Resume | S::Start, E::Over(_)) => (self.state, Action::Wait),
+            (S::Recover | S::Resume | S::Start, E::CalledOff) => (self.state, Action::Wait),
 
-            (S::Draining { .. }, E::Noticed(_)) => (self.state, Action::Tighten),
-            (S::Draining { .. }, E::Over(_)) => (self.state, Action::Wait),
-            (S::Draining { stopping: false }, E::StopRequested) => {
-                (S::Draining { stopping: true }, Action::Tighten)
+            (S::Draining { stopping, .. }, E::DrainOrdered(order)) => {
+                (S::Draining { stopping, needed: true }, Action::Tighten(order))
             }
-            (S::Draining { stopping: true }, E::StopRequested) => (S::Stopped, Action::Abandon),
-            (S::Draining { .. }, E::Drained) if stopping => (S::Stopped, Action::Exit),
-            (S::Draining { .. }, E::Drained) if self.standing.is_empty() => (S::Recover, Action::Recover),
-            (S::Draining { .. }, E::Drained) => (S::Drained, Action::Wait),
+            (S::Draining { stopping: true, .. }, E::CalledOff) => {
+                (S::Draining { stopping: true, needed: false }, Action::Wait)
+            }
+            (S::Draining { stopping: false, .. }, E::CalledOff) => {
+                (S::Draining { stopping: false, needed: false }, Action::EndPatience)
+            }
+            (S::Draining { stopping: false, needed }, E::StopRequested(order)) => {
+                (S::Draining { stopping: true, needed }, Action::Tighten(order))
+            }
+            (S::Draining { stopping: true, .. }, E::StopRequested(_)) => (S::Stopped, Action::Abandon),
+            (S::Draining { stopping: true, .. }, E::Drained) => (S::Stopped, Action::Exit),
+            (S::Draining { needed: false, .. }, E::Drained) => (S::Recover, Action::Recover),
+            (S::Draining { needed: true, .. }, E::Drained) => (S::Drained, Action::Wait),
 
-            (S::Drained, E::Noticed(_)) => (S::Drained, Action::Wait),
-            (S::Drained, E::Over(id)) if self.standing.iter().all(|standing| standing == id) => {
-                (S::Recover, Action::Recover)
-            }
-            (S::Drained, E::Over(_)) => (S::Drained, Action::Wait),
-            (S::Drained, E::StopRequested) => (S::Stopped, Action::Exit),
+            (S::Drained, E::DrainOrdered(_)) => (S::Drained, Action::Wait),
+            (S::Drained, E::CalledOff) => (S::Recover, Action::Recover),
+            (S::Drained, E::StopRequested(_)) => (S::Stopped, Action::Exit),
 
             (S::Recover, E::Prepared | E::Drained)
             | (S::Resume | S::Start, E::Answered | E::Drained)
@@ -201,108 +213,133 @@ impl Lifecycle {
             | (S::Drained, E::Answered | E::Prepared | E::Drained)
             | (
                 S::Stopped,
-                E::Answered | E::Prepared | E::Noticed(_) | E::Over(_) | E::StopRequested | E::Drained,
-            ) => return Err(IllegalEvent { stage: self.stage(), event }),
+                E::Answered
+                | E::Prepared
+                | E::DrainOrdered(_)
+                | E::CalledOff
+                | E::StopRequested(_)
+                | E::Drained,
+            ) => return Err(illegal),
         };
         self.state = state;
-        match event {
-            E::Noticed(id) => drop(self.standing.insert(id)),
-            E::Over(id) => drop(self.standing.remove(&id)),
-            E::Answered | E::Prepared | E::StopRequested | E::Drained => {}
-        }
         Ok(action)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::notice::Notice;
 
-    fn id(n: u8) -> NoticeId {
-        NoticeId::new(&n.to_string())
+    /// Events by a letter each: `a`nswered, `p`repared, `n`otice, `o`ver, `s`top, `d`rained.
+    fn event(letter: char) -> Event {
+        let now = Instant::now();
+        let order = |kind: NoticeKind| {
+            let notice = Notice { received: now, ..Notice::now("n", kind.clone()) };
+            DrainOrder { kind, deadline: Deadline::of(&notice, Duration::from_secs(10)) }
+        };
+        match letter {
+            'a' => Event::Answered,
+            'p' => Event::Prepared,
+            'n' => Event::DrainOrdered(order(NoticeKind::Preempt)),
+            'o' => Event::CalledOff,
+            's' => Event::StopRequested(order(NoticeKind::Signal)),
+            _ => Event::Drained,
+        }
+    }
+
+    fn name(action: &Action) -> &'static str {
+        match action {
+            Action::Wait => "wait",
+            Action::Recover => "recover",
+            Action::Prepare => "prepare",
+            Action::Fetch => "fetch",
+            Action::Drain(_) => "drain",
+            Action::Tighten(_) => "tighten",
+            Action::EndPatience => "end patience",
+            Action::Exit => "exit",
+            Action::Abandon => "abandon",
+        }
     }
 
     #[track_caller]
-    fn check(events: &[Event], action: Action, stage: Stage) {
+    fn check(events: &str, action: &str, stage: Stage) {
         let mut life = Lifecycle::new();
         let mut last = Action::Wait;
-        for event in events {
-            last = life.on(event.clone()).unwrap();
+        for letter in events.chars() {
+            last = life.on(event(letter)).unwrap();
         }
-        assert_eq!((last, life.stage()), (action, stage), "{events:?}");
+        assert_eq!((name(&last), life.stage()), (action, stage), "{events}");
     }
 
-    use Event::{Answered, Drained, Noticed, Over, Prepared, StopRequested};
-
-    #[test]
-    fn a_quiet_life_goes_recover_resume_start() {
-        check(&[Answered], Action::Prepare, Stage::Resume);
-        check(&[Answered, Prepared], Action::Fetch, Stage::Start);
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_life_goes_recover_resume_start() {
+        check("a", "prepare", Stage::Resume);
+        check("ap", "fetch", Stage::Start);
+        check("apo", "wait", Stage::Start);
     }
 
-    #[test]
-    fn a_notice_drains_from_every_stage_that_works_or_is_about_to() {
-        check(&[Noticed(id(1))], Action::Drain, Stage::Shutdown);
-        check(&[Answered, Noticed(id(1))], Action::Drain, Stage::Shutdown);
-        check(&[Answered, Prepared, Noticed(id(1))], Action::Drain, Stage::Shutdown);
+    #[tokio::test(start_paused = true)]
+    async fn a_notice_drains_from_every_stage_that_works_or_is_about_to() {
+        check("n", "drain", Stage::Shutdown);
+        check("an", "drain", Stage::Shutdown);
+        check("apn", "drain", Stage::Shutdown);
+        check("apnn", "tighten", Stage::Shutdown);
     }
 
-    #[test]
-    fn after_a_drain_the_worker_stays_until_no_notice_stands() {
-        let two = [Answered, Prepared, Noticed(id(1)), Noticed(id(2)), Drained];
-        check(&two, Action::Wait, Stage::Shutdown);
-        check(&[&two[..], &[Over(id(1))]].concat(), Action::Wait, Stage::Shutdown);
-        check(&[&two[..], &[Over(id(1)), Over(id(2))]].concat(), Action::Recover, Stage::Recover);
+    #[tokio::test(start_paused = true)]
+    async fn after_a_drain_the_worker_stays_until_no_notice_calls_for_one() {
+        check("apnd", "wait", Stage::Shutdown);
+        check("apndn", "wait", Stage::Shutdown);
+        check("apndo", "recover", Stage::Recover);
     }
 
-    #[test]
-    fn a_notice_withdrawn_during_its_drain_leads_back_to_recover_when_the_drain_ends() {
-        check(&[Answered, Noticed(id(1)), Over(id(1))], Action::Wait, Stage::Shutdown);
-        check(&[Answered, Noticed(id(1)), Over(id(1)), Drained], Action::Recover, Stage::Recover);
+    #[tokio::test(start_paused = true)]
+    async fn a_notice_withdrawn_during_its_drain_leads_back_to_recover_when_the_drain_ends() {
+        check("ano", "end patience", Stage::Shutdown);
+        check("anod", "recover", Stage::Recover);
+        check("anond", "wait", Stage::Shutdown);
     }
 
-    #[test]
-    fn a_stop_drains_and_exits_and_a_second_one_abandons() {
-        check(&[Answered, Prepared, StopRequested], Action::Drain, Stage::Shutdown);
-        check(&[StopRequested, Drained], Action::Exit, Stage::Stopped);
-        check(&[StopRequested, StopRequested], Action::Abandon, Stage::Stopped);
-        check(&[Noticed(id(1)), StopRequested], Action::Tighten, Stage::Shutdown);
-        check(&[Noticed(id(1)), Drained, StopRequested], Action::Exit, Stage::Stopped);
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_drains_and_exits_and_a_second_one_abandons() {
+        check("aps", "drain", Stage::Shutdown);
+        check("sd", "exit", Stage::Stopped);
+        check("ss", "abandon", Stage::Stopped);
+        check("ns", "tighten", Stage::Shutdown);
+        check("nso", "wait", Stage::Shutdown);
+        check("nsod", "exit", Stage::Stopped);
+        check("nds", "exit", Stage::Stopped);
     }
 
-    #[test]
-    fn an_illegal_event_is_named_and_changes_nothing() {
+    #[tokio::test(start_paused = true)]
+    async fn an_illegal_event_is_named_and_changes_nothing() {
         let mut life = Lifecycle::new();
-        let refused = life.on(Drained).unwrap_err();
+        let refused = life.on(Event::Drained).unwrap_err();
         assert_eq!(refused.to_string(), "Drained can't happen in recover");
         assert_eq!(life, Lifecycle::new());
     }
 
-    fn any_event() -> impl Strategy<Value = Event> {
-        prop_oneof![
-            Just(Answered),
-            Just(Prepared),
-            (0..3_u8).prop_map(|n| Noticed(id(n))),
-            (0..3_u8).prop_map(|n| Over(id(n))),
-            Just(StopRequested),
-            Just(Drained),
-        ]
-    }
-
     proptest! {
-        /// Two parts of "no work while a notice is active": Start is never entered with an active
-        /// notice, and Shutdown leads only to Recover or to the end.
+        /// Two parts of "no work while a notice calls for a drain": no working stage is entered
+        /// then, and Shutdown leads only to Recover or to the end.
         #[test]
-        fn no_sequence_of_events_works_while_a_notice_stands(events in prop::collection::vec(any_event(), 0..40)) {
+        fn no_sequence_of_events_works_while_a_notice_calls_for_a_drain(events in "[apnosd]{0,40}") {
             let mut life = Lifecycle::new();
-            for event in events {
+            let mut ordered = false;
+            for letter in events.chars() {
                 let before = life.stage();
-                let _illegal_events_change_nothing = life.on(event);
+                if life.on(event(letter)).is_ok() {
+                    ordered = letter == 'n' || ordered && letter != 'o';
+                }
                 let after = life.stage();
                 if matches!(after, Stage::Recover | Stage::Resume | Stage::Start) {
-                    prop_assert!(life.standing.is_empty());
+                    prop_assert!(!ordered);
                 }
                 if before == Stage::Shutdown {
                     prop_assert!(matches!(after, Stage::Shutdown | Stage::Recover | Stage::Stopped));

@@ -15,8 +15,8 @@ mod lifecycle;
 mod plan;
 mod settings;
 
-pub(crate) use active::{Agenda, Approval, Conduct, Key, Orders, State};
+pub(crate) use active::{ActiveNotices, Approval, Key, Orders, State, Throttle};
 pub use authority::{Authority, authority};
-pub use lifecycle::{Action, Event, IllegalEvent, Lifecycle, Stage};
+pub use lifecycle::{Action, DrainOrder, Event, IllegalEvent, Lifecycle, Stage};
 pub use plan::{MARGIN, OUTLIVED_AFTER, Own, PAUSE_MAX, PREDICTED_AFTER, Plan, REBALANCE_QUIET, Work, plan};
 pub use settings::{Approve, ApproveUser, Policy, PredictedFailure};

@@ -51,7 +51,7 @@ struct Shared {
 struct State {
     answered: bool,
     changes: VecDeque<Change>,
-    acknowledged: Vec<NoticeId>,
+    approved: Vec<NoticeId>,
 }
 
 impl ManualNotices {
@@ -91,8 +91,8 @@ impl ManualNotices {
 
     /// Returns every approved notice so far, in order and with repetitions.
     #[must_use]
-    pub fn acknowledged(&self) -> Vec<NoticeId> {
-        lock(&self.shared.state).acknowledged.clone()
+    pub fn approved(&self) -> Vec<NoticeId> {
+        lock(&self.shared.state).approved.clone()
     }
 
     fn push(&self, change: Change) {
@@ -114,8 +114,8 @@ impl InterruptionSource for ManualNotices {
         }
     }
 
-    async fn acknowledge(&self, notices: &[NoticeId], _within: Duration) -> Result<()> {
-        lock(&self.shared.state).acknowledged.extend_from_slice(notices);
+    async fn approve(&self, notices: &[NoticeId], _within: Duration) -> Result<()> {
+        lock(&self.shared.state).approved.extend_from_slice(notices);
         Ok(())
     }
 }
@@ -141,7 +141,7 @@ impl InterruptionSource for NoInterruptions {
         if self.answered.swap(true, Ordering::Relaxed) { pending().await } else { Change::Answered }
     }
 
-    async fn acknowledge(&self, _notices: &[NoticeId], _within: Duration) -> Result<()> {
+    async fn approve(&self, _notices: &[NoticeId], _within: Duration) -> Result<()> {
         Ok(())
     }
 }
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn acknowledgements_are_recorded_in_order() {
+    async fn approvals_are_recorded_in_order() {
         let notices = ManualNotices::answered();
         let worker = notices.clone();
         for id in ["b", "a", "b"] {
-            worker.acknowledge(&[NoticeId::new(id)], Duration::ZERO).await.unwrap();
+            worker.approve(&[NoticeId::new(id)], Duration::ZERO).await.unwrap();
         }
-        let ids = notices.acknowledged();
+        let ids = notices.approved();
         assert_eq!(ids.iter().map(NoticeId::as_str).collect::<Vec<_>>(), ["b", "a", "b"]);
     }
 

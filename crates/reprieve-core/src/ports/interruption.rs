@@ -49,5 +49,5 @@ pub trait InterruptionSource: fmt::Debug + Send + Sync + 'static {
     /// [`Invalid`](crate::ErrorKind::Invalid) for an event that can't be approved, such as a
     /// recommendation or another machine's event; then none is approved. Otherwise an error when
     /// the request did not succeed in time.
-    async fn acknowledge(&self, notices: &[NoticeId], within: Duration) -> Result<()>;
+    async fn approve(&self, notices: &[NoticeId], within: Duration) -> Result<()>;
 }

@@ -11,9 +11,12 @@ use std::sync::Arc;
 
 pub use blobs::BlobStore;
 pub use interruption::{Change, Ending, InterruptionSource};
-pub use queue::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release, Unreadable};
+pub use queue::{
+    DeadLetter, DeadLettered, Delivery, Depth, LEASE_MAX, LEASE_MIN, NewMessage, Queue, Receipt, Release,
+    Unreadable,
+};
 pub use records::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
-pub use roster::{DeferredMessage, InFlight, Progress, Roster, StandingNotice, WorkerReport};
+pub use roster::{ActiveNotice, DeferredMessage, InFlight, Progress, Roster, WorkerReport};
 
 /// One queue with everything that belongs to it: what a backend provides to workers, producers and
 /// tools.

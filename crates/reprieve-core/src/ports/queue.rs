@@ -9,6 +9,13 @@ use crate::error::Result;
 use crate::ids::MessageId;
 use crate::shorten::shorten;
 
+/// The longest lease: a Storage queue's longest visibility timeout is seven days.
+/// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
+pub const LEASE_MAX: Duration = Duration::from_hours(7 * 24);
+
+/// The shortest lease: a Storage queue's shortest visibility timeout.
+pub const LEASE_MIN: Duration = Duration::from_secs(1);
+
 /// A message to send.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewMessage {

@@ -37,7 +37,7 @@ pub struct InFlight {
 
 /// A notice that is active for a worker, and the worker's response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandingNotice {
+pub struct ActiveNotice {
     /// The notice's id.
     pub id: String,
     /// The notice's kind: `Preempt`, `Reboot`, …
@@ -114,7 +114,7 @@ pub struct WorkerReport {
     pub in_flight: Vec<InFlight>,
     /// The notices that are active for it.
     #[serde(default)]
-    pub notices: Vec<StandingNotice>,
+    pub notices: Vec<ActiveNotice>,
     /// The messages that it could not use and deferred.
     #[serde(default)]
     pub deferred: Vec<DeferredMessage>,

@@ -7,15 +7,16 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::capacity::RELEASES_AT_ONCE;
-use super::control::Control;
-use super::delivery::{KEPT, Registry};
+use super::delivery::Registry;
+use super::dispatcher::Dispatcher;
 use super::isolation::Isolation;
 use super::measure::Recent;
 use super::monitor::Monitor;
-use super::publish::Publisher;
+use super::receiver::RELEASES_AT_ONCE;
+use super::reporter::Reporter;
+use super::running::{Kind, RunningJobs};
 use super::settings::Settings;
-use super::shared::{Deferred, Roll, Shared};
+use super::shared::{Deferred, Shared};
 use super::stop::Stopping;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
@@ -70,9 +71,10 @@ const SETTLEMENTS_KEPT: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
+    registry: Arc<Registry>,
     sources: Vec<Arc<dyn InterruptionSource>>,
     monitor: Monitor,
-    publisher: Publisher,
+    reporter: Reporter,
 }
 
 impl Worker {
@@ -107,7 +109,7 @@ impl Worker {
     /// # Cancel safety
     /// Dropping the future leaves the held messages to their leases. Request a stop instead.
     pub async fn run(self, stopping: Stopping) -> Stopped {
-        Control::new(self.shared, self.monitor, self.publisher, self.sources, stopping).run().await
+        Dispatcher::new(self.shared, self.registry, self.reporter, self.sources, stopping).run().await
     }
 }
 
@@ -207,9 +209,7 @@ impl WorkerBuilder {
         if self.registry.names().next().is_none() {
             faults.push("the worker knows no job; add one with .job(…)".to_owned());
         }
-        if let Some(kind) =
-            self.settings.default_kind.as_deref().filter(|kind| self.registry.get(kind).is_none())
-        {
+        if let Some(kind) = self.settings.default_kind.as_deref().filter(|kind| !self.registry.knows(kind)) {
             faults.push(format!("the default kind is {kind:?}, which none of the worker's jobs has"));
         }
         let jobs = self.jobs.or_else(|| Handle::try_current().ok());
@@ -231,20 +231,19 @@ impl WorkerBuilder {
             slots: Arc::new(Semaphore::new(self.settings.concurrency)),
             settings: self.settings,
             drain_store: self.drain_store,
-            registry: self.registry,
             telemetry: Arc::clone(&self.telemetry),
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),
-            runs: Recent::new(KEPT),
+            runs: Kind::all_runs(),
             guarded: AtomicUsize::new(0),
-            roll: Roll::default(),
+            running: RunningJobs::default(),
             rules: watch::Sender::default(),
             store: self.store,
         };
         let who = WorkerReport {
             worker: self.id.clone(),
             queue: self.queue,
-            kinds: shared.registry.names().map(str::to_owned).collect(),
+            kinds: self.registry.names().map(str::to_owned).collect(),
             vm: self.vm,
             pid: std::process::id(),
             stage: String::new(),
@@ -255,8 +254,9 @@ impl WorkerBuilder {
             deferred: Vec::new(),
             last_drain: None,
         };
-        let publisher = Publisher::new(Arc::clone(&shared.store.roster), who);
         let monitor = Monitor::new(self.id, self.telemetry);
-        Ok(Worker { shared: Arc::new(shared), sources: self.sources, monitor, publisher })
+        let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());
+        let (shared, registry) = (Arc::new(shared), Arc::new(self.registry));
+        Ok(Worker { shared, registry, sources: self.sources, monitor, reporter })
     }
 }

@@ -1,19 +1,147 @@
-//! One drain, from its notice to its report. The guardians do the work; this collects the figures.
+//! Drains, one at a time: from the order to the report. The guardians release their messages; this
+//! sets their deadline and collects the figures.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::delivery::{DeliveryReport, Outcome};
+use super::shared::Shared;
 use crate::clock::unix_millis;
 use crate::deadline::Deadline;
-use crate::notice::Notice;
+use crate::interruption::DrainOrder;
 use crate::report::DrainReport;
 use crate::telemetry::Telemetry;
+use crate::watch;
 
+/// The drain under way, if any, and the figures of those before it.
 #[derive(Debug)]
-pub(super) struct Drain {
-    pub(super) deadline: Deadline,
+pub(super) struct Drains {
+    shared: Arc<Shared>,
+    current: Option<Drain>,
+    /// The deadline of the drain under way; the guardians follow it.
+    deadline: watch::Sender<Option<Deadline>>,
+    released: u64,
+    budget_left: Duration,
+}
+
+impl Drains {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let (deadline, budget_left) = (watch::Sender::new(None), Duration::ZERO);
+        Self { shared, current: None, deadline, released: 0, budget_left }
+    }
+
+    /// Returns the channel with the deadline of the drain under way.
+    pub(super) fn deadline(&self) -> watch::Receiver<Option<Deadline>> {
+        self.deadline.subscribe()
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Returns how many deliveries all drains have released.
+    pub(super) fn released(&self) -> u64 {
+        self.released
+    }
+
+    /// Returns what the last drain left of its budget.
+    pub(super) fn budget_left(&self) -> Duration {
+        self.budget_left
+    }
+
+    /// Begins a drain of the worker of `queue`, which holds `held` deliveries.
+    pub(super) fn begin(&mut self, queue: &str, order: &DrainOrder, held: usize) {
+        self.current = Some(Drain::begin(queue, order, held));
+        self.deadline.set(Some(order.deadline));
+    }
+
+    /// Tightens the drain under way for another order.
+    pub(super) fn tighten(&mut self, order: &DrainOrder) {
+        self.change(|drain| drain.tighten_for(order));
+    }
+
+    /// Ends the patience of a drain when the last reason for it is gone: a message that is released
+    /// sooner can be worked on sooner.
+    pub(super) fn end_patience(&mut self) {
+        let budget = self.shared.settings.budget;
+        self.change(|drain| {
+            if drain.deadline.patient_until().is_some() {
+                drain.tighten(drain.deadline.at_once(Instant::now(), budget));
+            }
+        });
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Drain)) {
+        if let Some(drain) = &mut self.current {
+            change(drain);
+            self.deadline.set(Some(drain.deadline));
+        }
+    }
+
+    /// Counts a delivery that arrived during the drain; it is released like the others.
+    pub(super) fn arrived(&mut self) {
+        if let Some(drain) = &mut self.current {
+            drain.report.held += 1;
+        }
+    }
+
+    /// Counts how one delivery ended.
+    pub(super) fn note(&mut self, ended: &DeliveryReport) {
+        if let Some(drain) = &mut self.current {
+            drain.note(ended);
+        }
+    }
+
+    /// Waits for the hard mark, when the rest is abandoned. Cancel-safe; waits without limit when no
+    /// drain is under way.
+    pub(super) async fn hard_mark(&self) {
+        match &self.current {
+            Some(drain) => sleep_until(drain.hard_mark()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Reports whether to abandon the rest at once, now that the hard mark has come. It is not
+    /// abandoned yet when the dispatcher was `silent` for so long that the machine must have been
+    /// frozen.
+    pub(super) fn is_hard(&mut self, silent: Duration) -> bool {
+        self.current.as_mut().is_none_or(|drain| drain.is_hard(silent))
+    }
+
+    /// Counts what is left at the hard mark: `left` deliveries that were not released, `running`
+    /// jobs that have not ended.
+    pub(super) fn abandon(&mut self, left: usize, running: usize) {
+        if let Some(drain) = &mut self.current {
+            drain.abandon(left, running);
+        }
+        if left > 0 {
+            tracing::error!(
+                left,
+                "abandoned what could not be released in time; its leases end by themselves"
+            );
+        }
+        if running > 0 {
+            tracing::warn!(running, "jobs that were given up still run; each keeps its slot until it ends");
+        }
+    }
+
+    /// Ends the drain under way, if any: nothing is held any more. Returns its report.
+    pub(super) fn end(&mut self) -> Option<DrainReport> {
+        let drain = self.current.take()?;
+        self.released += drain.released();
+        let report = drain.end(&self.shared.telemetry);
+        self.budget_left = Duration::from_millis(report.budget_left_ms);
+        self.deadline.set(None);
+        Some(report)
+    }
+}
+
+/// One drain.
+#[derive(Debug)]
+struct Drain {
+    deadline: Deadline,
     report: DrainReport,
     began: Instant,
     released_at: Instant,
@@ -35,10 +163,11 @@ fn millis(time: Duration) -> u64 {
 
 impl Drain {
     /// Begins the report: `held` deliveries must be released before `deadline`.
-    pub(super) fn begin(queue: &str, notice: &Notice, deadline: Deadline, held: usize) -> Self {
+    fn begin(queue: &str, order: &DrainOrder, held: usize) -> Self {
+        let deadline = order.deadline;
         let report = DrainReport {
             queue: queue.to_owned(),
-            notice: notice.kind.as_str().to_owned(),
+            notice: order.kind.as_str().to_owned(),
             at_unix_ms: unix_millis() - i64::try_from(deadline.asked().elapsed().as_millis()).unwrap_or(0),
             held: held as u64,
             ..DrainReport::default()
@@ -47,14 +176,11 @@ impl Drain {
     }
 
     /// Returns when the rest is abandoned.
-    pub(super) fn hard_mark(&self) -> Instant {
+    fn hard_mark(&self) -> Instant {
         self.grace.unwrap_or(self.deadline.hard())
     }
 
-    /// Reports whether to abandon the rest at once, now that the hard mark has come. It is not
-    /// abandoned yet when the control loop was `silent` for so long that the machine must have been
-    /// frozen.
-    pub(super) fn is_hard(&mut self, silent: Duration) -> bool {
+    fn is_hard(&mut self, silent: Duration) -> bool {
         if self.grace.is_some() || silent < FREEZE {
             return true;
         }
@@ -63,27 +189,21 @@ impl Drain {
     }
 
     /// Moves the deadline to the earlier of `deadline` and the present one.
-    pub(super) fn tighten(&mut self, deadline: Deadline) {
+    fn tighten(&mut self, deadline: Deadline) {
         self.deadline = self.deadline.min(deadline);
     }
 
-    /// Tightens the deadline for another notice. If that ends a patient drain's patience, `notice`
+    /// Tightens the deadline for another order. If that ends a patient drain's patience, the order
     /// becomes the reported reason.
-    pub(super) fn tighten_for(&mut self, notice: &Notice, deadline: Deadline) {
+    fn tighten_for(&mut self, order: &DrainOrder) {
         let patient = self.deadline.patient_until().is_some();
-        self.tighten(deadline);
+        self.tighten(order.deadline);
         if patient && self.deadline.patient_until().is_none() {
-            notice.kind.as_str().clone_into(&mut self.report.notice);
+            order.kind.as_str().clone_into(&mut self.report.notice);
         }
     }
 
-    /// Counts a delivery that arrived during the drain; it is released like the others.
-    pub(super) fn arrived(&mut self) {
-        self.report.held += 1;
-    }
-
-    /// Counts how one delivery ended.
-    pub(super) fn note(&mut self, ended: &DeliveryReport) {
+    fn note(&mut self, ended: &DeliveryReport) {
         let report = &mut self.report;
         match ended.outcome {
             Outcome::Unstarted | Outcome::Deferred => report.released_unstarted += 1,
@@ -104,9 +224,7 @@ impl Drain {
         self.released_at = self.released_at.max(ended.settled_at);
     }
 
-    /// Counts what is left at the hard mark: `left` deliveries that were not released, `running`
-    /// tasks that have not ended.
-    pub(super) fn abandon(&mut self, left: usize, running: usize) {
+    fn abandon(&mut self, left: usize, running: usize) {
         self.report.abandoned += left as u64;
         self.report.still_running += running as u64;
         if left > 0 {
@@ -115,7 +233,7 @@ impl Drain {
     }
 
     /// Completes the report, logs and counts it, and returns it to be stored.
-    pub(super) fn end(mut self, telemetry: &Telemetry) -> DrainReport {
+    fn end(mut self, telemetry: &Telemetry) -> DrainReport {
         let asked = self.deadline.asked();
         let quiesced = asked.elapsed();
         let released = self.released_at.saturating_duration_since(asked);
@@ -156,7 +274,7 @@ impl Drain {
     }
 
     /// Returns the number of deliveries released so far.
-    pub(super) fn released(&self) -> u64 {
+    fn released(&self) -> u64 {
         let r = &self.report;
         r.released_unstarted + r.released_saved + r.released_cut + r.released_unconfirmed
     }

@@ -1,4 +1,5 @@
-//! Receives messages: at once while there is work and room for it, and at growing intervals while
+//! Receives messages: as many as the worker can run, and no more read-ahead than it can release
+//! within the budget; at once while there is work and room for it, and at growing intervals while
 //! the queue is empty.
 
 use std::future::Future;
@@ -8,8 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::capacity::Capacity;
-use super::delivery::RunningJob;
+use super::running::RunningJob;
 use super::shared::Shared;
 use crate::chance;
 use crate::error::Result;
@@ -33,12 +33,24 @@ const FREEZE_MIN: Duration = Duration::from_millis(1_500);
 /// How long the worker receives nothing after a job was too long for this machine.
 const TOO_LONG_REST: Duration = Duration::from_secs(10);
 
+/// The most releases that are under way at once in a drain. Past a few tens, a storage service only
+/// answers each of them later.
+pub(super) const RELEASES_AT_ONCE: usize = 64;
+
+/// The assumed time of a release until one has been measured: that of a slow storage service.
+const ASSUMED_RELEASE: Duration = Duration::from_millis(100);
+
+/// How much work is read ahead: enough to hide a slow receive, and far less than any lease.
+const AHEAD: Duration = Duration::from_secs(1);
+
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
 /// Decides when to receive and how much, and receives.
 pub(super) struct Receiver {
     shared: Arc<Shared>,
     pace: Pace,
+    /// The number of long-running jobs at the last look.
+    slow: usize,
     receiving: Pending<Received>,
     arrival: Pending<()>,
     /// Receiving failed. Arrivals are ignored until the backoff ends.
@@ -75,6 +87,7 @@ impl Receiver {
         Self {
             shared,
             pace: Pace::new(),
+            slow: 0,
             receiving: None,
             arrival: None,
             failed: false,
@@ -90,9 +103,12 @@ impl Receiver {
         self.receiving.is_some()
     }
 
-    /// Returns when the leases of the last receive end.
-    pub(super) fn leases_end(&self) -> Instant {
-        self.leases_end
+    /// Returns the earliest end of a lease that is held or being taken, with `held` deliveries held.
+    pub(super) fn leases_end(&self, held: usize) -> Option<Instant> {
+        let ends = self.shared.running.map(RunningJob::lease_ends);
+        // Messages that are being received, or were received just now, do not run yet.
+        let unseen = self.is_receiving() || held > ends.len();
+        ends.into_iter().chain(unseen.then_some(self.leases_end)).min()
     }
 
     /// Receives as soon as possible.
@@ -123,21 +139,36 @@ impl Receiver {
         self.rests_until = None;
     }
 
-    /// Returns how many messages to receive when `held` are held and `slow` of their jobs are
-    /// long-running; `None` to wait.
-    fn room(&mut self, held: usize, slow: usize) -> Option<usize> {
+    /// Counts the long-running jobs, whose slots will not be free soon. Called once a second.
+    pub(super) fn count_slow_jobs(&mut self) {
+        self.slow = self.shared.running.count(|job| job.runs_longer_than(AHEAD));
+    }
+
+    /// Returns how many messages to receive when `held` are held; `None` to wait.
+    fn room(&mut self, held: usize) -> Option<usize> {
         let now = Instant::now();
         let gap = now - std::mem::replace(&mut self.asked_at, now);
         self.thawed |= gap > FREEZE_MIN.max(self.shared.settings.lease / 2);
         if self.thawed {
-            self.thawed = self.shared.roll.cards(RunningJob::lease_ends).into_iter().any(|ends| ends <= now);
+            self.thawed = self.shared.running.count(|job| job.lease_ends() <= now) > 0;
         }
-        let rests = self.shared.rules.get().conduct.paused || self.shared.isolation.is_wanted();
+        let rests = self.shared.rules.get().throttle.paused || self.shared.isolation.is_wanted();
         if self.is_receiving() || self.thawed || rests {
             return None;
         }
-        let capacity: Capacity = self.shared.capacity(slow);
-        Some(capacity.room(held)).filter(|room| *room > 0)
+        Some(self.capacity().room(held)).filter(|room| *room > 0)
+    }
+
+    fn capacity(&self) -> Capacity {
+        let shared = &self.shared;
+        Capacity {
+            concurrency: shared.settings.concurrency.saturating_sub(shared.stuck()),
+            slow: self.slow,
+            batch: shared.store.queue.batch_max(),
+            budget: shared.settings.budget,
+            release: shared.settlements.p95(),
+            run: shared.runs.mean(),
+        }
     }
 
     /// Returns when the next receive is due.
@@ -147,8 +178,8 @@ impl Receiver {
 
     /// Waits for the next event. Without room, no receive is due and arrivals are ignored.
     /// Cancel-safe: timers, and futures that are kept and polled again.
-    pub(super) async fn wait(&mut self, may_receive: bool, held: usize, slow: usize) -> ReceiverEvent {
-        let due = if may_receive { self.room(held, slow).map(|_| self.due()) } else { None };
+    pub(super) async fn next(&mut self, may_receive: bool, held: usize) -> ReceiverEvent {
+        let due = if may_receive { self.room(held).map(|_| self.due()) } else { None };
         let far = Instant::now() + LONGEST;
         tokio::select! {
             biased;
@@ -181,10 +212,10 @@ impl Receiver {
         (since, lease, deliveries)
     }
 
-    /// Starts a receive when one is due; until then waits for an arrival. `unseen`: the last
-    /// messages are not all in flight yet.
-    pub(super) fn receive_if_due(&mut self, held: usize, slow: usize, unseen: bool) {
-        let Some(room) = self.room(held, slow) else { return };
+    /// Starts a receive when one is due; until then waits for an arrival.
+    pub(super) fn receive_if_due(&mut self, held: usize) {
+        let Some(room) = self.room(held) else { return };
+        let unseen = held > self.shared.running.len();
         let now = Instant::now();
         if now >= self.due() {
             let (queue, lease) = (Arc::clone(&self.shared.store.queue), self.shared.lease());
@@ -208,6 +239,63 @@ async fn ready<T>(pending: &mut Pending<T>) -> T {
     match pending {
         Some(pending) => pending.await,
         None => std::future::pending().await,
+    }
+}
+
+/// Returns how many messages a drain of `budget` can release when each release takes `each`. Half
+/// of the budget is for releases; jobs need the other half to yield.
+#[must_use]
+pub fn releasable(budget: Duration, each: Duration) -> usize {
+    let rounds = (budget / 2).as_secs_f64() / each.max(Duration::from_micros(10)).as_secs_f64();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+    let releasable = (rounds.min(1e6) as usize).saturating_mul(RELEASES_AT_ONCE).max(1);
+    releasable
+}
+
+/// The inputs that decide how many messages may be held.
+#[derive(Debug, Clone, Copy)]
+struct Capacity {
+    /// The number of jobs that can run at once.
+    concurrency: usize,
+    /// Jobs that have run for longer than [`AHEAD`]: their slots will not be free soon.
+    slow: usize,
+    /// The most messages of one receive.
+    batch: usize,
+    budget: Duration,
+    /// The 95th percentile of recent calls that settled a message; `None` before the first.
+    release: Option<Duration>,
+    /// The mean run time of jobs; `None` before the first has ended.
+    run: Option<Duration>,
+}
+
+impl Capacity {
+    /// Returns the most messages that may be held: one job for every slot, and no more read-ahead
+    /// than can still be released within the budget. Slow storage makes a worker read less ahead,
+    /// but never leaves a slot idle.
+    fn most(&self) -> usize {
+        let release = self.release.unwrap_or(ASSUMED_RELEASE);
+        let releasable = releasable(self.budget, release).saturating_sub(self.concurrency);
+        self.concurrency + self.read_ahead().min(releasable)
+    }
+
+    /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero
+    /// until jobs are known to be short, so that no message waits here while another worker is
+    /// idle.
+    fn read_ahead(&self) -> usize {
+        let Some(run) = self.run else { return 0 };
+        let brisk = self.concurrency.saturating_sub(self.slow);
+        let rounds = AHEAD.as_secs_f64() / run.max(Duration::from_micros(10)).as_secs_f64();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+        let ahead = (rounds * f64::from(u32::try_from(brisk).unwrap_or(u32::MAX))).min(1e6) as usize;
+        ahead.min(self.batch)
+    }
+
+    /// Returns how many messages to receive when `held` are held; 0 to wait. While every slot is
+    /// busy, the worker waits until half a batch fits, so that many short jobs do not need one
+    /// receive each.
+    fn room(&self, held: usize) -> usize {
+        let room = self.most().saturating_sub(held);
+        if held >= self.concurrency && room < self.batch / 2 { 0 } else { room.min(self.batch) }
     }
 }
 
@@ -258,5 +346,50 @@ mod tests {
         assert!(waits[8] >= LONGEST.mul_f64(0.75) && waits[8] <= LONGEST.mul_f64(1.25), "{waits:?}");
         pace.hurry();
         assert_eq!(pace.next(), Instant::now());
+    }
+
+    fn capacity(concurrency: usize) -> Capacity {
+        let budget = Duration::from_secs(10);
+        Capacity { concurrency, slow: 0, batch: 32, budget, release: None, run: None }
+    }
+
+    #[test]
+    fn nothing_is_read_ahead_before_jobs_are_known_to_be_short() {
+        assert_eq!(capacity(8).most(), 8);
+        for (run_ms, most) in [(1, 40), (200, 40), (500, 24), (2_000, 12), (9_000, 8)] {
+            let known = Capacity { run: Some(Duration::from_millis(run_ms)), ..capacity(8) };
+            assert_eq!(known.most(), most, "jobs of {run_ms} ms");
+        }
+    }
+
+    #[test]
+    fn slots_that_long_jobs_have_taken_are_not_read_ahead_for() {
+        let known = Capacity { run: Some(Duration::from_millis(500)), ..capacity(8) };
+        assert_eq!(Capacity { slow: 6, ..known }.most(), 12);
+        assert_eq!(Capacity { slow: 8, ..known }.most(), 8);
+        assert_eq!(Capacity { concurrency: 0, ..known }.most(), 0);
+    }
+
+    #[test]
+    fn slow_releases_shorten_the_read_ahead_and_leave_every_slot_its_job() {
+        for (release_ms, most) in [(1, 128), (100, 128), (1_000, 128), (4_000, 100), (60_000, 100)] {
+            let release = Some(Duration::from_millis(release_ms));
+            let slow = Capacity { release, run: Some(Duration::from_millis(1)), batch: 28, ..capacity(100) };
+            assert_eq!(slow.most(), most, "a release of {release_ms} ms");
+        }
+    }
+
+    #[test]
+    fn a_busy_worker_receives_by_the_half_batch_and_an_idle_one_at_once() {
+        let short = Capacity { run: Some(Duration::from_millis(1)), ..capacity(8) };
+        assert_eq!(short.room(0), 32);
+        assert_eq!(short.room(8), 32);
+        assert_eq!(short.room(24), 16);
+        assert_eq!(short.room(25), 0);
+        assert_eq!(short.room(7), 32);
+        assert_eq!(Capacity { batch: 128, ..short }.room(8), 128);
+        assert_eq!(Capacity { batch: 128, ..short }.room(73), 0);
+        assert_eq!(capacity(2).room(1), 1);
+        assert_eq!(capacity(2).room(2), 0);
     }
 }

@@ -4,13 +4,7 @@ use std::time::Duration;
 
 use crate::checkpoint::CheckpointEvery;
 use crate::interruption::Policy;
-
-/// The longest lease: a Storage queue's longest visibility timeout is seven days.
-/// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
-pub const LEASE_MAX: Duration = Duration::from_hours(7 * 24);
-
-/// The shortest lease: a Storage queue's shortest visibility timeout.
-pub const LEASE_MIN: Duration = Duration::from_secs(1);
+use crate::ports::{LEASE_MAX, LEASE_MIN};
 
 /// The longest time for which a message that no worker can use may be deferred: 30 days.
 const UNKNOWN_KIND_AFTER_MAX: Duration = Duration::from_hours(720);

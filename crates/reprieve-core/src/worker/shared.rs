@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use super::capacity::Capacity;
-use super::delivery::{Registry, RunningJob};
 use super::isolation::Isolation;
 use super::measure::Recent;
-use super::rules::Rules;
+use super::running::{RunningJob, RunningJobs};
 use super::settings::Settings;
 use crate::ids::WorkerId;
+use crate::interruption::Throttle;
 use crate::ports::{DeferredMessage, Store};
 use crate::telemetry::Telemetry;
 use crate::watch;
@@ -25,7 +26,6 @@ pub(super) struct Shared {
     pub(super) store: Store,
     /// The store for drains, through clients that give up sooner.
     pub(super) drain_store: Store,
-    pub(super) registry: Registry,
     pub(super) telemetry: Arc<Telemetry>,
     /// The runtime for jobs.
     pub(super) jobs: Handle,
@@ -48,8 +48,8 @@ pub(super) struct Shared {
     pub(super) settlements: Recent,
     /// The run times of jobs that finished in their first delivery.
     pub(super) runs: Recent,
-    /// The deliveries in flight, for the roster.
-    pub(super) roll: Roll,
+    /// The jobs that run now.
+    pub(super) running: RunningJobs,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }
@@ -67,66 +67,30 @@ impl Shared {
     }
 
     /// Returns the length of a lease that is taken or renewed now.
-    pub(super) fn lease(&self) -> std::time::Duration {
+    pub(super) fn lease(&self) -> Duration {
         self.rules.get().lease(&self.settings)
-    }
-
-    /// Returns the inputs of the worker's capacity when `slow` of the running jobs are long ones.
-    pub(super) fn capacity(&self, slow: usize) -> Capacity {
-        Capacity {
-            concurrency: self.settings.concurrency.saturating_sub(self.stuck()),
-            slow,
-            batch: self.store.queue.batch_max(),
-            budget: self.settings.budget,
-            release: self.settlements.p95(),
-            run: self.runs.mean(),
-        }
     }
 }
 
-/// The deliveries in flight.
-#[derive(Debug, Default)]
-pub(super) struct Roll(Mutex<(u64, BTreeMap<u64, RunningJob>)>);
-
-/// A delivery's entry among those in flight, removed when dropped.
+/// A job's entry among the running ones, removed when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Entry {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Roll {
-    fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, RunningJob>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns their number.
-    pub(super) fn len(&self) -> usize {
-        self.lock().1.len()
-    }
-
-    /// Applies `look` to every running job.
-    pub(super) fn cards<T>(&self, look: impl Fn(&RunningJob) -> T) -> Vec<T> {
-        self.lock().1.values().map(look).collect()
-    }
-}
-
-impl Place {
-    pub(super) fn take(shared: &Arc<Shared>, job: RunningJob) -> Self {
+impl Entry {
+    pub(super) fn add(shared: &Arc<Shared>, job: RunningJob) -> Self {
         // If this worker can't use the message again, it is noted again.
         shared.deferred.forget(job.in_flight().job.as_str());
-        let mut roll = shared.roll.lock();
-        roll.0 += 1;
-        let number = roll.0;
-        roll.1.insert(number, job);
-        drop(roll);
+        let number = shared.running.add(job);
         Self { shared: Arc::clone(shared), number }
     }
 }
 
-impl Drop for Place {
+impl Drop for Entry {
     fn drop(&mut self) {
-        self.shared.roll.lock().1.remove(&self.number);
+        self.shared.running.remove(self.number);
     }
 }
 
@@ -156,4 +120,33 @@ impl Deferred {
         messages.retain(|_, message| !message.is_gone(now_unix_ms));
         messages.values().cloned().collect()
     }
+}
+
+/// The rules until the next change. Each counter rises by one to request its action once more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rules {
+    pub(crate) throttle: Throttle,
+    /// Counts requests to save progress now.
+    pub(crate) saves: u64,
+    /// Counts requests to verify every lease now, by renewing it.
+    pub(crate) checks: u64,
+}
+
+impl Rules {
+    /// Returns the length of a lease that is taken or renewed now. Twice `outlast`, because a lease
+    /// that is renewed at a third of its length then always outlasts it.
+    pub(super) fn lease(&self, settings: &Settings) -> Duration {
+        let outlast = self.throttle.outlast.unwrap_or_default().saturating_mul(2);
+        settings.lease.max(outlast)
+    }
+
+    /// Reports whether a lease that ends at `ends` is too short.
+    pub(super) fn is_too_short(&self, ends: Instant) -> bool {
+        self.throttle.outlast.is_some_and(|outlast| ends < Instant::now() + outlast)
+    }
+}
+
+/// Completes when jobs need not rest any more. Cancel-safe.
+pub(crate) async fn resumed(rules: &mut watch::Receiver<Rules>) {
+    rules.wait_for(|rules| !rules.throttle.paused).await;
 }

@@ -174,7 +174,7 @@ impl InterruptionSource for Fragile {
             _ => self.1.next().await,
         }
     }
-    async fn acknowledge(&self, _: &[NoticeId], _: Duration) -> Result<()> {
+    async fn approve(&self, _: &[NoticeId], _: Duration) -> Result<()> {
         Ok(())
     }
 }

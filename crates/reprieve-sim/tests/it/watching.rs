@@ -91,14 +91,11 @@ async fn an_acknowledged_event_begins_at_once() {
     let (server, watcher) = calm().await;
     server.announce(Announcement::new(EventType::Redeploy, [ME], Some(seconds(600)))).expect("an event");
     let notice = noticed(&watcher, seconds(2)).await;
-    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
-    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval again");
+    watcher.approve(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
+    watcher.approve(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval again");
     assert_eq!(noticed(&watcher, seconds(2)).await.phase, Phase::Started);
     assert_eq!(over(&watcher, seconds(12)).await, Ending::Completed);
-    watcher
-        .acknowledge(std::slice::from_ref(&notice.id), seconds(2))
-        .await
-        .expect("nothing is left to approve");
+    watcher.approve(std::slice::from_ref(&notice.id), seconds(2)).await.expect("nothing is left to approve");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +109,7 @@ async fn an_event_of_other_vms_too_may_be_acknowledged_by_one_that_decides_for_t
         (&notice.resources[..], notice.machine.as_str()),
         (&[ME.to_owned(), NEIGHBOUR.to_owned()][..], ME)
     );
-    watcher.acknowledge(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
+    watcher.approve(std::slice::from_ref(&notice.id), seconds(2)).await.expect("an approval");
     assert_eq!(watcher.stats().approvals, 1);
 }
 
@@ -126,7 +123,7 @@ async fn a_neighbours_event_and_an_advice_are_not_acknowledged() {
     let advice = noticed(&watcher, seconds(3)).await;
     check(&advice, &NoticeKind::Rebalance, Phase::Scheduled);
     for id in [advice.id, NoticeId::new(&theirs.event_id)] {
-        let error = watcher.acknowledge(std::slice::from_ref(&id), seconds(2)).await.expect_err("refused");
+        let error = watcher.approve(std::slice::from_ref(&id), seconds(2)).await.expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     assert_eq!(watcher.stats().approvals, 0);

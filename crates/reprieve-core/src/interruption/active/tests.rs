@@ -31,129 +31,129 @@ fn approvals(orders: &Orders) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_ordered_once_is_not_ordered_again() {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let policy = Policy { approve: Approve::Any, ..Policy::default() };
-    agenda.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
-    assert!(agenda.review(&state(false), &policy).checkpoint);
-    assert!(!agenda.review(&state(false), &policy).checkpoint);
-    agenda.noticed(0, event("redeploy", NoticeKind::Redeploy, 7 * 24 * 3600), Instant::now());
-    let orders = agenda.review(&state(false), &policy);
+    notices.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
+    assert!(notices.review(&state(false), &policy).checkpoint);
+    assert!(!notices.review(&state(false), &policy).checkpoint);
+    notices.noticed(0, event("redeploy", NoticeKind::Redeploy, 7 * 24 * 3600), Instant::now());
+    let orders = notices.review(&state(false), &policy);
     assert_eq!((orders.checkpoint, orders.redeploy_early.len()), (true, 1));
-    assert_eq!(agenda.review(&state(false), &policy).redeploy_early, []);
+    assert_eq!(notices.review(&state(false), &policy).redeploy_early, []);
 
     tokio::time::advance(secs(885)).await;
-    assert_eq!(drains(&agenda.review(&state(false), &policy)), ["reboot"]);
-    assert_eq!(drains(&agenda.review(&state(false), &policy)), [""; 0]);
-    assert_eq!(approvals(&agenda.review(&state(true), &policy)), ["reboot"]);
-    assert_eq!(approvals(&agenda.review(&state(true), &policy)), [""; 0]);
+    assert_eq!(drains(&notices.review(&state(false), &policy)), ["reboot"]);
+    assert_eq!(drains(&notices.review(&state(false), &policy)), [""; 0]);
+    assert_eq!(approvals(&notices.review(&state(true), &policy)), ["reboot"]);
+    assert_eq!(approvals(&notices.review(&state(true), &policy)), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_that_was_put_off_has_its_whole_budget_and_ends_before_the_event() {
-    let mut agenda = Agenda::default();
-    agenda.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
-    let first = agenda.review(&state(false), &Policy::default());
+    let mut notices = ActiveNotices::default();
+    notices.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
+    let first = notices.review(&state(false), &Policy::default());
     assert_eq!(first.look_again, Some(Instant::now() + secs(885)));
     tokio::time::advance(secs(885)).await;
-    let orders = agenda.review(&state(false), &Policy::default());
+    let orders = notices.review(&state(false), &Policy::default());
     let deadline = orders.drain[0].1;
     assert_eq!((deadline.asked(), deadline.hard()), (Instant::now(), Instant::now() + secs(10)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_hardest_plan_wins_and_none_is_forgotten() {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let policy = Policy::default();
     let freeze = Notice { phase: Phase::Started, ..event("freeze", NoticeKind::Freeze, 0) };
-    agenda.noticed(0, freeze, Instant::now());
-    agenda.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
-    agenda.noticed(0, event("advice", NoticeKind::Rebalance, 60), Instant::now());
-    agenda.noticed(1, event("preempt", NoticeKind::Preempt, 5), Instant::now());
-    let orders = agenda.review(&state(false), &policy);
+    notices.noticed(0, freeze, Instant::now());
+    notices.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
+    notices.noticed(0, event("advice", NoticeKind::Rebalance, 60), Instant::now());
+    notices.noticed(1, event("preempt", NoticeKind::Preempt, 5), Instant::now());
+    let orders = notices.review(&state(false), &policy);
     assert_eq!(drains(&orders), ["preempt"]);
     assert_eq!(orders.drain[0].1.hard(), Instant::now() + secs(5));
-    let expected = Conduct { paused: true, below: Some(secs(60)), outlast: Some(secs(125)) };
-    assert_eq!(orders.conduct, expected);
+    let expected = Throttle { paused: true, below: Some(secs(60)), outlast: Some(secs(125)) };
+    assert_eq!(orders.throttle, expected);
     assert_eq!(orders.look_again, Some(Instant::now() + secs(600)));
 
     for id in ["preempt", "freeze", "advice"] {
-        agenda.over(&key(usize::from(id == "preempt"), id), Instant::now());
+        notices.over(&key(usize::from(id == "preempt"), id), Instant::now());
     }
     tokio::time::advance(secs(885)).await;
-    let orders = agenda.review(&state(false), &policy);
-    assert_eq!((drains(&orders), orders.conduct), (vec!["reboot"], Conduct::default()));
+    let orders = notices.review(&state(false), &policy);
+    assert_eq!((drains(&orders), orders.throttle), (vec!["reboot"], Throttle::default()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_events_of_one_source_are_approved_in_one_go_and_a_failure_is_tried_again() {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let policy = Policy { approve: Approve::Any, ..Policy::default() };
-    agenda.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
-    agenda.noticed(0, event("b", NoticeKind::Terminate, 300), Instant::now());
-    agenda.noticed(1, event("c", NoticeKind::Terminate, 300), Instant::now());
-    let orders = agenda.review(&state(true), &policy);
+    notices.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
+    notices.noticed(0, event("b", NoticeKind::Terminate, 300), Instant::now());
+    notices.noticed(1, event("c", NoticeKind::Terminate, 300), Instant::now());
+    let orders = notices.review(&state(true), &policy);
     let of = |source| orders.approve[&source].iter().map(|notice| notice.id.as_str()).collect::<Vec<_>>();
     assert_eq!((of(0), of(1)), (vec!["a", "b"], vec!["c"]));
 
     let again = Instant::now() + secs(5);
-    agenda.approval(&key(0, "a"), Approval::Again(again));
-    agenda.approval(&key(0, "b"), Approval::Done);
-    let orders = agenda.review(&state(true), &policy);
+    notices.approval(&key(0, "a"), Approval::Again(again));
+    notices.approval(&key(0, "b"), Approval::Done);
+    let orders = notices.review(&state(true), &policy);
     assert_eq!((approvals(&orders), orders.look_again), (vec![], Some(again)));
     tokio::time::advance(secs(5)).await;
-    assert_eq!(approvals(&agenda.review(&state(true), &policy)), ["a"]);
+    assert_eq!(approvals(&notices.review(&state(true), &policy)), ["a"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_is_told_again_keeps_its_account_and_a_new_phase_begins_a_new_time() {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let policy = Policy::default();
     let advice = || event("advice", NoticeKind::Rebalance, 60);
-    agenda.noticed(0, advice(), Instant::now());
-    assert!(agenda.review(&state(false), &policy).checkpoint);
+    notices.noticed(0, advice(), Instant::now());
+    assert!(notices.review(&state(false), &policy).checkpoint);
     tokio::time::advance(secs(599)).await;
-    agenda.noticed(0, advice(), Instant::now());
-    let orders = agenda.review(&state(false), &policy);
-    assert!(!orders.checkpoint && orders.conduct.below.is_some());
+    notices.noticed(0, advice(), Instant::now());
+    let orders = notices.review(&state(false), &policy);
+    assert!(!orders.checkpoint && orders.throttle.below.is_some());
     tokio::time::advance(secs(1)).await;
-    assert_eq!(agenda.review(&state(false), &policy).conduct.below, None);
-    agenda.noticed(0, Notice { phase: Phase::Started, ..advice() }, Instant::now());
-    assert!(agenda.review(&state(false), &policy).conduct.below.is_some());
+    assert_eq!(notices.review(&state(false), &policy).throttle.below, None);
+    notices.noticed(0, Notice { phase: Phase::Started, ..advice() }, Instant::now());
+    assert!(notices.review(&state(false), &policy).throttle.below.is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn looks_that_follow_each_other_at_once_find_the_same_limit_for_jobs() {
-    let mut agenda = Agenda::default();
-    agenda.noticed(0, event("advice", NoticeKind::Rebalance, 600), Instant::now());
+    let mut notices = ActiveNotices::default();
+    notices.noticed(0, event("advice", NoticeKind::Rebalance, 600), Instant::now());
     tokio::time::advance(Duration::from_millis(100)).await;
-    let first = agenda.review(&state(false), &Policy::default()).conduct;
+    let first = notices.review(&state(false), &Policy::default()).throttle;
     tokio::time::advance(Duration::from_millis(200)).await;
-    assert_eq!(agenda.review(&state(false), &Policy::default()).conduct, first);
+    assert_eq!(notices.review(&state(false), &Policy::default()).throttle, first);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_come_of_an_approval_is_not_forgotten_with_a_wait_for_others() {
-    let mut agenda = Agenda::default();
-    agenda.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
+    let mut notices = ActiveNotices::default();
+    notices.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
     let policy = Policy { approve: Approve::Any, ..Policy::default() };
     for (had, approvals_again) in [(Approval::UnderWay, 1), (Approval::Done, 0), (Approval::Closed, 0)] {
-        agenda.approval(&key(0, "a"), had);
-        agenda.reopen(&key(0, "a"));
-        assert_eq!(approvals(&agenda.review(&state(true), &policy)).len(), approvals_again, "{had:?}");
+        notices.approval(&key(0, "a"), had);
+        notices.reopen(&key(0, "a"));
+        assert_eq!(approvals(&notices.review(&state(true), &policy)).len(), approvals_again, "{had:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_turns_into_another_kind_is_as_old_as_that() {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let begun = |kind| Notice { phase: Phase::Started, not_before: None, ..event("e", kind, 0) };
-    agenda.noticed(0, begun(NoticeKind::Freeze), Instant::now());
+    notices.noticed(0, begun(NoticeKind::Freeze), Instant::now());
     tokio::time::advance(secs(3600)).await;
-    agenda.noticed(0, begun(NoticeKind::Reboot), Instant::now());
-    assert_eq!(drains(&agenda.review(&state(false), &Policy::default())), ["e"]);
+    notices.noticed(0, begun(NoticeKind::Reboot), Instant::now());
+    assert_eq!(drains(&notices.review(&state(false), &Policy::default())), ["e"]);
 }
 
-/// An event in the life of an agenda.
+/// An event in the life of an notices.
 #[derive(Debug, Clone)]
 enum Turn {
     Notice { id: u8, kind: u8, started: bool, notice_s: u64, ours: u8, user: bool, duration: Option<u64> },
@@ -219,15 +219,15 @@ fn told(turn: &Turn) -> Option<Notice> {
     })
 }
 
-/// Checks the agenda after each turn, whatever is reported in whatever order.
+/// Checks the notices after each turn, whatever is reported in whatever order.
 async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCaseError> {
-    let mut agenda = Agenda::default();
+    let mut notices = ActiveNotices::default();
     let (mut drained, mut under_way) = (false, std::collections::BTreeSet::new());
     for turn in turns {
         match turn {
-            Turn::Notice { .. } => agenda.noticed(0, told(turn).expect("a notice"), Instant::now()),
+            Turn::Notice { .. } => notices.noticed(0, told(turn).expect("a notice"), Instant::now()),
             Turn::Over(id) => {
-                agenda.over(&key(0, &id.to_string()), Instant::now());
+                notices.over(&key(0, &id.to_string()), Instant::now());
                 under_way.remove(&id.to_string());
             }
             Turn::Wait(seconds) => tokio::time::advance(secs(*seconds)).await,
@@ -235,13 +235,13 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
             Turn::Answered(id, ok) => {
                 if under_way.remove(&id.to_string()) {
                     let approval = if *ok { Approval::Done } else { Approval::Again(Instant::now()) };
-                    agenda.approval(&key(0, &id.to_string()), approval);
+                    notices.approval(&key(0, &id.to_string()), approval);
                 }
             }
         }
-        let orders = agenda.review(&state(drained), policy);
+        let orders = notices.review(&state(drained), policy);
         for notice in
-            orders.approve.values().flatten().chain(orders.rally.iter().map(|(_, notice, _)| notice))
+            orders.approve.values().flatten().chain(orders.gather.iter().map(|(_, notice, _)| notice))
         {
             prop_assert!(!matches!(
                 notice.kind,
@@ -261,7 +261,7 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
             prop_assert!(deadline.hard() <= whole);
         }
         // A rest and a limit to short jobs are always reviewed again.
-        if orders.conduct.paused || orders.conduct.below.is_some() {
+        if orders.throttle.paused || orders.throttle.below.is_some() {
             prop_assert!(orders.look_again.is_some_and(|at| at <= Instant::now() + secs(900)));
         }
         prop_assert!(

@@ -9,15 +9,16 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::registry::Kind;
+use super::registry::{Registered, Registry, Runnable};
 use crate::checkpoint::{CheckpointEvery, LONGEST};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
 use crate::envelope::{Data, Deferral, Envelope, Misfit};
 use crate::ids::JobId;
-use crate::ports::{Delivery, InFlight};
+use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::watch;
+use crate::worker::running::Kind;
 use crate::worker::settings::Settings;
 use crate::worker::shared::Shared;
 
@@ -26,6 +27,7 @@ use crate::worker::shared::Shared;
 pub(super) struct Assignment {
     pub(super) envelope: Envelope,
     pub(super) kind: Arc<Kind>,
+    pub(super) runnable: Arc<dyn Runnable>,
     pub(super) run: Arc<JobRun>,
     pub(super) args_in_blob: bool,
 }
@@ -43,6 +45,7 @@ impl Assignment {
     /// Reads `delivery`; its lease ends at `lease_ends`.
     pub(super) fn read(
         shared: &Shared,
+        registry: &Registry,
         delivery: &Delivery,
         lease_ends: watch::Sender<Instant>,
     ) -> Result<Self, Unusable> {
@@ -53,8 +56,8 @@ impl Assignment {
         }
         let default_kind = shared.settings.default_kind.as_deref();
         let envelope = Envelope::read(&delivery.body, &delivery.id, default_kind).map_err(Unusable::Bad)?;
-        let Some(kind) = shared.registry.get(&envelope.kind).cloned() else {
-            let known: Vec<_> = shared.registry.names().collect();
+        let Some(Registered { kind, runnable }) = registry.get(&envelope.kind).cloned() else {
+            let known: Vec<_> = registry.names().collect();
             let reason = format!(
                 "no worker that received it knows kind {:?}; the last one knows {}",
                 envelope.kind,
@@ -66,7 +69,7 @@ impl Assignment {
         };
         let run = Arc::new(job_run(shared, delivery, &envelope, &kind, lease_ends));
         let args_in_blob = matches!(envelope.data, Data::Blob(_));
-        Ok(Self { envelope, kind, run, args_in_blob })
+        Ok(Self { envelope, kind, runnable, run, args_in_blob })
     }
 
     pub(super) fn job(&self) -> &JobId {
@@ -162,47 +165,4 @@ fn abandoned_after(settings: &Settings) -> Duration {
         CheckpointEvery::Every(every) => every,
     };
     settings.lease.saturating_mul(2).saturating_add(longest)
-}
-
-/// A delivery in flight, as the worker shows it.
-#[derive(Debug)]
-pub(in crate::worker) struct RunningJob {
-    kind: Arc<Kind>,
-    run: Arc<JobRun>,
-}
-
-impl RunningJob {
-    pub(super) fn of(assignment: &Assignment) -> Self {
-        Self { kind: Arc::clone(&assignment.kind), run: Arc::clone(&assignment.run) }
-    }
-
-    pub(in crate::worker) fn in_flight(&self) -> InFlight {
-        InFlight {
-            job: self.run.job.clone(),
-            kind: self.kind.name.to_owned(),
-            delivery: self.run.delivery,
-            progress: self.run.progress(),
-            steps: self.run.steps.load(Relaxed),
-            since_unix_ms: self.run.since_unix_ms,
-        }
-    }
-
-    pub(in crate::worker) fn is_of(&self, job: &JobId) -> bool {
-        self.run.job == *job
-    }
-
-    /// Returns when its lease ends.
-    pub(in crate::worker) fn lease_ends(&self) -> Instant {
-        self.run.lease_ends.get()
-    }
-
-    /// Returns the job's kind.
-    pub(in crate::worker) fn kind(&self) -> &'static str {
-        self.kind.name
-    }
-
-    /// Reports whether the job has been running for longer than `time`.
-    pub(in crate::worker) fn runs_longer_than(&self, time: Duration) -> bool {
-        get(&self.run.began).is_some_and(|began| began.elapsed() > time)
-    }
 }

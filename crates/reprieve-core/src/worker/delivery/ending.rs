@@ -18,12 +18,12 @@ use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, Result};
 use crate::job::JobError;
+use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
 use crate::record::{End, EndKind, Record, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
 use crate::watch;
-use crate::worker::settings::LEASE_MAX;
 use crate::worker::shared::Shared;
 
 /// The longest time for one try to settle outside a drain.

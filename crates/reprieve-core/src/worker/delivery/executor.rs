@@ -10,8 +10,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::registry::Kind;
-use super::trouble::Trouble;
 use crate::checkpoint::{CheckpointEvery, SHORTEST};
 use crate::context::{JobContext, JobRun, get, set};
 use crate::envelope::{Data, Misfit};
@@ -21,12 +19,12 @@ use crate::ports::{BlobStore, RecordStore};
 use crate::process::in_process;
 use crate::producer::result_blob;
 use crate::record::{Company, Saving, Status, Written};
-use crate::retry::{FOR_EVER, Patience, bounded, may_pass, persist};
+use crate::retry::{FOR_EVER, LogThrottle, Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
 use crate::watch;
 use crate::worker::isolation::{Alone, Presence};
-use crate::worker::rules::{Rules, resumed};
-use crate::worker::shared::Shared;
+use crate::worker::running::Kind;
+use crate::worker::shared::{Rules, Shared, resumed};
 
 /// The longest time for one try of a read or write that the job waits for. It is generous, because
 /// a large checkpoint on a slow link is not an error.
@@ -69,7 +67,7 @@ pub(crate) struct Execution {
     chaperone: Option<AbortOnDropHandle<()>>,
     /// The control thread's runtime.
     control: Handle,
-    pub(super) trouble: Trouble,
+    pub(super) failures: LogThrottle,
     /// Whether jobs are to rest, and which are not to be begun.
     pub(super) rules: watch::Receiver<Rules>,
     /// The value of the rules' save counter that this run has seen last.
@@ -140,7 +138,7 @@ impl Execution {
             presence: Arc::default(),
             chaperone: None,
             control: Handle::current(),
-            trouble: Trouble::default(),
+            failures: LogThrottle::default(),
             rules: shared.rules.subscribe(),
             asked_to_save: shared.rules.get().saves,
         }
@@ -191,7 +189,7 @@ impl Execution {
             if cx.is_interrupted() {
                 return Err(self.save_and_yield(&encode(&at)?).await);
             }
-            if self.rules.get().conduct.paused {
+            if self.rules.get().throttle.paused {
                 self.rest(&encode(&at)?).await?;
                 continue;
             }
@@ -226,6 +224,38 @@ impl Execution {
                     return Err(RunOutcome::CutShort(error.to_string()));
                 }
                 Err(error) => return Err(RunOutcome::Failed(error)),
+            }
+        }
+    }
+
+    /// Stores the job's own estimate of its remaining time at `at`.
+    pub(super) fn estimate<J: Job>(&self, job: &J, args: &J::Args, at: &J::Checkpoint) {
+        let remaining = job.remaining(args, at);
+        self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner).say(remaining, Instant::now());
+    }
+
+    /// Reports whether the job may be begun here. If only short jobs may begin, fails for a longer
+    /// one and for one of unknown length.
+    ///
+    /// # Errors
+    /// [`RunOutcome::TooLong`].
+    pub(super) fn fits(&self) -> Result<(), RunOutcome> {
+        let Some(limit) = self.rules.get().throttle.below else { return Ok(()) };
+        let said = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
+        // A whole run of its kind is an upper bound for the rest of this one.
+        match said.or_else(|| self.kind.runs.p95()) {
+            Some(length) if length <= limit => Ok(()),
+            Some(length) => {
+                let reason = format!(
+                    "it is expected to take {length:.0?}, and this machine may be taken back within {limit:.0?}"
+                );
+                Err(RunOutcome::TooLong(reason))
+            }
+            None => {
+                let reason = format!(
+                    "how long it takes is unknown, and this machine may be taken back within {limit:.0?}"
+                );
+                Err(RunOutcome::TooLong(reason))
             }
         }
     }
@@ -347,7 +377,7 @@ impl Execution {
             Err(error) if error.kind() == ErrorKind::Superseded => Err(RunOutcome::Lost),
             Err(error) => {
                 let job = &self.run.job;
-                if self.trouble.is_news() {
+                if self.failures.is_news() {
                     tracing::warn!(%job, %error, "could not save a checkpoint; going on, and trying again when the next is due");
                 } else {
                     tracing::debug!(%job, %error, "could not save a checkpoint");

@@ -10,10 +10,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
-use super::assignment::{Assignment, RunningJob, Unusable};
+use super::assignment::{Assignment, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::Lease;
 use super::outcome::{DeliveryReport, Outcome};
+use super::registry::Registry;
 use crate::context::set;
 use crate::deadline::Deadline;
 use crate::envelope::Misfit;
@@ -21,8 +22,8 @@ use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
 use crate::watch;
-use crate::worker::rules::Rules;
-use crate::worker::shared::{Place, Shared};
+use crate::worker::running::RunningJob;
+use crate::worker::shared::{Entry, Rules, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(in crate::worker) struct Guardian {
     pub(super) shared: Arc<Shared>,
+    registry: Arc<Registry>,
     pub(super) lease: Lease,
     pub(super) drain: watch::Receiver<Option<Deadline>>,
     rules: watch::Receiver<Rules>,
@@ -71,6 +73,7 @@ impl Guardian {
     /// lease of `length`.
     pub(in crate::worker) fn new(
         shared: Arc<Shared>,
+        registry: Arc<Registry>,
         delivery: Delivery,
         since: Instant,
         length: Duration,
@@ -87,14 +90,15 @@ impl Guardian {
             // It was received while a drain was under way, so it is released at once.
             drain.mark_changed();
         }
-        Self { shared, lease, drain, rules, checked }
+        Self { shared, registry, lease, drain, rules, checked }
     }
 
     /// Guards the delivery until it is settled.
     pub(in crate::worker) async fn guard(self) -> DeliveryReport {
-        match Assignment::read(&self.shared, &self.lease.delivery, self.lease.ends_shared()) {
+        match Assignment::read(&self.shared, &self.registry, &self.lease.delivery, self.lease.ends_shared()) {
             Ok(assignment) => {
-                let _place = Place::take(&self.shared, RunningJob::of(&assignment));
+                let running = RunningJob::new(&assignment.kind, &assignment.run);
+                let _entry = Entry::add(&self.shared, running);
                 self.tend(assignment).await
             }
             Err(Unusable::Bad(reason)) => {
@@ -147,9 +151,9 @@ impl Guardian {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
-        let kind = Arc::clone(&assignment.kind);
+        let runnable = Arc::clone(&assignment.runnable);
         self.shared.jobs.spawn(in_process(async move {
-            let ended = kind.runnable.run(execution).await;
+            let ended = runnable.run(execution).await;
             // The slot belongs to the task, not to the guardian: a task that never ends keeps its
             // slot.
             drop(slot);

@@ -7,7 +7,6 @@
 //! | `assignment` | the job, the kind and the arguments that the message's body names |
 //! | `executor` | runs the job on a job thread: claim, state, steps, saves, result |
 //! | `resume` | the executor's beginning: judges and claims the job, and loads its state |
-//! | `length` | whether a job is too long for a machine that may go soon |
 //! | `ending` | the guardian's action at each end of a run: complete, retry, defer, dead-letter, release |
 //! | `settle` | the calls that settle a message |
 //! | `outcome` | the outcome of a delivery, for reports and metrics |
@@ -18,15 +17,12 @@ mod ending;
 mod executor;
 mod guardian;
 mod lease;
-mod length;
 mod outcome;
 mod registry;
 mod resume;
 mod settle;
-mod trouble;
 
-pub(super) use assignment::RunningJob;
 pub(super) use guardian::Guardian;
 pub(super) use outcome::DeliveryReport;
 pub use outcome::Outcome;
-pub(super) use registry::{KEPT, Registry};
+pub(super) use registry::Registry;

@@ -2,32 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::executor::{Execution, RunOutcome, execute};
 use crate::job::Job;
-use crate::worker::measure::Recent;
+use crate::worker::running::Kind;
 
-/// How long a kind's measurements count: longer than the longest time between two saves.
-pub(in crate::worker) const KEPT: Duration = Duration::from_hours(1);
-
-/// One kind of job, as the worker handles it.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    pub(crate) name: &'static str,
-    pub(crate) schema: u32,
-    pub(crate) runnable: Box<dyn Runnable>,
-    /// The measured times of checkpoint saves of this kind.
-    pub(crate) saves: Recent,
-    /// The run times of this kind's jobs that finished in their first delivery.
-    pub(crate) runs: Recent,
+/// A kind of job, and the job that runs it.
+#[derive(Debug, Clone)]
+pub(super) struct Registered {
+    pub(super) kind: Arc<Kind>,
+    pub(super) runnable: Arc<dyn Runnable>,
 }
 
 /// A job without its types.
 #[async_trait]
-pub(crate) trait Runnable: std::fmt::Debug + Send + Sync {
+pub(super) trait Runnable: std::fmt::Debug + Send + Sync {
     async fn run(&self, execution: Execution) -> RunOutcome;
 }
 
@@ -48,26 +39,25 @@ impl<J: Job> Runnable for Typed<J> {
 
 /// The kinds by name.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct Registry(BTreeMap<&'static str, Arc<Kind>>);
+pub(in crate::worker) struct Registry(BTreeMap<&'static str, Registered>);
 
 impl Registry {
     /// Adds a kind; returns false when one of that name is already registered.
     pub(crate) fn add<J: Job>(&mut self, job: J) -> bool {
-        let kind = Kind {
-            name: J::KIND,
-            schema: J::SCHEMA,
-            runnable: Box::new(Typed(job)),
-            saves: Recent::new(KEPT),
-            runs: Recent::new(KEPT),
-        };
-        self.0.insert(J::KIND, Arc::new(kind)).is_none()
+        let kind = Arc::new(Kind::new(J::KIND, J::SCHEMA));
+        self.0.insert(J::KIND, Registered { kind, runnable: Arc::new(Typed(job)) }).is_none()
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Kind>> {
+    pub(super) fn get(&self, name: &str) -> Option<&Registered> {
         self.0.get(name)
     }
 
-    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+    /// Reports whether a kind is registered.
+    pub(in crate::worker) fn knows(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(in crate::worker) fn names(&self) -> impl Iterator<Item = &'static str> {
         self.0.keys().copied()
     }
 }

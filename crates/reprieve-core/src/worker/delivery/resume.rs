@@ -17,7 +17,7 @@ use crate::producer::result_blob;
 use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
 use crate::retry::{FOR_EVER, Patience, may_pass, persist};
 use crate::worker::isolation::{Alone, Presence};
-use crate::worker::publish::report_every;
+use crate::worker::reporter::report_every;
 
 /// The longest deferral of a job's second message: the first does the work.
 const ANOTHER_DELAY_MAX: Duration = Duration::from_mins(1);
@@ -175,7 +175,7 @@ impl Execution {
         let roster = &self.shared.store.roster;
         let reports = roster.reports(report_every(&**roster) * 3).await;
         let job = &self.run.job;
-        let here = self.shared.roll.cards(|card| card.is_of(job)).into_iter().filter(|is_it| *is_it).count();
+        let here = self.shared.running.count(|running| running.is_of(job));
         if here > 1 {
             return false;
         }

@@ -22,7 +22,7 @@ async fn an_advice_saves_and_takes_only_jobs_that_are_known_to_be_short_until_te
     assert_eq!(total(&store).await, 1, "how long such jobs take is known now: too long");
     emptied(&store, secs(600)).await;
     assert!(noticed.elapsed() >= secs(600), "{:?}", noticed.elapsed());
-    assert_eq!((worker.notices.acknowledged(), worker.monitor.last_drain()), (vec![], None));
+    assert_eq!((worker.notices.approved(), worker.monitor.last_drain()), (vec![], None));
     assert_eq!(job.trace.redone(), 0);
 }
 

@@ -13,7 +13,7 @@ async fn a_short_freeze_is_approved_once_every_lease_outlasts_it_and_disturbs_no
     faults.every_call(Op::Renew, Fault::Fail(reprieve_core::ErrorKind::Unavailable));
     worker.notices.notice(freeze(Some(9), 900));
     sleep(secs(2)).await;
-    assert_eq!(worker.notices.acknowledged(), [], "no lease of 12 s outlasts it, and none could be renewed");
+    assert_eq!(worker.notices.approved(), [], "no lease of 12 s outlasts it, and none could be renewed");
     faults.clear(Op::Renew);
     approved(&worker).await;
     worker.notices.notice(started(freeze(Some(9), 900)));

@@ -12,7 +12,7 @@ async fn an_eviction_is_never_approved_and_nor_is_what_nobody_said_is_ours() {
         .notices
         .notice(Notice { id: NoticeId::new("unnamed"), ..event(NoticeKind::Terminate, 30) }.of([], ""));
     sleep(secs(60)).await;
-    assert_eq!((worker.monitor.stage(), worker.notices.acknowledged()), (Stage::Shutdown, vec![]));
+    assert_eq!((worker.monitor.stage(), worker.notices.approved()), (Stage::Shutdown, vec![]));
 }
 
 #[tokio::test(start_paused = true)]

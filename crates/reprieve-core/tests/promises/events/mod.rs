@@ -43,7 +43,7 @@ fn with(policy: Policy) -> Settings {
 }
 
 async fn approved(worker: &Running) {
-    within(secs(5), "an approval", async || worker.notices.acknowledged() == [NoticeId::new("event")]).await;
+    within(secs(5), "an approval", async || worker.notices.approved() == [NoticeId::new("event")]).await;
 }
 
 /// Kills `worker` and has another finish the one job there is; returns how many steps were done again.

@@ -170,7 +170,7 @@ async fn an_id_that_two_sources_use_is_two_events() {
     sources[0].notice(event(NoticeKind::Preempt, 30));
     sources[1].notice(event(NoticeKind::Terminate, 900));
     sleep(secs(5)).await;
-    assert_eq!(sources.each_ref().map(ManualNotices::acknowledged), [vec![], vec![NoticeId::new("event")]]);
+    assert_eq!(sources.each_ref().map(ManualNotices::approved), [vec![], vec![NoticeId::new("event")]]);
     sources[1].over(&NoticeId::new("event"), Ending::Withdrawn);
     enqueue(&store, &[Plan::new(1, 10)]).await;
     sleep(secs(60)).await;
@@ -190,7 +190,7 @@ async fn a_short_freeze_waits_for_a_lease_that_is_only_being_taken() {
     worker.started().await;
     faults.called(Op::Receive, 1).await;
     worker.notices.notice(freeze(Some(9), 900));
-    within(secs(60), "an approval", async || !worker.notices.acknowledged().is_empty()).await;
+    within(secs(60), "an approval", async || !worker.notices.approved().is_empty()).await;
     assert_eq!(leased(&store).await, 1, "it was received before");
     worker.kill().await;
     sleep(secs(20)).await;

@@ -32,7 +32,7 @@ impl InterruptionSource for Platform {
         self.notices.next().await
     }
 
-    async fn acknowledge(&self, ids: &[NoticeId], _: Duration) -> reprieve_core::Result<()> {
+    async fn approve(&self, ids: &[NoticeId], _: Duration) -> reprieve_core::Result<()> {
         for id in ids {
             let held = leased(&self.store).await;
             let Some((notice, told_at)) = self.standing.lock().unwrap().get(id).cloned() else { continue };

@@ -48,7 +48,7 @@ async fn a_predicted_failure_is_worked_through_or_drained_for_as_set() {
     sleep(secs(3600)).await;
     enqueue(&store, &[Plan::new(1, 10)]).await;
     emptied(&store, secs(30)).await;
-    assert_eq!(worker.notices.acknowledged(), []);
+    assert_eq!(worker.notices.approved(), []);
     worker.stop().await;
 
     let policy = Policy { predicted_failure: PredictedFailure::Drain, ..Policy::default() };

@@ -14,7 +14,7 @@ async fn a_termination_lets_jobs_finish_that_will_be_done_in_time_and_gives_back
     enqueue(&store, &[Plan::new(1, 10)]).await;
     sleep(secs(20)).await;
     assert_eq!(ready(&store).await, 2, "nothing more is received");
-    assert_eq!(worker.notices.acknowledged(), []);
+    assert_eq!(worker.notices.approved(), []);
 
     let drain = worker_drained(&worker, secs(60)).await;
     assert_eq!((drain.finished, drain.released_saved, drain.work_lost_ms), (1, 1, 0));

@@ -32,7 +32,7 @@ async fn nobody_approves_unless_that_is_set() {
         tell(machine, name, &SET);
     }
     sleep(secs(600)).await;
-    assert!(machines.iter().all(|machine| machine.notices.acknowledged().is_empty()));
+    assert!(machines.iter().all(|machine| machine.notices.approved().is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,12 +46,12 @@ async fn the_first_named_approves_once_every_worker_is_ready() {
     for (machine, name) in [(&leader, "vm_0"), (&third, "vm_1"), (&busy, "vm_2")] {
         tell(machine, name, &SET);
     }
-    within(secs(120), "an approval", async || !leader.notices.acknowledged().is_empty()).await;
+    within(secs(120), "an approval", async || !leader.notices.approved().is_empty()).await;
     assert_eq!(total(&store).await, 0, "the job was left to finish");
     assert!(began.elapsed() > secs(60), "not before the busy one is ready: {:?}", began.elapsed());
     sleep(secs(60)).await;
-    assert_eq!(leader.notices.acknowledged().len(), 1);
-    assert_eq!((third.notices.acknowledged(), busy.notices.acknowledged()), (vec![], vec![]));
+    assert_eq!(leader.notices.approved().len(), 1);
+    assert_eq!((third.notices.approved(), busy.notices.approved()), (vec![], vec![]));
     for machine in [&leader, &third, &busy] {
         machine.notices.over(&NoticeId::new("event"), Ending::Completed);
     }
@@ -64,7 +64,7 @@ async fn a_machine_that_never_is_ready_leaves_the_event_to_begin_by_itself() {
     let leader = machine(&store, &job, "vm_0", Approve::Leader);
     tell(&leader, "vm_0", &["vm_0", "vm_1"]);
     sleep(secs(600)).await;
-    assert_eq!(leader.notices.acknowledged(), []);
+    assert_eq!(leader.notices.approved(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,9 +77,9 @@ async fn a_second_worker_on_a_machine_is_waited_for_too() {
     tell(&leader, "vm_0", &["vm_0", "vm_1"]);
     tell(&other, "vm_1", &["vm_0", "vm_1"]);
     sleep(secs(60)).await;
-    assert_eq!(leader.notices.acknowledged(), []);
+    assert_eq!(leader.notices.approved(), []);
     tell(&second, "vm_1", &["vm_0", "vm_1"]);
-    within(secs(10), "an approval", async || !leader.notices.acknowledged().is_empty()).await;
+    within(secs(10), "an approval", async || !leader.notices.approved().is_empty()).await;
 }
 
 /// The marks that stand.
@@ -96,7 +96,7 @@ async fn an_event_that_has_begun_leaves_no_mark_behind() {
     for (name, machine) in &machines {
         machine.notices.notice(of(name));
     }
-    within(secs(10), "an approval", async || !machines[0].1.notices.acknowledged().is_empty()).await;
+    within(secs(10), "an approval", async || !machines[0].1.notices.approved().is_empty()).await;
     for (name, machine) in &machines {
         machine.notices.notice(started(of(name)));
     }
@@ -123,7 +123,7 @@ async fn a_machine_that_works_again_is_not_ready_any_more() {
     sleep(secs(10)).await;
     leader.notices.notice(reboot(14, "vm_0"));
     sleep(secs(60)).await;
-    assert_eq!(leader.notices.acknowledged(), []);
+    assert_eq!(leader.notices.approved(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ async fn a_leader_that_works_again_approves_nothing_when_the_others_are_ready_at
     let other = machine(&store, &job, "vm_1", Approve::Leader);
     tell(&other, "vm_1", &["vm_0", "vm_1"]);
     sleep(secs(600)).await;
-    assert_eq!(notices.acknowledged(), []);
+    assert_eq!(notices.approved(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -165,9 +165,9 @@ async fn an_event_that_comes_to_name_another_machine_is_not_approved_for_the_old
             tokio::task::yield_now().await;
         }
         faults.clear(Op::List);
-        let before = leader.notices.acknowledged().len();
+        let before = leader.notices.approved().len();
         sleep(secs(60)).await;
-        assert_eq!(leader.notices.acknowledged().len(), before, "after {hops} turns");
+        assert_eq!(leader.notices.approved().len(), before, "after {hops} turns");
     }
 }
 
@@ -183,13 +183,13 @@ async fn an_event_that_was_approved_is_not_approved_again_when_its_time_is_moved
             other
         });
         tell(&leader, "vm_0", set);
-        within(secs(30), "an approval", async || !leader.notices.acknowledged().is_empty()).await;
+        within(secs(30), "an approval", async || !leader.notices.approved().is_empty()).await;
         for notice_s in [590, 580, 300] {
             let again = event(NoticeKind::Terminate, notice_s).of(set.iter().copied(), "vm_0");
             leader.notices.notice(again);
             sleep(secs(10)).await;
         }
-        assert_eq!(leader.notices.acknowledged().len(), 1, "{approve:?}");
+        assert_eq!(leader.notices.approved().len(), 1, "{approve:?}");
     }
 }
 
@@ -204,8 +204,8 @@ async fn an_event_of_one_machine_waits_for_every_worker_on_it() {
     tell(&busy, "vm_0", &["vm_0"]);
     tell(&idle, "vm_0", &["vm_0"]);
     sleep(secs(10)).await;
-    assert_eq!((idle.notices.acknowledged(), busy.notices.acknowledged()), (vec![], vec![]));
+    assert_eq!((idle.notices.approved(), busy.notices.approved()), (vec![], vec![]));
     assert_eq!(total(&store).await, 1, "the job is left to finish");
-    within(secs(30), "an approval", async || !idle.notices.acknowledged().is_empty()).await;
+    within(secs(30), "an approval", async || !idle.notices.approved().is_empty()).await;
     assert_eq!(total(&store).await, 0);
 }

@@ -1,0 +1,327 @@
+//! The worker's one loop: `select!` produces an event, the actor that owns the event decides, and
+//! the dispatcher carries the decision out.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+
+use super::deliveries::{Deliveries, TaskEnded};
+use super::delivery::{DeliveryReport, Registry};
+use super::drain::Drains;
+use super::interruptions::{Decision, InterruptionEvent, Interruptions};
+use super::receiver::{Received, Receiver, ReceiverEvent};
+use super::reporter::{Reporter, Showing};
+use super::running::RunningJob;
+use super::shared::Shared;
+use super::stop::Stopping;
+use crate::clock::unix_millis;
+use crate::deadline::Deadline;
+use crate::interruption::{Action, DrainOrder, Event, Lifecycle, Stage, State};
+use crate::notice::{Notice, NoticeKind};
+use crate::ports::InterruptionSource;
+use crate::report::{StopReason, Stopped};
+use crate::retry::{Patience, may_pass, persist};
+
+/// How often the worker checks its report for the roster, and the loop shows that it is alive.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The longest time for one try of Resume's preparations.
+const PREPARE_TRY: Duration = Duration::from_secs(30);
+
+/// How often a lasting failure of Resume's preparations is logged.
+const PREPARE_ROUND: Duration = Duration::from_secs(10);
+
+/// The worker's loop and its actors.
+pub(super) struct Dispatcher {
+    shared: Arc<Shared>,
+    lifecycle: Lifecycle,
+    stopping: Stopping,
+    interruptions: Interruptions,
+    preparing: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    receiver: Receiver,
+    deliveries: Deliveries,
+    drains: Drains,
+    reporter: Reporter,
+    ticks: Interval,
+    /// A second stop was requested.
+    gave_up: bool,
+}
+
+/// An event that woke the loop.
+enum LoopEvent {
+    Stop,
+    Interruption(InterruptionEvent),
+    HardMark,
+    Delivery(TaskEnded),
+    /// A drain's report is stored.
+    Stored,
+    Prepared,
+    Receiver(ReceiverEvent),
+    Tick,
+}
+
+impl Dispatcher {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        registry: Arc<Registry>,
+        reporter: Reporter,
+        sources: Vec<Arc<dyn InterruptionSource>>,
+        stopping: Stopping,
+    ) -> Self {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            lifecycle: Lifecycle::new(),
+            stopping,
+            interruptions: Interruptions::new(Arc::clone(&shared), sources),
+            preparing: None,
+            receiver: Receiver::new(Arc::clone(&shared)),
+            deliveries: Deliveries::new(Arc::clone(&shared), registry),
+            drains: Drains::new(Arc::clone(&shared)),
+            reporter,
+            ticks,
+            gave_up: false,
+            shared,
+        }
+    }
+
+    /// Runs the loop until the worker has stopped.
+    pub(super) async fn run(mut self) -> Stopped {
+        self.leave_recover();
+        loop {
+            let event = self.next().await;
+            let silent = self.reporter.beat();
+            self.act_on(event, silent);
+            self.end_drain();
+            let state = (!self.interruptions.is_idle()).then(|| self.state());
+            let decisions = self.interruptions.review(state.as_ref());
+            self.carry_out(decisions);
+            match self.stage() {
+                Stage::Stopped => return self.end().await,
+                Stage::Start => self.receiver.receive_if_due(self.deliveries.held()),
+                Stage::Recover | Stage::Resume | Stage::Shutdown => {}
+            }
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        self.lifecycle.stage()
+    }
+
+    /// Waits for the next event. Every arm is cancel-safe: channels, join sets, timers, and futures
+    /// that are kept in `self` and polled again.
+    async fn next(&mut self) -> LoopEvent {
+        let (may_receive, held) = (self.stage() == Stage::Start, self.deliveries.held());
+        tokio::select! {
+            biased;
+            () = self.stopping.requested() => LoopEvent::Stop,
+            event = self.interruptions.next() => LoopEvent::Interruption(event),
+            () = self.drains.hard_mark() => LoopEvent::HardMark,
+            ended = self.deliveries.next() => LoopEvent::Delivery(ended),
+            () = self.reporter.stored() => LoopEvent::Stored,
+            () = ready(self.preparing.as_mut()) => LoopEvent::Prepared,
+            event = self.receiver.next(may_receive, held) => LoopEvent::Receiver(event),
+            _ = self.ticks.tick() => LoopEvent::Tick,
+        }
+    }
+
+    fn act_on(&mut self, event: LoopEvent, silent: Duration) {
+        match event {
+            LoopEvent::Stop => {
+                let (kind, budget) = (NoticeKind::Signal, self.shared.settings.budget);
+                let deadline = Deadline::of(&Notice::now("stop", kind.clone()), budget);
+                self.decide(Event::StopRequested(DrainOrder { kind, deadline }));
+            }
+            LoopEvent::Interruption(event) => {
+                let state = self.state();
+                let decisions = self.interruptions.take(event, &state);
+                self.carry_out(decisions);
+                self.publish();
+            }
+            LoopEvent::HardMark => {
+                if self.drains.is_hard(silent) {
+                    self.abandon();
+                }
+            }
+            LoopEvent::Delivery(TaskEnded::Guardian(report)) => self.delivery_ended(report),
+            // After every event the dispatcher checks whether the drain has ended, and lets the
+            // active notices be reviewed.
+            LoopEvent::Delivery(TaskEnded::Other) | LoopEvent::Stored => {}
+            LoopEvent::Prepared => {
+                self.preparing = None;
+                self.decide(Event::Prepared);
+            }
+            LoopEvent::Receiver(ReceiverEvent::Received(received)) => self.received(received),
+            LoopEvent::Receiver(ReceiverEvent::Arrived) => self.receiver.hurry(),
+            // A receive that is due begins after every event.
+            LoopEvent::Receiver(ReceiverEvent::Due) => {}
+            LoopEvent::Tick => {
+                self.receiver.count_slow_jobs();
+                self.publish();
+            }
+        }
+    }
+
+    fn received(&mut self, received: Received) {
+        let (since, lease, deliveries) = self.receiver.received(received);
+        for delivery in deliveries {
+            self.drains.arrived();
+            self.deliveries.guard(delivery, since, lease, self.drains.deadline());
+        }
+    }
+
+    fn delivery_ended(&mut self, report: Option<Box<DeliveryReport>>) {
+        let Some(report) = self.deliveries.ended(report, self.drains.is_under_way()) else { return };
+        if report.too_long {
+            self.receiver.rest();
+        }
+        self.drains.note(&report);
+    }
+
+    fn carry_out(&mut self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            match decision {
+                Decision::Answered => self.leave_recover(),
+                Decision::Drain(order) => self.decide(Event::DrainOrdered(order)),
+                Decision::CallOff => self.decide(Event::CalledOff),
+                Decision::EndRest => self.receiver.end_rest(),
+            }
+        }
+    }
+
+    /// Passes an event to the lifecycle and performs the action that it returns.
+    fn decide(&mut self, event: Event) {
+        let before = self.stage();
+        let action = match self.lifecycle.on(event) {
+            Ok(action) => action,
+            Err(illegal) => {
+                // A bug in this loop. Ignoring the event keeps the held messages guarded.
+                tracing::error!(%illegal, "the worker's lifecycle refused an event");
+                return;
+            }
+        };
+        let after = self.stage();
+        if before != after {
+            tracing::info!(from = before.as_str(), to = after.as_str(), "stage");
+            self.reporter.enter(after);
+        }
+        match action {
+            Action::Wait | Action::Exit => {}
+            Action::Recover => self.leave_recover(),
+            Action::Prepare => self.preparing = Some(Box::pin(prepare(Arc::clone(&self.shared)))),
+            Action::Fetch => self.receiver.hurry(),
+            Action::Drain(order) => {
+                // Nothing is prepared or awaited any more. A receive under way continues, because
+                // it may have leased messages.
+                self.preparing = None;
+                self.receiver.stop();
+                self.drains.begin(self.reporter.queue(), &order, self.deliveries.held());
+            }
+            Action::Tighten(order) => self.drains.tighten(&order),
+            Action::EndPatience => self.drains.end_patience(),
+            Action::Abandon => {
+                self.gave_up = true;
+                self.abandon();
+            }
+        }
+        if before != after {
+            self.publish();
+        }
+    }
+
+    /// Leaves Recover once every source has answered; at once where they have answered before.
+    fn leave_recover(&mut self) {
+        if self.stage() == Stage::Recover && self.interruptions.all_have_answered() {
+            self.decide(Event::Answered);
+        }
+    }
+
+    /// Abandons what has not ended by the hard mark.
+    fn abandon(&mut self) {
+        while let Some(report) = self.deliveries.ended_already() {
+            self.delivery_ended(report);
+        }
+        let (left, running) = self.deliveries.abandon(self.receiver.is_receiving());
+        self.receiver.abandon();
+        self.drains.abandon(left, running);
+    }
+
+    /// Ends the drain once nothing is held, nothing runs, and nothing can arrive any more.
+    fn end_drain(&mut self) {
+        let (held, running) = (self.deliveries.held(), self.deliveries.still_running());
+        if held > 0 || running > 0 || self.receiver.is_receiving() {
+            return;
+        }
+        let Some(report) = self.drains.end() else { return };
+        self.reporter.drained(&self.shared.drain_store.blobs, report);
+        if self.stage() != Stage::Stopped {
+            self.decide(Event::Drained);
+        }
+    }
+
+    /// Returns the worker's state, as far as it matters to the active notices.
+    fn state(&self) -> State {
+        let holds_nothing = self.stage() == Stage::Shutdown && !self.drains.is_under_way();
+        State {
+            now: Instant::now(),
+            budget: self.shared.settings.budget,
+            // The machine may go: nothing is held, nothing can arrive, and the drain's report is
+            // stored.
+            drained: holds_nothing && self.reporter.has_stored_all(),
+            leases_end: self.receiver.leases_end(self.deliveries.held()),
+        }
+    }
+
+    fn publish(&mut self) {
+        self.reporter.publish(Showing {
+            stage: self.lifecycle.stage(),
+            completed: self.deliveries.completed(),
+            in_flight: self.shared.running.map(RunningJob::in_flight),
+            machine: self.interruptions.machine(),
+            notices: self.interruptions.shown(),
+            deferred: self.shared.deferred.shown(unix_millis()),
+        });
+    }
+
+    async fn end(mut self) -> Stopped {
+        if !self.gave_up {
+            self.reporter.withdraw().await;
+        }
+        Stopped {
+            reason: if self.gave_up { StopReason::Abandoned } else { StopReason::Drained },
+            completed: self.deliveries.completed(),
+            released: self.drains.released(),
+            abandoned: self.deliveries.abandoned(),
+            budget_left: self.drains.budget_left(),
+        }
+    }
+}
+
+/// Resume's preparations: waits until the store answers, and releases the messages that dead workers
+/// held, before anything is received. Tries without limit and logs why it waits.
+async fn prepare(shared: Arc<Shared>) {
+    loop {
+        let round = Instant::now() + PREPARE_ROUND;
+        let patience = Patience::calm(PREPARE_TRY, round);
+        match persist("recover", patience, may_pass, || shared.store.queue.recover()).await {
+            Ok(0) => return,
+            Ok(released) => return tracing::info!(released, "released the messages of dead workers"),
+            Err(error) => {
+                tracing::error!(%error, "the store is not usable; the worker receives no messages until it is");
+                // An error that returns at once must not be retried without a pause.
+                sleep_until(round).await;
+            }
+        }
+    }
+}
+
+/// Awaits the pending future; waits without limit when there is none.
+async fn ready<T>(pending: Option<&mut Pin<Box<dyn Future<Output = T> + Send>>>) -> T {
+    match pending {
+        Some(pending) => pending.await,
+        None => std::future::pending().await,
+    }
+}

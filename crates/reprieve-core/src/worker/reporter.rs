@@ -1,0 +1,187 @@
+//! Reports the worker's state to the roster and stores the reports of its drains, without making
+//! the worker wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, timeout};
+
+use super::monitor::Monitor;
+use crate::clock::unix_millis;
+use crate::ids::BlobName;
+use crate::interruption::Stage;
+use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, Roster, WorkerReport};
+use crate::process::in_process;
+use crate::report::DrainReport;
+
+/// How often an unchanged report is repeated, so that a reader can tell an idle worker from a dead
+/// one. Less often where reports are billed.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// Returns how often the workers of `roster` repeat an unchanged report.
+#[must_use]
+pub fn report_every(roster: &dyn Roster) -> Duration {
+    REPORT_EVERY.max(roster.pace())
+}
+
+/// The longest time for one report. Only people read it, and the next one replaces it.
+const TRY: Duration = Duration::from_secs(5);
+
+/// The same when the process is about to end.
+const LAST_TRY: Duration = Duration::from_secs(1);
+
+/// The prefix of the blobs that contain drain reports. Their names sort by time.
+pub const DRAINS: &str = "drains/";
+
+/// The state that a worker reports.
+#[derive(Debug)]
+pub(super) struct Showing<'a> {
+    pub(super) stage: Stage,
+    pub(super) completed: u64,
+    pub(super) in_flight: Vec<InFlight>,
+    /// This machine's name in the notices; empty before the first.
+    pub(super) machine: &'a str,
+    pub(super) notices: Vec<ActiveNotice>,
+    pub(super) deferred: Vec<DeferredMessage>,
+}
+
+/// Reports the worker's state: to the roster, and to its [`Monitor`].
+#[derive(Debug)]
+pub(super) struct Reporter {
+    roster: Arc<dyn Roster>,
+    monitor: Monitor,
+    /// The last report that was published.
+    published: WorkerReport,
+    published_at: Option<Instant>,
+    publishing: Option<JoinHandle<()>>,
+    /// Drain reports that are being stored.
+    storing: JoinSet<()>,
+}
+
+impl Reporter {
+    /// Creates the reporter of the worker that `worker` describes.
+    pub(super) fn new(roster: Arc<dyn Roster>, worker: WorkerReport, monitor: Monitor) -> Self {
+        let (published_at, publishing, storing) = (None, None, JoinSet::new());
+        Self { roster, monitor, published: worker, published_at, publishing, storing }
+    }
+
+    /// Returns the name of the worker's queue.
+    pub(super) fn queue(&self) -> &str {
+        &self.published.queue
+    }
+
+    /// Notes that the dispatcher runs, and returns for how long it did not.
+    pub(super) fn beat(&self) -> Duration {
+        let silent = self.monitor.last_beat().elapsed();
+        self.monitor.beat();
+        silent
+    }
+
+    /// Shows the worker's stage.
+    pub(super) fn enter(&self, stage: Stage) {
+        self.monitor.enter(stage);
+    }
+
+    /// Completes when another drain report is stored or given up. Cancel-safe; waits without limit
+    /// when none is under way.
+    pub(super) async fn stored(&mut self) {
+        if self.storing.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Reports whether every drain report is stored or given up.
+    pub(super) fn has_stored_all(&self) -> bool {
+        self.storing.is_empty()
+    }
+
+    /// Publishes a changed report, or repeats an unchanged one when that is due. Does nothing while
+    /// the previous report is under way.
+    pub(super) fn publish(&mut self, showing: Showing<'_>) {
+        if self.publishing.as_ref().is_some_and(|publishing| !publishing.is_finished()) {
+            return;
+        }
+        let Showing { stage, completed, mut in_flight, machine, notices, deferred } = showing;
+        in_flight.sort_by(|a, b| a.job.cmp(&b.job));
+        if self.published.vm.is_empty() {
+            machine.clone_into(&mut self.published.vm);
+        }
+        let mut report = WorkerReport {
+            stage: stage.as_str().to_owned(),
+            completed,
+            in_flight,
+            notices,
+            deferred,
+            last_drain: self.monitor.last_drain(),
+            at_unix_ms: self.published.at_unix_ms,
+            ..self.published.clone()
+        };
+        let silent = self.published_at.map_or(Duration::MAX, |at| at.elapsed());
+        let same = report.stage == self.published.stage && report.notices == self.published.notices;
+        let early = silent < self.roster.pace() && same;
+        if early || (report == self.published && silent < report_every(&*self.roster)) {
+            return;
+        }
+        report.at_unix_ms = unix_millis();
+        self.published = report.clone();
+        self.published_at = Some(Instant::now());
+        let roster = Arc::clone(&self.roster);
+        self.publishing = Some(tokio::spawn(in_process(async move {
+            match timeout(TRY, roster.publish(&report)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "could not publish the worker's report"),
+                Err(_) => tracing::debug!("no answer in time when publishing the worker's report"),
+            }
+        })));
+    }
+
+    /// Shows a drain's report, and stores it as `drains/<time>-<worker>.json` if anything was held,
+    /// because the machine will disappear with its log.
+    pub(super) fn drained(&mut self, blobs: &Arc<dyn BlobStore>, report: DrainReport) {
+        if report.held > 0 {
+            self.store(blobs, &report);
+        }
+        self.monitor.drained(report);
+    }
+
+    fn store(&mut self, blobs: &Arc<dyn BlobStore>, report: &DrainReport) {
+        let name = format!("{DRAINS}{:013}-{}.json", report.at_unix_ms, self.published.worker);
+        let (Ok(name), Ok(json)) = (BlobName::parse(name), serde_json::to_vec(report)) else { return };
+        let blobs = Arc::clone(blobs);
+        self.storing.spawn(in_process(async move {
+            match timeout(TRY, blobs.put(&name, json, None)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "could not store a drain's report; it is in the log only");
+                }
+                Err(_) => {
+                    tracing::warn!("no answer in time when storing a drain's report; it is in the log only");
+                }
+            }
+        }));
+    }
+
+    /// Removes the worker from the roster: it ended normally.
+    pub(super) async fn withdraw(&mut self) {
+        if let Some(publishing) = self.publishing.take() {
+            publishing.abort();
+            // Awaited so that the report does not arrive after the withdrawal; an aborted task is
+            // not a failure.
+            let _aborted = publishing.await;
+        }
+        let kept = async { while self.storing.join_next().await.is_some() {} };
+        let withdrawn = self.roster.withdraw(&self.published.worker);
+        // Both at once: a store that does not answer delays the end of the process by one wait, not
+        // two.
+        let (kept, withdrawn) = tokio::join!(timeout(LAST_TRY, kept), timeout(LAST_TRY, withdrawn));
+        if kept.is_err() {
+            tracing::warn!("no answer in time when storing a drain's report; it is in the log only");
+        }
+        match withdrawn {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
+            Err(_) => tracing::debug!("no answer in time when leaving the roster"),
+        }
+    }
+}
