@@ -93,8 +93,8 @@ impl Dispatcher {
         self.leave_recover();
         loop {
             let event = self.next().await;
-            let silent = self.reporter.beat();
-            self.act_on(event, silent);
+            self.drains.note_silence(self.reporter.beat());
+            self.act_on(event);
             self.end_drain();
             let state = (!self.interruptions.is_idle()).then(|| self.state());
             let decisions = self.interruptions.review(state.as_ref());
@@ -128,7 +128,7 @@ impl Dispatcher {
         }
     }
 
-    fn act_on(&mut self, event: LoopEvent, silent: Duration) {
+    fn act_on(&mut self, event: LoopEvent) {
         match event {
             LoopEvent::Stop => {
                 let (kind, budget) = (NoticeKind::Signal, self.shared.settings.budget);
@@ -142,7 +142,7 @@ impl Dispatcher {
                 self.publish();
             }
             LoopEvent::HardMark => {
-                if self.drains.is_hard(silent) {
+                if self.drains.is_hard() {
                     self.abandon();
                 }
             }

@@ -22,6 +22,8 @@ pub(super) struct Drains {
     current: Option<Drain>,
     /// The deadline of the drain under way; the guardians follow it.
     deadline: watch::Sender<Option<Deadline>>,
+    /// When the dispatcher last ran again after a freeze.
+    thawed: Option<Instant>,
     released: u64,
     budget_left: Duration,
 }
@@ -29,7 +31,7 @@ pub(super) struct Drains {
 impl Drains {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let (deadline, budget_left) = (watch::Sender::new(None), Duration::ZERO);
-        Self { shared, current: None, deadline, released: 0, budget_left }
+        Self { shared, current: None, deadline, thawed: None, released: 0, budget_left }
     }
 
     /// Returns the channel with the deadline of the drain under way.
@@ -103,11 +105,19 @@ impl Drains {
         }
     }
 
-    /// Reports whether to abandon the rest at once, now that the hard mark has come. It is not
-    /// abandoned yet when the dispatcher was `silent` for so long that the machine must have been
-    /// frozen.
-    pub(super) fn is_hard(&mut self, silent: Duration) -> bool {
-        self.current.as_mut().is_none_or(|drain| drain.is_hard(silent))
+    /// Takes in for how long the dispatcher did not run. Too long a silence means that the machine
+    /// was frozen.
+    pub(super) fn note_silence(&mut self, silent: Duration) {
+        if silent >= FREEZE {
+            self.thawed = Some(Instant::now());
+        }
+    }
+
+    /// Reports whether to abandon the rest at once, now that the hard mark has come. Right after a
+    /// freeze, it is not abandoned yet.
+    pub(super) fn is_hard(&mut self) -> bool {
+        let thawed = self.thawed.is_some_and(|at| at.elapsed() < GRACE);
+        self.current.as_mut().is_none_or(|drain| drain.is_hard(thawed))
     }
 
     /// Counts what is left at the hard mark: `left` deliveries that were not released, `running`
@@ -180,8 +190,8 @@ impl Drain {
         self.grace.unwrap_or(self.deadline.hard())
     }
 
-    fn is_hard(&mut self, silent: Duration) -> bool {
-        if self.grace.is_some() || silent < FREEZE {
+    fn is_hard(&mut self, thawed: bool) -> bool {
+        if self.grace.is_some() || !thawed {
             return true;
         }
         self.grace = Some(Instant::now() + GRACE);

@@ -2,6 +2,7 @@
 
 use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
+use reprieve_core::ports::Ending;
 use reprieve_core::process::Gate;
 use reprieve_core::worker::Settings;
 
@@ -143,5 +144,29 @@ async fn a_renewal_after_a_freeze_may_take_a_third_of_the_lease() {
             job.trace.redone()
         );
         assert_eq!(worker.stop().await.abandoned, 0);
+    }
+}
+
+/// The drain's deadline has passed when the worker first hears of it.
+#[tokio::test(start_paused = true)]
+async fn a_notice_from_before_the_end_of_a_freeze_still_leaves_time_to_release() {
+    for withdrawn in [false, true] {
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &[Plan::new(60, 500); 4]).await;
+        let gate = Gate::new();
+        let settings = Settings { lease: secs(300), budget: secs(2), concurrency: 4, ..settings() };
+        let worker = start_in(&gate, &store, &job, settings);
+        tokio::time::sleep(secs(8)).await;
+        gate.freeze();
+        let notice = preempt("evicted");
+        let id = notice.id.clone();
+        worker.notices.notice(notice);
+        tokio::time::sleep(secs(20)).await;
+        if withdrawn {
+            worker.notices.over(&id, Ending::Withdrawn);
+        }
+        gate.thaw();
+        assert_eq!(worker.drained().await.abandoned, 0, "withdrawn: {withdrawn}");
+        assert_eq!(job.trace.redone(), 0);
     }
 }
