@@ -11,10 +11,9 @@ use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::Guardian;
 use super::outcome::{DeliveryReport, Epilogue, Outcome, retry_delay};
-use super::settle::{Settled, Settlement, Terms, settle};
+use super::settle::{DRAIN_TRY, Settlement, TRY, settle, terms};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
-use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, Result};
 use crate::job::JobError;
@@ -23,14 +22,7 @@ use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
 use crate::record::{End, EndKind, Record, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
-use crate::watch;
 use crate::worker::shared::Shared;
-
-/// The longest time for one try to settle outside a drain.
-const TRY: Duration = Duration::from_secs(10);
-
-/// The same in a drain, so that an unanswered try leaves time for others.
-const DRAIN_TRY: Duration = Duration::from_secs(1);
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
 const CROWDED_DELAY: Duration = Duration::from_mins(1);
@@ -96,12 +88,12 @@ impl Guardian {
         let shared = Arc::clone(&self.shared);
         let remembered = self.remembered(assignment).await;
         if let Err(error) = self.conclude_done(assignment, remembered, found_result).await {
-            return Self::gave_up(assignment, error);
+            return Self::gave_up(assignment, &error);
         }
         let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
         let settled = self.settle(Settlement::Complete).await;
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
-        if matches!(settled, Settled::Done) {
+        if settled.is_ok() {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
             clean_up(&shared, assignment, remembered, each).await;
         }
@@ -194,7 +186,7 @@ impl Guardian {
         let copy = NewMessage { body, delay: Duration::ZERO };
         let send = || async { terms.queue.send(vec![copy.clone()]).await };
         if let Err(error) = persist("send a job's copy", terms.patience, may_pass, send).await {
-            return Self::gave_up(assignment, error);
+            return Self::gave_up(assignment, &error);
         }
         let settled = self.settle(Settlement::Complete).await;
         DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
@@ -230,7 +222,7 @@ impl Guardian {
                 let end = assignment.run.record.lock().await.end(EndKind::Deferred, &reason, 0);
                 self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
             }
-            Err(error) => Self::gave_up(assignment, error),
+            Err(error) => Self::gave_up(assignment, &error),
         }
     }
 
@@ -271,18 +263,13 @@ impl Guardian {
     /// Moves the message to the poison queue with `body`, or with its original body where `body` is
     /// too large. The original body has the generation of its message; a redrive reads the record
     /// and raises it.
-    async fn settle_letter(self, letter: DeadLetter, body: Vec<u8>) -> Settled {
-        let again = self.without_lease();
-        match self.settle(Settlement::DeadLetter(letter.clone(), body)).await {
-            Settled::TooLarge(held) => {
-                tracing::warn!(
-                    "the letter is too large for the queue; its message is dead-lettered as it came"
-                );
-                let as_it_came = held.delivery.body.clone();
-                again.settle_held(held, Settlement::DeadLetter(letter, as_it_came)).await
-            }
-            settled => settled,
-        }
+    async fn settle_letter(self, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
+        let (as_it_came, same) = (self.lease.delivery.body.clone(), letter.clone());
+        self.settle_or(Settlement::DeadLetter(letter, body), async || {
+            tracing::warn!("the letter is too large for the queue; its message is dead-lettered as it came");
+            Some(Settlement::DeadLetter(same, as_it_came))
+        })
+        .await
     }
 
     /// Defers a job that this worker can't run and another one may; dead-letters it when that has
@@ -407,18 +394,16 @@ impl Guardian {
         delay: Duration,
     ) -> DeliveryReport {
         let release = Release { body: Some(assignment.envelope.to_body()), delay };
-        let (again, kind) = (self.without_lease(), assignment.kind.name);
-        let settled = match self.settle(Settlement::Release(release)).await {
-            Settled::TooLarge(held) => {
+        let settled = self
+            .settle_or(Settlement::Release(release), async || {
                 let ended = timeout(DRAIN_TRY, async { assignment.run.record.lock().await.keep(end).await });
                 if !matches!(ended.await, Ok(Ok(Written::Taken))) {
                     tracing::warn!(job = %assignment.job(), "how this delivery ended could not be noted");
                 }
-                again.settle_held(held, Settlement::Release(Release { body: None, delay })).await
-            }
-            settled => settled,
-        };
-        DeliveryReport::new(kind, outcome, &settled)
+                Some(Settlement::Release(Release { body: None, delay }))
+            })
+            .await;
+        DeliveryReport::new(assignment.kind.name, outcome, &settled)
     }
 
     /// Handles a write that the store refused because another owner of the job wrote before. While
@@ -447,54 +432,29 @@ impl Guardian {
         tracing::warn!(job = %assignment.job(), "the job's lease was lost; the job is cancelled and nothing is settled");
         let run = Arc::clone(&assignment.run);
         run.revoked.cancel();
-        let report = DeliveryReport::new(assignment.kind.name, Outcome::LeaseLost, &Settled::LeaseLost);
+        let report = DeliveryReport::ended(assignment.kind.name, Outcome::LeaseLost);
         DeliveryReport { epilogue: Some(note_lost(run)), ..report }
     }
 
     /// Reports that the record could not be written. The message is not settled either; it returns
     /// when its lease ends.
-    fn gave_up(assignment: &Assignment, error: Error) -> DeliveryReport {
+    fn gave_up(assignment: &Assignment, error: &Error) -> DeliveryReport {
         tracing::error!(job = %assignment.job(), %error, "could not settle a job; its message comes back when its lease ends");
-        DeliveryReport::new(assignment.kind.name, Outcome::Abandoned, &Settled::GaveUp(error))
+        DeliveryReport::ended(assignment.kind.name, Outcome::Abandoned)
     }
 
-    pub(super) async fn settle(self, how: Settlement) -> Settled {
-        let rest = self.without_lease();
-        let held = self.lease.into_held();
-        rest.settle_held(held, how).await
+    pub(super) async fn settle(self, how: Settlement) -> Result<()> {
+        self.settle_or(how, async || None).await
     }
 
-    fn without_lease(&self) -> Settler {
-        Settler { shared: Arc::clone(&self.shared), drain: self.drain.clone() }
-    }
-}
-
-/// The part of a guardian that settling needs, besides the delivery.
-struct Settler {
-    shared: Arc<Shared>,
-    drain: watch::Receiver<Option<Deadline>>,
-}
-
-impl Settler {
-    async fn settle_held(self, held: super::settle::Held, how: Settlement) -> Settled {
-        let Self { shared, drain } = self;
-        let ends = held.ends;
-        let part = shared.store.queue.part(&held.delivery.receipt);
-        let at_once = terms(&shared, ends, drain.get(), part);
-        // Boxed, so that a guardian does not reserve memory for its longest end from the start.
-        let hurry = hurry(&shared, ends, drain.clone(), part);
-        let settled = Box::pin(settle(held, &how, at_once, hurry, &shared.settlements)).await;
-        match &settled {
-            Settled::Done | Settled::TooLarge(_) => {}
-            Settled::LeaseLost => {
-                shared.telemetry.leases_lost.inc();
-                tracing::warn!("a lease was lost before its message could be settled");
-            }
-            Settled::GaveUp(error) => {
-                tracing::error!(%error, "could not settle a message; it comes back when its lease ends");
-            }
-        }
-        settled
+    /// Settles the message; as `otherwise` returns, if its new body is too large for the queue.
+    async fn settle_or(
+        self,
+        how: Settlement,
+        otherwise: impl AsyncFnOnce() -> Option<Settlement>,
+    ) -> Result<()> {
+        let Self { shared, lease, drain, .. } = self;
+        settle(&shared, lease, drain, how, otherwise).await
     }
 }
 
@@ -509,35 +469,6 @@ fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<D
     // Not past the limit, but never shorter than the first deferral.
     let left = limit.saturating_sub(lasted).max(DeferredMessage::delay(Duration::ZERO));
     (lasted < limit).then(|| DeferredMessage::delay(lasted).min(left))
-}
-
-/// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
-/// Never later than the lease's end, because the message may then belong to another worker.
-fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
-    match drain {
-        Some(deadline) => Terms {
-            queue: Arc::clone(&shared.drain_store.queue),
-            patience: Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends)),
-            turns: shared.releases.get(part).cloned(),
-        },
-        None => {
-            Terms { queue: Arc::clone(&shared.store.queue), patience: Patience::calm(TRY, ends), turns: None }
-        }
-    }
-}
-
-/// Returns the terms of a drain when one begins; never completes if a drain was already under way.
-async fn hurry(
-    shared: &Shared,
-    ends: Instant,
-    mut drain: watch::Receiver<Option<Deadline>>,
-    part: usize,
-) -> Terms {
-    if drain.get().is_some() {
-        return std::future::pending().await;
-    }
-    let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
-    terms(shared, ends, deadline, part)
 }
 
 /// Notes a lost lease in the job's record. Without the note, the next owner would count this

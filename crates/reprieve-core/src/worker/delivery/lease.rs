@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::settle::Held;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
 use crate::ports::{Delivery, Queue, Receipt};
@@ -36,7 +35,7 @@ pub(super) struct Lease {
     ends: watch::Sender<Instant>,
     pub(super) renew_at: Instant,
     /// Renewals that have not been answered in time.
-    late: LateAnswers,
+    pub(super) late: LateAnswers,
     /// The answer of a renewal is lost: the known receipt may not be the valid one.
     in_doubt: bool,
     /// This machine was frozen during the last renewal.
@@ -56,10 +55,6 @@ pub(super) struct Renewed {
 pub(super) struct LateAnswers(JoinSet<Renewed>);
 
 impl LateAnswers {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the next answer. Cancel-safe; waits without limit when none is under way.
     pub(super) async fn next(&mut self) -> Renewed {
         loop {
@@ -70,13 +65,6 @@ impl LateAnswers {
                 None => std::future::pending().await,
             }
         }
-    }
-}
-
-impl Renewed {
-    /// Returns the new receipt, if the renewal succeeded.
-    pub(super) fn receipt(self) -> Option<Receipt> {
-        self.answer.ok()
     }
 }
 
@@ -106,16 +94,30 @@ impl Lease {
         self.ends.get()
     }
 
-    /// Returns the message, to be settled.
-    pub(super) fn into_held(self) -> Held {
-        let ends = self.ends();
-        Held { delivery: self.delivery, late: self.late, in_doubt: self.in_doubt, ends }
+    /// Reports whether a renewal is unanswered, which may return the valid receipt.
+    pub(super) fn awaits_an_answer(&self) -> bool {
+        !self.late.0.is_empty()
+    }
+
+    /// Reports whether the known receipt may not be the valid one.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt || self.awaits_an_answer()
+    }
+
+    /// Notes that the known receipt may not be the valid one.
+    pub(super) fn note_doubt(&mut self) {
+        self.in_doubt = true;
     }
 
     /// Completes when a late answer has arrived and has been applied. Cancel-safe; waits without
     /// limit when none is under way.
     pub(super) async fn late_answer(&mut self) {
-        let Renewed { began, length, answer } = self.late.next().await;
+        let renewed = self.late.next().await;
+        self.take_in(renewed);
+    }
+
+    /// Applies a late answer.
+    pub(super) fn take_in(&mut self, Renewed { began, length, answer }: Renewed) {
         match answer {
             Ok(receipt) => self.take(receipt, began, length),
             Err(error) if error.kind() == ErrorKind::LeaseLost => {}
@@ -181,7 +183,7 @@ impl Lease {
             Err(error) if error.kind() == ErrorKind::LeaseLost => self.holds_by_a_late_answer(last).await,
             Err(error) => {
                 tracing::warn!(message_id = %self.delivery.id, %error, "could not renew a lease; trying again");
-                self.in_doubt |= error.kind() == ErrorKind::TimedOut && self.late.is_empty();
+                self.in_doubt |= error.kind() == ErrorKind::TimedOut && self.late.0.is_empty();
                 let now = Instant::now();
                 // A freeze in the middle of the call: the renewal did not have its full time.
                 self.thawed = !frozen && now > began + patience + slack;
@@ -195,7 +197,7 @@ impl Lease {
     /// valid one.
     async fn holds_by_a_late_answer(&mut self, until: Instant) -> bool {
         let ends = self.ends();
-        while !self.late.is_empty() && timeout_at(until, self.late_answer()).await.is_ok() {
+        while !self.late.0.is_empty() && timeout_at(until, self.late_answer()).await.is_ok() {
             if self.ends() > ends {
                 return true;
             }

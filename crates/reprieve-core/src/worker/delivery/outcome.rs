@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::executor::RunOutcome;
-use super::settle::Settled;
 use crate::chance;
+use crate::error::{ErrorKind, Result};
 
 /// The outcome of a delivery, for metrics and reports. Only `Retried` and `DeadLettered` are
 /// failures.
@@ -84,12 +84,16 @@ pub(in crate::worker) struct DeliveryReport {
 impl DeliveryReport {
     /// Returns a report with `outcome` if the message was settled, else with the outcome of the
     /// failure.
-    pub(super) fn new(kind: &str, outcome: Outcome, settled: &Settled) -> Self {
-        let outcome = match settled {
-            Settled::Done => outcome,
-            Settled::LeaseLost => Outcome::LeaseLost,
-            Settled::TooLarge(_) | Settled::GaveUp(_) => Outcome::Abandoned,
-        };
+    pub(super) fn new(kind: &str, outcome: Outcome, settled: &Result<()>) -> Self {
+        match settled {
+            Ok(()) => Self::ended(kind, outcome),
+            Err(error) if error.kind() == ErrorKind::LeaseLost => Self::ended(kind, Outcome::LeaseLost),
+            Err(_) => Self::ended(kind, Outcome::Abandoned),
+        }
+    }
+
+    /// Returns a report with `outcome`.
+    pub(super) fn ended(kind: &str, outcome: Outcome) -> Self {
         Self {
             kind: kind.to_owned(),
             outcome,

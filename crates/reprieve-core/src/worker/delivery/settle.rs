@@ -1,18 +1,26 @@
 //! Settles a message: completes, releases or dead-letters it. Settling consumes the delivery, so a
 //! message is never settled twice.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use super::lease::LateAnswers;
-use crate::error::{Error, ErrorKind, Result};
-use crate::ports::{DeadLetter, Delivery, Queue, Receipt, Release};
+use super::lease::Lease;
+use crate::deadline::Deadline;
+use crate::error::{ErrorKind, Result};
+use crate::ports::{DeadLetter, Delivery, Queue, Release};
 use crate::retry::{Patience, bounded, may_pass, persist};
+use crate::watch;
 use crate::worker::measure::Recent;
+use crate::worker::shared::Shared;
+
+/// The longest time for one try to settle outside a drain.
+pub(super) const TRY: Duration = Duration::from_secs(10);
+
+/// The same in a drain, so that an unanswered try leaves time for others.
+pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
 /// How late the end of patience may be noticed before that counts as a freeze.
 const LATE: Duration = Duration::from_millis(500);
@@ -37,107 +45,125 @@ pub(super) struct Terms {
     pub(super) turns: Option<Arc<Semaphore>>,
 }
 
-/// A message to settle.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub(super) delivery: Delivery,
-    /// Renewals that have not been answered: one of them may return the valid receipt.
-    pub(super) late: LateAnswers,
-    /// The answer of a renewal is lost, and no other renewal has succeeded since.
-    pub(super) in_doubt: bool,
-    /// When the lease ends.
-    pub(super) ends: Instant,
-}
-
-/// The result of settling.
-#[derive(Debug)]
-#[must_use = "a message that was not settled comes back"]
-pub(super) enum Settled {
-    Done,
-    /// The lease was lost before: the message belongs to another owner.
-    LeaseLost,
-    /// The new body is too large for the queue.
-    TooLarge(Held),
-    /// It could not be settled in time; the message returns when its lease ends.
-    GaveUp(Error),
-}
-
 /// A settlement under way.
 struct Settling<'a> {
-    held: Held,
+    lease: &'a mut Lease,
     how: &'a Settlement,
     took: &'a Recent,
     /// A try was not answered: it may have been applied.
     unanswered: bool,
 }
 
-/// Settles `held` on `terms`, with retries while they may help and patience lasts. Once `hurry`
-/// returns other terms, continues on those without waiting for a try under way. `took` measures
-/// single calls.
+/// Settles the message of `lease`: calmly, or hurried once a drain begins, without waiting for a try
+/// under way. If a new body is too large for the queue, settles it as `otherwise` returns.
+///
+/// # Errors
+/// [`LeaseLost`](ErrorKind::LeaseLost) when the message belongs to another owner. Any other: it
+/// could not be settled in time, and returns when its lease ends.
 ///
 /// # Cancel safety
 /// A dropped call may have settled the message; if not, the lease ends by itself.
 pub(super) async fn settle(
-    held: Held,
+    shared: &Shared,
+    mut lease: Lease,
+    drain: watch::Receiver<Option<Deadline>>,
+    how: Settlement,
+    otherwise: impl AsyncFnOnce() -> Option<Settlement>,
+) -> Result<()> {
+    // Boxed, so that a guardian does not reserve memory for its longest end from the start.
+    let settled = Box::pin(settle_as(shared, &mut lease, drain.clone(), &how)).await;
+    let settled = match settled {
+        Err(error) if error.kind() == ErrorKind::TooLarge => match otherwise().await {
+            Some(how) => Box::pin(settle_as(shared, &mut lease, drain, &how)).await,
+            None => Err(error),
+        },
+        settled => settled,
+    };
+    match &settled {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::LeaseLost => {
+            shared.telemetry.leases_lost.inc();
+            tracing::warn!("a lease was lost before its message could be settled");
+        }
+        Err(error) => {
+            tracing::error!(%error, "could not settle a message; it comes back when its lease ends");
+        }
+    }
+    settled
+}
+
+async fn settle_as(
+    shared: &Shared,
+    lease: &mut Lease,
+    mut drain: watch::Receiver<Option<Deadline>>,
     how: &Settlement,
-    terms: Terms,
-    hurry: impl Future<Output = Terms>,
-    took: &Recent,
-) -> Settled {
-    let mut settling = Settling { held, how, took, unanswered: false };
+) -> Result<()> {
+    let (ends, part) = (lease.ends(), shared.store.queue.part(&lease.delivery.receipt));
+    let calm = terms(shared, ends, drain.get(), part);
+    let hurry = async {
+        if drain.get().is_some() {
+            return std::future::pending().await;
+        }
+        let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
+        terms(shared, ends, deadline, part)
+    };
+    let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: false };
     let hurried = tokio::select! {
         biased;
         hurried = hurry => hurried,
-        done = settling.persist(&terms) => return settling.end(done),
+        done = settling.persist(&calm) => return settling.end(done),
     };
     let done = settling.persist(&hurried).await;
     settling.end(done)
+}
+
+/// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
+/// Never later than the lease's end, because the message may then belong to another worker.
+pub(super) fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
+    match drain {
+        Some(deadline) => Terms {
+            queue: Arc::clone(&shared.drain_store.queue),
+            patience: Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends)),
+            turns: shared.releases.get(part).cloned(),
+        },
+        None => {
+            Terms { queue: Arc::clone(&shared.store.queue), patience: Patience::calm(TRY, ends), turns: None }
+        }
+    }
 }
 
 impl Settling<'_> {
     /// Tries with the known receipt, and with the receipt of a late answer as soon as it arrives.
     async fn persist(&mut self, terms: &Terms) -> Result<()> {
         loop {
-            let Self { held, how, took, unanswered } = self;
-            let Held { delivery, late, .. } = held;
+            let Self { lease, how, took, unanswered } = self;
+            let Lease { delivery, late, .. } = &mut **lease;
             let done = tokio::select! {
                 biased;
-                renewed = late.next() => Err(renewed.receipt()),
+                renewed = late.next() => Err(renewed),
                 done = tries(terms, delivery, how, took, unanswered) => Ok(done),
             };
             match done {
-                Err(Some(receipt)) => self.adopt(receipt),
-                Err(None) => {}
+                Err(renewed) => self.lease.take_in(renewed),
                 // The late renewal may have been applied, and its receipt may be the valid one.
-                Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && !self.held.late.is_empty() => {
-                    let Ok(renewed) = timeout_at(terms.patience.until, self.held.late.next()).await else {
+                Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && self.lease.awaits_an_answer() => {
+                    let Ok(renewed) = timeout_at(terms.patience.until, self.lease.late.next()).await else {
                         return Err(error);
                     };
-                    self.held.in_doubt = true;
-                    if let Some(receipt) = renewed.receipt() {
-                        self.adopt(receipt);
-                    }
+                    self.lease.note_doubt();
+                    self.lease.take_in(renewed);
                 }
                 Ok(done) => return done,
             }
         }
     }
 
-    fn adopt(&mut self, receipt: Receipt) {
-        self.held.delivery.receipt = receipt;
-        self.held.in_doubt = false;
-    }
-
-    fn end(self, done: Result<()>) -> Settled {
-        let error = match done {
-            Ok(()) => return Settled::Done,
-            Err(error) => error,
-        };
-        match error.kind() {
-            ErrorKind::TooLarge => Settled::TooLarge(self.held),
-            ErrorKind::LeaseLost if self.unanswered && self.was_applied() => Settled::Done,
-            ErrorKind::LeaseLost => Settled::LeaseLost,
-            _ => Settled::GaveUp(error),
+    fn end(self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::LeaseLost && self.unanswered && self.was_applied() => {
+                Ok(())
+            }
+            done => done,
         }
     }
 
@@ -146,8 +172,8 @@ impl Settling<'_> {
     /// finds no message is done at any time; for other settlements, the message may belong to
     /// another owner once the lease has ended.
     fn was_applied(&self) -> bool {
-        let ours = *self.how == Settlement::Complete || Instant::now() < self.held.ends;
-        self.held.late.is_empty() && !self.held.in_doubt && ours
+        let ours = *self.how == Settlement::Complete || Instant::now() < self.lease.ends();
+        !self.lease.is_in_doubt() && ours
     }
 }
 
@@ -202,27 +228,32 @@ async fn call(
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-
     use tokio::time::{advance, sleep};
 
     use super::*;
     use crate::memory::{self, Fault, Faults, Op};
-    use crate::ports::{NewMessage, Store};
+    use crate::ports::{NewMessage, Receipt, Store};
 
     const LEASE: Duration = Duration::from_secs(60);
 
-    async fn held(store: &Store) -> Held {
+    async fn lease(store: &Store) -> Lease {
         let message = NewMessage { body: b"{}".to_vec(), delay: Duration::ZERO };
         store.queue.send(vec![message]).await.unwrap();
         let delivery = store.queue.receive(1, LEASE).await.unwrap().remove(0);
-        Held { delivery, late: LateAnswers::default(), in_doubt: false, ends: Instant::now() + LEASE }
+        Lease::new(delivery, LEASE, Instant::now())
     }
 
-    async fn settled(store: &Store, held: Held, how: &Settlement) -> Settled {
-        let patience = Patience::calm(Duration::from_secs(2), held.ends);
+    async fn settled(store: &Store, mut lease: Lease, how: &Settlement) -> Result<()> {
+        let patience = Patience::calm(Duration::from_secs(2), lease.ends());
         let terms = Terms { queue: Arc::clone(&store.queue), patience, turns: None };
-        settle(held, how, terms, pending(), &Recent::new(LEASE)).await
+        let took = Recent::new(LEASE);
+        let mut settling = Settling { lease: &mut lease, how, took: &took, unanswered: false };
+        let done = settling.persist(&terms).await;
+        settling.end(done)
+    }
+
+    fn is_lost(settled: &Result<()>) -> bool {
+        settled.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost)
     }
 
     #[tokio::test(start_paused = true)]
@@ -232,11 +263,14 @@ mod tests {
         {
             for in_doubt in [false, true] {
                 let (store, faults) = Faults::wrap(memory::store());
-                let held = Held { in_doubt, ..held(&store).await };
+                let mut lease = lease(&store).await;
+                if in_doubt {
+                    lease.note_doubt();
+                }
                 faults.next_calls(op, 1, Fault::LoseAnswer);
-                let settled = settled(&store, held, &how).await;
-                assert_eq!(matches!(settled, Settled::Done), !in_doubt, "{how:?}: {settled:?}");
-                assert_eq!(matches!(settled, Settled::LeaseLost), in_doubt, "{how:?}: {settled:?}");
+                let settled = settled(&store, lease, &how).await;
+                assert_eq!(settled.is_ok(), !in_doubt, "{how:?}: {settled:?}");
+                assert_eq!(is_lost(&settled), in_doubt, "{how:?}: {settled:?}");
             }
         }
     }
@@ -250,12 +284,12 @@ mod tests {
         ] {
             let inner = memory::store();
             let (store, faults) = Faults::wrap(inner.clone());
-            let held = held(&store).await;
+            let lease = lease(&store).await;
             faults.next_calls(op, 1, Fault::Hang);
-            let receipt = Receipt::new(held.delivery.receipt.as_str());
+            let receipt = Receipt::new(lease.delivery.receipt.as_str());
             let settling = tokio::spawn({
                 let how = how.clone();
-                async move { settled(&store, held, &how).await }
+                async move { settled(&store, lease, &how).await }
             });
             faults.called(op, 1).await;
             // The settlement was applied anyway.
@@ -265,17 +299,17 @@ mod tests {
             }
             advance(LEASE * 2).await;
             let settled = settling.await.unwrap();
-            assert_eq!(matches!(settled, Settled::Done), done, "{how:?}: {settled:?}");
-            assert_eq!(matches!(settled, Settled::LeaseLost), !done, "{how:?}: {settled:?}");
+            assert_eq!(settled.is_ok(), done, "{how:?}: {settled:?}");
+            assert_eq!(is_lost(&settled), !done, "{how:?}: {settled:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_part_that_does_not_answer_is_tried_until_patience_ends() {
         let (store, faults) = Faults::wrap(memory::store());
-        let held = held(&store).await;
+        let lease = lease(&store).await;
         faults.every_call(Op::Complete, Fault::Hang);
-        let (done, ()) = tokio::join!(settled(&store, held, &Settlement::Complete), sleep(LEASE));
-        assert!(matches!(done, Settled::GaveUp(_)), "{done:?}");
+        let (done, ()) = tokio::join!(settled(&store, lease, &Settlement::Complete), sleep(LEASE));
+        assert!(done.is_err() && !is_lost(&done), "{done:?}");
     }
 }
