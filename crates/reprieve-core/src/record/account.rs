@@ -15,9 +15,12 @@ pub const FAILED_MAX: u32 = 5;
 pub const VANISHED_MAX: u32 = 3;
 
 /// How many deliveries may vanish in total without a move. After the second, a death counts towards
-/// [`VANISHED_MAX`] only if the job ran alone. Before this limit, a suspect waits for hours until it
-/// can be alone, and is alone until it has moved, so it stops only jobs that can't be isolated.
-pub const VANISHED_UNPROVED_MAX: u32 = 20;
+/// [`VANISHED_MAX`] only if the job ran alone. This limit stops jobs that can't be isolated. It is
+/// high, because a sound job may be beside a killer until each job of its worker was alone once.
+pub const VANISHED_UNPROVED_MAX: u32 = 100;
+
+/// How often a job may survive its time alone, which doubles, and vanish later nevertheless.
+const SURVIVED_MAX: u32 = 20;
 
 /// How often a suspect is deferred because the other jobs of its worker did not rest in time. After
 /// that it runs beside them, and its death proves nothing.
@@ -217,7 +220,7 @@ impl Account {
     /// as long after each death beside other jobs, which proved nothing. So it outlasts the steps of
     /// its neighbours and its own in the end, however long they are.
     pub(crate) const fn isolation_factor(&self) -> u32 {
-        const DOUBLINGS_MAX: u32 = 12;
+        const DOUBLINGS_MAX: u32 = 16;
         let doublings = self.vanished_unproved;
         1 << if doublings < DOUBLINGS_MAX { doublings } else { DOUBLINGS_MAX }
     }
@@ -240,7 +243,7 @@ impl Account {
                  alone; look for a crash or too little memory in this job"
             ));
         }
-        if all >= VANISHED_UNPROVED_MAX {
+        if all >= VANISHED_UNPROVED_MAX || self.vanished_unproved.min(self.survived) >= SURVIVED_MAX {
             return Err(format!(
                 "{all} deliveries ended with the death of their worker and no progress; look for a crash in this job, or \
                  make its steps shorter than the time its machines live"
@@ -290,7 +293,7 @@ mod tests {
     fn the_third_death_counts_only_when_the_job_was_alone() {
         assert_eq!(play("xxXxxx"), 3);
         assert_eq!(play("xxxxX.........."), 5);
-        assert_eq!(play(&"x".repeat(30)), 20);
+        assert_eq!(play(&"x".repeat(150)), 100);
         assert_eq!(play("XXXX"), 3);
     }
 
@@ -298,7 +301,19 @@ mod tests {
     fn a_suspect_gets_twice_the_time_after_each_death_in_company() {
         let factor =
             |vanished_unproved| Account { vanished_unproved, ..Account::default() }.isolation_factor();
-        assert_eq!([0, 1, 2, 8, 12, 13, u32::MAX].map(factor), [1, 2, 4, 256, 4_096, 4_096, 4_096]);
+        assert_eq!([0, 1, 2, 8, 12, 13, u32::MAX].map(factor), [1, 2, 4, 256, 4_096, 8_192, 65_536]);
+    }
+
+    #[test]
+    fn a_job_that_dies_after_twenty_times_alone_is_refused() {
+        for (vanished_unproved, survived, refused) in [(19, 30, false), (60, 19, false), (20, 20, true)] {
+            let account = Account { vanished_unproved, survived, ..Account::default() };
+            assert_eq!(
+                account.judge().is_err(),
+                refused,
+                "{vanished_unproved} deaths, {survived} times alone"
+            );
+        }
     }
 
     #[test]

@@ -287,12 +287,12 @@ impl Handle {
 
     /// Raises the job's generation if this delivery still owns the record. The store refused an
     /// output of this delivery, so an earlier life of the job had a greater fence: its record is
-    /// gone, its outputs are not.
+    /// gone, its outputs are not. Raises by more each time, because each time costs a run.
     pub(crate) async fn raise(&mut self) -> Result<Written> {
         if self.own.is_none() {
             return Ok(Written::Refused);
         }
-        self.change(|record| record.generation = record.generation.saturating_add(1)).await
+        self.change(|record| record.generation = record.generation.saturating_mul(2).saturating_add(1)).await
     }
 
     /// Records how this delivery ended, in its own record, even in one from an unanswered write. If
@@ -312,20 +312,39 @@ impl Handle {
             if !found.record.account.correct(&end) {
                 return Ok(Written::Refused);
             }
-            found.record.sequence += 1;
-            let write = RecordWrite { record: seal(&found.record), ..RecordWrite::default() };
-            match self.store.put(&self.identity.job, Some(&found.version), write).await {
-                Ok(_) => return Ok(Written::Taken),
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => return Err(error),
+            if self.put_for_owner(*found).await? == Written::Taken {
+                return Ok(Written::Taken);
             }
         }
         Ok(Written::Refused)
     }
 
+    /// Writes another owner's record with a changed account.
+    async fn put_for_owner(&mut self, mut found: Found) -> Result<Written> {
+        found.record.sequence += 1;
+        let write = RecordWrite { record: seal(&found.record), ..RecordWrite::default() };
+        match self.store.put(&self.identity.job, Some(&found.version), write).await {
+            Ok(_) => Ok(Written::Taken),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Written::Refused),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Records how this delivery ended, and creates the record if there is none: for a message
-    /// without room for the end in its body.
+    /// without room for the end in its body. A record of an earlier delivery of the message keeps
+    /// its owner.
     pub(crate) async fn keep(&mut self, end: End) -> Result<Written> {
+        if self.own.is_none()
+            && let Look::Found(mut found) = self.look().await?
+            && !self.is_own(&found.record)
+        {
+            if found.record.owner.message != self.identity.message {
+                return Ok(Written::Refused);
+            }
+            self.enter_owners_end(&mut found.record);
+            found.record.account.enter(end, Company::Shared);
+            return self.put_for_owner(*found).await;
+        }
         let (account, owns) = (self.fresh_account().0, self.own.is_some());
         self.change(|record| {
             if !owns {

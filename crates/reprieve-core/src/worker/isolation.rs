@@ -16,6 +16,10 @@ use crate::watch;
 /// Messages of one batch arrive within milliseconds, those of a dead worker within a second or two.
 const GATHER: Duration = Duration::from_secs(1);
 
+/// How long no job must have been active before a suspect counts on being the only one: the longest
+/// pause of an idle worker between two receives.
+const QUIET: Duration = Duration::from_secs(10);
+
 /// Counts the active and resting jobs, and gives suspects their turn.
 #[derive(Debug, Default)]
 pub(super) struct Isolation {
@@ -31,12 +35,20 @@ struct Counts {
     resting: usize,
     /// A suspect runs alone, or waits for the others to rest.
     wanted: bool,
+    /// Since when no job is active; `None` while one is.
+    idle_since: Option<Instant>,
     /// When the next suspect may ask the others to rest.
     free_from: Option<Instant>,
     /// Suspects that wait for their turn: how often each survived its time alone, and its number.
     waiting: BTreeSet<(u32, u64)>,
     /// The last number that was assigned.
     last: u64,
+}
+
+impl Counts {
+    fn note_idle(&mut self) {
+        self.idle_since = if self.active > 0 { None } else { self.idle_since.or(Some(Instant::now())) };
+    }
 }
 
 /// An active job, which rests when a suspect wants to be alone.
@@ -87,7 +99,10 @@ impl Isolation {
     }
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.lock());
+        let mut counts = self.lock();
+        change(&mut counts);
+        counts.note_idle();
+        drop(counts);
         self.changed.modify(|count| *count += 1);
     }
 
@@ -104,6 +119,7 @@ impl Isolation {
                 let mut counts = self.lock();
                 if !counts.wanted {
                     counts.active += 1;
+                    counts.note_idle();
                     return Active(Arc::clone(self));
                 }
             }
@@ -131,27 +147,38 @@ impl Isolation {
     /// Suspects take turns, and those that `survived` their time alone less often come first: if
     /// all of a worker's jobs died with it again and again, each is tried sooner or later. The
     /// other jobs rest at most half of the time: after they rested for one suspect, they run for as
-    /// long before they rest for the next.
-    pub(super) async fn alone(self: &Arc<Self>, survived: u32, limit: Duration) -> Option<Alone> {
+    /// long before they rest for the next. They also run for `after` before they rest for this one,
+    /// unless there are none.
+    pub(super) async fn alone(
+        self: &Arc<Self>,
+        survived: u32,
+        after: Duration,
+        limit: Duration,
+    ) -> Option<Alone> {
         let alone = async {
-            let waiting = self.wait_for_others(survived);
+            let (waiting, earliest) = (self.wait_for_others(survived), Instant::now() + after);
+            self.change(|_| {});
             sleep(GATHER.min(limit / 2)).await;
             let mut changed = self.changed.subscribe();
             loop {
-                let free_from = {
+                let blocked = {
                     let mut counts = self.lock();
                     let is_next = !counts.wanted && counts.waiting.first() == Some(&waiting.1);
-                    match counts.free_from.filter(|free_from| *free_from > Instant::now()) {
+                    let idle = counts.idle_since.map(|since| since + QUIET);
+                    let earliest = idle.map_or(earliest, |idle| idle.min(earliest));
+                    let until = counts.free_from.map_or(earliest, |free_from| free_from.max(earliest));
+                    match Some(until).filter(|until| *until > Instant::now()) {
                         None if is_next => {
                             counts.wanted = true;
                             break;
                         }
-                        free_from => free_from.filter(|_| is_next),
+                        until => until.filter(|_| is_next),
                     }
                 };
-                match free_from {
-                    Some(free_from) => sleep_until(free_from).await,
-                    None => changed.changed().await,
+                tokio::select! {
+                    biased;
+                    () = changed.changed() => {}
+                    () = sleep_until(blocked.unwrap_or_else(Instant::now)), if blocked.is_some() => {}
                 }
             }
             drop(waiting);
@@ -207,7 +234,7 @@ mod tests {
         let (_one, _other) = (isolation.begin().await, isolation.begin().await);
         let suspect = tokio::spawn({
             let isolation = Arc::clone(&isolation);
-            async move { isolation.alone(0, LEASE).await }
+            async move { isolation.alone(0, Duration::ZERO, LEASE).await }
         });
         sleep(GATHER * 2).await;
         assert!(isolation.is_wanted());
@@ -228,25 +255,29 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_suspect_that_goes_on_in_company_is_waited_for_by_the_next() {
         let isolation = Arc::new(Isolation::default());
-        let mut place = Presence::Alone(isolation.alone(0, LEASE).await.expect("nothing else runs"));
+        let mut place =
+            Presence::Alone(isolation.alone(0, Duration::ZERO, LEASE).await.expect("nothing else runs"));
         place.join_others();
         assert!(!place.is_alone());
-        assert!(isolation.alone(0, LEASE).await.is_none(), "it neither rests nor has ended");
+        assert!(isolation.alone(0, Duration::ZERO, LEASE).await.is_none(), "it neither rests nor has ended");
         drop(place);
-        assert!(isolation.alone(0, LEASE * 2).await.is_some());
+        assert!(isolation.alone(0, Duration::ZERO, LEASE * 2).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn jobs_that_do_not_rest_in_time_are_not_kept_waiting_and_suspects_take_turns() {
         let isolation = Arc::new(Isolation::default());
         let busy = isolation.begin().await;
-        assert!(isolation.alone(0, LEASE).await.is_none());
+        assert!(isolation.alone(0, Duration::ZERO, LEASE).await.is_none());
         assert!(!isolation.is_wanted());
         drop(busy);
-        let alone = isolation.alone(0, LEASE * 2).await.expect("nothing else runs");
-        assert!(timeout(LEASE * 3, isolation.alone(0, LEASE * 4)).await.is_err(), "one after the other");
+        let alone = isolation.alone(0, Duration::ZERO, LEASE * 2).await.expect("nothing else runs");
+        assert!(
+            timeout(LEASE * 3, isolation.alone(0, Duration::ZERO, LEASE * 4)).await.is_err(),
+            "one after the other"
+        );
         drop(alone);
-        assert!(isolation.alone(0, LEASE * 9).await.is_some());
+        assert!(isolation.alone(0, Duration::ZERO, LEASE * 9).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -259,7 +290,7 @@ mod tests {
                 let isolation = Arc::clone(&isolation);
                 tokio::spawn(async move {
                     while began.elapsed() < LEASE * 20 {
-                        assert!(isolation.alone(0, LEASE).await.is_none());
+                        assert!(isolation.alone(0, Duration::ZERO, LEASE).await.is_none());
                     }
                 })
             })
@@ -283,7 +314,8 @@ mod tests {
             .map(|survived| {
                 let (isolation, order) = (Arc::clone(&isolation), Arc::clone(&order));
                 tokio::spawn(async move {
-                    let alone = isolation.alone(survived, LEASE).await.expect("nothing else runs");
+                    let alone =
+                        isolation.alone(survived, Duration::ZERO, LEASE).await.expect("nothing else runs");
                     order.lock().unwrap().push(survived);
                     sleep(Duration::from_secs(1)).await;
                     drop(alone);
@@ -294,5 +326,24 @@ mod tests {
             suspect.await.unwrap();
         }
         assert_eq!(*order.lock().unwrap(), [0, 0, 1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn others_run_first_for_as_long_as_they_will_rest_unless_there_are_none() {
+        let isolation = Arc::new(Isolation::default());
+        let began = Instant::now();
+        assert!(isolation.alone(0, LEASE, LEASE * 2).await.is_some());
+        assert!(began.elapsed() <= GATHER + QUIET, "there is no other job");
+        let busy = isolation.begin().await;
+        let suspect = tokio::spawn({
+            let isolation = Arc::clone(&isolation);
+            async move { isolation.alone(0, LEASE, LEASE * 3).await }
+        });
+        sleep(LEASE - Duration::from_secs(1)).await;
+        assert!(!isolation.is_wanted());
+        sleep(Duration::from_secs(4)).await;
+        assert!(isolation.is_wanted());
+        drop(busy);
+        assert!(suspect.await.unwrap().is_some());
     }
 }

@@ -1,10 +1,11 @@
 //! Deaths of processes are charged to the job on which they are proved, and outages to none.
 
-use reprieve_core::ErrorKind;
+use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Company;
 use reprieve_core::worker::Settings;
+use reprieve_core::{ErrorKind, JobId};
 use tokio::time::{Instant, timeout};
 
 use crate::support::*;
@@ -205,4 +206,65 @@ async fn a_worker_that_lost_a_lease_and_lives_is_not_taken_for_dead() {
         .await;
     let ends = record(&inner, &ids[0]).await.unwrap();
     assert_eq!((ends.account.vanished, ends.account.lost), (0, 1), "{ends:?}");
+}
+
+/// However long the checkpoint interval is.
+#[tokio::test(start_paused = true)]
+async fn two_deaths_from_outside_cost_minutes_also_where_saves_are_rare() {
+    for every in [600, 7_200, 43_200] {
+        let (store, job) = (memory::store(), Steps::default());
+        let mut plans = vec![Plan::new(2, every * 1_000); 7];
+        plans.push(Plan::new(600, 1_000));
+        let ids = enqueue(&store, &plans).await;
+        let checkpoint_every = CheckpointEvery::Every(secs(every));
+        let settings = Settings { concurrency: 8, checkpoint_every, ..Settings::default() };
+        for _ in 0..2 {
+            let worker = start_with(&store, &job, settings.clone(), ManualNotices::answered());
+            tokio::time::sleep(secs(90)).await;
+            worker.kill().await;
+        }
+        let _worker = start_with(&store, &job, settings, ManualNotices::answered());
+        let short = ids.last().unwrap();
+        within(secs(1_800), "the short steps", async || job.trace.steps(short).contains(&599)).await;
+    }
+}
+
+fn count_done(job: &Steps, ids: &[JobId]) -> usize {
+    ids.iter().filter(|id| job.trace.steps(id).contains(&9)).count()
+}
+
+/// It looks every minute whether something has come, so it never moves, and its machine is killed again and again.
+#[tokio::test(start_paused = true)]
+async fn a_sound_job_that_never_moves_leaves_its_neighbours_half_of_the_time() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(10_000, 60_000).habit(Habit::Polls)]).await;
+    let settings = Settings { concurrency: 4, ..Settings::default() };
+    let (mut ids, mut done) = (Vec::new(), 0);
+    for kill in 1..=15 {
+        let worker = start_with(&store, &job, settings.clone(), ManualNotices::answered());
+        ids.extend(enqueue(&store, &[Plan::new(10, 60_000); 108]).await);
+        tokio::time::sleep(secs(6 * 3600)).await;
+        worker.kill().await;
+        let before = std::mem::replace(&mut done, count_done(&job, &ids));
+        assert!(done - before >= 50, "{} jobs were done in the life before kill {kill}", done - before);
+    }
+}
+
+/// Its message has no room to say how its deliveries ended.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_with_a_full_message_is_not_deferred_without_limit() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let suspect = enqueue(&inner, &[Plan::new(600, 1_000)]).await.remove(0);
+    let worker = start(&store, &job);
+    within(secs(20), "a record", async || record(&inner, &suspect).await.is_some()).await;
+    worker.kill().await;
+    rewrite(&inner, &suspect, |record| record.account.vanished = 2).await;
+    for _ in 0..400 {
+        faults.next_calls(Op::Release, 1, Fault::Fail(ErrorKind::TooLarge));
+        faults.next_calls(Op::Release, 1, Fault::Delay(ms(1)));
+    }
+    enqueue(&inner, &[Plan::new(1, 10 * 3_600_000)]).await;
+    let _worker = start(&store, &job);
+    within(secs(3_600), "its steps", async || job.trace.steps(&suspect).len() > 590).await;
 }

@@ -51,6 +51,8 @@ pub(crate) enum Habit {
     FatalAt(u32),
     /// Writes an output named after the step.
     Publishes,
+    /// Looks again and again with the same state, as often as it has steps.
+    Polls,
 }
 
 /// A job of so many steps.
@@ -185,6 +187,12 @@ impl Job for Steps {
                 () = work => {}
                 () = cx.interrupted() => return Ok(Step::Continue(At::new(at, plan))),
             },
+            Habit::Polls => {
+                work.await;
+                self.trace.note(cx.job(), at);
+                let is_last = self.trace.steps(cx.job()).len() >= plan.steps as usize;
+                return Ok(if is_last { Step::Done(plan.steps) } else { Step::Continue(At::new(at, plan)) });
+            }
             Habit::Publishes => {
                 work.await;
                 cx.put_output(&format!("out/{}/{at}", cx.job()), cx.fence().to_string().into_bytes()).await?;

@@ -4,12 +4,12 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{NewMessage, Store};
-use reprieve_core::record::Status;
+use reprieve_core::record::{Owner, Status};
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Writer};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, MessageId, Writer};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
@@ -296,4 +296,62 @@ async fn a_mark_that_a_job_is_done_outlives_its_second_messages() {
     emptied(&store, secs(60)).await;
     let mark = record(&store, &id).await.map(|record| record.status);
     assert_eq!((mark, job.trace.redone()), (Some(Status::Done), 0));
+}
+
+/// Another message takes the job over while its first message is being settled, because a result was found.
+#[tokio::test(start_paused = true)]
+async fn a_mark_is_kept_when_the_generation_rises_during_the_settlement() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let id = send_again_and_again(&inner, "j", Plan::new(100, 1_000), 1).await;
+    let worker = start(&store, &job);
+    within(secs(10), "a record", async || record(&inner, &id).await.is_some()).await;
+    worker.kill().await;
+    // An older owner's complete result.
+    let writer = Writer { job: id.clone(), fence: Fence::new(0, 1) };
+    let result = BlobName::parse("results/j.json").unwrap();
+    inner.blobs.create(&result, b"100".to_vec(), &writer).await.unwrap();
+    let saves = faults.calls(Op::Save);
+    faults.next_calls(Op::Save, 1, Fault::Delay(secs(2)));
+    let _worker = start(&store, &job);
+    timeout(secs(120), faults.called(Op::Save, saves + 1)).await.unwrap();
+    tokio::time::sleep(ms(500)).await;
+    // Another message has taken the job over under generation 1.
+    rewrite(&inner, &id, |record| {
+        record.generation = 1;
+        record.sequence += 1;
+        record.owner =
+            Owner { message: MessageId::new("t"), nonce: "t-1".into(), count: 1, ..record.owner.clone() };
+    })
+    .await;
+    emptied(&inner, secs(90)).await;
+    tokio::time::sleep(secs(30)).await;
+    let kept = record(&inner, &id).await;
+    assert!(kept.is_some_and(|it| it.status == Status::Done), "a record of generation 1 is kept as a mark");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_output_is_overcome_also_on_a_slow_store() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let id = send_again_and_again(&inner, "twice", Plan::new(1, 100).habit(Habit::Publishes), 1).await;
+    let output = BlobName::parse(format!("out/{id}/0")).unwrap();
+    let writer = Writer { job: id.clone(), fence: Fence::new(1, 1) };
+    inner.blobs.put(&output, b"x".to_vec(), Some(&writer)).await.unwrap();
+    faults.every_call(Op::Save, Fault::Delay(ms(1_100)));
+    let worker = start(&store, &job);
+    emptied(&inner, secs(300)).await;
+    assert!(ended(&worker, "deferred") <= 4, "{} deliveries", ended(&worker, "deferred"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn outputs_of_many_generations_ago_cost_few_runs() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = send_again_and_again(&store, "twice", Plan::new(1, 3_600_000).habit(Habit::Publishes), 1).await;
+    let output = BlobName::parse(format!("out/{id}/0")).unwrap();
+    let writer = Writer { job: id.clone(), fence: Fence::new(20, 1) };
+    store.blobs.put(&output, b"x".to_vec(), Some(&writer)).await.unwrap();
+    let worker = start(&store, &job);
+    emptied(&store, secs(8 * 3600)).await;
+    assert!(ended(&worker, "deferred") <= 6, "{}", ended(&worker, "deferred"));
 }

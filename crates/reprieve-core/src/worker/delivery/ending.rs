@@ -27,6 +27,9 @@ use crate::worker::shared::Shared;
 /// How long a suspect is deferred when the other jobs did not rest in time.
 const CROWDED_DELAY: Duration = Duration::from_mins(1);
 
+/// How long a job is deferred when an output was refused and its generation could not be raised.
+const REFUSED_DELAY: Duration = Duration::from_secs(5);
+
 /// How long the record of a finished job is kept where a second message of the job would otherwise
 /// run it again: as long as Storage Queues keep a message by default.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
@@ -90,6 +93,8 @@ impl Guardian {
         if let Err(error) = self.conclude_done(assignment, remembered, found_result).await {
             return Self::gave_up(assignment, &error);
         }
+        // The record of another owner may have been adopted meanwhile.
+        let remembered = remembered.max(self.remembered(assignment).await);
         let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
         let settled = self.settle(Settlement::Complete).await;
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
@@ -416,10 +421,13 @@ impl Guardian {
             return self.lost(&assignment);
         }
         tracing::warn!(job = %run.job, "another owner of the job wrote to the store; the job is cancelled and its message released");
-        // If the write fails, the next delivery is refused again, and tries again.
-        let _raised = timeout(DRAIN_TRY, async { run.record.lock().await.raise().await }).await;
+        let patience = terms(&self.shared, self.lease.ends(), self.deadline(), 0).patience;
+        let raise = || async { run.record.lock().await.raise().await };
+        // If it can't be raised, the next delivery is refused again, so it must not come at once.
+        let raised = persist("write a record", patience, may_pass, raise).await;
+        let delay = if raised.is_ok() { Duration::ZERO } else { REFUSED_DELAY };
         let (outcome, why) = (Outcome::Deferred, "another owner of the job wrote");
-        let report = self.release(assignment, outcome, EndKind::Lost, why, Duration::ZERO).await;
+        let report = self.release(assignment, outcome, EndKind::Lost, why, delay).await;
         match report.outcome {
             Outcome::LeaseLost => DeliveryReport { epilogue: Some(note_lost(run)), ..report },
             _ => report,

@@ -36,6 +36,9 @@ const DRAIN_TRY: Duration = Duration::from_secs(1);
 /// How long a resting job waits before it tries again to save.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
+/// The longest that a suspect is alone at first.
+const ALONE_FIRST_MAX: Duration = Duration::from_mins(1);
+
 /// The longest that a suspect waits until it can be alone, and the longest that it is alone.
 pub(super) const ISOLATION_MAX: Duration = Duration::from_hours(24);
 
@@ -264,12 +267,17 @@ impl Execution {
         lock(&self.presence).is_alone()
     }
 
-    /// Lets the job run alone for one checkpoint interval, or for [`SHORTEST`] where that is longer:
-    /// enough to prove something. After deaths that proved nothing, `times` as long.
-    pub(super) fn run_alone(&mut self, alone: Alone, times: u32) {
+    /// Returns how long a suspect runs alone: a checkpoint interval, but at least [`SHORTEST`], which
+    /// is enough to prove something, and at most a minute. After deaths that proved nothing, `times`
+    /// as long.
+    pub(super) fn time_alone(&self, times: u32) -> Duration {
+        self.interval().clamp(SHORTEST, ALONE_FIRST_MAX).saturating_mul(times).min(ISOLATION_MAX)
+    }
+
+    /// Lets the job run alone for at most `time`.
+    pub(super) fn run_alone(&mut self, alone: Alone, time: Duration) {
         *lock(&self.presence) = Presence::Alone(alone);
         let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
-        let time = self.interval().max(SHORTEST).saturating_mul(times).min(ISOLATION_MAX);
         let until = Instant::now() + time;
         let chaperone = self.control.spawn(in_process(async move {
             sleep_until(until).await;

@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::executor::{Execution, ISOLATION_MAX, RunOutcome, TRY, lock};
+use crate::checkpoint::SHORTEST;
 use crate::clock::unix_millis;
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
@@ -215,11 +216,19 @@ impl Execution {
         }
         *lock(&self.presence) = Presence::NotBegun;
         tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
-        let limit =
-            self.shared.settings.lease.saturating_mul(claim.account.isolation_factor()).min(ISOLATION_MAX);
+        let (times, lease) = (claim.account.isolation_factor(), self.shared.settings.lease);
+        let time = self.time_alone(times);
+        // The first time alone is short, and comes at once or within a lease. A longer one comes
+        // after the other jobs have run for as long.
+        let (after, limit) = if times == 1 {
+            (Duration::ZERO, lease)
+        } else {
+            (time, lease.max(SHORTEST).saturating_mul(times).saturating_add(time))
+        };
+        let (survived, limit) = (claim.account.survived, limit.min(ISOLATION_MAX));
         let alone = tokio::select! {
             biased;
-            alone = self.shared.isolation.alone(claim.account.survived, limit) => alone,
+            alone = self.shared.isolation.alone(survived, after, limit) => alone,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
         match alone {
@@ -261,7 +270,8 @@ impl Execution {
             self.careful_until = Some(Instant::now() + self.interval());
         }
         if let Some(alone) = alone {
-            self.run_alone(alone, record.account.isolation_factor());
+            let time = self.time_alone(record.account.isolation_factor());
+            self.run_alone(alone, time);
         }
         Ok(record)
     }
