@@ -12,6 +12,7 @@ Usage: cargo xtask VERB [ARGUMENTS]
   test           all tests, with cargo-nextest where it is installed, and the doctests; where there are Node.js and
                  Python, it installs and starts Azurite for them, and what Python's tests need
   test ARGS...   the tests only; ARGS go to the test runner, such as `-p reprieve-core`, or part of a test's name
+  modules        circles in the graph of each crate's modules; `modules --crate NAME` for one crate
   simulate ARGS...  workers in a simulated world, checked by what happened; `simulate --seeds N`, `--from S`, `--replay S`
   mutants [NAME...]  takes one guard at a time out of the worker; each must be noticed by `simulate`
   thumbnails [DIR]  makes thumbnails of DIR, or of pictures that it makes, while one worker is evicted and one killed

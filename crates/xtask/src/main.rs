@@ -8,6 +8,7 @@ mod demo;
 mod foreground;
 mod help;
 mod install;
+mod modules;
 mod mutants;
 mod services;
 mod simulate;
@@ -39,6 +40,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "bench" => bench::run(arguments),
         "check" => check::run(arguments),
         "demo" => demo::run(arguments),
+        "modules" => modules::run(arguments),
         "mutants" => mutants::run(arguments),
         "simulate" => simulate::run(arguments),
         "test" => test::run(arguments),
@@ -68,6 +70,10 @@ mod tests {
             "thumbnails takes one directory at the most; `cargo xtask help` lists the verbs",
         );
         check(&["azurite", "10000"], "azurite takes no arguments; `cargo xtask help` lists the verbs");
+        check(
+            &["modules", "core"],
+            "modules takes `--crate NAME` or nothing; `cargo xtask help` lists the verbs",
+        );
         check(&["check", "fast"], "check takes no arguments; `cargo xtask help` lists the verbs");
     }
 
