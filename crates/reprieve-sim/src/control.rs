@@ -10,7 +10,7 @@ use reprieve_azure::scheduled_events::document::Event;
 use reprieve_core::Result;
 use reqwest::Method;
 
-use crate::ask::Mock;
+use crate::control_call::Mock;
 use crate::metadata::control::{Added, Changed, Evict, NewVm, RunFor, ScenarioFile, Speed};
 use crate::metadata::{EventPlan, FaultRule};
 pub use crate::metadata::{Evicted, FaultState, ScenarioState, State, VmState, Which};

@@ -33,9 +33,9 @@
 //! # }
 //! ```
 
-mod ask;
 mod connection;
 pub mod control;
+mod control_call;
 #[cfg(feature = "fleet")]
 pub mod fleet;
 pub mod metadata;

@@ -2,14 +2,11 @@
 //! [`Fault`]s.
 
 mod announcement;
-mod answers;
 mod app;
 mod config;
 pub(crate) mod control;
-mod events;
+mod endpoints;
 mod faults;
-mod identity;
-mod instance;
 mod moment;
 mod page;
 mod plan;

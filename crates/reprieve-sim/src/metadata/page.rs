@@ -1,12 +1,12 @@
 //! The page at `/` that shows and controls the mock: its files and their headers.
 
-mod visitors;
+mod other_sites;
 
 use axum::Router;
 use axum::http::header;
 use axum::routing;
 
-pub(super) use visitors::refuse_other_sites;
+pub(super) use other_sites::refuse_other_sites;
 
 /// The page's content security policy: it may load only its own files, and call only the mock that
 /// served it. Markup that got into it through a name or a description could neither run nor load

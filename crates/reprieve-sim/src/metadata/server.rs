@@ -20,9 +20,9 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use super::answers::Own;
 use super::app::App;
 use super::config::Config;
+use super::endpoints::Own;
 use super::faults::{Endpoint, Fault, FaultRule};
 use super::moment::Moment;
 use super::plan::EventPlan;
@@ -30,7 +30,7 @@ use super::refusal::Refusal;
 use super::scenario::Scenario;
 use super::state::{Evicted, State, Which};
 use super::world::World;
-use super::{Announcement, answers, control, page};
+use super::{Announcement, control, endpoints, page};
 use crate::connection::{Answered, Reset, accept};
 
 /// How long a stop waits until connections close.
@@ -278,7 +278,7 @@ fn serve(
     tasks: &TaskTracker,
 ) -> impl Future<Output = ()> + use<> {
     let control = control::router().route_layer(middleware::from_fn(page::refuse_other_sites));
-    let router = answers::router().merge(control).merge(page::router()).with_state(Arc::clone(app));
+    let router = endpoints::router().merge(control).merge(page::router()).with_state(Arc::clone(app));
     let router = TowerToHyperService::new(router.layer(Extension(Own(vm))));
     let answer = move |request| -> Answered {
         let answer = router.call(request);

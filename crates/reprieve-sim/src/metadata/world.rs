@@ -2,8 +2,8 @@
 
 mod approvals;
 mod events;
-mod life;
 mod runs;
+mod settle;
 mod vms;
 
 use std::collections::VecDeque;
@@ -165,8 +165,8 @@ impl Entry {
 }
 
 #[cfg(test)]
-mod lives;
+mod property_tests;
 #[cfg(test)]
-mod properties;
+mod scenario_tests;
 #[cfg(test)]
 mod tests;

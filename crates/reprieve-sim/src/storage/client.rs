@@ -12,7 +12,7 @@ use super::counts::Counts;
 use super::faults::Standing;
 use super::latency::Latency;
 use super::rule::Rule;
-use crate::ask::Mock;
+use crate::control_call::Mock;
 
 /// Adds a fault and returns its number.
 ///

@@ -9,8 +9,8 @@ use reprieve_azure::scheduled_events::ApiVersion;
 use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, Incarnation};
 use serde::{Deserialize, Serialize};
 
-use super::answers::{Ask, wrong_version};
-use super::app::App;
+use super::{Ask, wrong_version};
+use crate::metadata::app::App;
 
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events>
 pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {

@@ -10,9 +10,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::answers::Ask;
-use super::app::App;
-use super::moment::Moment;
+use super::Ask;
+use crate::metadata::app::App;
+use crate::metadata::moment::Moment;
 
 /// The documented version, and the one that Azure's SDK for Rust requests.
 const VERSIONS: [&str; 2] = ["2018-02-01", "2019-08-01"];

@@ -7,8 +7,8 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::answers::{Ask, wrong_version};
-use super::world::Vm;
+use super::{Ask, wrong_version};
+use crate::metadata::world::Vm;
 
 /// The api-versions of the instance document, newest first.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#supported-api-versions>

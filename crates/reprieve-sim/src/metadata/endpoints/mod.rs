@@ -3,6 +3,10 @@
 //!
 //! Rules for all endpoints: <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>.
 
+mod events;
+mod identity;
+mod instance;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +24,6 @@ use uuid::Uuid;
 use super::app::App;
 use super::faults::{Endpoint, Fault};
 use super::world::Vm;
-use super::{events, identity, instance};
 use crate::connection::Reset;
 
 pub(super) fn router() -> Router<Arc<App>> {
