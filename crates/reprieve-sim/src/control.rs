@@ -21,7 +21,7 @@ pub use crate::metadata::{Evicted, FaultState, ScenarioState, State, VmState, Wh
 /// `NotFound` when the mock has no such VM, `Conflict` when the VM is already being evicted.
 pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
     let body = Evict { vm: vm.to_owned(), notice: notice.into() };
-    MOCK.ask("evict a VM", Method::POST, url, "/control/evict", &body).await
+    MOCK.call("evict a VM", Method::POST, url, "/control/evict", &body).await
 }
 
 /// Announces any event and returns it.
@@ -29,7 +29,7 @@ pub async fn evict(url: &str, vm: &str, notice: Duration) -> Result<Evicted> {
 /// # Errors
 /// `Invalid` for a plan that contradicts itself, `Conflict` when an active event has its id.
 pub async fn announce(url: &str, plan: &EventPlan) -> Result<Event> {
-    MOCK.ask("announce an event", Method::POST, url, "/control/announce", plan).await
+    MOCK.call("announce an event", Method::POST, url, "/control/announce", plan).await
 }
 
 /// Starts events before their time; returns their ids.
@@ -61,7 +61,7 @@ pub async fn withdraw(url: &str, which: &Which) -> Result<Vec<String>> {
 /// # Errors
 /// Only `Unavailable`, as above.
 pub async fn state(url: &str) -> Result<State> {
-    MOCK.ask("read the mock's state", Method::GET, url, "/control/state", &()).await
+    MOCK.call("read the mock's state", Method::GET, url, "/control/state", &()).await
 }
 
 /// Adds a VM to the set.
@@ -69,7 +69,7 @@ pub async fn state(url: &str) -> Result<State> {
 /// # Errors
 /// `Invalid` for an invalid VM name, `Conflict` for a name that is taken.
 pub async fn add_vm(url: &str, name: &str) -> Result<()> {
-    MOCK.ask("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
+    MOCK.call("add a VM", Method::POST, url, "/control/vms", &NewVm { name: name.to_owned() }).await
 }
 
 /// Removes a VM from the set.
@@ -77,7 +77,7 @@ pub async fn add_vm(url: &str, name: &str) -> Result<()> {
 /// # Errors
 /// `NotFound` when the mock has no such VM.
 pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
-    MOCK.ask("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
+    MOCK.call("remove a VM", Method::DELETE, url, &format!("/control/vms/{name}"), &()).await
 }
 
 /// Returns the mock's scenarios.
@@ -85,7 +85,7 @@ pub async fn remove_vm(url: &str, name: &str) -> Result<()> {
 /// # Errors
 /// Only `Unavailable`, as above.
 pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
-    MOCK.ask("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
+    MOCK.call("list the scenarios", Method::GET, url, "/control/scenarios", &()).await
 }
 
 /// Returns the file of the scenario called `name`.
@@ -94,7 +94,7 @@ pub async fn scenarios(url: &str) -> Result<Vec<ScenarioState>> {
 /// `NotFound` when there is no such scenario.
 pub async fn scenario(url: &str, name: &str) -> Result<String> {
     let path = format!("/control/scenarios/{name}");
-    let ScenarioFile { text } = MOCK.ask("read a scenario", Method::GET, url, &path, &()).await?;
+    let ScenarioFile { text } = MOCK.call("read a scenario", Method::GET, url, &path, &()).await?;
     Ok(text)
 }
 
@@ -104,7 +104,7 @@ pub async fn scenario(url: &str, name: &str) -> Result<String> {
 /// `Invalid` for an invalid scenario.
 pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
     let body = ScenarioFile { text: text.to_owned() };
-    MOCK.ask("add a scenario", Method::POST, url, "/control/scenarios", &body).await
+    MOCK.call("add a scenario", Method::POST, url, "/control/scenarios", &body).await
 }
 
 /// Runs the scenario called `name` for the VM `target`, or for the first VM; returns the VM's name.
@@ -114,7 +114,7 @@ pub async fn add_scenario(url: &str, text: &str) -> Result<ScenarioState> {
 pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result<String> {
     let path = format!("/control/scenarios/{name}/run");
     let body = RunFor { target: target.map(str::to_owned) };
-    let RunFor { target } = MOCK.ask("run a scenario", Method::POST, url, &path, &body).await?;
+    let RunFor { target } = MOCK.call("run a scenario", Method::POST, url, &path, &body).await?;
     Ok(target.unwrap_or_default())
 }
 
@@ -123,7 +123,7 @@ pub async fn run_scenario(url: &str, name: &str, target: Option<&str>) -> Result
 /// # Errors
 /// Only `Unavailable`, as above.
 pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
-    MOCK.ask("list the faults", Method::GET, url, "/control/faults", &()).await
+    MOCK.call("list the faults", Method::GET, url, "/control/faults", &()).await
 }
 
 /// Injects a fault into requests; returns its number.
@@ -131,7 +131,7 @@ pub async fn faults(url: &str) -> Result<Vec<FaultState>> {
 /// # Errors
 /// `Invalid` for an invalid rule, `NotFound` when the mock has no such VM.
 pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
-    let Added { id } = MOCK.ask("add a fault", Method::POST, url, "/control/faults", rule).await?;
+    let Added { id } = MOCK.call("add a fault", Method::POST, url, "/control/faults", rule).await?;
     Ok(id)
 }
 
@@ -140,7 +140,7 @@ pub async fn add_fault(url: &str, rule: &FaultRule) -> Result<u64> {
 /// # Errors
 /// `NotFound` when there is no such fault.
 pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
-    MOCK.ask("remove a fault", Method::DELETE, url, &format!("/control/faults/{id}"), &()).await
+    MOCK.call("remove a fault", Method::DELETE, url, &format!("/control/faults/{id}"), &()).await
 }
 
 /// Removes all faults.
@@ -148,7 +148,7 @@ pub async fn remove_fault(url: &str, id: u64) -> Result<()> {
 /// # Errors
 /// Only `Unavailable`, as above.
 pub async fn clear_faults(url: &str) -> Result<()> {
-    MOCK.ask("remove the faults", Method::DELETE, url, "/control/faults", &()).await
+    MOCK.call("remove the faults", Method::DELETE, url, "/control/faults", &()).await
 }
 
 /// Restarts the document incarnation at 1, as the service does when it is restarted. Events stay
@@ -157,7 +157,7 @@ pub async fn clear_faults(url: &str) -> Result<()> {
 /// # Errors
 /// Only `Unavailable`, as above.
 pub async fn restart(url: &str) -> Result<()> {
-    MOCK.ask("restart the incarnations", Method::POST, url, "/control/restart", &()).await
+    MOCK.call("restart the incarnations", Method::POST, url, "/control/restart", &()).await
 }
 
 /// Speeds up everything that is announced from now on, by this factor over real time.
@@ -166,7 +166,7 @@ pub async fn restart(url: &str) -> Result<()> {
 /// Only `Unavailable`, as above.
 pub async fn set_speed(url: &str, speed: NonZeroU32) -> Result<()> {
     let Speed { .. } =
-        MOCK.ask("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;
+        MOCK.call("set the speed", Method::PUT, url, "/control/speed", &Speed { speed }).await?;
     Ok(())
 }
 
@@ -178,6 +178,6 @@ const MOCK: Mock = Mock {
 };
 
 async fn change(operation: &'static str, url: &str, path: &str, which: &Which) -> Result<Vec<String>> {
-    let Changed { event_ids } = MOCK.ask(operation, Method::POST, url, path, which).await?;
+    let Changed { event_ids } = MOCK.call(operation, Method::POST, url, path, which).await?;
     Ok(event_ids)
 }

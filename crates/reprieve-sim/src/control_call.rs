@@ -33,7 +33,7 @@ impl Mock {
     /// [`Invalid`](ErrorKind::Invalid) for an invalid address,
     /// [`Unavailable`](ErrorKind::Unavailable) when nothing answers there,
     /// [`Corrupt`](ErrorKind::Corrupt) when something else answers, and the mock's own refusals.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn call<T: DeserializeOwned>(
         &self,
         operation: &'static str,
         method: Method,

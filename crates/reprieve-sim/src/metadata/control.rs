@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::app::App;
-use super::faults::FaultRule;
+use super::faults::{FaultRule, FaultState};
 use super::plan::EventPlan;
 use super::refusal::{Refusal, refuse};
 use super::scenario::Scenario;
 use super::span::Span;
-use super::state::{Evicted, FaultState, ScenarioState, State, Which};
+use super::state::{Evicted, ScenarioState, State, Which};
 
 /// The VM to evict.
 #[derive(Debug, Serialize, Deserialize)]

@@ -7,10 +7,9 @@ use reprieve_core::ErrorKind;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::moment::{FOR_EVER, Moment};
+use super::moment::{Moment, SPAN_MAX};
 use super::refusal::{Refusal, refuse};
 use super::span::Span;
-use super::state::FaultState;
 
 /// A way in which a request fails. Requests that break the rules are refused first, fault or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +122,7 @@ impl FaultRule {
             "garbage" => Fault::Garbage(
                 self.words.clone().unwrap_or_else(|| "<html>502 Bad Gateway</html>".to_owned()),
             ),
-            "slow" => Fault::Late(self.after.map_or(SLOW, |after| after.0.min(FOR_EVER))),
+            "slow" => Fault::Late(self.after.map_or(SLOW, |after| after.0.min(SPAN_MAX))),
             "none" => Fault::None,
             status => {
                 let Ok(status @ 400..=599) = status.parse() else {
@@ -138,15 +137,34 @@ impl FaultRule {
     }
 }
 
+/// An active fault, as the control API shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultState {
+    /// Its number.
+    pub id: u64,
+    /// The endpoint to which it applies.
+    pub endpoint: Endpoint,
+    /// Its kind, as in a rule.
+    pub kind: String,
+    /// The VM; `None` for all VMs.
+    pub vm: Option<String>,
+    /// The number of remaining requests; `None` for no limit.
+    pub requests_left: Option<u64>,
+    /// When it ends; `None` for no time limit.
+    pub until_unix_ms: Option<i64>,
+    /// The number of requests that it has affected.
+    pub befell: u64,
+}
+
 /// The active faults, in order.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     last_id: u64,
-    standing: Vec<Standing>,
+    active: Vec<ActiveFault>,
 }
 
 #[derive(Debug)]
-struct Standing {
+struct ActiveFault {
     id: u64,
     what: NewFault,
     befell: u64,
@@ -166,33 +184,33 @@ impl Faults {
     /// Adds a fault after the active ones, and returns its number.
     pub(super) fn add(&mut self, what: NewFault) -> u64 {
         self.last_id += 1;
-        self.standing.push(Standing { id: self.last_id, what, befell: 0 });
+        self.active.push(ActiveFault { id: self.last_id, what, befell: 0 });
         self.last_id
     }
 
     /// Returns the fault for a request now, and counts it.
     pub(super) fn take(&mut self, endpoint: Endpoint, vm: &str, now: Instant) -> Fault {
-        self.forget_what_is_over(now);
-        let meant = |what: &NewFault| {
+        self.forget_ended(now);
+        let applies = |what: &NewFault| {
             what.endpoint == endpoint && what.vm.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(vm))
         };
-        match self.standing.iter_mut().find(|standing| meant(&standing.what)) {
+        match self.active.iter_mut().find(|active| applies(&active.what)) {
             None => Fault::None,
-            Some(standing) => {
-                standing.befell += 1;
-                standing.what.fault.clone()
+            Some(active) => {
+                active.befell += 1;
+                active.what.fault.clone()
             }
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.standing.clear();
+        self.active.clear();
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Result<(), Refusal> {
-        match self.standing.iter().position(|standing| standing.id == id) {
+        match self.active.iter().position(|active| active.id == id) {
             Some(index) => {
-                self.standing.remove(index);
+                self.active.remove(index);
                 Ok(())
             }
             None => refuse(ErrorKind::NotFound, format!("there is no fault number {id}")),
@@ -200,9 +218,9 @@ impl Faults {
     }
 
     pub(super) fn list(&self, now: Moment) -> Vec<FaultState> {
-        let standing = self.standing.iter().filter(|standing| !standing.is_over(now.at));
-        standing
-            .map(|Standing { id, what, befell }| FaultState {
+        let active = self.active.iter().filter(|active| !active.has_ended(now.at));
+        active
+            .map(|ActiveFault { id, what, befell }| FaultState {
                 id: *id,
                 endpoint: what.endpoint,
                 kind: what.fault.kind(),
@@ -214,13 +232,13 @@ impl Faults {
             .collect()
     }
 
-    fn forget_what_is_over(&mut self, now: Instant) {
-        self.standing.retain(|standing| !standing.is_over(now));
+    fn forget_ended(&mut self, now: Instant) {
+        self.active.retain(|active| !active.has_ended(now));
     }
 }
 
-impl Standing {
-    fn is_over(&self, now: Instant) -> bool {
+impl ActiveFault {
+    fn has_ended(&self, now: Instant) -> bool {
         self.what.until.is_some_and(|until| until.at <= now)
             || self.what.requests.is_some_and(|requests| requests <= self.befell)
     }

@@ -19,12 +19,11 @@ mod world;
 
 pub use announcement::{Announcement, OtherTenants};
 pub use config::Config;
-pub use faults::{Endpoint, Fault, FaultRule};
+pub use faults::{Endpoint, Fault, FaultRule, FaultState};
 pub use plan::{EventPlan, Held, event_type};
 pub use scenario::Scenario;
 pub use server::MetadataServer;
 pub use span::Span;
 pub use state::{
-    Approval, Entry, EventState, Evicted, FaultState, Running, ScenarioState, State, Status, VmState, What,
-    Which,
+    Approval, Entry, EventState, Evicted, Running, ScenarioState, State, Status, VmState, What, Which,
 };

@@ -6,7 +6,7 @@ use reprieve_core::clock::wall_now;
 use tokio::time::Instant;
 
 /// The longest time span. A century counts as unlimited, and still fits into an [`Instant`].
-pub(super) const FOR_EVER: Duration = Duration::from_hours(100 * 365 * 24);
+pub(super) const SPAN_MAX: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// A moment.
 #[derive(Debug, Clone, Copy)]
@@ -21,14 +21,14 @@ impl Moment {
     }
 
     /// Returns the moment at `at`, or this one if `at` is later.
-    pub(super) fn when_it_was(self, at: Instant) -> Self {
+    pub(super) fn back_to(self, at: Instant) -> Self {
         let ago = self.at.saturating_duration_since(at);
         Self { at: self.at - ago, wall: self.wall.checked_sub(ago).unwrap_or(UNIX_EPOCH) }
     }
 
     /// Returns the moment `span` after this one.
     pub(super) fn after(self, span: Duration) -> Self {
-        let span = span.min(FOR_EVER);
+        let span = span.min(SPAN_MAX);
         Self { at: self.at + span, wall: self.wall.checked_add(span).unwrap_or(self.wall) }
     }
 

@@ -64,7 +64,7 @@ pub struct Held(pub OtherTenants);
 
 /// The VMs to which `@target`, `@first` and `@all` refer.
 #[derive(Debug)]
-pub(super) struct Cast<'a> {
+pub(super) struct VmNames<'a> {
     pub(super) all: Vec<&'a str>,
     pub(super) target: Option<&'a str>,
 }
@@ -119,11 +119,11 @@ impl EventPlan {
     }
 
     /// Returns the event that the plan describes.
-    pub(super) fn announcement(&self, cast: &Cast<'_>) -> Result<Announcement, Refusal> {
+    pub(super) fn announcement(&self, vm_names: &VmNames<'_>) -> Result<Announcement, Refusal> {
         self.check()?;
         let mut resources = Vec::new();
         for vm in &self.vms {
-            resources.extend(cast.vms(vm)?);
+            resources.extend(vm_names.vms(vm)?);
         }
         let notice = self.notice.map_or_else(|| minimum_notice(&self.event_type), |notice| notice.0);
         Ok(Announcement {
@@ -142,12 +142,12 @@ impl EventPlan {
     }
 }
 
-impl Cast<'_> {
+impl VmNames<'_> {
     /// Returns the names to which `name` refers.
     pub(super) fn vms(&self, name: &str) -> Result<Vec<String>, Refusal> {
         let of_set = |vms: &[&str]| {
             if vms.is_empty() {
-                return refuse(ErrorKind::NotFound, format!("{name} is nobody, for there are no VMs"));
+                return refuse(ErrorKind::NotFound, format!("{name} matches no VM, because there are none"));
             }
             Ok(vms.iter().map(|&vm| vm.to_owned()).collect())
         };

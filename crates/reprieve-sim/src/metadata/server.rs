@@ -120,7 +120,7 @@ impl MetadataServer {
     /// [`Invalid`](ErrorKind::Invalid) for an event that starts after the year 9999,
     /// [`Conflict`](ErrorKind::Conflict) when an active event has its id.
     pub fn announce(&self, what: Announcement) -> Result<Event> {
-        self.told("announce an event", |world, now| world.announce(what, now))
+        self.change("announce an event", |world, now| world.announce(what, now))
     }
 
     /// Announces an event in its written form and returns it.
@@ -129,7 +129,7 @@ impl MetadataServer {
     /// The errors of [`announce`](Self::announce), and [`Invalid`](ErrorKind::Invalid) for a plan
     /// that contradicts itself.
     pub fn announce_plan(&self, plan: &EventPlan) -> Result<Event> {
-        self.told("announce an event", |world, now| world.announce_plan(plan, None, now))
+        self.change("announce an event", |world, now| world.announce_plan(plan, None, now))
     }
 
     /// Starts events before their time; returns their ids.
@@ -137,7 +137,7 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have begun.
     pub fn begin(&self, which: &Which) -> Result<Vec<String>> {
-        self.told("start an event", |world, now| world.start(which, now))
+        self.change("start an event", |world, now| world.start(which, now))
     }
 
     /// Ends events that have begun before their time; returns their ids.
@@ -145,7 +145,7 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when none has begun.
     pub fn complete(&self, which: &Which) -> Result<Vec<String>> {
-        self.told("complete an event", |world, now| world.complete(which, now))
+        self.change("complete an event", |world, now| world.complete(which, now))
     }
 
     /// Withdraws events that have not started; returns their ids.
@@ -153,7 +153,7 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have started.
     pub fn withdraw(&self, which: &Which) -> Result<Vec<String>> {
-        self.told("withdraw an event", |world, now| world.withdraw(which, now))
+        self.change("withdraw an event", |world, now| world.withdraw(which, now))
     }
 
     /// Runs the scenario called `name` for the VM `target`, or for the first VM; returns the VM's
@@ -162,7 +162,7 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without such a scenario or VM.
     pub fn run(&self, name: &str, target: Option<&str>) -> Result<String> {
-        self.told("run a scenario", |world, now| world.run(name, target, now))
+        self.change("run a scenario", |world, now| world.run(name, target, now))
     }
 
     /// Adds a scenario, and replaces one of the same name.
@@ -183,7 +183,7 @@ impl MetadataServer {
     /// [`Invalid`](ErrorKind::Invalid) for an invalid VM name, [`Conflict`](ErrorKind::Conflict)
     /// for a name that is taken.
     pub fn add_vm(&self, name: &str) -> Result<()> {
-        self.told("add a VM", |world, now| world.add_vm(name, now).map(|_id| ()))
+        self.change("add a VM", |world, now| world.add_vm(name, now).map(|_id| ()))
     }
 
     /// Removes a VM from the set. Its requests are answered 404 from now on; in Azure a VM that is
@@ -192,7 +192,7 @@ impl MetadataServer {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) without such a VM.
     pub fn remove_vm(&self, name: &str) -> Result<()> {
-        self.told("remove a VM", |world, now| world.remove_vm(name, now))
+        self.change("remove a VM", |world, now| world.remove_vm(name, now))
     }
 
     /// Returns the mock's whole state.
@@ -212,7 +212,7 @@ impl MetadataServer {
     /// [`Invalid`](ErrorKind::Invalid) for an invalid rule, [`NotFound`](ErrorKind::NotFound)
     /// without such a VM.
     pub fn add_fault(&self, rule: &FaultRule) -> Result<u64> {
-        self.told("add a fault", |world, now| world.add_fault(rule, now))
+        self.change("add a fault", |world, now| world.add_fault(rule, now))
     }
 
     /// Removes all faults.
@@ -228,13 +228,13 @@ impl MetadataServer {
         }
     }
 
-    fn told<T>(
+    fn change<T>(
         &self,
         operation: &'static str,
-        tell: impl FnOnce(&mut World, Moment) -> Result<T, Refusal>,
+        change: impl FnOnce(&mut World, Moment) -> Result<T, Refusal>,
     ) -> Result<T> {
         let (mut world, now) = self.app.world();
-        tell(&mut world, now).map_err(|refusal| refusal.during(operation))
+        change(&mut world, now).map_err(|refusal| refusal.during(operation))
     }
 }
 

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use reprieve_azure::scheduled_events::document::Document;
 use serde::{Deserialize, Serialize};
 
+use super::faults::FaultState;
+
 /// An announced eviction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
@@ -172,25 +174,6 @@ pub struct Running {
     pub steps_left: usize,
     /// The time of the next step.
     pub next_step_unix_ms: i64,
-}
-
-/// An active fault.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultState {
-    /// Its number.
-    pub id: u64,
-    /// The endpoint to which it applies.
-    pub endpoint: super::Endpoint,
-    /// Its kind, as in a rule.
-    pub kind: String,
-    /// The VM; `None` for all VMs.
-    pub vm: Option<String>,
-    /// The number of remaining requests; `None` for no limit.
-    pub requests_left: Option<u64>,
-    /// When it ends; `None` for no time limit.
-    pub until_unix_ms: Option<i64>,
-    /// The number of requests that it has affected.
-    pub befell: u64,
 }
 
 /// A scenario that the mock can run.

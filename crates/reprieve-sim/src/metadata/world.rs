@@ -13,8 +13,8 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::document::{Document, EventType};
 
 use super::faults::{Endpoint, Fault, FaultRule, Faults, NewFault};
-use super::moment::{FOR_EVER, Moment};
-use super::plan::Cast;
+use super::moment::{Moment, SPAN_MAX};
+use super::plan::VmNames;
 use super::refusal::Refusal;
 use super::scenario::Scenario;
 use super::state::{Entry, EventState, State, What};
@@ -23,7 +23,7 @@ use runs::Run;
 pub(super) use vms::Vm;
 
 /// The most ended events that are kept.
-const OVER_MAX: usize = 100;
+const ENDED_MAX: usize = 100;
 
 /// The most entries of the log.
 const TIMELINE_MAX: usize = 500;
@@ -39,7 +39,7 @@ pub(super) struct World {
     vms: Vec<Vm>,
     events: Vec<Planned>,
     /// The last events that have ended, oldest first.
-    over: VecDeque<EventState>,
+    ended: VecDeque<EventState>,
     timeline: VecDeque<Entry>,
     scenarios: Vec<Scenario>,
     runs: Vec<Run>,
@@ -56,7 +56,7 @@ impl World {
             incarnation: 1,
             vms: Vec::new(),
             events: Vec::new(),
-            over: VecDeque::new(),
+            ended: VecDeque::new(),
             timeline: VecDeque::new(),
             scenarios: Scenario::built_in(),
             runs: Vec::new(),
@@ -85,7 +85,7 @@ impl World {
         State {
             document: self.document(),
             vms: self.vms.iter().map(Vm::state).collect(),
-            events: standing.chain(self.over.iter().cloned()).collect(),
+            events: standing.chain(self.ended.iter().cloned()).collect(),
             timeline: self.timeline.iter().cloned().collect(),
             running: self.runs.iter().filter_map(Run::state).collect(),
             faults: self.faults.list(now),
@@ -131,11 +131,11 @@ impl World {
 
     /// Returns the length of `span` at the mock's speed.
     fn sped_up(&self, span: Duration) -> Duration {
-        span.min(FOR_EVER) / self.speed.get()
+        span.min(SPAN_MAX) / self.speed.get()
     }
 
-    fn cast<'a>(&'a self, target: Option<&'a str>) -> Cast<'a> {
-        Cast { all: self.vms.iter().map(|vm| vm.name.as_str()).collect(), target }
+    fn vm_names<'a>(&'a self, target: Option<&'a str>) -> VmNames<'a> {
+        VmNames { all: self.vms.iter().map(|vm| vm.name.as_str()).collect(), target }
     }
 
     fn note(&mut self, entry: Entry) {

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::blob::Containers;
 use super::counts::Counts;
 use super::faults::Faults;
-use super::latency::{Distance, Latency};
+use super::latency::{Latency, TravelTime};
 use super::queue::Queues;
 use crate::connection::Reset;
 
@@ -20,7 +20,7 @@ pub(super) struct App {
     containers: Mutex<Containers>,
     faults: Mutex<Faults>,
     counts: Mutex<Counts>,
-    distance: Mutex<Distance>,
+    travel_time: Mutex<TravelTime>,
     /// Cancelled when the double stops.
     pub(super) stop: CancellationToken,
 }
@@ -32,7 +32,7 @@ impl App {
             containers: Mutex::default(),
             faults: Mutex::default(),
             counts: Mutex::default(),
-            distance: Mutex::new(Distance::new(latency)),
+            travel_time: Mutex::new(TravelTime::new(latency)),
             stop: CancellationToken::new(),
         }
     }
@@ -57,12 +57,12 @@ impl App {
         *self.counts() = Counts::default();
     }
 
-    pub(super) fn distance(&self) -> MutexGuard<'_, Distance> {
-        lock(&self.distance)
+    pub(super) fn travel_time(&self) -> MutexGuard<'_, TravelTime> {
+        lock(&self.travel_time)
     }
 
     pub(super) fn set_latency(&self, latency: Latency) {
-        *self.distance() = Distance::new(latency);
+        *self.travel_time() = TravelTime::new(latency);
     }
 
     /// Waits, but no longer than the double runs.

@@ -11,10 +11,9 @@ use axum::http::{Request as HttpRequest, Response};
 use reprieve_core::clock::wall_now;
 use uuid::Uuid;
 
-use super::action::Action;
-use super::answer::Answer;
+use super::answer::{Answer, CommonHeaders};
 use super::app::App;
-use super::faults::Fate;
+use super::faults::Disturbance;
 use super::moment::Moment;
 use super::operation::Operation;
 use super::refusal::{
@@ -22,7 +21,7 @@ use super::refusal::{
 };
 use super::request::Request;
 use super::route::{Route, Service, route};
-use super::told::Told;
+use super::rule::Action;
 use super::{auth, blob, control, queue};
 use crate::connection::Reset;
 
@@ -49,16 +48,16 @@ where
     }
     let query: Vec<_> =
         form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    let told = Told::of(&head.headers);
+    let common = CommonHeaders::of(&head.headers);
     let routed = route(service, &head.method, head.uri.path(), &query);
     let operation = routed.as_ref().map_or(Operation::Other, |route| route.operation);
     app.counts().count_request(operation);
-    let call = Call { app: Arc::clone(&app), service, request_id: told.request_id };
+    let call = Call { app: Arc::clone(&app), service, request_id: common.request_id };
     let mut answer = match routed {
         Ok(route) => call.carry_out(route, query, head, body).await?,
         Err(refusal) => call.refused(&refusal),
     };
-    told.add_to(&mut answer);
+    common.add_to(&mut answer);
     app.counts().count_answer(operation, answer.status);
     Ok(answer.into_response())
 }
@@ -80,8 +79,8 @@ impl Call {
         head: Parts,
         body: Body,
     ) -> Result<Answer, Reset> {
-        let fate = self.app.faults().befall(route.operation, &route.resource());
-        let one_way = self.app.distance().one_way();
+        let disturbance = self.app.faults().decide(route.operation, &route.resource());
+        let one_way = self.app.travel_time().one_way();
         let bytes_max = match self.service {
             Service::Queue => QUEUE_BODY_BYTES_MAX,
             Service::Blob => BLOB_BODY_BYTES_MAX,
@@ -96,7 +95,7 @@ impl Call {
         let Route { operation, key, item } = route;
         let request = Request { operation, key, item, query, headers: head.headers, body };
         let app = Arc::clone(&self.app);
-        let answer = match &fate.end {
+        let answer = match &disturbance.end {
             Some(Action::Reset) => {
                 app.pause(one_way).await?;
                 return Err(Reset);
@@ -106,9 +105,9 @@ impl Call {
                 app.pause(one_way).await?;
                 answer
             }
-            _ => self.apply(request, one_way.saturating_add(fate.apply_after)).await?,
+            _ => self.apply(request, one_way.saturating_add(disturbance.apply_after)).await?,
         };
-        bring_back(&app, answer, &fate, one_way).await
+        deliver(&app, answer, &disturbance, one_way).await
     }
 
     /// Performs the request after this time, even if its sender goes away meanwhile: a sent request
@@ -159,14 +158,20 @@ impl Call {
 }
 
 /// Delivers an answer to the client.
-async fn bring_back(app: &App, answer: Answer, fate: &Fate, one_way: Duration) -> Result<Answer, Reset> {
-    match fate.end {
+async fn deliver(
+    app: &App,
+    answer: Answer,
+    disturbance: &Disturbance,
+    one_way: Duration,
+) -> Result<Answer, Reset> {
+    match disturbance.end {
         Some(Action::LoseAnswer) => return Err(Reset),
         Some(Action::Hang { .. }) => return Err(app.hang().await),
-        _ => app.pause(one_way.saturating_add(fate.answer_after)).await?,
+        _ => app.pause(one_way.saturating_add(disturbance.answer_after)).await?,
     }
-    let mut answer = if fate.skew_seconds == 0 { answer } else { skewed(answer, fate.skew_seconds) };
-    if fate.end == Some(Action::Truncate) {
+    let mut answer =
+        if disturbance.skew_seconds == 0 { answer } else { skewed(answer, disturbance.skew_seconds) };
+    if disturbance.end == Some(Action::Truncate) {
         if answer.body.is_empty() {
             return Err(Reset);
         }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::control::{Added, PREFIX};
 use super::counts::Counts;
-use super::faults::Standing;
+use super::faults::ActiveFault;
 use super::latency::Latency;
 use super::rule::Rule;
 use crate::control_call::Mock;
@@ -43,7 +43,7 @@ pub async fn clear_faults(url: &str) -> Result<()> {
 ///
 /// # Errors
 /// `Unavailable` when no double answers there.
-pub async fn faults(url: &str) -> Result<Vec<Standing>> {
+pub async fn faults(url: &str) -> Result<Vec<ActiveFault>> {
     send("read the faults", Method::GET, url, "faults", &()).await
 }
 
@@ -82,5 +82,5 @@ async fn send<T: DeserializeOwned>(
     path: &str,
     body: &impl Serialize,
 ) -> Result<T> {
-    DOUBLE.ask(operation, method, url, &format!("{PREFIX}{path}"), body).await
+    DOUBLE.call(operation, method, url, &format!("{PREFIX}{path}"), body).await
 }

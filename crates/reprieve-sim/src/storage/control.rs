@@ -32,7 +32,7 @@ pub(super) async fn answer(app: &App, method: &Method, path: &str, body: Body) -
     let Ok(body) = axum::body::to_bytes(body, BODY_BYTES_MAX).await else {
         return problem(413, "a request may send 64 KiB at most".to_owned());
     };
-    done(app, method, path, &body).unwrap_or_else(|error| {
+    control(app, method, path, &body).unwrap_or_else(|error| {
         let status = match error.kind() {
             ErrorKind::NotFound => 404,
             ErrorKind::Internal => 500,
@@ -42,7 +42,7 @@ pub(super) async fn answer(app: &App, method: &Method, path: &str, body: Body) -
     })
 }
 
-fn done(app: &App, method: &Method, path: &str, body: &[u8]) -> Result<Answer, Error> {
+fn control(app: &App, method: &Method, path: &str, body: &[u8]) -> Result<Answer, Error> {
     match (method.as_str(), path) {
         ("GET", "counts") => json(&*app.counts()),
         ("DELETE", "counts") => {
@@ -62,7 +62,7 @@ fn done(app: &App, method: &Method, path: &str, body: &[u8]) -> Result<Answer, E
             app.faults().remove(id)?;
             Ok(Answer::empty(204))
         }
-        ("GET", "latency") => json(&app.distance().latency()),
+        ("GET", "latency") => json(&app.travel_time().latency()),
         ("PUT", "latency") => {
             app.set_latency(read(body)?);
             Ok(Answer::empty(204))

@@ -7,13 +7,12 @@ use rand_chacha::ChaCha8Rng;
 use reprieve_core::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::action::Action;
 use super::operation::Operation;
-use super::rule::Rule;
+use super::rule::{Action, Rule};
 
 /// An active rule and its counts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ActiveFault {
     /// Its number, which removes it.
     pub id: u64,
     /// The rule.
@@ -27,13 +26,13 @@ pub struct Standing {
 /// The active rules.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    rules: Vec<(Standing, ChaCha8Rng)>,
+    rules: Vec<(ActiveFault, ChaCha8Rng)>,
     last_id: u64,
 }
 
 /// The faults of one request.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct Disturbance {
     pub(super) apply_after: Duration,
     pub(super) answer_after: Duration,
     pub(super) skew_seconds: i64,
@@ -47,14 +46,14 @@ impl Faults {
         self.last_id += 1;
         let id = self.last_id;
         // ChaCha, because its numbers are the same on every machine and in every version.
-        let dice = ChaCha8Rng::seed_from_u64(rule.seed);
-        self.rules.push((Standing { id, rule, matched: 0, befell: 0 }, dice));
+        let rng = ChaCha8Rng::seed_from_u64(rule.seed);
+        self.rules.push((ActiveFault { id, rule, matched: 0, befell: 0 }, rng));
         Ok(id)
     }
 
     pub(super) fn remove(&mut self, id: u64) -> Result<()> {
         let before = self.rules.len();
-        self.rules.retain(|(standing, _)| standing.id != id);
+        self.rules.retain(|(active, _)| active.id != id);
         if self.rules.len() == before {
             return Err(Error::new(ErrorKind::NotFound, "remove a fault", format!("there is no fault {id}")));
         }
@@ -65,37 +64,41 @@ impl Faults {
         self.rules.clear();
     }
 
-    pub(super) fn list(&self) -> Vec<Standing> {
-        self.rules.iter().map(|(standing, _)| standing.clone()).collect()
+    pub(super) fn list(&self) -> Vec<ActiveFault> {
+        self.rules.iter().map(|(active, _)| active.clone()).collect()
     }
 
     /// Decides the faults of a request for `resource`, and counts it.
-    pub(super) fn befall(&mut self, operation: Operation, resource: &str) -> Fate {
-        let mut fate = Fate::default();
-        for (standing, dice) in &mut self.rules {
-            let Standing { rule, matched, befell, .. } = standing;
+    pub(super) fn decide(&mut self, operation: Operation, resource: &str) -> Disturbance {
+        let mut disturbance = Disturbance::default();
+        for (active, rng) in &mut self.rules {
+            let ActiveFault { rule, matched, befell, .. } = active;
             if rule.operation.is_some_and(|only| only != operation) || !resource.starts_with(&rule.prefix) {
                 continue;
             }
             *matched += 1;
             let due = *matched > rule.skip && rule.times.is_none_or(|times| *befell < times);
-            if !due || !dice.random_bool(rule.probability) {
+            if !due || !rng.random_bool(rule.probability) {
                 continue;
             }
             *befell += 1;
             match rule.action {
-                Action::Delay { by } => fate.answer_after = fate.answer_after.saturating_add(by),
-                Action::ApplyLate { by } => fate.apply_after = fate.apply_after.saturating_add(by),
+                Action::Delay { by } => {
+                    disturbance.answer_after = disturbance.answer_after.saturating_add(by);
+                }
+                Action::ApplyLate { by } => {
+                    disturbance.apply_after = disturbance.apply_after.saturating_add(by);
+                }
                 Action::SkewClock { seconds } => {
-                    fate.skew_seconds = fate.skew_seconds.saturating_add(seconds);
+                    disturbance.skew_seconds = disturbance.skew_seconds.saturating_add(seconds);
                 }
                 ref end => {
-                    fate.end = Some(end.clone());
+                    disturbance.end = Some(end.clone());
                     break;
                 }
             }
         }
-        fate
+        disturbance
     }
 }
 
@@ -114,11 +117,11 @@ mod tests {
     #[test]
     fn a_rule_skips_then_happens_so_many_times() {
         let mut faults = faults([Rule { skip: 2, ..Rule::new(Action::Reset).on(Operation::Send).times(3) }]);
-        let ends: Vec<_> = (0..8).map(|_| faults.befall(Operation::Send, "q").end.is_some()).collect();
+        let ends: Vec<_> = (0..8).map(|_| faults.decide(Operation::Send, "q").end.is_some()).collect();
         assert_eq!(ends, [false, false, true, true, true, false, false, false]);
-        assert_eq!(faults.befall(Operation::Receive, "q"), Fate::default());
-        let [standing] = &faults.list()[..] else { panic!("one") };
-        assert_eq!((standing.matched, standing.befell), (8, 3));
+        assert_eq!(faults.decide(Operation::Receive, "q"), Disturbance::default());
+        let [active] = &faults.list()[..] else { panic!("one") };
+        assert_eq!((active.matched, active.befell), (8, 3));
     }
 
     #[test]
@@ -131,15 +134,21 @@ mod tests {
             Rule::new(Action::Reset),
             Rule::new(Action::LoseAnswer),
         ]);
-        let fate = faults.befall(Operation::BlobGet, "a-container/name");
-        assert_eq!((fate.answer_after, fate.skew_seconds, fate.end), (delay, 0, Some(Action::Truncate)));
-        let fate = faults.befall(Operation::BlobGet, "b");
-        assert_eq!((fate.answer_after, fate.skew_seconds, fate.end), (delay, -60, Some(Action::Reset)));
+        let disturbance = faults.decide(Operation::BlobGet, "a-container/name");
+        assert_eq!(
+            (disturbance.answer_after, disturbance.skew_seconds, disturbance.end),
+            (delay, 0, Some(Action::Truncate))
+        );
+        let disturbance = faults.decide(Operation::BlobGet, "b");
+        assert_eq!(
+            (disturbance.answer_after, disturbance.skew_seconds, disturbance.end),
+            (delay, -60, Some(Action::Reset))
+        );
         faults.remove(2).unwrap();
         assert_eq!(faults.remove(2).unwrap_err().kind(), ErrorKind::NotFound);
-        assert_eq!(faults.befall(Operation::BlobGet, "a-").end, Some(Action::Reset));
+        assert_eq!(faults.decide(Operation::BlobGet, "a-").end, Some(Action::Reset));
         faults.clear();
-        assert_eq!(faults.befall(Operation::BlobGet, "a-"), Fate::default());
+        assert_eq!(faults.decide(Operation::BlobGet, "a-"), Disturbance::default());
     }
 
     #[test]
@@ -147,7 +156,7 @@ mod tests {
         let thrown = |seed| {
             let mut faults =
                 faults([Rule { probability: 0.25, seed, ..Rule::new(Action::OperationTimedOut) }]);
-            (0..1000).map(|_| faults.befall(Operation::Update, "q").end.is_some()).collect::<Vec<_>>()
+            (0..1000).map(|_| faults.decide(Operation::Update, "q").end.is_some()).collect::<Vec<_>>()
         };
         assert_eq!(thrown(7), thrown(7));
         assert_ne!(thrown(7), thrown(8));

@@ -22,14 +22,14 @@ pub struct Latency {
 
 /// A latency and its random numbers.
 #[derive(Debug)]
-pub(super) struct Distance {
+pub(super) struct TravelTime {
     latency: Latency,
-    dice: ChaCha8Rng,
+    rng: ChaCha8Rng,
 }
 
-impl Distance {
+impl TravelTime {
     pub(super) fn new(latency: Latency) -> Self {
-        Self { latency, dice: ChaCha8Rng::seed_from_u64(latency.seed) }
+        Self { latency, rng: ChaCha8Rng::seed_from_u64(latency.seed) }
     }
 
     pub(super) const fn latency(&self) -> Latency {
@@ -42,7 +42,7 @@ impl Distance {
         if fixed_ms == 0 && jitter_ms == 0 {
             return Duration::ZERO;
         }
-        let jitter = self.dice.random_range(0..=jitter_ms.saturating_mul(1000));
+        let jitter = self.rng.random_range(0..=jitter_ms.saturating_mul(1000));
         (Duration::from_millis(fixed_ms) + Duration::from_micros(jitter)) / 2
     }
 }
@@ -55,12 +55,12 @@ mod tests {
     fn round_trips_are_within_their_bounds_and_come_from_the_seed() {
         let latency = Latency { fixed_ms: 40, jitter_ms: 20, seed: 3 };
         let ways = || {
-            let mut distance = Distance::new(latency);
-            (0..100).map(|_| distance.one_way()).collect::<Vec<_>>()
+            let mut travel_time = TravelTime::new(latency);
+            (0..100).map(|_| travel_time.one_way()).collect::<Vec<_>>()
         };
         let bounds = Duration::from_millis(20)..=Duration::from_millis(30);
         assert!(ways().iter().all(|way| bounds.contains(way)), "{:?}", ways());
         assert_eq!(ways(), ways());
-        assert_eq!(Distance::new(Latency::default()).one_way(), Duration::ZERO);
+        assert_eq!(TravelTime::new(Latency::default()).one_way(), Duration::ZERO);
     }
 }

@@ -35,7 +35,6 @@
 //! # }
 //! ```
 
-mod action;
 mod answer;
 mod app;
 mod auth;
@@ -55,13 +54,11 @@ mod request;
 mod route;
 mod rule;
 mod server;
-mod told;
 mod xml;
 
-pub use action::Action;
 pub use counts::{Counts, OperationCounts};
-pub use faults::Standing;
+pub use faults::ActiveFault;
 pub use latency::Latency;
 pub use operation::Operation;
-pub use rule::Rule;
+pub use rule::{Action, Rule};
 pub use server::{ACCOUNT, Config, StorageServer};

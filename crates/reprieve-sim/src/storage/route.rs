@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_requests_are_told_apart() {
+    fn queue_requests_are_distinguished() {
         use Operation::*;
         for (request, operation, item) in [
             ("PUT /acc/q", QueueCreate, None),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn blob_requests_are_told_apart() {
+    fn blob_requests_are_distinguished() {
         use Operation::*;
         for (request, operation, item) in [
             ("PUT /acc/c?restype=container", ContainerCreate, None),

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 use super::app::App;
 use super::call;
 use super::counts::Counts;
-use super::faults::Standing;
+use super::faults::ActiveFault;
 use super::latency::Latency;
 use super::route::Service;
 use super::rule::Rule;
@@ -134,7 +134,7 @@ impl StorageServer {
 
     /// Returns the faults, and how often each was injected.
     #[must_use]
-    pub fn faults(&self) -> Vec<Standing> {
+    pub fn faults(&self) -> Vec<ActiveFault> {
         self.app.faults().list()
     }
 

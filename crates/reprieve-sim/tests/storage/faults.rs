@@ -164,8 +164,8 @@ async fn rules_go_by_operation_and_name() {
     assert_eq!(refused(one.receive_messages(None).await).0, 500);
     two.receive_messages(None).await.unwrap();
     one.peek_messages(None).await.unwrap();
-    let [standing] = &double.server.faults()[..] else { panic!("one") };
-    assert_eq!((standing.matched, standing.befell), (1, 1));
+    let [active] = &double.server.faults()[..] else { panic!("one") };
+    assert_eq!((active.matched, active.befell), (1, 1));
     double.server.clear_faults();
     one.receive_messages(None).await.unwrap();
 }

@@ -22,8 +22,6 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("reprieve-core", "worker::delivery", &["lease", "settle"]),
     ("reprieve-local", "", &["keeper", "session", "store"]),
     ("reprieve-sim", "fleet", &["blobs", "jobs", "process", "store"]),
-    ("reprieve-sim", "metadata", &["answers", "events", "identity", "instance"]),
-    ("reprieve-sim", "metadata", &["faults", "state"]),
 ];
 
 #[test]

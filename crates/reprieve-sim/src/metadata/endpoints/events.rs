@@ -9,31 +9,31 @@ use reprieve_azure::scheduled_events::ApiVersion;
 use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, Incarnation};
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, wrong_version};
+use super::{VmRequest, wrong_version};
 use crate::metadata::app::App;
 
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events>
-pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
-    let version = match version(app, ask) {
+pub(super) fn answer(app: &App, request: &VmRequest<'_>) -> Response {
+    let version = match version(app, request) {
         Ok(version) => version,
         Err(refusal) => return *refusal,
     };
-    match *ask.method {
+    match *request.method {
         Method::GET => {
             let (mut world, now) = app.world();
-            world.count_poll(ask.vm.id, now);
-            Json(Told::new(&world.document(), version)).into_response()
+            world.count_poll(request.vm.id, now);
+            Json(VersionedDocument::new(&world.document(), version)).into_response()
         }
-        Method::POST => approve(app, ask, version),
+        Method::POST => approve(app, request, version),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
     }
 }
 
 /// Returns 404 for a version that exists but is not supported here, as clients have seen it;
 /// anything else is a bad request.
-fn version(app: &App, ask: &Ask<'_>) -> Result<ApiVersion, Box<Response>> {
+fn version(app: &App, request: &VmRequest<'_>) -> Result<ApiVersion, Box<Response>> {
     let versions: Vec<_> = app.versions().collect();
-    let asked = ask.query.get("api-version").and_then(|asked| asked.parse::<ApiVersion>().ok());
+    let asked = request.query.get("api-version").and_then(|asked| asked.parse::<ApiVersion>().ok());
     match asked {
         Some(asked) if versions.contains(&asked) => Ok(asked),
         Some(_) => Err(Box::new(StatusCode::NOT_FOUND.into_response())),
@@ -45,14 +45,14 @@ fn version(app: &App, ask: &Ask<'_>) -> Result<ApiVersion, Box<Response>> {
 /// 2019-01-01.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Told<'a> {
+struct VersionedDocument<'a> {
     document_incarnation: &'a Incarnation,
-    events: Vec<ToldEvent<'a>>,
+    events: Vec<VersionedEvent<'a>>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct ToldEvent<'a> {
+struct VersionedEvent<'a> {
     event_id: &'a str,
     event_status: &'a EventStatus,
     event_type: &'a str,
@@ -67,17 +67,17 @@ struct ToldEvent<'a> {
     duration_in_seconds: Option<i64>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> VersionedDocument<'a> {
     fn new(document: &'a Document, version: ApiVersion) -> Self {
         let events = document.events.iter().filter(|event| version.knows(&event.event_type));
         Self {
             document_incarnation: &document.document_incarnation,
-            events: events.map(|event| ToldEvent::new(event, version)).collect(),
+            events: events.map(|event| VersionedEvent::new(event, version)).collect(),
         }
     }
 }
 
-impl<'a> ToldEvent<'a> {
+impl<'a> VersionedEvent<'a> {
     fn new(event: &'a Event, version: ApiVersion) -> Self {
         let name = |name: &'a String| {
             if version.underscores() { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name.as_str()) }
@@ -113,15 +113,15 @@ struct StartRequest {
 /// Answers 200 for active events, approved before or not, and 400 for a malformed request. No more
 /// is documented; that the answer has no body, and that an event unknown to this version counts as
 /// malformed, is assumed.
-fn approve(app: &App, ask: &Ask<'_>, version: ApiVersion) -> Response {
+fn approve(app: &App, request: &VmRequest<'_>, version: ApiVersion) -> Response {
     let refused = |why: String| (StatusCode::BAD_REQUEST, format!("Bad Request, {why}")).into_response();
-    let requests: StartRequests = match serde_json::from_slice(ask.body) {
+    let requests: StartRequests = match serde_json::from_slice(request.body) {
         Ok(requests) => requests,
         Err(error) => return refused(error.to_string()),
     };
     let ids: Vec<_> = requests.start_requests.into_iter().map(|request| request.event_id).collect();
     let (mut world, now) = app.world();
-    match world.approve(&ids, &ask.vm.name, version, now) {
+    match world.approve(&ids, &request.vm.name, version, now) {
         Ok(()) => StatusCode::OK.into_response(),
         Err(refusal) => refused(refusal.message),
     }

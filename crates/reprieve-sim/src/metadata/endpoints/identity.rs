@@ -10,7 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::Ask;
+use super::VmRequest;
 use crate::metadata::app::App;
 use crate::metadata::moment::Moment;
 
@@ -23,11 +23,11 @@ const NAMES: [&str; 3] = ["client_id", "object_id", "msi_res_id"];
 /// The tenant of all identities of the mock.
 const TENANT: &str = "00000000-0000-0000-0000-000000000000";
 
-pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
-    if ask.method != Method::GET {
+pub(super) fn answer(app: &App, request: &VmRequest<'_>) -> Response {
+    if request.method != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let asked = |name: &str| ask.query.get(name).map(String::as_str).filter(|value| !value.is_empty());
+    let asked = |name: &str| request.query.get(name).map(String::as_str).filter(|value| !value.is_empty());
     if !asked("api-version").is_some_and(|asked| VERSIONS.contains(&asked)) {
         return refused(
             "bad_request",
@@ -47,7 +47,7 @@ pub(super) fn answer(app: &App, ask: &Ask<'_>) -> Response {
     // As documented, all numbers are strings, and the clocks of the two sides may differ by five
     // minutes.
     let not_before = now - 300;
-    let claims = claims(ask.vm.id, named.first().copied(), resource, not_before, expires);
+    let claims = claims(request.vm.id, named.first().copied(), resource, not_before, expires);
     Json(json!({
         "access_token": token(&claims),
         "refresh_token": "",

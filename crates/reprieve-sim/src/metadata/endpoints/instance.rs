@@ -7,7 +7,7 @@ use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::{Ask, wrong_version};
+use super::{VmRequest, wrong_version};
 use crate::metadata::world::Vm;
 
 /// The api-versions of the instance document, newest first.
@@ -51,8 +51,8 @@ const VERSIONS: [&str; 35] = [
 ];
 
 /// `GET /metadata/versions`, the only endpoint without a version of its own.
-pub(super) fn versions(ask: &Ask<'_>) -> Response {
-    if ask.method != Method::GET {
+pub(super) fn versions(request: &VmRequest<'_>) -> Response {
+    if request.method != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
     let oldest_first: Vec<_> = VERSIONS.into_iter().rev().collect();
@@ -61,21 +61,21 @@ pub(super) fn versions(ask: &Ask<'_>) -> Response {
 
 /// Answers `GET /metadata/instance/…`: JSON for objects and lists, text for single values, each
 /// only if requested so.
-pub(super) fn answer(ask: &Ask<'_>, path: &[&str]) -> Response {
-    if ask.method != Method::GET {
+pub(super) fn answer(request: &VmRequest<'_>, path: &[&str]) -> Response {
+    if request.method != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let asked = ask.query.get("api-version").map(String::as_str);
+    let asked = request.query.get("api-version").map(String::as_str);
     let Some(version) = VERSIONS.into_iter().find(|version| asked == Some(version)) else {
         return wrong_version(VERSIONS.into_iter());
     };
     // A trailing slash changes nothing.
     let path = path.strip_suffix(&[""]).unwrap_or(path);
-    let document = document(&ask.vm, version);
+    let document = document(&request.vm, version);
     let Some(part) = walk(&document, path) else {
         return StatusCode::NOT_FOUND.into_response();
     };
-    match (part, ask.query.get("format").map_or("json", String::as_str)) {
+    match (part, request.query.get("format").map_or("json", String::as_str)) {
         (Value::String(text), "text") => text.clone().into_response(),
         (Value::Object(_) | Value::Array(_), "json") => Json(part).into_response(),
         (Value::String(_), _) => bad_format("a single value needs format=text"),
@@ -160,13 +160,13 @@ fn document(vm: &Vm, version: &str) -> Value {
         "vmSize": "Standard_D2s_v5",
         "zone": "",
     });
-    let is_told = |field: &str| {
+    let is_known = |field: &str| {
         let since = SINCE.iter().find(|(name, _)| *name == field).map(|(_, since)| *since);
         // Versions are dates, so their string order is their date order.
         since.is_none_or(|since| since <= version)
     };
     let compute: Map<String, Value> = match all {
-        Value::Object(fields) => fields.into_iter().filter(|(field, _)| is_told(field)).collect(),
+        Value::Object(fields) => fields.into_iter().filter(|(field, _)| is_known(field)).collect(),
         _ => Map::new(),
     };
     json!({

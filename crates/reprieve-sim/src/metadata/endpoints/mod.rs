@@ -37,7 +37,7 @@ pub(super) fn router() -> Router<Arc<App>> {
 pub(super) struct Own(pub(super) Option<Uuid>);
 
 /// The parts of a request on which the answer depends.
-pub(super) struct Ask<'a> {
+pub(super) struct VmRequest<'a> {
     pub(super) method: &'a Method,
     pub(super) query: BTreeMap<String, String>,
     pub(super) body: &'a [u8],
@@ -62,22 +62,24 @@ async fn answer(
     let Some(vm) = asking(&app, own, params.get("vm").map(String::as_str)) else {
         return (StatusCode::NOT_FOUND, "Not Found: the mock has no such VM").into_response();
     };
-    let ask = Ask { method: &method, query, body: &body, vm };
+    let request = VmRequest { method: &method, query, body: &body, vm };
     match path[..] {
-        ["versions"] => instance::versions(&ask),
+        ["versions"] => instance::versions(&request),
         ["scheduledevents"] => {
-            let fault = app.fault(Endpoint::ScheduledEvents, &ask.vm.name);
+            let fault = app.fault(Endpoint::ScheduledEvents, &request.vm.name);
             // A poll counts whatever the answer; an approval that a fault refuses approves nothing.
-            let is_done = ask.method != Method::POST || !fault.refuses();
-            let answer = if is_done { events::answer(&app, &ask) } else { Response::default() };
+            let is_done = request.method != Method::POST || !fault.refuses();
+            let answer = if is_done { events::answer(&app, &request) } else { Response::default() };
             app.until_enabled().await;
-            befallen(fault, answer).await
+            apply_fault(fault, answer).await
         }
         ["instance", ref rest @ ..] => {
-            befallen(app.fault(Endpoint::Instance, &ask.vm.name), instance::answer(&ask, rest)).await
+            apply_fault(app.fault(Endpoint::Instance, &request.vm.name), instance::answer(&request, rest))
+                .await
         }
         ["identity", "oauth2", "token"] => {
-            befallen(app.fault(Endpoint::Identity, &ask.vm.name), identity::answer(&app, &ask)).await
+            apply_fault(app.fault(Endpoint::Identity, &request.vm.name), identity::answer(&app, &request))
+                .await
         }
         _ => StatusCode::NOT_FOUND.into_response(),
     }
@@ -128,7 +130,7 @@ pub(super) fn wrong_version<'a>(versions: impl Iterator<Item = &'a str>) -> Resp
 }
 
 /// Applies a fault to an answer.
-async fn befallen(fault: Fault, answer: Response) -> Response {
+async fn apply_fault(fault: Fault, answer: Response) -> Response {
     match fault {
         Fault::None => answer,
         Fault::Status(status) => {

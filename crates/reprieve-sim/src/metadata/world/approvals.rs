@@ -37,7 +37,7 @@ impl World {
         for index in indices {
             self.approve_one(index, by, now);
         }
-        self.hasten(now);
+        self.bring_forward(now);
         self.settle(now);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl World {
     ///
     /// A deletion waits for the approvals of all other deletions that are to come.
     /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-terminate-notification#tips-and-best-practices>
-    pub(super) fn hasten(&mut self, now: Moment) {
+    pub(super) fn bring_forward(&mut self, now: Moment) {
         let is_delete = |planned: &Planned| planned.event.event_type == EventType::Terminate;
         let is_to_come = |planned: &Planned| matches!(planned.next, Due::Start(_));
         let deletes_wait = self

@@ -78,9 +78,9 @@ impl World {
         now: Moment,
     ) -> Result<Evicted, Refusal> {
         let vm = self.known(vm)?;
-        let stands =
+        let is_eviction =
             |planned: &Planned| planned.event.event_type == EventType::Preempt && planned.event.concerns(&vm);
-        if let Some(planned) = self.events.iter().find(|planned| stands(planned)) {
+        if let Some(planned) = self.events.iter().find(|planned| is_eviction(planned)) {
             let message = format!("{vm} is being evicted already, by event {}", planned.event.event_id);
             return refuse(ErrorKind::Conflict, message);
         }
@@ -95,7 +95,7 @@ impl World {
         target: Option<&str>,
         now: Moment,
     ) -> Result<Event, Refusal> {
-        let announcement = plan.announcement(&self.cast(target))?;
+        let announcement = plan.announcement(&self.vm_names(target))?;
         self.announce(announcement, now)
     }
 
@@ -131,7 +131,7 @@ impl World {
         self.incarnation += 1;
         self.note_event(&event, if notice.is_some() { What::Announced } else { What::Started }, now);
         if notice.is_none() && gone {
-            self.lose(&event.resources, now);
+            self.remove_all(&event.resources, now);
         }
         Ok(event)
     }
@@ -181,7 +181,8 @@ impl World {
         which: &Which,
         now: Moment,
     ) -> Result<Vec<String>, Refusal> {
-        let ids = self.choose(which, Planned::has_started, "the event has not begun, so it can't be over")?;
+        let ids =
+            self.choose(which, Planned::has_started, "the event has not begun, so it can't be completed")?;
         for planned in &mut self.events {
             if ids.contains(&planned.event.event_id) {
                 planned.next = Due::Vanish(now);
@@ -220,9 +221,9 @@ impl World {
         };
         let mut meant = self.events.iter().filter(|planned| meant(&planned.event)).peekable();
         if meant.peek().is_none() {
-            let is_over = |past: &EventState| matches!(which, Which::EventId(id) if past.event_id.eq_ignore_ascii_case(id));
-            return if self.over.iter().any(is_over) {
-                refuse(ErrorKind::Conflict, "the event is over")
+            let has_ended = |past: &EventState| matches!(which, Which::EventId(id) if past.event_id.eq_ignore_ascii_case(id));
+            return if self.ended.iter().any(has_ended) {
+                refuse(ErrorKind::Conflict, "the event has ended")
             } else {
                 refuse(ErrorKind::NotFound, "there is no such event")
             };

@@ -97,7 +97,7 @@ fn maintenance_is_cancelled_though_a_vm_has_approved_it() {
     let mut world = world(now, Vec::new());
     world.run("cancelled-maintenance", Some("w_1"), now).expect("a scenario");
     let id = world.document().events[0].event_id.clone();
-    world.approve(&[id], "w_1", ApiVersion::NEWEST, now).expect("it stands");
+    world.approve(&[id], "w_1", ApiVersion::NEWEST, now).expect("it is active");
     let later = Moment { at: now.at + Duration::from_mins(8), wall: now.wall + Duration::from_mins(8) };
     world.settle(later);
     let whats: Vec<_> = world.state(later).timeline.into_iter().map(|entry| entry.what).collect();
@@ -146,7 +146,7 @@ fn steps_name_their_events_and_go_on_when_one_cannot_be_done() {
     assert_eq!(types, ["Reboot", "Freeze"], "in the order in which they were over");
     let failed = state.timeline.iter().filter(|entry| entry.what == StepFailed);
     let notes: Vec<_> = failed.map(|entry| entry.note.as_str()).collect();
-    assert_eq!(notes, ["busy: the event has started, so it can't be withdrawn", "busy: the event is over"]);
+    assert_eq!(notes, ["busy: the event has started, so it can't be withdrawn", "busy: the event has ended"]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn an_unknown_target_runs_nothing() {
     world.run("preempt", Some("w_9"), now).expect_err("unknown");
     assert_eq!((world.state(now).events, world.state(now).running), (vec![], vec![]));
     let none = Which::Vm("w_0".to_owned());
-    world.withdraw(&none, now).expect_err("nothing stands");
+    world.withdraw(&none, now).expect_err("nothing is active");
 }
 
 #[test]

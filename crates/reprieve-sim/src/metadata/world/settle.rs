@@ -4,7 +4,7 @@ use reprieve_azure::scheduled_events::document::{Event, EventStatus};
 use tokio::time::Instant;
 
 use super::events::{Due, Planned};
-use super::{OVER_MAX, World};
+use super::{ENDED_MAX, World};
 use crate::metadata::moment::Moment;
 use crate::metadata::state::{Entry, EventState, Status, What};
 
@@ -20,9 +20,9 @@ impl World {
     /// Performs everything that is due by `now`, in order and at its own time.
     pub(in crate::metadata) fn settle(&mut self, now: Moment) {
         while let Some((at, next)) = self.next_due(now.at) {
-            let then = now.when_it_was(at);
+            let then = now.back_to(at);
             match next {
-                Next::Event(index) => self.go_on(index, then),
+                Next::Event(index) => self.advance(index, then),
                 Next::Run(index) => self.run_step(index, then),
             }
         }
@@ -37,7 +37,7 @@ impl World {
         events.chain(runs).filter(|(at, _)| *at <= now).min_by_key(|(at, _)| *at)
     }
 
-    fn go_on(&mut self, index: usize, now: Moment) {
+    fn advance(&mut self, index: usize, now: Moment) {
         let planned = &mut self.events[index];
         if let Due::Vanish(_) = planned.next {
             let id = planned.event.event_id.clone();
@@ -51,25 +51,25 @@ impl World {
         self.incarnation += 1;
         self.note_event(&event, What::Started, now);
         if gone {
-            self.lose(&event.resources, now);
+            self.remove_all(&event.resources, now);
         }
-        self.hasten(now);
+        self.bring_forward(now);
     }
 
     /// Ends the selected events; there must be at least one.
-    pub(super) fn end(&mut self, over: impl Fn(&Planned) -> bool, now: Moment) {
-        let gone: Vec<_> = self.events.extract_if(.., |planned| over(planned)).collect();
+    pub(super) fn end(&mut self, ended: impl Fn(&Planned) -> bool, now: Moment) {
+        let removed: Vec<_> = self.events.extract_if(.., |planned| ended(planned)).collect();
         self.incarnation += 1;
-        for planned in gone {
+        for planned in removed {
             let (status, what) = if planned.has_started() {
                 (Status::Completed, What::Completed)
             } else {
                 (Status::Withdrawn, What::Withdrawn)
             };
-            if self.over.len() == OVER_MAX {
-                self.over.pop_front();
+            if self.ended.len() == ENDED_MAX {
+                self.ended.pop_front();
             }
-            self.over.push_back(EventState {
+            self.ended.push_back(EventState {
                 status,
                 starts_at_unix_ms: planned.started.map(Moment::unix_ms),
                 ends_at_unix_ms: Some(now.unix_ms()),
@@ -77,11 +77,11 @@ impl World {
             });
             self.note_event(&planned.event, what, now);
         }
-        self.hasten(now);
+        self.bring_forward(now);
     }
 
     /// Removes those of these VMs that are the mock's own.
-    pub(super) fn lose(&mut self, names: &[String], now: Moment) {
+    pub(super) fn remove_all(&mut self, names: &[String], now: Moment) {
         for name in names {
             if self.vm(Some(name)).is_some() {
                 // The VM exists, so the removal succeeds.

@@ -58,7 +58,7 @@ fn an_eviction_is_scheduled_starts_and_vanishes_at_its_times() {
 }
 
 #[test]
-fn what_nobody_looked_at_has_happened_all_the_same() {
+fn events_proceed_without_requests() {
     let now = start();
     let mut world = world(now);
     world.evict("w_0", NOTICE, now).expect("a known VM");
@@ -119,24 +119,24 @@ fn only_what_has_not_started_is_withdrawn() {
     let first = world.evict("w_0", NOTICE, now).expect("a known VM").event_id;
     world.evict("w_1", NOTICE, now).expect("a known VM");
     assert_eq!(world.withdraw(&vm, now).expect("an event"), [first]);
-    assert_eq!(world.document().events.len(), 1, "the neighbour's stands");
+    assert_eq!(world.document().events.len(), 1, "the neighbour's is active");
     world.settle(after(now, NOTICE));
     let id = Which::EventId(world.document().events[0].event_id.to_lowercase());
     assert_eq!(world.withdraw(&id, after(now, NOTICE)).expect_err("started").kind, ErrorKind::Conflict);
 }
 
 #[test]
-fn a_vm_is_evicted_once_and_again_when_that_is_over() {
+fn a_vm_is_evicted_again_only_after_the_first_has_ended() {
     let now = start();
     let mut world = world(now);
     world.evict("w_0", NOTICE, now).expect("a known VM");
     assert_eq!(world.evict("w_0", NOTICE, now).expect_err("twice").kind, ErrorKind::Conflict);
     world.settle(after(now, NOTICE + STARTED_FOR));
-    world.evict("w_0", NOTICE, now).expect("the first is over");
+    world.evict("w_0", NOTICE, now).expect("the first has ended");
 }
 
 #[test]
-fn names_are_azures_and_told_apart_without_case() {
+fn names_are_azures_and_compared_without_case() {
     let now = start();
     let mut world = world(now);
     for bad in ["", "a b", "a/b", "_a", "a-", "é", &"x".repeat(65)] {
@@ -163,13 +163,13 @@ fn status(world: &World, id: &str, now: Moment) -> Status {
 }
 
 #[test]
-fn other_tenants_hold_an_event_that_its_set_has_approved() {
+fn other_tenants_delay_an_event_that_its_set_has_approved() {
     let now = start();
     let mut world = world(now);
     let held = announce(&mut world, EventType::Freeze, OtherTenants::Silent, now);
     let slow = announce(&mut world, EventType::Redeploy, OtherTenants::ApproveAfter(NOTICE), now);
     let early = after(now, Duration::from_secs(5));
-    world.approve(&[held.clone(), slow.clone()], "w_1", NEWEST, early).expect("both stand");
+    world.approve(&[held.clone(), slow.clone()], "w_1", NEWEST, early).expect("both are active");
     world.settle(after(now, Duration::from_millis(29_999)));
     assert_eq!(status(&world, &slow, now), Status::Scheduled);
     world.settle(after(now, NOTICE));
@@ -189,10 +189,10 @@ fn a_deletion_waits_for_the_approval_of_all_deletions() {
     let [first, second] =
         [(); 2].map(|()| announce(&mut world, EventType::Terminate, OtherTenants::None, now));
     let reboot = announce(&mut world, EventType::Reboot, OtherTenants::None, now);
-    world.approve(&[first.clone(), reboot.clone()], "w_0", NEWEST, now).expect("both stand");
+    world.approve(&[first.clone(), reboot.clone()], "w_0", NEWEST, now).expect("both are active");
     assert_eq!(status(&world, &reboot, now), Status::Started);
     assert_eq!(status(&world, &first, now), Status::Scheduled);
-    world.approve(std::slice::from_ref(&second), "w_1", NEWEST, now).expect("it stands");
+    world.approve(std::slice::from_ref(&second), "w_1", NEWEST, now).expect("it is active");
     assert_eq!([&first, &second].map(|id| status(&world, id, now)), [Status::Started; 2]);
 }
 
@@ -202,8 +202,8 @@ fn a_deletion_that_is_withdrawn_holds_no_other() {
     let mut world = world(now);
     let [first, second] =
         [(); 2].map(|()| announce(&mut world, EventType::Terminate, OtherTenants::None, now));
-    world.approve(std::slice::from_ref(&first), "w_0", NEWEST, now).expect("it stands");
-    world.withdraw(&Which::EventId(second.clone()), now).expect("it stands");
+    world.approve(std::slice::from_ref(&first), "w_0", NEWEST, now).expect("it is active");
+    world.withdraw(&Which::EventId(second.clone()), now).expect("it is active");
     world.settle(now);
     assert_eq!([&first, &second].map(|id| status(&world, id, now)), [Status::Started, Status::Withdrawn]);
 }
@@ -213,7 +213,7 @@ fn an_advice_is_approved_in_vain_and_never_begins() {
     let now = start();
     let mut world = world(now);
     let id = announce(&mut world, EventType::SpotRebalanceRecommendation, OtherTenants::None, now);
-    world.approve(std::slice::from_ref(&id), "w_0", NEWEST, now).expect("it stands");
+    world.approve(std::slice::from_ref(&id), "w_0", NEWEST, now).expect("it is active");
     assert_eq!(status(&world, &id, now), Status::Scheduled);
     let refusal = world.start(&Which::EventId(id.clone()), now).expect_err("an advice");
     assert_eq!(refusal.kind, ErrorKind::Conflict);
@@ -232,13 +232,13 @@ fn an_event_that_a_version_hides_is_unknown_to_it() {
 }
 
 #[test]
-fn an_event_can_be_made_to_begin_and_to_be_over() {
+fn an_event_can_be_started_and_completed() {
     let now = start();
     let mut world = world(now);
     let id = announce(&mut world, EventType::Reboot, OtherTenants::None, now);
     let which = Which::EventId(id.to_lowercase());
     assert_eq!(world.complete(&which, now).expect_err("it has not begun").kind, ErrorKind::Conflict);
-    assert_eq!(world.start(&which, now).expect("it stands"), [id.as_str()]);
+    assert_eq!(world.start(&which, now).expect("it is active"), [id.as_str()]);
     assert_eq!(world.start(&which, now).expect_err("it has begun").kind, ErrorKind::Conflict);
     assert_eq!(world.complete(&which, now).expect("it has begun"), [id.as_str()]);
     assert_eq!(shown(&world), ("4".to_owned(), vec![]));
@@ -283,14 +283,14 @@ fn at_a_higher_speed_every_time_is_shorter() {
 }
 
 #[test]
-fn what_is_over_and_what_happened_is_remembered_to_a_limit() {
+fn ended_events_and_the_log_are_kept_up_to_a_limit() {
     let now = start();
     let mut world = world(now);
     for _ in 0..TIMELINE_MAX {
-        world.evict("w_0", Duration::ZERO, now).expect("the last is over");
+        world.evict("w_0", Duration::ZERO, now).expect("the last has ended");
         world.settle(after(now, STARTED_FOR));
     }
     let state = world.state(now);
-    assert_eq!((state.events.len(), state.timeline.len()), (OVER_MAX, TIMELINE_MAX));
+    assert_eq!((state.events.len(), state.timeline.len()), (ENDED_MAX, TIMELINE_MAX));
     assert_eq!(state.timeline.last().expect("a line").what, What::Completed);
 }
