@@ -1,5 +1,5 @@
 // Uses the page of a mock metadata service as people do: `node metadata.mjs URL SCREENSHOTS`. The mock has the VMs workers_0
-// and workers_1, whom nobody has asked for anything, and an event that has begun stands until it is ended.
+// and workers_1, without requests so far; an event that has started stays active until it is ended.
 
 import { createServer } from "node:http";
 import { mkdir } from "node:fs/promises";
@@ -84,9 +84,9 @@ async function look(browser, name) {
 
 /** An eviction from its announcement to its end, as a scenario and a worker's approval. */
 async function scenario(page) {
-  await page.getByLabel("For", { exact: true }).selectOption("workers_1");
+  await page.getByLabel("Target VM").selectOption("workers_1");
   await page.getByLabel("Speed").selectOption("2");
-  await page.getByText(", 2 times as fast as life").waitFor();
+  await page.getByText(", 2× real time").waitFor();
   await page.getByRole("button", { name: "Run preempt", exact: true }).click();
   const card = cardOf(page, "workers_1");
   await card.getByText("Scheduled", { exact: true }).waitFor();
@@ -108,7 +108,7 @@ async function scenario(page) {
 
 /** An eviction by its button, which is withdrawn with the keyboard. */
 async function eviction(page) {
-  await page.getByLabel("Notice of an eviction").selectOption("10m");
+  await page.getByLabel("Eviction notice").selectOption("10m");
   await page.getByRole("button", { name: "Evict workers_0" }).click();
   const card = cardOf(page, "workers_0").filter({ hasText: "Preempt" });
   await card.waitFor();
@@ -136,10 +136,10 @@ async function hostility(page) {
 /** A fault is added by the form, and stays for the screenshots; one that is none is refused with the mock's own words. */
 async function faulty(browser, page) {
   const add = async (on, { kind, requests, lasts }) => {
-    await on.getByLabel("What", { exact: true }).selectOption(kind);
-    await on.getByLabel("How many").fill(requests);
-    await on.getByLabel("For how long").fill(lasts);
-    await on.getByRole("button", { name: "Add the fault" }).click();
+    await on.getByLabel("Kind", { exact: true }).selectOption(kind);
+    await on.getByLabel("Requests", { exact: true }).fill(requests);
+    await on.getByLabel("Duration", { exact: true }).fill(lasts);
+    await on.getByRole("button", { name: "Add fault" }).click();
   };
   await add(page, { kind: "410", requests: "", lasts: "1h" });
   await add(page, { kind: "hang", requests: "2", lasts: "" });
@@ -226,7 +226,7 @@ const seen = await browse(async (browser) => {
   const page = await open(browser, VIEWS[0], faults);
   const quiet = { vms: await texts(page, "#vms > li"), hint: await page.locator("#set-hint").innerText() };
   await asVm("workers_0");
-  await page.locator("[data-vm=workers_0].asked").waitFor();
+  await page.locator("[data-vm=workers_0].polling").waitFor();
   const asked = await page.locator("[data-vm=workers_0]").innerText();
   const told = { quiet, asked, scenario: await scenario(page), eviction: await eviction(page) };
   told.hostility = await hostility(page);

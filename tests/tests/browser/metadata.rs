@@ -117,18 +117,18 @@ async fn the_mock_s_page_shows_what_happens_and_makes_it_happen() {
 
 fn check_words(told: &Told, server: &MetadataServer) {
     let [first, second] = &told.quiet.vms[..] else { panic!("{:?}", told.quiet) };
-    says(first, &["workers_0", "nobody asks", &server.vm_url("workers_0")]);
-    says(second, &["workers_1", "nobody asks", &server.vm_url("workers_1")]);
-    says(&told.quiet.hint, &["Start yours", &format!("--metadata-url {}", server.vm_url("workers_0"))]);
-    says(&told.asked, &["a worker asks; 1 poll"]);
+    says(first, &["workers_0", "no polls yet", &server.vm_url("workers_0")]);
+    says(second, &["workers_1", "no polls yet", &server.vm_url("workers_1")]);
+    says(&told.quiet.hint, &["Start a worker", &format!("--metadata-url {}", server.vm_url("workers_0"))]);
+    says(&told.asked, &["polling: 1 poll"]);
 
     let scenario = &told.scenario;
-    says(&scenario.scheduled, &["Preempt", "Scheduled", "begins in ", "by nobody", "NotBefore", "Withdraw"]);
-    says(&scenario.started, &["Started", "has begun ", " ago, over in ", "by workers_1 at ", "End now"]);
+    says(&scenario.scheduled, &["Preempt", "Scheduled", "starts in ", "Not approved", "NotBefore", "Withdraw"]);
+    says(&scenario.started, &["Started", "started ", " ago, ends in ", "by workers_1 at ", "End now"]);
     assert_eq!(scenario.focused, "events-title", "{scenario:?}");
     assert_eq!(scenario.drawn, ["scheduled", "started", "dot"]);
-    says(&scenario.status, &["Preempt of workers_1 is over."]);
-    says(&told.eviction.card, &["begins in ", "workers_0"]);
+    says(&scenario.status, &["Preempt of workers_1 ended."]);
+    says(&told.eviction.card, &["starts in ", "workers_0"]);
     says(&told.eviction.vm, &["Preempt in "]);
 
     let hostility = &told.hostility;
@@ -138,8 +138,8 @@ fn check_words(told: &Told, server: &MetadataServer) {
     let [by_time, by_number] = &told.faulty.standing[..] else { panic!("{:?}", told.faulty) };
     says(by_time, &["410", "requests for events of all VMs: until "]);
     says(by_number, &["hang", "2 more"]);
-    says(&told.faulty.refused, &["Not done: ", "\"soon\" is not a number and a unit"]);
-    says(&told.faulty.away, &["No answer: the mock does not answer.", "Below is what was so at "]);
+    says(&told.faulty.refused, &["Failed: ", "\"soon\" is not a number and a unit"]);
+    says(&told.faulty.away, &["No answer: the mock does not answer.", "The page shows the state at "]);
     assert_eq!(told.other_site, [403, 403]);
     assert_eq!(told.polled_unseen, 0);
     check_sets(&told.sets, server);
@@ -148,18 +148,18 @@ fn check_words(told: &Told, server: &MetadataServer) {
     assert_eq!(
         lines,
         [
-            "workers_0 joins the set",
-            "workers_1 joins the set",
-            "Scenario preempt runs for workers_1",
-            "Preempt for workers_1 is announced",
-            "workers_1 approves Preempt",
-            "Preempt of workers_1 has begun",
-            "Preempt of workers_1 is over",
-            "Preempt for workers_0 is announced",
-            "Preempt for workers_0 is withdrawn",
-            "Reboot for <img src=x onerror=\"document.title='owned'\">, workers_0 is announced",
-            "Requests go wrong: 410 for events",
-            "Requests go wrong: hang for events",
+            "workers_0 added",
+            "workers_1 added",
+            "Scenario preempt started for workers_1",
+            "Preempt for workers_1 announced",
+            "workers_1 approved Preempt",
+            "Preempt of workers_1 started",
+            "Preempt of workers_1 ended",
+            "Preempt for workers_0 announced",
+            "Preempt for workers_0 withdrawn",
+            "Reboot for <img src=x onerror=\"document.title='owned'\">, workers_0 announced",
+            "Fault added: 410 for events",
+            "Fault added: hang for events",
         ]
     );
 }

@@ -1,4 +1,4 @@
-// Puts things on the page, always as text, and changes only what has changed: focus, selection and tooltips survive.
+// Writes to the page, always as text, and only where something changed: focus, selection and tooltips survive.
 
 /** An element of HTML with these attributes and children; strings are text. */
 export function make(name, attributes = {}, ...children) {
@@ -24,8 +24,8 @@ export function set(element, attributes) {
   }
 }
 
-/** Lets an element say this and nothing else. */
-export function say(element, text) {
+/** Sets an element's text. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
@@ -63,7 +63,7 @@ export function offer(select, options) {
     key: ([value]) => value,
     view: ([value]) => {
       const root = make("option", { value });
-      return { root, update: ([, text]) => say(root, text) };
+      return { root, update: ([, text]) => setText(root, text) };
     },
   });
 }

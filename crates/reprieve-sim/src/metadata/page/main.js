@@ -1,6 +1,6 @@
-// Asks the mock about once a second while somebody looks, and keeps everything on the page up to date.
+// Polls the mock once a second while the page is visible, and updates every section.
 
-import { say } from "./dom.js";
+import { setText } from "./dom.js";
 import { events } from "./events.js";
 import { faults } from "./faults.js";
 import * as mock from "./mock.js";
@@ -11,84 +11,84 @@ import { count, sentence, time } from "./words.js";
 
 const POLL_MS = 1000;
 
-/** Times count down in steps of this, also between two answers. */
+/** How often countdowns are redrawn between two answers. */
 const TICK_MS = 500;
 
-/** Of so many new lines of the timeline people are told; more would not be listened to. */
+/** The most new log entries that are announced; nobody listens to more. */
 const NEWS_MAX = 3;
 
 const by = (id) => document.getElementById(id);
 
-/** The newest answer, and when it came. */
+/** The newest answer, and its time of arrival. */
 let seen = null;
 let asked = 0;
 const busy = new WeakSet();
-const sections = [vms, events, timeline, scenarios, faults].map((section) => section(tell));
+const sections = [vms, events, timeline, scenarios, faults].map((section) => section(perform));
 
 function render() {
   if (seen === null) return;
   const now = Date.now() + seen.answer.ahead;
   for (const section of sections) section(seen.answer, now);
-  const { document: told, vms, speed } = seen.answer.state;
-  const pace = speed === 1 ? "as fast as life" : `${speed} times as fast as life`;
-  say(by("summary"), `${count(vms.length, "VM")}, incarnation ${told.DocumentIncarnation}, ${pace}`);
-  document.title = `${told.Events.length > 0 ? `(${told.Events.length}) ` : ""}Mock metadata service`;
+  const { document: shown, vms, speed } = seen.answer.state;
+  const pace = speed === 1 ? "real time" : `${speed}× real time`;
+  setText(by("summary"), `${count(vms.length, "VM")}, incarnation ${shown.DocumentIncarnation}, ${pace}`);
+  document.title = `${shown.Events.length > 0 ? `(${shown.Events.length}) ` : ""}Mock metadata service`;
 }
 
 async function poll() {
   const number = ++asked;
   try {
-    const answer = await mock.look();
-    // An older answer than the one that is shown.
+    const answer = await mock.read();
+    // A newer answer is shown already.
     if (seen !== null && number < seen.number) return;
     const before = seen?.answer.state.timeline;
     seen = { number, answer, at: Date.now() };
     render();
     report(before, answer.state.timeline);
-    say(by("alert"), "");
+    setText(by("alert"), "");
   } catch (error) {
-    if (number === asked) say(by("alert"), trouble(error));
+    if (number === asked) setText(by("alert"), failure(error));
   }
   document.body.classList.toggle("away", by("alert").textContent !== "");
 }
 
-function trouble(error) {
-  const shown = seen === null ? "" : ` Below is what was so at ${time(seen.at)}.`;
-  if (!(error instanceof mock.Away)) return `Something is wrong: ${error.message}.${shown}`;
-  return `No answer: ${error.message}. It is asked again every second; is "reprieve metadata serve" running?${shown}`;
+function failure(error) {
+  const shown = seen === null ? "" : ` The page shows the state at ${time(seen.at)}.`;
+  if (!(error instanceof mock.Away)) return `Error: ${error.message}.${shown}`;
+  return `No answer: ${error.message}. Retrying every second; is "reprieve metadata serve" running?${shown}`;
 }
 
-/** Says what is new since the last answer. */
+/** Announces the log entries that are new since the last answer. */
 function report(before, lines) {
   if (before === undefined) return;
   const last = JSON.stringify(before.at(-1));
   const known = lines.findLastIndex((line) => JSON.stringify(line) === last);
-  // A mock that was started anew has nothing of what was known.
+  // After a restart of the mock, none of the known entries are in its log.
   const fresh = before.length === 0 ? lines : known < 0 ? [] : lines.slice(known + 1);
   if (fresh.length === 0) return;
   const said = fresh.slice(-NEWS_MAX).map((line) => `${time(line.at_unix_ms)} ${sentence(line)}.`);
-  say(by("status"), said.join(" "));
+  setText(by("status"), said.join(" "));
 }
 
-/** Does what a button is for, once at a time, says why if it can't be done, and looks at what has become of it. */
-async function tell(button, does) {
+/** Performs a button's action, once at a time, shows why it failed, and polls for the result. */
+async function perform(button, action) {
   if (busy.has(button)) return;
   busy.add(button);
-  say(by("refusal"), "");
+  setText(by("refusal"), "");
   try {
-    await does();
+    await action();
   } catch (error) {
-    say(by("refusal"), `Not done: ${error.message}.`);
+    setText(by("refusal"), `Failed: ${error.message}.`);
   } finally {
     busy.delete(button);
   }
   await poll();
 }
 
-/** While nobody looks nothing is asked. */
-function looked() {
+/** Resolves when the page is visible: a hidden page does not poll. */
+function visible() {
   if (!document.hidden) return Promise.resolve();
-  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })).then(looked);
+  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })).then(visible);
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -99,7 +99,7 @@ setInterval(() => {
 }, TICK_MS);
 addEventListener("resize", render);
 for (;;) {
-  await looked();
+  await visible();
   await poll();
   await pause(POLL_MS);
 }

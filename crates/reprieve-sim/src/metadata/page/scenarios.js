@@ -1,30 +1,30 @@
-// The scenarios that can be run, for whom and how fast, and those under way.
+// The scenarios, their target and speed, and the running ones.
 
-import { keep, make, offer, say } from "./dom.js";
+import { keep, make, offer, setText } from "./dom.js";
 import * as mock from "./mock.js";
 import { count, span } from "./words.js";
 
-/** How many times faster than in life it is usually wanted. */
+/** The speeds on offer. */
 const SPEEDS = [1, 2, 5, 10, 60, 600];
 
 const by = (id) => document.getElementById(id);
 
-/** Keeps the scenarios up to date. `tell` runs what a button does. */
-export function scenarios(tell) {
+/** Keeps the scenarios up to date. `perform` runs a button's action. */
+export function scenarios(perform) {
   const target = by("target");
   const speed = by("speed");
   let changing = false;
   speed.addEventListener("change", async () => {
     changing = true;
-    await tell(speed, () => mock.setSpeed(Number(speed.value)));
+    await perform(speed, () => mock.setSpeed(Number(speed.value)));
     changing = false;
   });
-  const run = (name, button) => tell(button, () => mock.run(name, target.value || null));
+  const run = (name, button) => perform(button, () => mock.run(name, target.value || null));
   return ({ state, scenarios }, now) => {
     offer(target, state.vms.map(({ name }) => [name, name]));
     const speeds = [...new Set([...SPEEDS, state.speed])].sort((one, other) => one - other);
-    offer(speed, speeds.map((times) => [String(times), times === 1 ? "as in life" : `${times} times`]));
-    // Others may change it too; but not while somebody is choosing.
+    offer(speed, speeds.map((times) => [String(times), times === 1 ? "real time" : `${times}×`]));
+    // Others may change the speed too; do not overwrite a choice that is being made.
     if (!changing && document.activeElement !== speed) speed.value = String(state.speed);
     keep(by("running"), numbered(state.running, now), {
       key: ({ key }) => key,
@@ -44,10 +44,10 @@ function scenario(name, run) {
   button.addEventListener("click", () => run(name, button));
   const description = make("p");
   const root = make("li", {}, make("div", {}, make("h3", {}, name), description), button);
-  return { root, update: (scenario) => say(description, scenario.description) };
+  return { root, update: (scenario) => setText(description, scenario.description) };
 }
 
-/** Several of the same may run at once, also for the same VM. */
+/** Numbers the runs: one scenario may run several times at once, even for one VM. */
 function numbered(all, now) {
   const seen = new Map();
   return all.map((run) => {
@@ -58,10 +58,10 @@ function numbered(all, now) {
 }
 
 function running() {
-  const said = make("p");
+  const text = make("p");
   const update = ({ run, now }) => {
     const left = `${count(run.steps_left, "step")} left, the next in ${span(run.next_step_unix_ms - now)}`;
-    say(said, `${run.scenario} for ${run.target}: ${left}`);
+    setText(text, `${run.scenario} for ${run.target}: ${left}`);
   };
-  return { root: make("li", {}, said), update };
+  return { root: make("li", {}, text), update };
 }

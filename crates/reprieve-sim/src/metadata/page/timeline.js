@@ -1,27 +1,27 @@
-// What happened: in words, the newest first, and drawn, with a lane for each event.
+// The log, newest first, and a drawing with a lane for each event.
 
-import { draw, keep, make, say, set } from "./dom.js";
+import { draw, keep, make, setText, set } from "./dom.js";
 import { count, names, sentence, time } from "./words.js";
 
-/** So many lanes are drawn, of the newest events. */
+/** The most lanes, of the newest events. */
 const LANES_MAX = 24;
 
-/** As far back as so many events is drawn unless somebody chooses. */
+/** The default time range covers this many events. */
 const NEWEST = 6;
 
-/** Where things are in the drawing, in CSS pixels. */
+/** The drawing's layout, in CSS pixels. */
 const AXIS = 26;
 const LANE = 46;
 const BAR = { top: 23, height: 14 };
 const LABEL = { x: 8, y: 16 };
 
-/** So much of the width is for what is still to come. */
+/** The share of the width for the future. */
 const FUTURE = 0.25;
 
-/** How wide a character is at most on average, in CSS pixels. */
+/** The widest average character, in CSS pixels. */
 const CHARACTER = 7.5;
 
-/** Between two ticks there are so many seconds: the first of these at which their labels have room. */
+/** The seconds between two ticks: the first of these whose labels fit. */
 const TICKS = [5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400];
 const TICK_PX_MIN = 84;
 
@@ -51,8 +51,8 @@ function spanOf(events, now) {
 
 function line(entry) {
   const at = make("time", { datetime: new Date(entry.at_unix_ms).toISOString() }, time(entry.at_unix_ms));
-  const said = make("span", {}, sentence(entry));
-  const root = make("li", { class: entry.what }, at, said);
+  const text = make("span", {}, sentence(entry));
+  const root = make("li", { class: entry.what }, at, text);
   // Enough of an id to tell events apart; the end, because ids of the same second begin alike.
   if (entry.event_id) root.append(make("code", { title: entry.event_id }, entry.event_id.slice(-6)));
   return root;
@@ -76,10 +76,10 @@ function lanes(svg) {
       .slice(0, LANES_MAX);
     const height = AXIS + Math.max(1, shown.length) * LANE;
     const size = { width, height, viewBox: `0 0 ${width} ${height}` };
-    const told = shown.length === 0 ? "No event in this time" : `${count(shown.length, "event")}, as described in the list below`;
-    set(svg, { ...size, "aria-label": told });
+    const summary = shown.length === 0 ? "No events in this range" : `${count(shown.length, "event")}, listed below`;
+    set(svg, { ...size, "aria-label": summary });
     drawTicks(ticks, scale, height);
-    say(nothing, shown.length === 0 ? told : "");
+    setText(nothing, shown.length === 0 ? summary : "");
     keep(rows, shown.map((event, row) => ({ event, row, scale })), {
       key: ({ event }) => event.event_id,
       view: () => lane(),
@@ -104,7 +104,7 @@ function drawTicks(group, { from, width, perMs, x, now }, height) {
       const label = draw("text", { y: 15, "text-anchor": "middle" }, step < 86_400_000 ? time(ms).slice(0, step < 60_000 ? 8 : 5) : day);
       const update = () => {
         set(mark, { x1: x(ms), x2: x(ms), y2: height });
-        // Half a label, or one beneath that of the present, would not be read.
+        // Labels that would be cut off, or overlap "now", are hidden.
         const readable = x(ms) > 32 && x(ms) < width - 32 && Math.abs(x(ms) - x(now)) > 52;
         set(label, { x: x(ms), display: readable ? null : "none" });
       };
@@ -113,7 +113,7 @@ function drawTicks(group, { from, width, perMs, x, now }, height) {
   });
 }
 
-/** One event: when it was scheduled and started, and the part of that which is still to come. */
+/** One event: its scheduled and started times, past and upcoming. */
 function lane() {
   const title = draw("title");
   const label = draw("text", LABEL);
@@ -133,15 +133,15 @@ function lane() {
     bar(started, scale, starts ?? 0, over === null ? 0 : Math.min(over, scale.now));
     bar(startedAhead, scale, Math.max(starts ?? 0, scale.now), over ?? 0);
     keep(marks, marksOf(event).map((one) => ({ ...one, scale })), { key: ({ what }) => what, view: mark });
-    const said = `${event.event_type} · ${names(vms, 2)}`;
+    const name = `${event.event_type} · ${names(vms, 2)}`;
     const room = Math.floor((scale.width - 2 * LABEL.x) / CHARACTER);
-    say(label, said.length > room ? `${said.slice(0, room - 1)}…` : said);
-    say(title, `${event.event_type} for ${names(vms)}: ${status}`);
+    setText(label, name.length > room ? `${name.slice(0, room - 1)}…` : name);
+    setText(title, `${event.event_type} for ${names(vms)}: ${status}`);
   };
   return { root, update };
 }
 
-/** Puts a bar from one time to another, as far as that is in view; a short one is still seen. */
+/** Draws the visible part of a bar between two times; a short bar keeps a minimum width. */
 function bar(rect, { x, width }, from, to) {
   const [left, right] = [Math.max(0, x(from)), Math.min(width, x(to))];
   const visible = to > from && right > 0 && left < width;
@@ -160,7 +160,7 @@ function mark({ sign }) {
   const root = sign === "dot" ? draw("circle", { cy: y, r: 5.5, class: "dot" }, title) : draw("path", { class: "cross" }, title);
   const update = ({ what, at, scale }) => {
     const x = scale.x(at);
-    say(title, `${what} at ${time(at)}`);
+    setText(title, `${what} at ${time(at)}`);
     const where = sign === "dot" ? { cx: x } : { d: `M${x - 5} ${y - 5}l10 10m0 -10l-10 10` };
     set(root, { ...where, visibility: x < 0 ? "hidden" : null });
   };

@@ -1,14 +1,14 @@
-// How times and happenings are said.
+// Formats times, counts and log entries.
 
 const pad = (number) => String(number).padStart(2, "0");
 
-/** The time of day, here. */
+/** The local time of day. */
 export function time(ms) {
   const at = new Date(ms);
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-/** How long that is, in its two largest units. */
+/** A duration in its two largest units. */
 export function span(ms) {
   const seconds = Math.max(0, Math.round(ms / 1000));
   const [minutes, hours, days] = [60, 3600, 86_400].map((unit) => Math.floor(seconds / unit));
@@ -18,15 +18,15 @@ export function span(ms) {
   return `${seconds} s`;
 }
 
-/** How many of them. */
+/** A number with its noun. */
 export function count(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** At most so many names; a set may have thousands. */
+/** The first names; a set may have thousands. */
 export function names(all, most = 4) {
-  const said = all.slice(0, most).join(", ");
-  return all.length > most ? `${said} and ${all.length - most} more` : said;
+  const first = all.slice(0, most).join(", ");
+  return all.length > most ? `${first} and ${all.length - most} more` : first;
 }
 
 /** A command line for this mock. */
@@ -35,21 +35,21 @@ export function command(words) {
   return `reprieve metadata ${words}${isDefault ? "" : ` --url ${location.origin}`}`;
 }
 
-/** What a line of the timeline says. */
+/** A log entry as a sentence. */
 export function sentence({ what, event_type: type, vms = [], note }) {
   const who = names(vms);
   switch (what) {
-    case "announced": return `${type} for ${who} is announced`;
-    case "approved": return `${who} approves ${type}`;
-    case "started": return `${type} of ${who} has begun`;
-    case "completed": return `${type} of ${who} is over`;
-    case "withdrawn": return `${type} for ${who} is withdrawn`;
-    case "vm_added": return `${who} joins the set`;
-    case "vm_gone": return `${who} is gone`;
-    case "scenario_began": return `Scenario ${note} runs for ${who}`;
-    case "step_failed": return `A step could not be done: ${note}`;
-    case "fault_added": return `Requests go wrong: ${note}${who && ` of ${who}`}`;
-    case "restarted": return "The incarnation begins again at 1";
+    case "announced": return `${type} for ${who} announced`;
+    case "approved": return `${who} approved ${type}`;
+    case "started": return `${type} of ${who} started`;
+    case "completed": return `${type} of ${who} ended`;
+    case "withdrawn": return `${type} for ${who} withdrawn`;
+    case "vm_added": return `${who} added`;
+    case "vm_gone": return `${who} removed`;
+    case "scenario_began": return `Scenario ${note} started for ${who}`;
+    case "step_failed": return `A step failed: ${note}`;
+    case "fault_added": return `Fault added: ${note}${who && ` of ${who}`}`;
+    case "restarted": return "Incarnation restarted at 1";
     default: return [what, type, who, note].filter(Boolean).join(" ");
   }
 }
