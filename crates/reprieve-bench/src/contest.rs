@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::peers::Peer;
 use crate::place::{Durability, Place, job};
 use crate::process::Process;
-use crate::sections::raw;
+use crate::raw_sqlite;
 use crate::wait::until;
 
 /// How long a drain of ours may take.
@@ -85,7 +85,7 @@ impl Contestant<'_> {
             Self::Ours(durability, concurrency) => {
                 ours(work, *durability, concurrency, jobs, processes).await?
             }
-            Self::Raw(durability) => raw::run(&Place::new(work, *durability)?, jobs)?,
+            Self::Raw(durability) => raw_sqlite::run(&Place::new(work, *durability)?, jobs)?,
             Self::Peer(peer) => {
                 let directory = tempfile::tempdir_in(work)?;
                 peer.throughput(directory.path(), jobs, processes).await?

@@ -36,6 +36,8 @@ mod place;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
+mod raw_sqlite;
+#[cfg(unix)]
 mod report;
 #[cfg(unix)]
 mod sections;

@@ -50,7 +50,7 @@ mod clock;
 mod failure;
 mod files;
 mod gate;
-mod keeper;
+mod maintenance;
 mod messages;
 mod place;
 mod reader;

@@ -17,7 +17,7 @@ use crate::clock::StoreClock;
 use crate::failure::{Failure, Outcome};
 use crate::files::{self, Files};
 use crate::gate::Gate;
-use crate::keeper::Keeper;
+use crate::maintenance::Keeper;
 use crate::reader::Reader;
 use crate::schema;
 use crate::session::{self, Session};

@@ -5,7 +5,6 @@ mod depth;
 mod failure;
 mod footprint;
 mod notice;
-pub(crate) mod raw;
 mod recovery;
 mod storage;
 mod throughput;

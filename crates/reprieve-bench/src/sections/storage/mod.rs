@@ -2,10 +2,10 @@
 //! that notices and checkpoints take. On Azurite, and on a storage double where Azurite itself would be what is measured.
 
 mod checkpoint;
+mod counting;
 mod memory;
 mod notice;
 mod patience;
-mod prices;
 mod throughput;
 mod transactions;
 

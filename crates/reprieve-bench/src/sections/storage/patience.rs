@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use reprieve_sim::storage::Operation;
 use tokio::time::{Instant, sleep};
 
-use super::prices;
+use super::counting;
 use super::transactions::{Counted, Counting, SECTION};
 use crate::jobs::TicksArgs;
 use crate::measure::Kind;
@@ -114,7 +114,7 @@ fn note_long(bench: &mut Bench, counted: &Counted) {
     add(
         "a thousand of them, reports and enqueueing included, at list prices",
         "$",
-        prices::of(counted) * 1e3,
+        counting::of(counted) * 1e3,
     );
 }
 
@@ -126,5 +126,5 @@ fn note_idle(bench: &mut Bench, counted: &Counted, seconds: f64) {
     add("all", "transactions/h", (counted.by_jobs() + counted.by_worker()) / hours);
     add("receives", "transactions/h", counted.of(Operation::Receive) / hours);
     add("its own reports", "transactions/h", counted.by_worker() / hours);
-    add("30 days of it, at list prices", "$", prices::of(counted) / seconds * MONTH);
+    add("30 days of it, at list prices", "$", counting::of(counted) / seconds * MONTH);
 }

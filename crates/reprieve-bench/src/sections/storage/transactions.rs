@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use reprieve_sim::storage::{Action, Counts, Operation, Rule, StorageServer};
 use rustix::process::Signal;
 
-use super::prices;
+use super::counting;
 use crate::contest::noops;
 use crate::measure::{Kind, Of};
 use crate::place::started;
@@ -136,7 +136,7 @@ fn note(bench: &mut Bench, jobs: usize, concurrency: &str, counted: &Counted) {
     }
     let blobs = Kind::lower(SECTION, name("blobs written"), "transactions").goal(Of::Worst, 0.0);
     bench.add(blobs, counted.blobs_by_jobs() / jobs);
-    let million = (prices::of(counted) / jobs + prices::SEND) * 1e6;
+    let million = (counting::of(counted) / jobs + counting::SEND) * 1e6;
     bench.add(
         Kind::lower(SECTION, name("a million of them, enqueueing included, at list prices"), "$"),
         million,
@@ -181,6 +181,6 @@ mod tests {
         assert_eq!((counted.roster, counted.records), (1, 1));
         assert_eq!(counted.all.requests(Operation::BlobPut), 3);
         assert!((counted.blobs_by_jobs() - 2.0).abs() < 1e-9, "{counted:?}");
-        assert!((prices::of(&counted) - 3.0 * 0.055 / 1e4).abs() < 0.055 / 1e4 + 1e-12, "{counted:?}");
+        assert!((counting::of(&counted) - 3.0 * 0.055 / 1e4).abs() < 0.055 / 1e4 + 1e-12, "{counted:?}");
     }
 }
