@@ -1,15 +1,16 @@
-//! Who enqueues no-op jobs and drains them: our worker, SQLite by hand, and the peers. All are measured the same way.
+//! The contestants of the throughput runs: our worker, raw SQLite, and the peers. All are measured
+//! the same way.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
-use reprieve_core::{NewJob, Producer};
-use serde::Deserialize;
+use reprieve_core::Producer;
 use tokio::time::Instant;
 
+use crate::noop::{Figures, noops};
 use crate::peers::Peer;
-use crate::place::{Durability, Place, job};
+use crate::place::{Durability, Place};
 use crate::process::Process;
 use crate::raw_sqlite;
 use crate::wait::until;
@@ -17,44 +18,10 @@ use crate::wait::until;
 /// How long a drain of ours may take.
 const DRAINING: Duration = Duration::from_mins(3);
 
-/// How often it is looked whether all is done: seldom enough to cost nothing, and far less than any drain takes.
+/// How often the store is checked: seldom enough to cost nothing, and far less than any drain takes.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The payload of a no-op job: as long as those of the peers.
-pub(crate) const PAYLOAD_BYTES: usize = 200;
-
-/// What one run of a contestant came to.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-pub(crate) struct Figures {
-    /// Enqueueing one at a time, as an application does.
-    pub(crate) enqueue_seconds: f64,
-    /// Enqueueing in batches, for those that can.
-    #[serde(default)]
-    pub(crate) enqueue_batch_seconds: Option<f64>,
-    /// From starting the worker processes until the last job is done.
-    pub(crate) drain_seconds: f64,
-    /// What all worker processes used meanwhile.
-    #[serde(default)]
-    pub(crate) cpu_seconds: Option<f64>,
-    /// What a server used meanwhile.
-    #[serde(default)]
-    pub(crate) server_cpu_seconds: Option<f64>,
-    /// The most memory that one worker process had.
-    #[serde(default)]
-    pub(crate) rss_bytes: Option<f64>,
-    /// Jobs that were done.
-    pub(crate) completed: usize,
-}
-
-impl Figures {
-    /// Enqueueing, in the contestant's fastest way, and draining.
-    pub(crate) fn together_seconds(&self) -> f64 {
-        let batch = self.enqueue_batch_seconds.unwrap_or(f64::INFINITY);
-        self.enqueue_seconds.min(batch) + self.drain_seconds
-    }
-}
-
-/// One that takes part.
+/// A contestant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Contestant<'a> {
     /// Our worker: what its commits survive, and its `--concurrency`.
@@ -65,7 +32,7 @@ pub(crate) enum Contestant<'a> {
 }
 
 impl Contestant<'_> {
-    /// What the tables call it.
+    /// The name in the tables.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Ours(durability, "auto") => format!("ours, {}, default concurrency", durability.as_str()),
@@ -79,7 +46,7 @@ impl Contestant<'_> {
         matches!(self, Self::Ours(..))
     }
 
-    /// Takes part once, with a place of its own.
+    /// Runs once, in a place of its own.
     pub(crate) async fn run(&self, work: &std::path::Path, jobs: usize, processes: usize) -> Result<Figures> {
         let figures = match self {
             Self::Ours(durability, concurrency) => {
@@ -98,12 +65,6 @@ impl Contestant<'_> {
         );
         Ok(figures)
     }
-}
-
-/// No-op jobs with their payload.
-pub(crate) fn noops(count: usize) -> Result<Vec<NewJob>> {
-    let payload = "x".repeat(PAYLOAD_BYTES);
-    (0..count).map(|_| job("noop", &payload)).collect()
 }
 
 async fn ours(
@@ -161,7 +122,7 @@ async fn enqueue_at_once(place: &Place, jobs: usize) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// How many jobs a worker that has stopped says that it completed.
+/// Returns the number of jobs that a stopped worker reports as completed.
 fn completed(worker: &Process) -> Result<usize> {
     let stopped = worker.says("stopped")?.context("a worker did not say how it stopped")?;
     let completed = stopped["completed"].as_u64().context("a worker did not say what it completed")?;
@@ -171,16 +132,6 @@ fn completed(worker: &Process) -> Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_fastest_way_to_enqueue_counts() {
-        let figures = Figures { enqueue_seconds: 5.0, drain_seconds: 2.0, ..Figures::default() };
-        assert!((figures.together_seconds() - 7.0).abs() < 1e-9);
-        let batched = Figures { enqueue_batch_seconds: Some(1.0), ..figures };
-        assert!((batched.together_seconds() - 3.0).abs() < 1e-9);
-        let slowly_batched = Figures { enqueue_batch_seconds: Some(9.0), ..figures };
-        assert!((slowly_batched.together_seconds() - 7.0).abs() < 1e-9);
-    }
 
     #[test]
     fn only_our_own_figures_can_regress() {

@@ -6,7 +6,8 @@
 //! | `sections` | one file for each thing that is measured |
 //! | `measure`, `report` | a measure: its values, their median and its goal; all of a run, as JSON |
 //! | `table`, `compare` | the measures for people; and beside those of an earlier run |
-//! | `contest` | who is measured: our worker, and the peers that `peers` installs and runs |
+//! | `contest` | the contestants: our worker, `raw_sqlite`, and the peers that `peers` installs and runs |
+//! | `noop` | the no-op jobs, and the figures of a run of them |
 //! | `place`, `process`, `watch`, `journal` | a store of its own for each trial, what runs on it, and how that is seen |
 //! | `site`, `tenancy` | the same for storage accounts: Azurite or the storage double, and a queue and container in it |
 //! | [`jobs`] | the jobs that our worker does meanwhile |
@@ -29,6 +30,8 @@ mod journal;
 mod machine;
 #[cfg(unix)]
 mod measure;
+#[cfg(unix)]
+mod noop;
 #[cfg(unix)]
 mod peers;
 #[cfg(unix)]

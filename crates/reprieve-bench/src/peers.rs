@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use tokio::process::Command;
 
-use crate::contest::Figures;
+use crate::noop::Figures;
 use crate::process::{Process, last_lines};
 
 /// How long one command of an installation may take: the longest builds a release of apalis.

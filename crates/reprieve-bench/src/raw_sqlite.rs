@@ -14,7 +14,7 @@ use reprieve_core::envelope::{Data, Envelope};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::time::Instant;
 
-use crate::contest::{Figures, noops};
+use crate::noop::{Figures, noops};
 use crate::place::{Durability, Place};
 use crate::process::own_usage;
 

@@ -181,7 +181,7 @@ mod tests {
     use reprieve_sim::storage::Operation;
 
     use super::*;
-    use crate::contest::noops;
+    use crate::noop::noops;
     use crate::tenancy::Tenancy;
 
     #[tokio::test]

@@ -12,7 +12,8 @@ use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::place;
-use crate::store::{Ports, Shared, blocking};
+use crate::shared::Shared;
+use crate::store::{Ports, blocking};
 use crate::writer::Tx;
 
 const FIND: &str = "SELECT path FROM blob WHERE name = ?1";

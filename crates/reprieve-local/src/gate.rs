@@ -32,7 +32,7 @@ impl Gate {
 
     /// Waits for this process's turn without limit. [`crate::writer`] limits the time of the
     /// operations that wait for this thread.
-    pub(crate) fn enter(&mut self) -> Outcome<Held<'_>> {
+    pub(crate) fn enter(&mut self) -> Outcome<Turn<'_>> {
         let enter = || {
             lock(&self.entry)?;
             let entered = lock(&self.write);
@@ -40,16 +40,16 @@ impl Gate {
             entered
         };
         enter().map_err(|error| Failure::io(&error, &self.write_path))?;
-        Ok(Held(self))
+        Ok(Turn(self))
     }
 
     /// Waits at most `limit` for this process's turn; `None` on timeout. Not fair: for opening
     /// only.
-    pub(crate) fn enter_within(&mut self, limit: Duration) -> Outcome<Option<Held<'_>>> {
+    pub(crate) fn enter_within(&mut self, limit: Duration) -> Outcome<Option<Turn<'_>>> {
         let deadline = Instant::now() + limit;
         loop {
             match self.write.try_lock() {
-                Ok(()) => return Ok(Some(Held(self))),
+                Ok(()) => return Ok(Some(Turn(self))),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
                 Err(TryLockError::WouldBlock) => std::thread::park_timeout(Duration::from_millis(2)),
                 Err(TryLockError::Error(error)) => return Err(Failure::io(&error, &self.write_path)),
@@ -74,9 +74,9 @@ fn lock(file: &File) -> io::Result<()> {
 
 /// This process's turn, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'gate>(&'gate Gate);
+pub(crate) struct Turn<'gate>(&'gate Gate);
 
-impl Held<'_> {
+impl Turn<'_> {
     /// The greatest time that any process had seen when it wrote; 0 if no process has stored its
     /// time.
     pub(crate) fn time_seen(&self) -> i64 {
@@ -89,16 +89,16 @@ impl Held<'_> {
     }
 
     /// Stores the time for the processes that come next.
-    pub(crate) fn say_time(&self, time: i64) {
+    pub(crate) fn store_time(&self, time: i64) {
         let mut file = &self.0.write;
-        let said = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&time.to_le_bytes()));
-        if let Err(error) = said {
-            tracing::debug!(%error, "the other processes could not be told the time");
+        let stored = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&time.to_le_bytes()));
+        if let Err(error) = stored {
+            tracing::debug!(%error, "the time could not be stored for the other processes");
         }
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.write.unlock() {
             tracing::error!(%error, path = %self.0.write_path.display(), "failed to leave the gate");
@@ -124,9 +124,9 @@ mod tests {
                 std::thread::spawn(move || {
                     let mut gate = Gate::open(&files).unwrap();
                     for _ in 0..500 {
-                        let held = gate.enter().unwrap();
+                        let turn = gate.enter().unwrap();
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                        held.say_time(held.time_seen() + 1);
+                        turn.store_time(turn.time_seen() + 1);
                         inside.fetch_sub(1, Ordering::SeqCst);
                     }
                 })
@@ -143,9 +143,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::made(&dir.path().join("a.db"));
         let (mut one, mut two) = (Gate::open(&files).unwrap(), Gate::open(&files).unwrap());
-        let held = one.enter().unwrap();
+        let turn = one.enter().unwrap();
         assert!(two.enter_within(Duration::from_millis(10)).unwrap().is_none());
-        drop(held);
+        drop(turn);
         assert!(two.enter_within(Duration::from_millis(10)).unwrap().is_some());
     }
 }

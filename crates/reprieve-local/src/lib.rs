@@ -9,7 +9,7 @@
 //! | `messages`, `records`, `blobs`, `roster` | one port each |
 //! | `writer` | the thread that commits concurrent operations together |
 //! | `gate` | a fair lock between the processes |
-//! | `session`, `keeper` | detect dead processes and clean up after them |
+//! | `session`, `maintenance` | detect dead processes and clean up after them |
 //! | `clock` | the time for leases, which never goes back |
 //! | `bell` | wakes idle processes |
 //! | `schema`, `files`, `place` | tables, files and their names |
@@ -58,6 +58,7 @@ mod records;
 mod roster;
 mod schema;
 mod session;
+mod shared;
 mod store;
 mod writer;
 

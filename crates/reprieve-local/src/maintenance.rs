@@ -1,15 +1,15 @@
-//! The keeper: a maintenance thread that runs four times a second, at negligible cost.
+//! The maintenance thread that runs four times a second, at negligible cost.
 //!
 //! It releases the messages of dead processes, removes the files that they left, and refuses
 //! operations that wait too long.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
@@ -17,7 +17,7 @@ use reprieve_core::clock::unix_millis;
 use crate::failure::{Failure, Outcome};
 use crate::files;
 use crate::session;
-use crate::store::Shared;
+use crate::shared::Shared;
 use crate::writer::Tx;
 
 /// The interval of the rounds. A dead worker's messages are released within this time and one
@@ -32,11 +32,11 @@ const REPORT_KEPT_MS: i64 = 86_400_000;
 
 /// Runs the thread until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Maintenance {
     _stop: Sender<()>,
 }
 
-impl Keeper {
+impl Maintenance {
     /// Starts the thread. With `of_worker` it also cleans up after dead workers; only worker
     /// processes do.
     pub(crate) fn start(shared: Arc<Shared>, of_worker: bool) -> Outcome<Self> {
@@ -46,12 +46,12 @@ impl Keeper {
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 round.shared.writer.refuse_overdue(&round.shared.files.write_lock());
                 if of_worker {
-                    round.look_after_the_dead();
+                    round.clean_up();
                 }
             }
         };
         std::thread::Builder::new()
-            .name("reprieve-keeper".to_owned())
+            .name("reprieve-maintenance".to_owned())
             .spawn(keep)
             .map_err(|error| Failure::io(&error, Path::new("a thread")))?;
         Ok(Self { _stop: stop })
@@ -64,17 +64,82 @@ struct Round {
 }
 
 impl Round {
-    fn look_after_the_dead(&mut self) {
-        let done = session::end_the_dead(&self.shared).and_then(|_given_back| {
+    fn clean_up(&mut self) {
+        let done = end_dead_sessions(&self.shared).and_then(|_released| {
             let due = self.shared.sweep_due.swap(false, Ordering::Relaxed);
             let swept = if due { sweep(&self.shared) } else { Ok(()) };
             swept.inspect_err(|_| self.shared.sweep_due.store(true, Ordering::Relaxed))
         });
         // At four rounds a second, only the first failure is logged.
         if let (Err(failure), false) = (&done, self.failing) {
-            tracing::warn!(error = %failure.clone().during("look after dead workers"), "will go on trying");
+            tracing::warn!(error = %failure.clone().during("clean up after dead workers"), "will try again");
         }
         self.failing = done.is_err();
+    }
+}
+
+/// Ends the sessions of dead processes, and returns how many messages they held. Blocks.
+pub(crate) fn end_dead_sessions(shared: &Shared) -> Outcome<u64> {
+    let own = shared.own_session();
+    let sessions = shared.reader.rows("SELECT id, token, worker FROM session", [], |row| {
+        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
+    })?;
+    let mut released = 0;
+    for (id, token, worker) in sessions {
+        let file = shared.files.sessions().join(token);
+        if own == Some(id) {
+            continue;
+        }
+        // Held until the session has ended, so that only one process ends it.
+        let lock = match check(&file) {
+            Ok(Life::Ended(lock)) => lock,
+            Ok(Life::Alive) => continue,
+            // A file that can't be read, such as another user's, must not block the cleanup of the
+            // others.
+            Err(error) => {
+                if shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
+                    tracing::warn!(
+                        path = %file.display(), worker = worker.as_deref(), %error,
+                        "can't tell whether this process is alive; its messages stay leased until their leases end"
+                    );
+                }
+                continue;
+            }
+        };
+        let messages = shared.writer.call_blocking(move |tx| session::end(tx, id), Ok)?;
+        files::remove_if_there(&file);
+        drop(lock);
+        if messages > 0 {
+            tracing::info!(worker = worker.as_deref(), messages, "released the messages of a dead process");
+        } else {
+            tracing::debug!(
+                worker = worker.as_deref(),
+                "ended the session of a dead process that held no messages"
+            );
+        }
+        shared.sweep_due.store(true, Ordering::Relaxed);
+        released += messages;
+    }
+    Ok(released)
+}
+
+enum Life {
+    Alive,
+    /// Contains the freed lock, unless the file is gone too.
+    Ended(Option<File>),
+}
+
+fn check(file: &Path) -> io::Result<Life> {
+    // Read access is enough for a lock, and another user's file allows no more.
+    let lock = match File::open(file) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Ended(None)),
+        Err(error) => return Err(error),
+    };
+    match lock.try_lock() {
+        Ok(()) => Ok(Life::Ended(Some(lock))),
+        Err(TryLockError::WouldBlock) => Ok(Life::Alive),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

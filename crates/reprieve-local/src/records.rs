@@ -11,7 +11,8 @@ use reprieve_core::{ErrorKind, JobId, PayloadName, Result};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
-use crate::store::{Ports, Shared, blocking};
+use crate::shared::Shared;
+use crate::store::{Ports, blocking};
 use crate::writer::Tx;
 
 /// The largest payload in the database. A larger one is written faster as a file, and the

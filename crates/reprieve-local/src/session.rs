@@ -13,10 +13,9 @@
 //! A row without a file is a dead process's too: after a power loss the row may be all that is
 //! left.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reprieve_core::WorkerId;
@@ -24,7 +23,6 @@ use uuid::Uuid;
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files::{self, Files};
-use crate::store::Shared;
 use crate::writer::{Tx, Writer};
 
 /// This process's session.
@@ -81,7 +79,7 @@ fn locked(path: &Path) -> io::Result<File> {
 pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
     let worker =
         tx.row("SELECT worker FROM session WHERE id = ?1", [id], |row| row.get::<_, Option<String>>(0))?;
-    let given_back = tx.execute(
+    let released = tx.execute(
         "UPDATE msg SET visible_at = min(?2, (SELECT queued_at FROM body WHERE body.id = msg.id)), rev = rev + 1,
            holder = NULL
          WHERE queue IN (SELECT id FROM queue) AND visible_at > ?2 AND holder = ?1",
@@ -94,73 +92,8 @@ pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
             [worker],
         )?;
     }
-    if given_back > 0 {
+    if released > 0 {
         tx.ring();
     }
-    Ok(given_back as u64)
-}
-
-/// Ends the sessions of dead processes, and returns how many messages they held. Blocks.
-pub(crate) fn end_the_dead(shared: &Shared) -> Outcome<u64> {
-    let own = shared.own_session();
-    let sessions = shared.reader.rows("SELECT id, token, worker FROM session", [], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
-    })?;
-    let mut given_back = 0;
-    for (id, token, worker) in sessions {
-        let file = shared.files.sessions().join(token);
-        if own == Some(id) {
-            continue;
-        }
-        // Held until the session has ended, so that only one process ends it.
-        let lock = match look(&file) {
-            Ok(Life::Over(lock)) => lock,
-            Ok(Life::Alive) => continue,
-            // A file that can't be read, such as another user's, must not block the cleanup of the
-            // others.
-            Err(error) => {
-                if shared.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert(id) {
-                    tracing::warn!(
-                        path = %file.display(), worker = worker.as_deref(), %error,
-                        "can't tell whether this process lives; what it holds stays leased until the leases end"
-                    );
-                }
-                continue;
-            }
-        };
-        let messages = shared.writer.call_blocking(move |tx| end(tx, id), Ok)?;
-        files::remove_if_there(&file);
-        drop(lock);
-        if messages > 0 {
-            tracing::info!(worker = worker.as_deref(), messages, "gave back what a dead process held");
-        } else {
-            tracing::debug!(
-                worker = worker.as_deref(),
-                "ended the session of a dead process, which held nothing"
-            );
-        }
-        shared.sweep_due.store(true, Ordering::Relaxed);
-        given_back += messages;
-    }
-    Ok(given_back)
-}
-
-enum Life {
-    Alive,
-    /// Contains the freed lock, unless the file is gone too.
-    Over(Option<File>),
-}
-
-fn look(file: &Path) -> io::Result<Life> {
-    // Read access is enough for a lock, and another user's file allows no more.
-    let lock = match File::open(file) {
-        Ok(lock) => lock,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Life::Over(None)),
-        Err(error) => return Err(error),
-    };
-    match lock.try_lock() {
-        Ok(()) => Ok(Life::Over(Some(lock))),
-        Err(TryLockError::WouldBlock) => Ok(Life::Alive),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
+    Ok(released as u64)
 }

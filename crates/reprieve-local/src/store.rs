@@ -1,6 +1,5 @@
 //! The store: opening, sharing and closing it.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -17,11 +16,12 @@ use crate::clock::StoreClock;
 use crate::failure::{Failure, Outcome};
 use crate::files::{self, Files};
 use crate::gate::Gate;
-use crate::maintenance::Keeper;
+use crate::maintenance::Maintenance;
 use crate::reader::Reader;
 use crate::schema;
-use crate::session::{self, Session};
-use crate::writer::{Tx, Writer};
+use crate::session;
+use crate::shared::Shared;
+use crate::writer::Writer;
 
 /// Options for opening a store.
 #[derive(Debug, Clone)]
@@ -146,22 +146,7 @@ pub(crate) struct Ports {
     /// When the next invisible message becomes visible, as of the last receive.
     pub(crate) next_due: AtomicI64,
     pub(crate) listener: OnceLock<Option<Listener>>,
-    _keeper: Keeper,
-}
-
-/// State that the ports and the keeper share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) files: Files,
-    pub(crate) writer: Writer,
-    pub(crate) reader: Reader,
-    pub(crate) clock: Arc<StoreClock>,
-    /// Whether files of dead processes may exist: at the start, and after each death.
-    pub(crate) sweep_due: AtomicBool,
-    /// The sessions whose files could not be read: each is logged once.
-    pub(crate) unreadable: Mutex<HashSet<i64>>,
-    owner: Option<WorkerId>,
-    session: Mutex<Option<Arc<Session>>>,
+    _maintenance: Maintenance,
 }
 
 /// The holder of leases without a session; no process can detect that such a holder died.
@@ -200,7 +185,7 @@ impl Ports {
             owner,
             session,
         });
-        let keeper = Keeper::start(Arc::clone(&shared), options.owner.is_some());
+        let maintenance = Maintenance::start(Arc::clone(&shared), options.owner.is_some());
         // From here on a failure must end the writer's thread, so the ports are built first, and
         // their drop ends it.
         let mut ports = Self {
@@ -211,7 +196,7 @@ impl Ports {
             rings_seen: AtomicU64::new(0),
             next_due: AtomicI64::new(i64::MAX),
             listener: OnceLock::new(),
-            _keeper: keeper.inspect_err(|_| shared.writer.close())?,
+            _maintenance: maintenance.inspect_err(|_| shared.writer.close())?,
             shared,
         };
         ports.queue = ports.shared.queue_row(&options.queue)?;
@@ -230,7 +215,7 @@ impl Drop for Ports {
             let id = session.id();
             self.shared.writer.post(
                 move |tx| session::end(tx, id),
-                move |_given_back| {
+                move |_released| {
                     files::remove_if_there(session.file());
                     Ok(())
                 },
@@ -262,35 +247,4 @@ fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> O
         count => format!("there are {count}, such as {}", names[..NAMES_SHOWN].join(", ")),
     };
     Err(Failure::new(ErrorKind::NotFound, format!("there is no queue \"{queue}\" in {file}; {others}")))
-}
-
-impl Shared {
-    /// This process's session, which begins at its first use. A process that only reads therefore
-    /// leaves no trace, and can read even when the disk is full. Blocks.
-    pub(crate) fn session(&self) -> Outcome<Arc<Session>> {
-        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(session) = &*session {
-            return Ok(Arc::clone(session));
-        }
-        let begun = Arc::new(Session::begin(&self.writer, &self.files, self.owner.as_ref())?);
-        *session = Some(Arc::clone(&begun));
-        Ok(begun)
-    }
-
-    pub(crate) fn own_session(&self) -> Option<i64> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|session| session.id())
-    }
-
-    fn queue_row(&self, name: &QueueName) -> Outcome<i64> {
-        const FIND: &str = "SELECT id FROM queue WHERE name = ?1";
-        if let Some(id) = self.reader.row(FIND, [name.as_str()], |row| row.get(0))? {
-            return Ok(id);
-        }
-        let name = name.as_str().to_owned();
-        let apply = move |tx: &Tx<'_>| match tx.row(FIND, [&name], |row| row.get(0))? {
-            Some(id) => Ok(id),
-            None => Ok(tx.insert("INSERT INTO queue(name) VALUES(?1)", [&name])?),
-        };
-        self.writer.call_blocking(apply, Ok)
-    }
 }

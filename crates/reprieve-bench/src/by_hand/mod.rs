@@ -103,7 +103,7 @@ fn http() -> Result<reqwest::Client> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::contest::noops;
+    use crate::noop::noops;
     use crate::site;
     use crate::tenancy::Tenancy;
 

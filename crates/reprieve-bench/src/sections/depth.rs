@@ -14,8 +14,8 @@ use reprieve_local::{LocalStore, Options, QueueName};
 use tokio::time::{Instant, sleep};
 
 use super::{Bench, say};
-use crate::contest::noops;
 use crate::measure::{Kind, Of, median, quantile};
+use crate::noop::noops;
 use crate::place::{Durability, Place};
 use crate::watch::Watch;
 

@@ -9,8 +9,8 @@ use reprieve_sim::metadata::{Config, MetadataServer};
 use tokio::time::{Instant, sleep};
 
 use super::{Bench, say};
-use crate::contest::noops;
 use crate::measure::{Kind, Of};
+use crate::noop::noops;
 use crate::place::{Durability, Place, beside_this, started};
 use crate::process::Process;
 use crate::wait::until;

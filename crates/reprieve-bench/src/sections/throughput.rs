@@ -5,8 +5,9 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::{Bench, say};
-use crate::contest::{Contestant, Figures};
+use crate::contest::Contestant;
 use crate::measure::{Kind, Of};
+use crate::noop::Figures;
 use crate::peers::Peer;
 use crate::place::Durability;
 

@@ -11,7 +11,7 @@ use reprieve_core::{ErrorKind, MessageId, Result};
 
 use crate::bell::Listener;
 use crate::failure::Failure;
-use crate::session;
+use crate::maintenance;
 use crate::store::{Ports, blocking};
 use crate::writer::Tx;
 use lease::Key;
@@ -131,8 +131,8 @@ impl Queue for Ports {
 
     async fn recover(&self) -> Result<u64> {
         let shared = self.shared.clone();
-        let recovered = blocking(move || session::end_the_dead(&shared)).await;
-        recovered.map_err(|failure| failure.during("give back what dead workers held"))
+        let recovered = blocking(move || maintenance::end_dead_sessions(&shared)).await;
+        recovered.map_err(|failure| failure.during("release the messages of dead workers"))
     }
 
     async fn depth(&self) -> Result<Depth> {

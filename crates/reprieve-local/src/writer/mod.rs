@@ -150,7 +150,7 @@ impl Writer {
         }
     }
 
-    /// Refuses operations that have waited longer than [`TURN`]. The keeper's thread calls it,
+    /// Refuses operations that have waited longer than [`TURN`]. The maintenance thread calls it,
     /// because the writer's own thread is the one that is stuck.
     pub(crate) fn refuse_overdue(&self, write_lock: &Path) {
         let mut overdue = Vec::new();

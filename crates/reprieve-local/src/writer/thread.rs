@@ -12,7 +12,7 @@ use super::pending::Pending;
 use crate::bell::Bell;
 use crate::clock::StoreClock;
 use crate::failure::Failure;
-use crate::gate::{Gate, Held};
+use crate::gate::{Gate, Turn};
 
 /// The thread's state.
 pub(super) struct Thread {
@@ -27,7 +27,7 @@ impl Thread {
     pub(super) fn run(&mut self, mut gate: Gate) {
         while self.pending.wait() {
             match gate.enter() {
-                Ok(held) => self.turn(held),
+                Ok(turn) => self.turn(turn),
                 Err(failure) => self.pending.take().into_iter().for_each(|work| work.fail(failure.clone())),
             }
         }
@@ -35,16 +35,16 @@ impl Thread {
 
     /// Operations are taken only now, in this process's turn: until then they can be refused or
     /// dropped.
-    fn turn(&mut self, held: Held<'_>) {
+    fn turn(&mut self, turn: Turn<'_>) {
         let mut group = self.pending.take();
         if group.is_empty() {
             return;
         }
-        let now = self.clock.at_least(held.time_seen()).max(self.clock.now());
-        held.say_time(now);
+        let now = self.clock.at_least(turn.time_seen()).max(self.clock.now());
+        turn.store_time(now);
         let rings = Cell::new(false);
         let failures = self.commit_together_or_alone(&mut group, now, &rings);
-        drop(held);
+        drop(turn);
         if rings.get() {
             self.bell.ring();
         }

@@ -12,15 +12,12 @@ const KNOWN: &[(&str, &str, &[&str])] = &[
     ("reprieve-azure", "storage", &["address", "connection_string"]),
     ("reprieve-azure", "storage", &["identity", "transport"]),
     ("reprieve-azure", "storage", &["letters", "queue"]),
-    ("reprieve-bench", "", &["contest", "peers", "sections"]),
-    ("reprieve-bench", "sections::storage", &["prices", "transactions"]),
     ("reprieve-cli", "metadata", &["fault", "state"]),
     ("reprieve-core", "", &["context", "envelope", "job", "policy", "ports", "producer", "record", "worker"]),
     ("reprieve-core", "memory", &["faults", "faulty"]),
     ("reprieve-core", "worker", &["delivery", "shared"]),
     ("reprieve-core", "worker::delivery", &["executor", "registry"]),
     ("reprieve-core", "worker::delivery", &["lease", "settle"]),
-    ("reprieve-local", "", &["keeper", "session", "store"]),
     ("reprieve-sim", "fleet", &["blobs", "jobs", "process", "store"]),
 ];
 

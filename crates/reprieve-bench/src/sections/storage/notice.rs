@@ -11,9 +11,9 @@ use reprieve_sim::metadata::{Config, MetadataServer};
 use rustix::process::Signal;
 use tokio::time::sleep;
 
-use crate::contest::noops;
 use crate::journal;
 use crate::measure::{Kind, Of};
+use crate::noop::noops;
 use crate::place::{job, started};
 use crate::process::Process;
 use crate::sections::{Bench, say};

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use reprieve_sim::storage::Operation;
 use tokio::time::{Instant, sleep};
 
-use super::counting;
-use super::transactions::{Counted, Counting, SECTION};
+use super::counting::{self, Counted, Counting};
+use super::transactions::SECTION;
 use crate::jobs::TicksArgs;
 use crate::measure::Kind;
 use crate::place::{job, started};

@@ -13,8 +13,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use crate::contest::noops;
 use crate::measure::{Kind, Of};
+use crate::noop::noops;
 use crate::peers::Peer;
 use crate::process::Process;
 use crate::sections::{Bench, say};
