@@ -7,16 +7,16 @@ mod deaths;
 #[cfg(test)]
 mod drains;
 #[cfg(test)]
+mod duplicates;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod freezes;
 #[cfg(test)]
-mod middles;
+mod killed_calls;
 #[cfg(test)]
 mod outages;
 #[cfg(test)]
 mod shards;
 #[cfg(test)]
 mod support;
-#[cfg(test)]
-mod twice;
