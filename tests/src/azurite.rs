@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use reprieve_azurite::{Options, Ports, is_installed};
 use tempfile::TempDir;
 use uuid::Uuid;
-use xtask::azurite::{Options, Ports, is_installed};
 
 use crate::nothing::{saw_nothing, variable};
 
@@ -88,7 +88,7 @@ impl Azurite {
 #[derive(Debug)]
 pub struct OwnAzurite {
     // Before the directory, so that it is gone when that is removed.
-    running: Option<xtask::azurite::Azurite>,
+    running: Option<reprieve_azurite::Azurite>,
     ports: Ports,
     directory: TempDir,
 }
@@ -121,9 +121,9 @@ impl OwnAzurite {
     }
 }
 
-fn start(directory: &TempDir, ports: Ports) -> xtask::azurite::Azurite {
+fn start(directory: &TempDir, ports: Ports) -> reprieve_azurite::Azurite {
     let options = Options { directory: directory.path().to_owned(), discard: false, ports, tls: None };
-    xtask::azurite::Azurite::start(&options).expect("a running Azurite")
+    reprieve_azurite::Azurite::start(&options).expect("a running Azurite")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-//! What the developer commands share with the whole-system tests: running Azurite, the storage emulator.
+//! What the developer commands share with the whole-system tests: running Azurite, the storage
+//! emulator.
 
-pub mod azurite;
+pub use reprieve_azurite as azurite;
 
 use std::path::Path;
 

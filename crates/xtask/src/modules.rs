@@ -112,7 +112,7 @@ fn check_layers(layers: &[&[&str]], modules: &BTreeSet<&str>, edges: &Siblings) 
 
 /// The roots of all crates of the workspace, libraries and programs, by the name of their package.
 fn crate_roots(repository: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let mut packages = vec![repository.join("tests")];
+    let mut packages = vec![repository.join("tests"), repository.join("tests/azurite")];
     for directory in ["crates", "examples"] {
         packages.extend(entries(&repository.join(directory))?);
     }

@@ -69,7 +69,7 @@ pub struct Azurite {
 /// The directory with its package and lock file.
 #[must_use]
 pub fn package() -> PathBuf {
-    crate::root().join("tests/azurite")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Whether its package is installed.
