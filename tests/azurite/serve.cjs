@@ -1,24 +1,24 @@
-// Runs Azurite, with the arguments that this is given, for as long as whoever started it holds its standard input open.
+// Runs Azurite with this program's arguments, until its standard input is closed.
 "use strict";
 
 const fs = require("node:fs");
 
-// How long Azurite may take to write down what it has in memory.
+// The longest time for Azurite to write its memory to files.
 const PATIENCE_MS = 5000;
 
-// When the starter ends, in whatever way, the pipe ends too, and this process gets the signal that it may have missed.
+// The pipe closes when the starter ends, for any reason; a signal for the group may have missed this process.
 process.stdin.once("close", () => {
   process.kill(process.pid, "SIGTERM");
   setTimeout(() => process.exit(1), PATIENCE_MS).unref();
 });
-// Then nobody reads what is said either, and that is no reason to end before everything is written down.
+// Output then fails too, which must not end Azurite before it has written its files.
 process.stdout.on("error", () => {});
 process.stdin.on("error", () => process.stdin.destroy());
 process.stdin.resume();
-// Reading keeps nothing alive: after a signal of somebody else's, Azurite ends when its servers are closed.
+// Reading does not keep the process alive: after a signal, Azurite ends when its servers are closed.
 process.stdin.unref?.();
 
-// A directory that is of no use to anybody once Azurite has ended.
+// A directory to delete when Azurite has ended.
 const discarded = process.env.REPRIEVE_AZURITE_DISCARDS;
 if (discarded) {
   process.once("exit", () => fs.rmSync(discarded, { recursive: true, force: true }));

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use azure_core::credentials::Secret;
 use azure_core::hmac::hmac_sha256;
+use reprieve_azurite::{self as azurite, ACCOUNT, KEY};
 use reprieve_sim::storage::{Config, Latency, StorageServer};
 use reqwest::Url;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use xtask::azurite::{self, ACCOUNT, KEY};
 
 /// Memory, where there is some: what is measured is not a disk.
 const MEMORY: &str = "/dev/shm";

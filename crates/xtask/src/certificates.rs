@@ -1,24 +1,24 @@
-//! Makes a certificate for 127.0.0.1, and an authority that vouches for it, of which nobody keeps the key.
+//! Makes a certificate for 127.0.0.1, and an authority whose key is deleted at once.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use xtask::azurite::Tls;
+use reprieve_azurite::Tls;
 
 use crate::command::Failure;
 
-/// How long they are good for: a test run, and not much longer.
+/// The validity: a test run, and not much longer.
 const DAYS: &str = "2";
 
 pub(crate) struct Certificates {
-    /// The authority's certificate, which a client is to trust.
+    /// The authority's certificate, for clients to trust.
     pub(crate) ca: PathBuf,
-    /// The server's.
+    /// The server's certificate and key.
     pub(crate) tls: Tls,
 }
 
-/// Makes them in `directory`, by the `openssl` command, of version 3 or later.
+/// Makes the certificates in `directory` with the `openssl` command, version 3 or later.
 pub(crate) fn certify(directory: &Path) -> Result<Certificates, Failure> {
     let (ca, ca_key) = (directory.join("ca.pem"), directory.join("ca.key"));
     let tls = Tls { certificate: directory.join("server.pem"), key: directory.join("server.key") };
@@ -39,7 +39,7 @@ pub(crate) fn certify(directory: &Path) -> Result<Certificates, Failure> {
     Ok(Certificates { ca, tls })
 }
 
-/// A new key, and a certificate for it.
+/// Returns the command that makes a key and its certificate.
 fn request(subject: &str, certificate: &Path, key: &Path) -> Command {
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]);
@@ -48,7 +48,7 @@ fn request(subject: &str, certificate: &Path, key: &Path) -> Command {
     command
 }
 
-/// Runs it in silence; if it fails, what it said is the reason.
+/// Runs the command; an error contains the last line of its output.
 fn run(mut command: Command) -> Result<(), Failure> {
     let ran = command
         .stdin(Stdio::null())
@@ -57,7 +57,7 @@ fn run(mut command: Command) -> Result<(), Failure> {
     if ran.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ran.stderr);
-    let reason = said.lines().next_back().unwrap_or_default();
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    let reason = stderr.lines().next_back().unwrap_or_default();
     Err(Failure::Failed(format!("`openssl req` failed with {}: {reason}", ran.status)))
 }

@@ -1,10 +1,10 @@
-//! `cargo xtask check`: all that can be said about the code without running it.
+//! `cargo xtask check`: formatting, lints, documentation and licences.
 
 use std::process::Command;
 
 use crate::command::{Failure, cargo, has_subcommand, run as run_command, say};
 
-/// Runs every step, also after one failed, and then names those that failed.
+/// Runs every step, even after a failure, and then names the failed ones.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if !arguments.is_empty() {
         return Err(Failure::usage("check takes no arguments"));
@@ -28,7 +28,8 @@ fn format() -> Command {
     cargo(&["fmt", "--all", "--check"])
 }
 
-/// Warnings are errors for clippy only, and not through `RUSTFLAGS`: changing those would rebuild every dependency.
+/// Warnings are errors for clippy only, and not through `RUSTFLAGS`: changing those would rebuild
+/// every dependency.
 fn lint() -> Command {
     cargo(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])
 }
@@ -39,7 +40,8 @@ fn document() -> Command {
     command
 }
 
-/// Advisories are left out: their database is fetched and changes daily, and a check of this commit must not.
+/// Advisories are left out: their database is fetched and changes daily, and a check of this commit
+/// must not.
 fn deny() -> Command {
     cargo(&["deny", "--workspace", "check", "--hide-inclusion-graph", "bans", "licenses", "sources"])
 }

@@ -1,19 +1,17 @@
-//! Runs commands in the root of the repository, and says what is run and what failed.
+//! Runs commands in the root of the repository, and reports what runs and what failed.
 
 use std::env;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use xtask::root;
-
-/// Why a verb did not do what it is for.
+/// The reason for which a verb failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// What was asked for makes no sense. Exit code 2.
+    /// Wrong usage. Exit code 2.
     Usage(String),
-    /// What was run failed. Exit code 1.
+    /// A command failed. Exit code 1.
     Failed(String),
 }
 
@@ -39,26 +37,33 @@ impl fmt::Display for Failure {
     }
 }
 
-/// `cargo` with `arguments`, in the root of the repository: with no package named, it takes the whole workspace.
+/// Returns the root of the repository.
+pub(crate) fn root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).unwrap_or(package)
+}
+
+/// Returns `cargo` with `arguments`, in the root of the repository: it builds the whole workspace
+/// unless a package is named.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
     command
 }
 
-/// The directory of builds, where this program is in `debug`.
+/// Returns the target directory; this program is in its `debug`.
 pub(crate) fn builds() -> Result<PathBuf, Failure> {
     let this = env::current_exe()
-        .map_err(|error| Failure::Failed(format!("the directory of builds can't be found: {error}")))?;
+        .map_err(|error| Failure::Failed(format!("the target directory can't be found: {error}")))?;
     Ok(this.ancestors().nth(2).unwrap_or(&this).to_owned())
 }
 
-/// Whether the variable `name` says that something must not be left out.
+/// Returns whether the environment variable `name` is set and not 0.
 pub(crate) fn is_needed(name: &str) -> bool {
     env::var_os(name).is_some_and(|needed| !needed.is_empty() && needed != "0")
 }
 
-/// Whether `cargo SUBCOMMAND` can be run: some are installed separately.
+/// Returns whether `cargo SUBCOMMAND` is installed.
 pub(crate) fn has_subcommand(subcommand: &str) -> bool {
     let mut command = cargo(&[subcommand, "--version"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -72,7 +77,7 @@ pub(crate) fn run(command: Command) -> Result<(), Failure> {
     run_with(command, NOTHING)
 }
 
-/// Shows `command` and runs it to its end, with `variables` that are of no use to somebody who types it again.
+/// Shows `command` and runs it to its end, with `variables` that are not shown.
 pub(crate) fn run_with(mut command: Command, variables: &[(&str, impl AsRef<OsStr>)]) -> Result<(), Failure> {
     let shown = shown(&command);
     say(&format!("> {shown}"));
@@ -86,7 +91,7 @@ pub(crate) fn run_with(mut command: Command, variables: &[(&str, impl AsRef<OsSt
     }
 }
 
-/// Shows `command` and hands over to it: its exit code is this program's, and Ctrl-C is its own to answer.
+/// Shows `command` and replaces this program with it.
 pub(crate) fn become_it(mut command: Command) -> Result<(), Failure> {
     let shown = shown(&command);
     say(&format!("> {shown}"));
@@ -105,8 +110,8 @@ pub(crate) fn become_it(mut command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Says one line to whoever runs the command.
-#[expect(clippy::print_stderr, reason = "this is a program's way to speak; stdout belongs to what it runs")]
+/// Prints one line to stderr.
+#[expect(clippy::print_stderr, reason = "progress goes to stderr; stdout belongs to the command that runs")]
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");
 }

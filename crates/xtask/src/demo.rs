@@ -1,12 +1,11 @@
-//! `cargo xtask demo`: evictions survived, shown in a minute.
+//! `cargo xtask demo`: the demo of the `reprieve` command.
 
 use std::env;
 
-use xtask::root;
+use crate::command::{Failure, become_it, cargo, root};
 
-use crate::command::{Failure, become_it, cargo};
-
-/// Builds the `reprieve` command and runs its demo, in the directory where the user is: that is where its files belong.
+/// Builds the `reprieve` command and runs its demo in the current directory, where its files
+/// belong.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let here = env::current_dir()
         .map_err(|error| Failure::Failed(format!("the current directory can't be found: {error}")))?;

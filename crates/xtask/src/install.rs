@@ -1,19 +1,17 @@
-//! Installs what only tests need, once for each version of a lock file.
+//! Installs the tests' dependencies, once for each version of a lock file.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use xtask::root;
+use crate::command::{Failure, builds, root, run, say};
 
-use crate::command::{Failure, builds, run, say};
-
-/// Azurite, as its lock file says.
+/// Installs Azurite from its lock file.
 pub(crate) fn azurite() -> Result<(), Failure> {
-    let package = xtask::azurite::package();
+    let package = reprieve_azurite::package();
     once(&package.join("package-lock.json"), &package.join("node_modules"), || {
-        say("installing Azurite; that it asks for a newer Node.js than 20 is of no consequence");
+        say("installing Azurite; ignore a warning that it needs a newer Node.js than 20");
         let mut install = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" });
         install.args(["ci", "--prefix", "tests/azurite", "--no-audit", "--no-fund", "--loglevel=error"]);
         install.current_dir(root());
@@ -21,7 +19,7 @@ pub(crate) fn azurite() -> Result<(), Failure> {
     })
 }
 
-/// Makes a virtual environment with the packages that Python's tests need, and returns its interpreter.
+/// Makes a virtual environment with the packages of the Python tests, and returns its interpreter.
 pub(crate) fn python() -> Result<PathBuf, Failure> {
     let environment = builds()?.join("python");
     let bin = environment.join(if cfg!(windows) { "Scripts" } else { "bin" });
@@ -29,34 +27,34 @@ pub(crate) fn python() -> Result<PathBuf, Failure> {
     let requirements = root().join("tests/python/requirements.txt");
     once(&requirements, &environment, || {
         let mut create = Command::new(if cfg!(windows) { "python" } else { "python3" });
-        // Anew, because a package that is not required any more would stay.
+        // From scratch, so that packages that are no longer required do not stay.
         create.args(["-m", "venv", "--clear"]).arg(&environment);
         run(create).map_err(|failure| {
             Failure::Failed(format!("{failure} (on Debian: apt-get install python3-venv)"))
         })?;
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        // What a checksum stands for, and nothing that has to be built.
+        // Only packages with a checksum, and none that have to be built.
         install.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&requirements);
         run(install)
     })?;
     Ok(python)
 }
 
-/// Runs `install`, which fills `directory`, unless it has been for the `lock` file as it is now.
+/// Runs `install`, which fills `directory`, unless it ran for the present `lock` file before.
 fn once(lock: &Path, directory: &Path, install: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::Failed(format!("{} can't be installed: {error}", lock.display()));
     let wanted = fs::read(lock).map_err(failed)?;
     let stamp = directory.join(".installed");
-    // Of several test runs that begin at the same time, one installs and the others wait.
+    // Of several test runs at once, one installs and the others wait.
     let turn = File::create(builds()?.join("install.lock")).map_err(failed)?;
     turn.lock().map_err(failed)?;
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
     install()?;
-    // Last, so that an installation that was cut off is done again.
+    // Last, so that an interrupted installation is repeated.
     fs::write(&stamp, wanted).map_err(failed)
 }
 
@@ -67,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_is_installed_again_when_its_lock_file_changes_and_not_before() {
+    fn an_installation_is_repeated_only_when_its_lock_file_changes() {
         let directory = std::env::temp_dir().join(format!("reprieve-xtask-{}", std::process::id()));
         let installed = directory.join("installed");
         fs::create_dir_all(&installed).unwrap();

@@ -1,4 +1,5 @@
-//! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; most need nothing but cargo.
+//! The developer commands of this repository: `cargo xtask VERB`. Each verb is a file; most need
+//! nothing but cargo.
 
 mod bench;
 mod certificates;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<(), Failure> {
     let Some((verb, arguments)) = arguments.split_first() else {
-        return Err(Failure::usage("say what to do"));
+        return Err(Failure::usage("a verb is missing"));
     };
     match verb.as_str() {
         "azurite" => foreground::run(arguments),
@@ -62,8 +63,8 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_says_where_help_is() {
-        check(&[], "say what to do; `cargo xtask help` lists the verbs");
+    fn wrong_usage_refers_to_the_help() {
+        check(&[], "a verb is missing; `cargo xtask help` lists the verbs");
         check(&["tset"], "there is no verb \"tset\"; `cargo xtask help` lists the verbs");
         check(
             &["thumbnails", "a", "b"],

@@ -8,9 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use xtask::root;
-
-use crate::command::{Failure, say};
+use crate::command::{Failure, root, say};
 
 use graph::{Circle, Place, Siblings};
 use tree::Tree;

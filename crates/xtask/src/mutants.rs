@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: takes one guard at a time out of the worker, and expects the simulated fleet to notice.
+//! `cargo xtask mutants`: removes one guard of the worker at a time, and expects the simulation to detect it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,27 +6,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use xtask::root;
-
-use crate::command::{Failure, builds, say};
+use crate::command::{Failure, builds, root, say};
 use crate::simulate::{BUILD, program};
 
-/// How many seeds a mutant may survive.
+/// The number of seeds that a mutant may survive.
 const SEEDS: &str = "10000";
 
-/// Where the patches are, one for each mutant.
+/// The directory of the patches, one for each mutant.
 const PATCHES: &str = "crates/reprieve-sim/mutants";
 
-/// How it ended with one mutant.
-enum Fate {
-    /// The seed that found it, and which promise it broke.
+/// The result for one mutant.
+enum Verdict {
+    /// The seed that detected it, and the broken promise.
     Found(String),
     Survived,
-    /// The patch does not apply, or the result can't be built.
+    /// The patch does not apply, or the patched tree does not build.
     Stale(&'static str),
 }
 
-/// Tries the mutants that are named, or all.
+/// Tries the named mutants, or all.
 pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
     let patches = patches(names)?;
     let place = builds()?.join("mutants");
@@ -37,12 +35,12 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
         tree.refresh()?;
         let (fate, took) = tree.try_one(&patch)?;
         match fate {
-            Fate::Found(how) => say(&format!("{name}: found in {:.1} s: {how}", took.as_secs_f64())),
-            Fate::Survived => {
+            Verdict::Found(how) => say(&format!("{name}: found in {:.1} s: {how}", took.as_secs_f64())),
+            Verdict::Survived => {
                 say(&format!("{name}: SURVIVED {SEEDS} seeds in {:.1} s", took.as_secs_f64()));
                 bad.push(name);
             }
-            Fate::Stale(why) => {
+            Verdict::Stale(why) => {
                 say(&format!("{name}: STALE, {why}"));
                 bad.push(name);
             }
@@ -76,7 +74,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// Makes the copy equal to the working tree. Only what differs is written, so that little is built again.
+    /// Makes the copy equal to the working tree. Only changed files are written, so that little is
+    /// built again.
     fn refresh(&self) -> Result<(), Failure> {
         let files = tracked(root())?;
         for file in &files {
@@ -95,23 +94,23 @@ impl Tree {
     }
 
     /// Applies a patch, builds, and runs seeds until one finds it.
-    fn try_one(&self, patch: &Path) -> Result<(Fate, Duration), Failure> {
+    fn try_one(&self, patch: &Path) -> Result<(Verdict, Duration), Failure> {
         let mut apply = Command::new("git");
-        // The copy is no repository, and is not to be taken for a part of the one that it is in.
+        // The copy is not a repository, and must not be taken for a part of the one around it.
         apply.env("GIT_CEILING_DIRECTORIES", self.builds.parent().unwrap_or(&self.at));
         apply.args(["apply", "--whitespace=nowarn"]).arg(patch).current_dir(&self.at);
         if !succeeds(&mut apply)? {
-            return Ok((Fate::Stale("its patch does not apply"), Duration::ZERO));
+            return Ok((Verdict::Stale("its patch does not apply"), Duration::ZERO));
         }
         let mut build = Command::new("cargo");
         build.args(BUILD).args(["--quiet", "--target-dir"]).arg(&self.builds).current_dir(&self.at);
         if !succeeds(&mut build)? {
-            return Ok((Fate::Stale("it can't be built"), Duration::ZERO));
+            return Ok((Verdict::Stale("it can't be built"), Duration::ZERO));
         }
         self.hunt()
     }
 
-    fn hunt(&self) -> Result<(Fate, Duration), Failure> {
+    fn hunt(&self) -> Result<(Verdict, Duration), Failure> {
         let mut simulate = Command::new(program(&self.builds));
         simulate.args(["--seeds", SEEDS]).stderr(Stdio::null());
         let ran = simulate.output().map_err(|error| failed("the simulation", &error))?;
@@ -123,10 +122,10 @@ impl Tree {
         let seed = out.lines().find(|line| line.starts_with("seed ")).unwrap_or_default();
         let seed = seed.split(':').next().unwrap_or_default();
         Ok(match (broken, ran.status.success()) {
-            (Some(broken), _) => (Fate::Found(format!("{seed}: {}", first(broken))), took),
+            (Some(broken), _) => (Verdict::Found(format!("{seed}: {}", first(broken))), took),
             // It ended in a panic, or was stopped.
-            (None, false) => (Fate::Found("the simulation itself failed".to_owned()), took),
-            (None, true) => (Fate::Survived, took),
+            (None, false) => (Verdict::Found("the simulation itself failed".to_owned()), took),
+            (None, true) => (Verdict::Survived, took),
         })
     }
 }

@@ -1,11 +1,11 @@
-//! What `cargo xtask test` starts for tests to use, and how they find it.
+//! The services that `cargo xtask test` starts for the tests, and their environment variables.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::path::{Path, PathBuf};
 use std::{env, io, panic, process, thread};
 
-use xtask::azurite::{Azurite, Options, Ports};
+use reprieve_azurite::{Azurite, Options, Ports};
 
 use crate::certificates::{Certificates, certify};
 use crate::command::{Failure, is_needed, say};
@@ -14,7 +14,7 @@ use crate::install;
 const NEED_AZURITE: &str = "REPRIEVE_TESTS_NEED_AZURITE";
 const NEED_PYTHON: &str = "REPRIEVE_TESTS_NEED_PYTHON";
 
-/// Everything that runs, until it is stopped or dropped.
+/// The running services; they end when this is stopped or dropped.
 #[derive(Default)]
 pub(crate) struct Services {
     running: Vec<Azurite>,
@@ -22,8 +22,8 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Starts whatever can be started, and says what can't be and which tests then see nothing; unless the environment
-    /// says that these must not be left out, which makes it a failure.
+    /// Starts the services. One that can't be started is reported with the tests that need it; it
+    /// is an error if the environment says that these tests must run.
     pub(crate) fn start() -> Result<Self, Failure> {
         let mut services = Self::default();
         if let Some(python) = unless_needed(NEED_PYTHON, "with Python", install::python())? {
@@ -35,25 +35,25 @@ impl Services {
         Ok(services)
     }
 
-    /// What tests find them by.
+    /// Returns the variables by which tests find the services.
     pub(crate) fn variables(&self) -> &[(&'static str, OsString)] {
         &self.variables
     }
 
-    /// Stops everything.
+    /// Stops the services.
     pub(crate) fn stop(self) -> Result<(), Failure> {
         self.running.into_iter().try_for_each(|azurite| azurite.stop().map_err(failed))
     }
 
     fn start_azurites(&mut self) -> Result<(), Failure> {
-        // Each takes more than a second, and all of it on one core.
+        // Each start takes more than a second of one core.
         let (plain, secret) = thread::scope(|scope| {
             let secret = scope.spawn(secret);
             (plain(), secret.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
         });
         if let Some(azurite) = unless_needed(NEED_AZURITE, "on Azurite", plain)? {
             let Ports { blob, queue } = azurite.ports();
-            say(&format!("Azurite keeps blobs at port {blob} and queues at port {queue}"));
+            say(&format!("Azurite listens on port {blob} for blobs and on port {queue} for queues"));
             self.variables.push(("REPRIEVE_TEST_AZURITE", azurite.connection_string().into()));
             self.running.push(azurite);
         }
@@ -66,7 +66,7 @@ impl Services {
     }
 }
 
-/// What was prepared; or nothing, said loudly, when the environment does not say that it is needed.
+/// Returns `prepared`; an error becomes a warning unless `variable` is set.
 fn unless_needed<T>(variable: &str, what: &str, prepared: Result<T, Failure>) -> Result<Option<T>, Failure> {
     match prepared {
         Ok(prepared) => Ok(Some(prepared)),
@@ -85,18 +85,18 @@ fn plain() -> Result<Azurite, Failure> {
     Azurite::start(&Options { directory, discard: true, ports: Ports::default(), tls: None }).map_err(failed)
 }
 
-/// One that takes tokens, and the certificate of the authority that vouches for it.
+/// Starts an Azurite that accepts tokens; also returns the authority's certificate.
 fn secret() -> Result<(Azurite, PathBuf), Failure> {
     let directory = directory("https").map_err(failed)?;
     let Certificates { ca, tls } = certify(&directory).inspect_err(|_| {
-        // It is what is to be said, whether or not an empty directory stays behind.
+        // The certificate's error is the one to report, even if the directory stays.
         let _removed = fs::remove_dir_all(&directory);
     })?;
     let options = Options { directory, discard: true, ports: Ports::default(), tls: Some(tls) };
     Ok((Azurite::start(&options).map_err(failed)?, ca))
 }
 
-/// A new directory, in memory where that can be had: Azurite writes every message to a file of its own.
+/// Makes a new directory, in memory where possible: Azurite writes a file for every message.
 fn directory(purpose: &str) -> io::Result<PathBuf> {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
@@ -107,14 +107,14 @@ fn directory(purpose: &str) -> io::Result<PathBuf> {
     loop {
         let directory = parent.join(format!("reprieve-azurite-{purpose}-{}-{number}", process::id()));
         match builder.create(&directory) {
-            // Left behind by a process that had this id before.
+            // Left by an earlier process with this id.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
             created => return created.map(|()| directory),
         }
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is made for `map_err`")]
+#[expect(clippy::needless_pass_by_value, reason = "the signature of `map_err`")]
 fn failed(error: io::Error) -> Failure {
     Failure::Failed(error.to_string())
 }
@@ -124,13 +124,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_needs_may_be_missing() {
+    fn a_service_that_is_not_needed_may_be_missing() {
         let missing = Err::<(), _>(Failure::Failed("there is no node".to_owned()));
         assert_eq!(unless_needed("REPRIEVE_NOT_SET", "on Azurite", missing), Ok(None));
     }
 
     #[test]
-    fn a_failure_to_prepare_what_is_needed_says_who_needs_it() {
+    fn a_needed_service_that_fails_names_the_variable() {
         let missing = Err::<(), _>(Failure::Failed("there is no node".to_owned()));
         // A variable that is always set while Cargo runs tests.
         let failure = unless_needed("CARGO_MANIFEST_DIR", "on Azurite", missing).unwrap_err().to_string();

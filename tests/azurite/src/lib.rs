@@ -1,4 +1,4 @@
-//! Runs Azurite as a child process that cannot outlive this one.
+//! Runs Azurite, the storage emulator, as a child process that cannot outlive this one.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader};
@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long Azurite may take to answer: it loads some thousand files first, and this machine may be busy.
+/// The longest time until Azurite listens: it loads some thousand files first, and the machine may
+/// be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long it may take to end: it writes down what it has in memory.
+/// The longest time until it ends: it first writes its memory to files.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The account that Azurite always has.
@@ -23,25 +24,25 @@ pub const ACCOUNT: &str = "devstoreaccount1";
 pub const KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// How to run it.
+/// Options for running Azurite.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where it keeps everything.
+    /// The directory of its data.
     pub directory: PathBuf,
-    /// Whether it deletes the directory when it ends, however that comes.
+    /// Whether it deletes the directory when it ends, for any reason.
     pub discard: bool,
     /// The ports; 0 is any free one.
     pub ports: Ports,
-    /// To be reached over HTTPS only, where it also takes tokens.
+    /// A certificate, to listen on HTTPS only. Over HTTPS it also accepts tokens.
     pub tls: Option<Tls>,
 }
 
-/// Where its two services listen, on 127.0.0.1.
+/// The ports of its two services, on 127.0.0.1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ports {
-    /// The blob service's.
+    /// The port of the blob service.
     pub blob: u16,
-    /// The queue service's.
+    /// The port of the queue service.
     pub queue: u16,
 }
 
@@ -54,35 +55,35 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
-/// A running Azurite. It ends when this is dropped, and when this process does, even by SIGKILL: it holds the other end
-/// of a pipe.
+/// A running Azurite. It ends when this is dropped, and when this process ends, even by SIGKILL: it
+/// reads the other end of a pipe.
 #[derive(Debug)]
 pub struct Azurite {
     child: Child,
-    /// Closing it asks Azurite to end.
+    /// Closing this pipe asks Azurite to end.
     lifeline: Option<ChildStdin>,
     output: Receiver<String>,
     ports: Ports,
     tls: bool,
 }
 
-/// The directory with its package and lock file.
+/// Returns the directory of its package and lock file.
 #[must_use]
 pub fn package() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether its package is installed.
+/// Returns whether its package is installed.
 #[must_use]
 pub fn is_installed() -> bool {
     package().join("node_modules/azurite").is_dir()
 }
 
 impl Azurite {
-    /// Starts it, and returns when it answers.
+    /// Starts Azurite, and returns when it listens.
     ///
     /// # Errors
-    /// There is no Node.js, or Azurite says something else than that it listens; both in one sentence.
+    /// Node.js is missing, or Azurite does not report that it listens.
     pub fn start(options: &Options) -> io::Result<Self> {
         let mut command = Command::new("node");
         command.arg(package().join("serve.cjs")).args(arguments(options));
@@ -99,25 +100,25 @@ impl Azurite {
             Self { child, lifeline, output, ports: Ports::default(), tls: options.tls.is_some() };
         azurite.ports.blob = azurite.listens("Blob")?;
         azurite.ports.queue = azurite.listens("Queue")?;
-        // The last of its services; only now does it answer signals.
+        // The last of its services. Only from now on does it handle signals.
         azurite.listens("Table")?;
         Ok(azurite)
     }
 
-    /// Where it listens.
+    /// Returns its ports.
     #[must_use]
     pub const fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// Its process id.
+    /// Returns its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What a client needs to reach it: over HTTP with the account's key; over HTTPS without, because there a client
-    /// brings a token.
+    /// Returns the connection string: over HTTP with the account's key, over HTTPS without, because
+    /// there clients send a token.
     #[must_use]
     pub fn connection_string(&self) -> String {
         let Ports { blob, queue } = self.ports;
@@ -129,10 +130,11 @@ impl Azurite {
         )
     }
 
-    /// Ends it by SIGTERM, so that it writes down what it has in memory, and returns when it is gone.
+    /// Ends Azurite by SIGTERM, so that it writes its memory to files, and returns when it has
+    /// ended.
     ///
     /// # Errors
-    /// It had to be killed, or ended otherwise than asked.
+    /// It had to be killed, or ended with an error.
     pub fn stop(mut self) -> io::Result<()> {
         match self.end()? {
             Some(status) if status.success() => Ok(()),
@@ -143,7 +145,7 @@ impl Azurite {
         }
     }
 
-    /// Waits until `service` says where it listens.
+    /// Waits until `service` reports its address, and returns its port.
     fn listens(&self, service: &str) -> io::Result<u16> {
         let beginning = format!("Azurite {service} service is successfully listening at ");
         loop {
@@ -154,18 +156,19 @@ impl Azurite {
                 })
             })?;
             if let Some(address) = line.strip_prefix(&beginning) {
-                return port(address)
-                    .ok_or_else(|| io::Error::other(format!("Azurite listens at {address}, with no port")));
+                return port(address).ok_or_else(|| {
+                    io::Error::other(format!("Azurite reported the address {address}, which has no port"))
+                });
             }
         }
     }
 
-    /// Asks it to end, and waits; kills it when that takes too long, and then there is no status.
+    /// Asks Azurite to end and waits; returns `None` if it took too long and was killed.
     fn end(&mut self) -> io::Result<Option<ExitStatus>> {
         drop(self.lifeline.take());
         loop {
             match self.output.recv_timeout(STOP_LIMIT) {
-                // What it says while it ends.
+                // Output while it ends.
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().map(Some),
                 Err(RecvTimeoutError::Timeout) => {
@@ -179,7 +182,7 @@ impl Azurite {
 
 impl Drop for Azurite {
     fn drop(&mut self) {
-        // Whoever wants to know calls `stop`; this only leaves nothing behind.
+        // `stop` reports errors; this only cleans up.
         let _ended = self.end();
     }
 }
@@ -191,12 +194,12 @@ fn arguments(options: &Options) -> Vec<OsString> {
         blob.to_string().into(),
         "--queuePort".into(),
         queue.to_string().into(),
-        // Nobody asks for tables.
+        // The table service is not used.
         "--tablePort".into(),
         "0".into(),
         "--location".into(),
         options.directory.clone().into(),
-        // Clients are released before the version that they ask for is added here.
+        // Clients may request a version that this Azurite does not know yet.
         "--skipApiVersionCheck".into(),
         "--silent".into(),
         "--disableTelemetry".into(),
@@ -208,21 +211,21 @@ fn arguments(options: &Options) -> Vec<OsString> {
     arguments
 }
 
-/// The lines of `output` as they come; the channel ends with it.
+/// Returns the lines of `output` as they arrive; the channel ends with the output.
 fn lines(output: Option<ChildStdout>) -> Receiver<String> {
     let (sender, receiver) = channel();
     if let Some(output) = output {
         thread::spawn(move || {
-            // It is read to its end even if nobody listens: a full pipe would stop Azurite.
+            // Read to the end even without a receiver: a full pipe would block Azurite.
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                let _nobody_listens = sender.send(line);
+                let _no_receiver = sender.send(line);
             }
         });
     }
     receiver
 }
 
-/// The port of `http://HOST:PORT`.
+/// Returns the port of `http://HOST:PORT`.
 fn port(address: &str) -> Option<u16> {
     address.trim().rsplit_once(':')?.1.parse().ok()
 }
