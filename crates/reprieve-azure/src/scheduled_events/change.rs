@@ -9,8 +9,7 @@ use reprieve_core::{Initiator, Notice, NoticeId, Phase};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
-use super::ApiVersion;
-use super::document::Event;
+use super::document::{ApiVersion, Event};
 
 /// One event that was announced, has changed or has gone.
 ///

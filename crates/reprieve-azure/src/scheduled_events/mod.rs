@@ -26,35 +26,14 @@
 //! # }
 //! ```
 
-mod answer;
-mod approvals;
+mod active_events;
 mod change;
-mod changes;
 mod client;
 pub mod document;
-mod exchange;
-mod failure;
-mod instance;
-mod mention;
-mod negotiation;
-mod not_before;
-mod pace;
-mod polls;
-mod shared;
-mod standing;
-mod teller;
-mod trouble;
-mod version;
-mod watch;
 mod watcher;
 
-pub use answer::Answer;
+pub use active_events::Standing;
 pub use change::{EventChange, What, Whose};
-pub use changes::Changes;
-pub use client::{Client, INSTANCE_API_VERSION, METADATA_URL};
-pub use failure::{FailureKind, Failures};
-pub use instance::Compute;
-pub use not_before::NotBefore;
-pub use standing::Standing;
-pub use version::ApiVersion;
-pub use watcher::{Stats, Watcher};
+pub use client::{Client, Compute, FailureKind, Failures, INSTANCE_API_VERSION, METADATA_URL};
+pub use document::{Answer, ApiVersion, NotBefore};
+pub use watcher::{Changes, Stats, Watcher};

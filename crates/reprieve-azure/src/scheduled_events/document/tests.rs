@@ -5,7 +5,6 @@ use std::time::UNIX_EPOCH;
 use reprieve_core::NoticeKind;
 
 use super::*;
-use crate::scheduled_events::NotBefore;
 
 const PREEMPT: &str = r#"{"DocumentIncarnation":1,"Events":[{"EventId":"C1BF8322-4CBF-4FC4-9C45-B40CF3106D0E","EventStatus":"Scheduled","EventType":"Preempt","ResourceType":"VirtualMachine","Resources":["vm-spot"],"NotBefore":"Tue, 09 Aug 2022 17:07:32 GMT","Description":"","EventSource":"Platform","DurationInSeconds":-1}]}"#;
 

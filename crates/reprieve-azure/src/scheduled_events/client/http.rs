@@ -6,8 +6,7 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::{Method, Response, StatusCode, Url, redirect};
 use tracing::trace;
 
-use super::client::METADATA_URL;
-use super::failure::{Failure, FailureKind};
+use super::{Failure, FailureKind, METADATA_URL};
 
 /// The connect timeout. The service is on the VM's own host. Outside Azure nothing may ever answer
 /// there.

@@ -51,7 +51,7 @@ impl FailureKind {
     }
 
     /// The kind for an answer with this status, which is no success.
-    pub(super) const fn of_status(status: u16) -> Self {
+    pub(crate) const fn of_status(status: u16) -> Self {
         match status {
             429 => Self::Throttled,
             410 => Self::Updating,
@@ -83,35 +83,35 @@ impl Failures {
         FailureKind::ALL.into_iter().zip(self.0)
     }
 
-    pub(super) const fn count(&mut self, kind: FailureKind) {
+    pub(crate) const fn count(&mut self, kind: FailureKind) {
         self.0[kind as usize] += 1;
     }
 }
 
 /// A request that failed.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) kind: FailureKind,
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
     /// The status of the answer, if there was one.
-    pub(super) status: Option<u16>,
-    pub(super) error: Error,
+    pub(crate) status: Option<u16>,
+    pub(crate) error: Error,
 }
 
 impl Failure {
     /// Creates a failure that has no status.
-    pub(super) const fn new(kind: FailureKind, error: Error) -> Self {
+    pub(crate) const fn new(kind: FailureKind, error: Error) -> Self {
         Self { kind, status: None, error }
     }
 
     /// Whether the service may have refused the api-version: it answers 400 or 404 to one that it
     /// does not support. Other failures prove nothing about the version.
-    pub(super) const fn may_mean_the_version(&self) -> bool {
+    pub(crate) const fn may_mean_the_version(&self) -> bool {
         matches!(self.status, Some(400 | 404))
     }
 
     /// Whether the same request may succeed a little later. A 404 may mean that the service is
     /// still starting.
-    pub(super) const fn passes(&self) -> bool {
+    pub(crate) const fn passes(&self) -> bool {
         !matches!(self.kind, FailureKind::Refused) || matches!(self.status, Some(404))
     }
 }

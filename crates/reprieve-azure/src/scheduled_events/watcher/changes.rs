@@ -9,7 +9,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tracing::debug;
 
 use super::shared::{Shared, lock};
-use super::{EventChange, What, Whose};
+use crate::scheduled_events::change::{EventChange, What, Whose};
 
 /// The changes of this VM's events and, marked as such, of the events for the rest of its set.
 ///

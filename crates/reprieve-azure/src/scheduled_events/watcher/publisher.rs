@@ -8,9 +8,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::document::Incarnation;
+use super::log as mention;
 use super::shared::{Shared, lock};
-use super::{Answer, mention};
+use crate::scheduled_events::document::{Answer, Incarnation};
 
 /// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller
 /// corrections are frequent, and no drain is planned so closely.
@@ -132,8 +132,7 @@ fn set_forward((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduled_events::ApiVersion;
-    use crate::scheduled_events::document::Document;
+    use crate::scheduled_events::document::{ApiVersion, Document};
 
     /// A distant Preempt for this VM, one for another VM, and one without a time.
     const EVENTS: &str = r#"{"Events":[

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use reprieve_core::{Error, ErrorKind};
 use serde::{Serialize, Serializer};
 
-use super::document::EventType;
+use super::EventType;
 
 /// An api-version of Scheduled Events; a later one is greater.
 ///

@@ -5,8 +5,7 @@ use std::time::SystemTime;
 use reprieve_core::clock::wall_now;
 use tokio::time::Instant;
 
-use super::ApiVersion;
-use super::document::Document;
+use super::{ApiVersion, Document};
 
 /// A document, with the data that is needed to interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]

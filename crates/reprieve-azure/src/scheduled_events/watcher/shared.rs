@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 
-use super::failure::Failures;
-use super::pace::Pace;
-use super::{ApiVersion, EventChange, Standing};
+use super::rate_limit::Pace;
+use crate::scheduled_events::active_events::Standing;
+use crate::scheduled_events::change::EventChange;
+use crate::scheduled_events::client::Failures;
+use crate::scheduled_events::document::ApiVersion;
 
 /// How many changes a subscriber may be behind before it gets the difference instead. An event
 /// changes only a few times in its life, and a set has only a few events.

@@ -5,7 +5,8 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use super::trouble::Trouble;
-use super::{EventChange, NotBefore, Whose};
+use crate::scheduled_events::change::{EventChange, Whose};
+use crate::scheduled_events::document::NotBefore;
 
 /// Logs a failure that will be tried again: at warn the first time and once a minute, else at
 /// debug.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ApiVersion;
-use super::client::PROBE_EVERY;
-use super::document::EventType;
+use crate::scheduled_events::client::PROBE_EVERY;
+use crate::scheduled_events::document::{ApiVersion, EventType};
 
 /// How soon newer versions are tried again after an older one was accepted: the refusal may have
 /// been temporary, and an old version leaves out later types of events. A version that leaves out

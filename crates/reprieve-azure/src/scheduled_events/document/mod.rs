@@ -5,8 +5,11 @@
 //! no document at all is refused: an error page must never count as "no events", because that would
 //! withdraw every active notice.
 
+mod answer;
+mod event_type;
 mod lenient;
-mod words;
+mod not_before;
+mod version;
 
 use std::time::Duration;
 
@@ -14,8 +17,10 @@ use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use self::words::{EventStatus, EventType};
-use super::ApiVersion;
+pub use self::answer::Answer;
+pub use self::event_type::{EventStatus, EventType};
+pub use self::not_before::NotBefore;
+pub use self::version::ApiVersion;
 use lenient::{integer, text, text_into, texts};
 
 /// Some writers of UTF-8 begin a text with it.
@@ -128,7 +133,7 @@ pub struct Event {
     #[serde(deserialize_with = "texts")]
     pub resources: Vec<String>,
     /// The earliest time at which the event may begin, as text;
-    /// [`NotBefore::read`](super::NotBefore::read) parses it. Blank once the event has begun.
+    /// [`NotBefore::read`](NotBefore::read) parses it. Blank once the event has begun.
     #[serde(deserialize_with = "text")]
     pub not_before: String,
     /// A description for people, since 2019-04-01; blank in every `Preempt` seen so far.

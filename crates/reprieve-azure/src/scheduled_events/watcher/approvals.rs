@@ -8,9 +8,8 @@ use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::{debug, info};
 
-use super::Client;
-use super::failure::{Failure, FailureKind};
 use super::shared::{Shared, lock};
+use crate::scheduled_events::client::{Client, Failure, FailureKind};
 
 /// The timeout of one request. Approvals are sent while a drain ends, when seconds count.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -20,13 +19,13 @@ const BACKOFF_MIN: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(4);
 
 /// The deadline `within` from now, capped at 24 h.
-pub(super) fn deadline_in(within: Duration) -> Instant {
+pub(crate) fn deadline_in(within: Duration) -> Instant {
     Instant::now() + within.min(Duration::from_hours(24))
 }
 
 /// Sends an approval until it is answered or refused, or until `deadline` leaves no time for
 /// another attempt.
-pub(super) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
+pub(crate) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Failure>>,
 {

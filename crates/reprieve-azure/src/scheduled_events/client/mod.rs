@@ -1,5 +1,9 @@
 //! Sends single requests to the metadata service, in the newest api-version that it supports.
 
+mod compute;
+mod failure;
+mod http;
+
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -7,11 +11,12 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
 
-use super::approvals::{approve_within, deadline_in};
-use super::document::Document;
-use super::exchange::{Ask, Exchange};
-use super::failure::{Failure, FailureKind};
-use super::{Answer, ApiVersion, Compute};
+pub use self::compute::Compute;
+pub(crate) use self::failure::Failure;
+pub use self::failure::{FailureKind, Failures};
+use self::http::{Ask, Exchange};
+use crate::scheduled_events::document::{Answer, ApiVersion, Document};
+use crate::scheduled_events::watcher::approvals::{approve_within, deadline_in};
 
 /// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
 /// further.
@@ -24,7 +29,7 @@ pub const METADATA_URL: &str = "http://169.254.169.254";
 pub const INSTANCE_API_VERSION: &str = "2021-02-01";
 
 /// How long the accepted version is used before newer ones are tried again.
-pub(super) const PROBE_EVERY: Duration = Duration::from_hours(1);
+pub(crate) const PROBE_EVERY: Duration = Duration::from_hours(1);
 
 /// The interval between the versions that one call tries: all processes of a VM share five requests
 /// per second.
@@ -87,7 +92,7 @@ impl Client {
     }
 
     /// The version that it was [pinned](Self::with_version) to.
-    pub(super) const fn pinned(&self) -> Option<ApiVersion> {
+    pub(crate) const fn pinned(&self) -> Option<ApiVersion> {
         self.pinned
     }
 
@@ -150,7 +155,7 @@ impl Client {
     /// If the future is dropped, the events may or may not be approved. Approving them again is
     /// harmless.
     ///
-    /// [advice]: super::document::EventType::SpotRebalanceRecommendation
+    /// [advice]: crate::scheduled_events::document::EventType::SpotRebalanceRecommendation
     pub async fn approve(&self, event_ids: &[&str], within: Duration) -> Result<()> {
         if event_ids.is_empty() {
             return Ok(());
@@ -177,7 +182,7 @@ impl Client {
     }
 
     /// Requests them, and returns the kind of failure.
-    pub(super) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
+    pub(crate) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
         let ask = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
         let body = self.exchange.send(ask, within).await?;
         Compute::read(&body).map_err(|error| Failure::new(FailureKind::Garbage, error))
@@ -204,7 +209,7 @@ impl Client {
     }
 
     /// Requests the events once, in this version.
-    pub(super) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
+    pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
         let ask = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
         let body = self.exchange.send(ask, within).await?;
         let document = Document::read_as(version, &body);
@@ -214,7 +219,7 @@ impl Client {
 
     /// Approves once, in this version. The body of a success is not documented, but it is no web
     /// page.
-    pub(super) async fn approve_in(
+    pub(crate) async fn approve_in(
         &self,
         version: ApiVersion,
         event_ids: &[&str],

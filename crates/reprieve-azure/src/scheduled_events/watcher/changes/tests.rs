@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use tokio::time::timeout;
 
 use super::*;
+use crate::scheduled_events::document::{Answer, ApiVersion};
 use crate::scheduled_events::document::{Document, Event, EventStatus, EventType, Incarnation};
-use crate::scheduled_events::shared::BEHIND_MAX;
-use crate::scheduled_events::{Answer, ApiVersion};
+use crate::scheduled_events::watcher::shared::BEHIND_MAX;
 
 /// A watch without a service: the test supplies the documents.
 struct Hand(Arc<Mutex<Shared>>);

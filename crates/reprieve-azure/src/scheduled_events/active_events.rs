@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use reprieve_core::{Error, ErrorKind, NoticeId, Phase, Result};
 use tokio::time::Instant;
 
-use super::document::{Event, EventType};
-use super::{Answer, ApiVersion, EventChange, NotBefore, What, Whose};
+use super::change::{EventChange, What, Whose};
+use super::document::{Answer, ApiVersion, Event, EventType, NotBefore};
 
 /// How long an event stays active when an older api-version than the one that contained it leaves
 /// it out. Newer versions are tried every hour, so after this time no document will say how the

@@ -1,5 +1,16 @@
 //! Polls Scheduled Events until it is dropped, and reports the changes for this VM to the worker.
 
+pub(crate) mod approvals;
+mod changes;
+mod log;
+mod negotiation;
+mod poller;
+mod polls;
+mod publisher;
+mod rate_limit;
+mod shared;
+mod trouble;
+
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
@@ -10,11 +21,13 @@ use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::error;
 
-use super::approvals::{Approvals, deadline_in};
-use super::failure::Failures;
-use super::shared::{Shared, lock};
-use super::watch::Watch;
-use super::{ApiVersion, Changes, Client, EventChange};
+use self::approvals::{Approvals, deadline_in};
+pub use self::changes::Changes;
+use self::poller::Watch;
+use self::shared::{Shared, lock};
+use crate::scheduled_events::change::EventChange;
+use crate::scheduled_events::client::{Client, Failures};
+use crate::scheduled_events::document::ApiVersion;
 
 /// The [`InterruptionSource`] that watches the metadata service.
 ///

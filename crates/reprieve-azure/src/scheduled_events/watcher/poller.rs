@@ -11,13 +11,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, error, info};
 
-use super::failure::Failure;
+use super::log as mention;
 use super::negotiation::{Negotiation, Refusal};
 use super::polls::{POLL_TIMEOUT as PROBE_TIMEOUT, Polls};
+use super::publisher::Teller;
 use super::shared::{Shared, lock};
-use super::teller::Teller;
 use super::trouble::Trouble;
-use super::{Answer, ApiVersion, Client, Compute, mention};
+use crate::scheduled_events::client::{Client, Compute, Failure};
+use crate::scheduled_events::document::{Answer, ApiVersion};
 
 /// The poll interval that [Azure
 /// recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
