@@ -27,13 +27,11 @@
 //! ```
 
 mod active_events;
-mod change;
 mod client;
 pub mod document;
 mod watcher;
 
-pub use active_events::Standing;
-pub use change::{EventChange, What, Whose};
+pub use active_events::{EventChange, Standing, What, Whose};
 pub use client::{Client, Compute, FailureKind, Failures, INSTANCE_API_VERSION, METADATA_URL};
 pub use document::{Answer, ApiVersion, NotBefore};
 pub use watcher::{Changes, Stats, Watcher};

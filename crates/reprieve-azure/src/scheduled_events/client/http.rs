@@ -6,7 +6,12 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::{Method, Response, StatusCode, Url, redirect};
 use tracing::trace;
 
-use super::{Failure, FailureKind, METADATA_URL};
+use super::failure::{Failure, FailureKind};
+
+/// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
+/// further.
+/// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
+pub const METADATA_URL: &str = "http://169.254.169.254";
 
 /// The connect timeout. The service is on the VM's own host. Outside Azure nothing may ever answer
 /// there.

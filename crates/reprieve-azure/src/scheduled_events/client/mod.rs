@@ -10,18 +10,14 @@ use std::time::Duration;
 use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Method;
 use tokio::time::{Instant, sleep};
+use tracing::debug;
 
 pub use self::compute::Compute;
 pub(crate) use self::failure::Failure;
 pub use self::failure::{FailureKind, Failures};
+pub use self::http::METADATA_URL;
 use self::http::{Ask, Exchange};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
-use crate::scheduled_events::watcher::approvals::{approve_within, deadline_in};
-
-/// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
-/// further.
-/// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>
-pub const METADATA_URL: &str = "http://169.254.169.254";
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
 /// one has `priority` and `evictionPolicy`.
@@ -34,6 +30,13 @@ pub(crate) const PROBE_EVERY: Duration = Duration::from_hours(1);
 /// The interval between the versions that one call tries: all processes of a VM share five requests
 /// per second.
 const FALL_BACK_EVERY: Duration = Duration::from_millis(500);
+
+/// The timeout of one approval. Approvals are sent while a drain ends, when seconds count.
+pub(crate) const APPROVAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The delay after an approval's first failure, and the longest delay after many.
+const BACKOFF_MIN: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(4);
 
 /// A client of one metadata service. Cheap to clone. Clones share their connections and the
 /// accepted api-version.
@@ -244,6 +247,31 @@ impl Client {
     fn accept(&self, answer: Answer) -> Answer {
         *self.accepted.lock().unwrap_or_else(PoisonError::into_inner) = Some((answer.version, answer.at));
         answer
+    }
+}
+
+/// The deadline `within` from now, capped at 24 h.
+pub(crate) fn deadline_in(within: Duration) -> Instant {
+    Instant::now() + within.min(Duration::from_hours(24))
+}
+
+/// Sends an approval until it is answered or refused, or until `deadline` leaves no time for
+/// another attempt.
+pub(crate) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        let left = deadline - Instant::now();
+        match send(left.min(APPROVAL_TIMEOUT)).await {
+            Err(failure) if failure.passes() && Instant::now() + backoff < deadline => {
+                debug!(error = %failure.error, "an approval failed and is tried again");
+                sleep(backoff).await;
+                backoff = (2 * backoff).min(BACKOFF_MAX);
+            }
+            ended => return ended,
+        }
     }
 }
 

@@ -5,23 +5,21 @@
 //! no document at all is refused: an error page must never count as "no events", because that would
 //! withdraw every active notice.
 
-mod answer;
 mod event_type;
-mod lenient;
 mod not_before;
 mod version;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use reprieve_core::clock::wall_now;
 use reprieve_core::{Error, ErrorKind, NoticeId, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
-pub use self::answer::Answer;
 pub use self::event_type::{EventStatus, EventType};
 pub use self::not_before::NotBefore;
 pub use self::version::ApiVersion;
-use lenient::{integer, text, text_into, texts};
 
 /// Some writers of UTF-8 begin a text with it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
@@ -81,6 +79,27 @@ impl Document {
             }
         }
         Ok(document)
+    }
+}
+
+/// A document, with the data that is needed to interpret it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The parsed document.
+    pub document: Document,
+    /// The api-version of the request.
+    pub version: ApiVersion,
+    /// The time of receipt, on the timers' clock.
+    pub at: Instant,
+    /// The time of receipt, on the wall clock.
+    pub wall: SystemTime,
+}
+
+impl Answer {
+    /// Creates an answer that was received now.
+    #[must_use]
+    pub fn now(document: Document, version: ApiVersion) -> Self {
+        Self { document, version, at: Instant::now(), wall: wall_now() }
     }
 }
 
@@ -175,6 +194,41 @@ impl Event {
     pub fn concerns(&self, name: &str) -> bool {
         self.resources.is_empty() || self.resources.iter().any(|resource| resource.eq_ignore_ascii_case(name))
     }
+}
+
+/// A string as it is, an empty string for null, and the JSON text of anything else, so that it
+/// shows in a log.
+fn as_text(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Value::deserialize(deserializer).map(as_text)
+}
+
+fn text_into<'de, D: Deserializer<'de>, T: From<String>>(deserializer: D) -> Result<T, D::Error> {
+    text(deserializer).map(T::from)
+}
+
+/// Drops blank strings, which name no VM.
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let values = match Value::deserialize(deserializer)? {
+        Value::Array(values) => values,
+        one => vec![one],
+    };
+    Ok(values.into_iter().map(as_text).filter(|text| !text.trim().is_empty()).collect())
+}
+
+fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    Ok(match Value::deserialize(deserializer)? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

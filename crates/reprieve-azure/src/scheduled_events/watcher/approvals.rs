@@ -2,46 +2,13 @@
 //! refused.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind, NoticeId, Result};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use tracing::{debug, info};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::info;
 
-use super::shared::{Shared, lock};
-use crate::scheduled_events::client::{Client, Failure, FailureKind};
-
-/// The timeout of one request. Approvals are sent while a drain ends, when seconds count.
-const TRY_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The delay after the first failure, and the longest delay after many.
-const BACKOFF_MIN: Duration = Duration::from_millis(500);
-const BACKOFF_MAX: Duration = Duration::from_secs(4);
-
-/// The deadline `within` from now, capped at 24 h.
-pub(crate) fn deadline_in(within: Duration) -> Instant {
-    Instant::now() + within.min(Duration::from_hours(24))
-}
-
-/// Sends an approval until it is answered or refused, or until `deadline` leaves no time for
-/// another attempt.
-pub(crate) async fn approve_within<F>(deadline: Instant, send: impl Fn(Duration) -> F) -> Result<(), Failure>
-where
-    F: Future<Output = Result<(), Failure>>,
-{
-    let mut backoff = BACKOFF_MIN;
-    loop {
-        let left = deadline - Instant::now();
-        match send(left.min(TRY_TIMEOUT)).await {
-            Err(failure) if failure.passes() && Instant::now() + backoff < deadline => {
-                debug!(error = %failure.error, "an approval failed and is tried again");
-                sleep(backoff).await;
-                backoff = (2 * backoff).min(BACKOFF_MAX);
-            }
-            ended => return ended,
-        }
-    }
-}
+use super::{Shared, lock};
+use crate::scheduled_events::client::{APPROVAL_TIMEOUT, Client, Failure, FailureKind, approve_within};
 
 /// The approvals of a watch, until `deadline`.
 #[derive(Debug)]
@@ -113,7 +80,7 @@ impl<'a> Approvals<'a> {
         }
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let left = self.deadline - Instant::now();
-        self.client.approve_in(version, &ids, left.min(TRY_TIMEOUT)).await?;
+        self.client.approve_in(version, &ids, left.min(APPROVAL_TIMEOUT)).await?;
         info!(?ids, "events approved");
         lock(self.shared).approvals += ids.len() as u64;
         Ok(())

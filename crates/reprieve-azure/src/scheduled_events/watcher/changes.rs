@@ -8,8 +8,8 @@ use reprieve_core::clock::wall_now;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tracing::debug;
 
-use super::shared::{Shared, lock};
-use crate::scheduled_events::change::{EventChange, What, Whose};
+use super::{Shared, lock};
+use crate::scheduled_events::active_events::{EventChange, What, Whose};
 
 /// The changes of this VM's events and, marked as such, of the events for the rest of its set.
 ///

@@ -1,32 +1,30 @@
 //! Polls Scheduled Events until it is dropped, and reports the changes for this VM to the worker.
 
-pub(crate) mod approvals;
+mod approvals;
 mod changes;
 mod log;
 mod negotiation;
 mod poller;
-mod polls;
 mod publisher;
 mod rate_limit;
-mod shared;
-mod trouble;
 
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use reprieve_core::ports::{Change, InterruptionSource};
 use reprieve_core::{NoticeId, Result};
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::error;
 
-use self::approvals::{Approvals, deadline_in};
+use self::approvals::Approvals;
 pub use self::changes::Changes;
 use self::poller::Watch;
-use self::shared::{Shared, lock};
-use crate::scheduled_events::change::EventChange;
-use crate::scheduled_events::client::{Client, Failures};
+use self::rate_limit::Pace;
+use crate::scheduled_events::active_events::{EventChange, Standing};
+use crate::scheduled_events::client::{Client, Failures, deadline_in};
 use crate::scheduled_events::document::ApiVersion;
 
 /// The [`InterruptionSource`] that watches the metadata service.
@@ -89,8 +87,8 @@ impl Watcher {
         let shared = Arc::new(Mutex::new(Shared::new(version)));
         // A blank name would match no event.
         let name = name.filter(|name| !name.trim().is_empty());
-        let watch = Watch::new(client.clone(), name, Arc::clone(&shared), sender);
-        let task = AbortOnDropHandle::new(tokio::spawn(watch.run()));
+        let poller = Watch::new(client.clone(), name, Arc::clone(&shared), sender);
+        let task = AbortOnDropHandle::new(tokio::spawn(poller.run()));
         Self {
             client,
             shared,
@@ -170,4 +168,51 @@ impl InterruptionSource for Watcher {
     async fn approve(&self, notices: &[NoticeId], within: Duration) -> Result<()> {
         Approvals::new(&self.client, &self.shared, deadline_in(within)).all(notices).await
     }
+}
+
+/// How many changes a subscriber may be behind before it gets the difference instead. An event
+/// changes only a few times in its life, and a set has only a few events.
+const BEHIND_MAX: usize = 256;
+
+/// The state of a watch.
+#[derive(Debug)]
+struct Shared {
+    standing: Standing,
+    polls: u64,
+    errors: u64,
+    failures: Failures,
+    approvals: u64,
+    resets: u64,
+    answered_at: Option<Instant>,
+    version: ApiVersion,
+    pace: Pace,
+    /// Every change. Sent while the lock is held, so that a subscriber sees each once: in its
+    /// initial state or in the feed.
+    feed: broadcast::Sender<Arc<EventChange>>,
+    /// How many documents have been applied.
+    documents: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn new(version: ApiVersion) -> Self {
+        Self {
+            standing: Standing::default(),
+            polls: 0,
+            errors: 0,
+            failures: Failures::default(),
+            approvals: 0,
+            resets: 0,
+            answered_at: None,
+            version,
+            pace: Pace::default(),
+            feed: broadcast::Sender::new(BEHIND_MAX),
+            documents: watch::Sender::new(0),
+        }
+    }
+}
+
+/// Locks the state. No code panics while it holds the lock, and every field is consistent between
+/// two statements.
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

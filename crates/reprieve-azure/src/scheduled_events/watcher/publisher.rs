@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::log as mention;
-use super::shared::{Shared, lock};
+use super::{Shared, lock};
 use crate::scheduled_events::document::{Answer, Incarnation};
 
 /// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::scheduled_events::document::{Answer, ApiVersion};
 use crate::scheduled_events::document::{Document, Event, EventStatus, EventType, Incarnation};
-use crate::scheduled_events::watcher::shared::BEHIND_MAX;
+use crate::scheduled_events::watcher::BEHIND_MAX;
 
 /// A watch without a service: the test supplies the documents.
 struct Hand(Arc<Mutex<Shared>>);
