@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::{Document, EventType};
 use reprieve_azure::scheduled_events::{
-    Answer, ApiVersion, Compute, EventChange, NotBefore, Standing, What, Whose,
+    ActiveEvents, Answer, ApiVersion, ChangeKind, Compute, EventChange, NotBefore, Scope,
 };
 use reprieve_core::interruption::{
     Approve, ApproveUser, Authority, Own, Policy, PredictedFailure, authority, plan,
@@ -19,14 +19,14 @@ use reprieve_core::{Deadline, Notice, NoticeId, Phase};
 const ME: &str = "me_0";
 
 /// What a subscriber knows by what it was told.
-type Known = BTreeMap<(Whose, NoticeId), EventChange>;
+type Known = BTreeMap<(Scope, NoticeId), EventChange>;
 
 /// What a worker believes by what it was told.
 type Believed = BTreeMap<NoticeId, Notice>;
 
 /// Hears the answers that these bytes stand for.
 pub(crate) fn hear(data: &[u8]) {
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let mut known = Known::new();
     let mut believed = Believed::new();
     for line in data.split(|byte| *byte == b'\n') {
@@ -40,10 +40,10 @@ pub(crate) fn hear(data: &[u8]) {
             believe(&mut believed, change.for_worker(ME, answer.at));
             follow(&mut known, change);
         }
-        let this = known.keys().filter(|(whose, _)| *whose == Whose::This).map(|(_, id)| id);
+        let this = known.keys().filter(|(whose, _)| *whose == Scope::ThisVm).map(|(_, id)| id);
         assert!(this.eq(believed.keys()), "{known:?} {believed:?}");
         let told: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
-        let stands: Vec<_> = standing.changes().map(|change| (change.whose, change.event)).collect();
+        let stands: Vec<_> = standing.changes().map(|change| (change.scope, change.event)).collect();
         assert_eq!(told, stands);
         assert_eq!(standing.update(&answer, ME), [], "the same answer again changes nothing");
         only_what_may_be_is_approved(&standing, &answer.document);
@@ -65,17 +65,17 @@ fn reads_what_it_writes(document: &Document) {
 
 fn follow(known: &mut Known, change: EventChange) {
     serde_json::to_string(&change).expect("a change can be written");
-    let key = (change.whose, change.id());
+    let key = (change.scope, change.id());
     let before = known.get(&key).map(|before| before.event.event_status.phase());
     let now = change.event.event_status.phase();
-    match change.what {
-        What::Noticed => assert_eq!((before, now), (None, Phase::Scheduled)),
-        What::Started => assert!(before != Some(Phase::Started) && now == Phase::Started),
-        What::Changed => assert!(before.is_some()),
-        What::Withdrawn => assert_eq!(before, Some(Phase::Scheduled)),
-        What::Completed => assert_eq!(before, Some(Phase::Started)),
+    match change.kind {
+        ChangeKind::Noticed => assert_eq!((before, now), (None, Phase::Scheduled)),
+        ChangeKind::Started => assert!(before != Some(Phase::Started) && now == Phase::Started),
+        ChangeKind::Changed => assert!(before.is_some()),
+        ChangeKind::Withdrawn => assert_eq!(before, Some(Phase::Scheduled)),
+        ChangeKind::Completed => assert_eq!(before, Some(Phase::Started)),
     }
-    if change.what.is_over() {
+    if change.kind.has_ended() {
         known.remove(&key);
     } else {
         known.insert(key, change);
@@ -128,10 +128,10 @@ fn plan_for(notice: &Notice) {
     }
 }
 
-fn only_what_may_be_is_approved(standing: &Standing, document: &Document) {
+fn only_what_may_be_is_approved(standing: &ActiveEvents, document: &Document) {
     for event in &document.events {
         if let Ok(Some(id)) = standing.approval(&event.notice_id()) {
-            let is_it = |change: &EventChange| change.whose == Whose::This && change.event.event_id == id;
+            let is_it = |change: &EventChange| change.scope == Scope::ThisVm && change.event.event_id == id;
             let mut found = standing.changes().filter(is_it);
             assert!(found.any(|change| change.event.event_type != EventType::SpotRebalanceRecommendation));
         }

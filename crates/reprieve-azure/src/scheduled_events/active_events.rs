@@ -33,25 +33,27 @@ const HIDDEN_MAX: Duration = Duration::from_hours(2);
 /// ending that was. Events are compared field by field and never skipped because of the document's
 /// incarnation, which may restart.
 ///
-/// An event that no longer names this VM has ended for this VM, and is new for the rest of its set;
-/// and the reverse.
+/// An event that no longer names this VM has ended for this VM and is new for the other VMs, and
+/// the reverse.
 #[derive(Debug, Default)]
-pub struct Standing {
-    events: BTreeMap<Key, Stood>,
+pub struct ActiveEvents {
+    events: BTreeMap<Key, ActiveEvent>,
 }
 
-type Key = (Whose, NoticeId);
+type Key = (Scope, NoticeId);
 
 /// The last documented state of an event.
 #[derive(Debug, Clone)]
-struct Stood {
+struct ActiveEvent {
     event: Event,
+    /// The api-version of the last document that had it, and when that was received.
     version: ApiVersion,
-    told: Instant,
-    since: SystemTime,
+    documented: Instant,
+    /// When it last changed.
+    changed: SystemTime,
 }
 
-impl Standing {
+impl ActiveEvents {
     /// Applies an answer for the VM called `name`, and returns the changes since the one before.
     ///
     /// Changes of active events come before those of ended ones. A reader that applies them one by
@@ -61,38 +63,39 @@ impl Standing {
     pub fn update(&mut self, answer: &Answer, name: &str) -> Vec<EventChange> {
         // Keyed by id: an id that occurs twice in a document must not be reported as changing at
         // every poll.
-        let told: BTreeMap<Key, &Event> =
+        let documented: BTreeMap<Key, &Event> =
             answer.document.events.iter().map(|event| (key(event, name), event)).collect();
         let mut changes = Vec::new();
-        for (key, event) in &told {
+        for (key, event) in &documented {
             let before = self.events.get(key);
-            let event = settled(event, before.map(|stood| &stood.event), answer.version);
-            let what = what(before.map(|stood| &stood.event), &event);
-            let since = before.filter(|_| what.is_none()).map_or(answer.wall, |stood| stood.since);
-            let stood = Stood { event, version: answer.version, told: answer.at, since };
-            if let Some(what) = what {
-                changes.push(stood.change(what, key.0));
+            let event = normalized(event, before.map(|before| &before.event), answer.version);
+            let kind = change_kind(before.map(|before| &before.event), &event);
+            let changed = before.filter(|_| kind.is_none()).map_or(answer.wall, |before| before.changed);
+            let now = ActiveEvent { event, version: answer.version, documented: answer.at, changed };
+            if let Some(kind) = kind {
+                changes.push(now.change(kind, key.0));
             }
-            self.events.insert(key.clone(), stood);
+            self.events.insert(key.clone(), now);
         }
-        let over =
-            |key: &Key, stood: &mut Stood| !told.contains_key(key) && !stood.may_be_hidden_from(answer);
-        for ((whose, _), mut stood) in self.events.extract_if(.., over) {
-            let what = What::ending(stood.event.event_status.phase());
-            (stood.version, stood.since) = (answer.version, answer.wall);
-            changes.push(EventChange { not_before: None, ..stood.change(what, whose) });
+        let has_ended = |key: &Key, event: &mut ActiveEvent| {
+            !documented.contains_key(key) && !event.may_be_hidden_from(answer)
+        };
+        for ((scope, _), mut ended) in self.events.extract_if(.., has_ended) {
+            let kind = ChangeKind::ending(ended.event.event_status.phase());
+            (ended.version, ended.changed) = (answer.version, answer.wall);
+            changes.push(EventChange { not_before: None, ..ended.change(kind, scope) });
         }
         changes
     }
 
     /// The active events as if they were new; this VM's events first.
     pub fn changes(&self) -> impl Iterator<Item = EventChange> {
-        self.events.iter().map(|((whose, _), stood)| {
-            let what = match stood.event.event_status.phase() {
-                Phase::Scheduled => What::Noticed,
-                Phase::Started => What::Started,
+        self.events.iter().map(|((scope, _), active)| {
+            let kind = match active.event.event_status.phase() {
+                Phase::Scheduled => ChangeKind::Noticed,
+                Phase::Started => ChangeKind::Started,
             };
-            stood.change(what, *whose)
+            active.change(kind, *scope)
         })
     }
 
@@ -107,7 +110,7 @@ impl Standing {
             let message = format!("event {id} {why}; it is left to begin by itself");
             Err(Error::new(ErrorKind::Invalid, "approve an event", message))
         };
-        match (self.of(Whose::This, id), self.of(Whose::Rest, id)) {
+        match (self.of(Scope::ThisVm, id), self.of(Scope::OtherVms, id)) {
             (None, None) => Ok(None),
             (None, Some(_)) => refuse("is for other VMs"),
             (Some(event), _) if event.event_type == EventType::SpotRebalanceRecommendation => {
@@ -118,19 +121,19 @@ impl Standing {
         }
     }
 
-    fn of(&self, whose: Whose, id: &NoticeId) -> Option<&Event> {
-        self.events.get(&(whose, id.clone())).map(|stood| &stood.event)
+    fn of(&self, scope: Scope, id: &NoticeId) -> Option<&Event> {
+        self.events.get(&(scope, id.clone())).map(|active| &active.event)
     }
 }
 
-impl Stood {
-    fn change(&self, what: What, whose: Whose) -> EventChange {
+impl ActiveEvent {
+    fn change(&self, kind: ChangeKind, scope: Scope) -> EventChange {
         let not_before = match NotBefore::read(&self.event.not_before) {
             NotBefore::At(at) => Some(at),
             NotBefore::Blank | NotBefore::Unreadable => None,
         };
-        let (event, version, at) = (self.event.clone(), self.version, self.since);
-        EventChange { what, whose, event, not_before, version, at }
+        let (event, version, at) = (self.event.clone(), self.version, self.changed);
+        EventChange { kind, scope, event, not_before, version, at }
     }
 
     /// Whether the event may still be active although `answer` lacks it: an older api-version
@@ -138,18 +141,18 @@ impl Stood {
     fn may_be_hidden_from(&self, answer: &Answer) -> bool {
         answer.version < self.version
             && !answer.version.knows(&self.event.event_type)
-            && answer.at.saturating_duration_since(self.told) < HIDDEN_MAX
+            && answer.at.saturating_duration_since(self.documented) < HIDDEN_MAX
     }
 }
 
 fn key(event: &Event, name: &str) -> Key {
-    let whose = if event.concerns(name) { Whose::This } else { Whose::Rest };
-    (whose, event.notice_id())
+    let scope = if event.concerns(name) { Scope::ThisVm } else { Scope::OtherVms };
+    (scope, event.notice_id())
 }
 
 /// Normalizes the event for comparison: removes fields without meaning, and fills in those that the
 /// api-version in use leaves out.
-fn settled(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event {
+fn normalized(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event {
     let mut event = event.clone();
     if event.event_status.phase() == Phase::Started {
         // `NotBefore` means nothing once the event has begun.
@@ -171,11 +174,11 @@ fn settled(event: &Event, before: Option<&Event>, version: ApiVersion) -> Event 
 }
 
 /// The change of an active event; `None` when it is the same as before.
-fn what(before: Option<&Event>, now: &Event) -> Option<What> {
+fn change_kind(before: Option<&Event>, now: &Event) -> Option<ChangeKind> {
     match (before.map(|event| event.event_status.phase()), now.event_status.phase()) {
-        (None | Some(Phase::Scheduled), Phase::Started) => Some(What::Started),
-        (None, Phase::Scheduled) => Some(What::Noticed),
-        (Some(_), _) if before != Some(now) => Some(What::Changed),
+        (None | Some(Phase::Scheduled), Phase::Started) => Some(ChangeKind::Started),
+        (None, Phase::Scheduled) => Some(ChangeKind::Noticed),
+        (Some(_), _) if before != Some(now) => Some(ChangeKind::Changed),
         (Some(_), _) => None,
     }
 }
@@ -187,9 +190,11 @@ fn what(before: Option<&Event>, now: &Event) -> Option<What> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventChange {
     /// The kind of change.
-    pub what: What,
+    #[serde(rename = "what")]
+    pub kind: ChangeKind,
     /// Which VMs the event concerns.
-    pub whose: Whose,
+    #[serde(rename = "whose")]
+    pub scope: Scope,
     /// The event as last documented, also after it has ended. Fields that the api-version in use
     /// leaves out keep the values of an earlier answer. `NotBefore` is blank once the event has
     /// begun.
@@ -208,7 +213,7 @@ pub struct EventChange {
 /// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum ChangeKind {
     /// The event is new, and has not begun.
     Noticed,
     /// A field has changed: its `NotBefore`, its duration, its resources.
@@ -221,7 +226,7 @@ pub enum What {
     Completed,
 }
 
-impl What {
+impl ChangeKind {
     /// The kind as it appears in logs and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -236,7 +241,7 @@ impl What {
 
     /// Whether the event has ended or was withdrawn.
     #[must_use]
-    pub const fn is_over(self) -> bool {
+    pub const fn has_ended(self) -> bool {
         matches!(self, Self::Withdrawn | Self::Completed)
     }
 
@@ -251,12 +256,13 @@ impl What {
 
 /// Which VMs an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Whose {
-    /// This VM, perhaps with others; `Resources` lists them all.
-    This,
+pub enum Scope {
+    /// This VM, and maybe others; `Resources` lists them all.
+    #[serde(rename = "this")]
+    ThisVm,
     /// Other VMs only, of the same scale set or availability set.
-    Rest,
+    #[serde(rename = "rest")]
+    OtherVms,
 }
 
 impl EventChange {
@@ -270,13 +276,15 @@ impl EventChange {
     /// for an event of other VMs.
     #[must_use]
     pub fn for_worker(&self, name: &str, received: Instant) -> Option<Change> {
-        if self.whose == Whose::Rest {
+        if self.scope == Scope::OtherVms {
             return None;
         }
-        Some(match self.what {
-            What::Withdrawn => Change::Over(self.id(), Ending::Withdrawn),
-            What::Completed => Change::Over(self.id(), Ending::Completed),
-            What::Noticed | What::Changed | What::Started => Change::Noticed(self.notice(name, received)),
+        Some(match self.kind {
+            ChangeKind::Withdrawn => Change::Over(self.id(), Ending::Withdrawn),
+            ChangeKind::Completed => Change::Over(self.id(), Ending::Completed),
+            ChangeKind::Noticed | ChangeKind::Changed | ChangeKind::Started => {
+                Change::Noticed(self.notice(name, received))
+            }
         })
     }
 

@@ -4,7 +4,7 @@
 //! - [`document`] is the format of the service's answers. [`NotBefore`] parses the field of the
 //!   same name.
 //! - [`Client`] sends single requests, in the newest [`ApiVersion`] that the service supports.
-//! - [`Standing`] compares each answer with those before it and returns the changes. It uses
+//! - [`ActiveEvents`] compares each answer with those before it and returns the changes. It uses
 //!   neither a clock nor a network.
 //! - [`Watcher`] polls every second until it is dropped. It is the worker's
 //!   [`InterruptionSource`](reprieve_core::ports::InterruptionSource). [`Changes`] is a
@@ -20,7 +20,7 @@
 //! let mut changes = watcher.changes();
 //! while let Some(change) = changes.next().await {
 //!     let kind = change.event.event_type.as_str();
-//!     println!("{} {kind} for {:?}: {:?}", change.what.as_str(), change.whose, change.event.resources);
+//!     println!("{} {kind} for {:?}: {:?}", change.kind.as_str(), change.scope, change.event.resources);
 //! }
 //! # Ok(())
 //! # }
@@ -31,7 +31,7 @@ mod client;
 pub mod document;
 mod watcher;
 
-pub use active_events::{EventChange, Standing, What, Whose};
+pub use active_events::{ActiveEvents, ChangeKind, EventChange, Scope};
 pub use client::{Client, Compute, FailureKind, Failures, INSTANCE_API_VERSION, METADATA_URL};
 pub use document::{Answer, ApiVersion, NotBefore};
 pub use watcher::{Changes, Stats, Watcher};

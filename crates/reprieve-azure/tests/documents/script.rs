@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, EventType};
-use reprieve_azure::scheduled_events::{Answer, ApiVersion, NotBefore, Standing};
+use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion, NotBefore};
 use reprieve_core::clock::wall_now;
 use reprieve_core::interruption::Approve;
 use reprieve_core::ports::{Change, InterruptionSource};
@@ -77,7 +77,7 @@ pub(crate) struct Script {
 
 #[derive(Debug)]
 struct State {
-    standing: Standing,
+    active: ActiveEvents,
     /// What was told, and when, the newest last.
     told: Vec<(Instant, Document)>,
     faults: Vec<String>,
@@ -87,7 +87,7 @@ impl Script {
     pub(crate) fn new(name: &'static str, approve: Approve) -> Self {
         let (tell, changes) = mpsc::unbounded_channel();
         let state = State {
-            standing: Standing::default(),
+            active: ActiveEvents::default(),
             told: vec![(Instant::now(), nothing())],
             faults: Vec::new(),
         };
@@ -109,7 +109,7 @@ impl Script {
     pub(crate) fn tell(&self, document: Document) {
         let mut state = self.lock();
         let answer = Answer::now(document.clone(), ApiVersion::ALL[0]);
-        for change in state.standing.update(&answer, self.name) {
+        for change in state.active.update(&answer, self.name) {
             if let Some(change) = change.for_worker(self.name, answer.at) {
                 self.say(change);
             }
@@ -188,7 +188,7 @@ impl InterruptionSource for Script {
         let faults: Vec<_> = notices.iter().filter_map(|id| self.fault(&state, id)).collect();
         state.faults.extend(faults);
         for id in notices {
-            state.standing.approval(id)?;
+            state.active.approval(id)?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::EventType;
-use reprieve_azure::scheduled_events::{EventChange, Whose};
+use reprieve_azure::scheduled_events::{EventChange, Scope};
 
 use super::at::AtArgs;
 
@@ -84,7 +84,7 @@ pub(crate) struct WatchArgs {
 impl WatchArgs {
     /// Whether this is a change to be told.
     pub(super) fn wants(&self, change: &EventChange) -> bool {
-        (self.all || change.whose == Whose::This)
+        (self.all || change.scope == Scope::ThisVm)
             && (self.types.is_empty() || self.types.contains(&change.event.event_type))
     }
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use reprieve::Result;
-use reprieve_azure::scheduled_events::Standing;
+use reprieve_azure::scheduled_events::ActiveEvents;
 
 use super::args::WatchArgs;
 use super::at::At;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
     };
     let (vm, answer) = told_when_slow(&at, &fault, asked).await?;
     // To somebody who has seen nothing before, what stands is what has changed.
-    let changes = Standing::default().update(&answer, &vm);
+    let changes = ActiveEvents::default().update(&answer, &vm);
     let wanted: Vec<_> = changes.iter().filter(|change| args.wants(change)).collect();
     let printer = Printer::new(args.json, args.all)?;
     for change in &wanted {

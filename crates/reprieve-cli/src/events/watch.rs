@@ -7,7 +7,7 @@ use std::time::Duration;
 use reprieve::ports::InterruptionSource as _;
 use reprieve::{Error, ErrorKind, NoticeId, Result};
 use reprieve_azure::scheduled_events::document::{Event, EventStatus};
-use reprieve_azure::scheduled_events::{Changes, EventChange, Watcher, What, Whose};
+use reprieve_azure::scheduled_events::{ChangeKind, Changes, EventChange, Scope, Watcher};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
@@ -209,10 +209,10 @@ impl Watching<'_> {
     }
 
     fn keep(&mut self, change: &EventChange) {
-        match (change.whose, change.what.is_over()) {
-            (Whose::This, false) => drop(self.standing.insert(change.id(), change.event.clone())),
-            (Whose::This, true) => drop(self.standing.remove(&change.id())),
-            (Whose::Rest, _) => {}
+        match (change.scope, change.kind.has_ended()) {
+            (Scope::ThisVm, false) => drop(self.standing.insert(change.id(), change.event.clone())),
+            (Scope::ThisVm, true) => drop(self.standing.remove(&change.id())),
+            (Scope::OtherVms, _) => {}
         }
     }
 
@@ -222,8 +222,8 @@ impl Watching<'_> {
             Err(why) => say(&format!("the command for {} {why}", told.name())),
             Ok(())
                 if self.args.approve_after_exec
-                    && told.what == What::Noticed
-                    && told.whose == Whose::This =>
+                    && told.what == ChangeKind::Noticed
+                    && told.whose == Scope::ThisVm =>
             {
                 self.approve(told);
             }

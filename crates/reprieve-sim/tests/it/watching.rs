@@ -6,7 +6,7 @@ use crate::support::{
     ME, NEIGHBOUR, NOTICE, calm, calm_for, check, client, next, noticed, over, seconds, server, watch,
 };
 use reprieve_azure::scheduled_events::document::EventType;
-use reprieve_azure::scheduled_events::{Client, Watcher, What, Whose};
+use reprieve_azure::scheduled_events::{ChangeKind, Client, Scope, Watcher};
 use reprieve_core::ports::{Change, Ending, InterruptionSource};
 use reprieve_core::{ErrorKind, NoticeId, NoticeKind, Phase};
 use reprieve_sim::metadata::{Announcement, Config, Endpoint, Fault, MetadataServer, Which};
@@ -142,16 +142,16 @@ async fn changes_tell_of_this_vm_and_apart_of_the_rest_of_its_set() {
             .await
             .expect("a change")
             .expect("the watcher is there");
-        told.push((change.whose, change.event.event_type, change.what));
+        told.push((change.scope, change.event.event_type, change.kind));
     }
-    let reboot = |what| (Whose::This, EventType::Reboot, what);
-    let preempt = |what| (Whose::Rest, EventType::Preempt, what);
+    let reboot = |what| (Scope::ThisVm, EventType::Reboot, what);
+    let preempt = |what| (Scope::OtherVms, EventType::Preempt, what);
     let expected = [
-        reboot(What::Started),
-        preempt(What::Noticed),
-        reboot(What::Completed),
-        preempt(What::Started),
-        preempt(What::Completed),
+        reboot(ChangeKind::Started),
+        preempt(ChangeKind::Noticed),
+        reboot(ChangeKind::Completed),
+        preempt(ChangeKind::Started),
+        preempt(ChangeKind::Completed),
     ];
     assert_eq!(told, expected);
     drop(watcher);

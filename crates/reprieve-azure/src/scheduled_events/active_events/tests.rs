@@ -15,7 +15,7 @@ fn answer(body: &str, version: ApiVersion) -> Answer {
     Answer::now(Document::read_as(version, body.as_bytes()).expect(body), version)
 }
 
-/// Applies the documents to a fresh `Standing` of the VM `me_0` and compares the changes, one line
+/// Applies the documents to a fresh `ActiveEvents` of the VM `me_0` and compares the changes, one line
 /// per document.
 #[track_caller]
 fn check(steps: &[(&str, &[&str])]) {
@@ -26,7 +26,7 @@ fn check(steps: &[(&str, &[&str])]) {
 /// Does the same in several versions.
 #[track_caller]
 fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     for (number, (version, body, expected)) in steps.iter().enumerate() {
         let told: Vec<_> = standing.update(&answer(body, *version), "me_0").iter().map(brief).collect();
         assert_eq!(told, *expected, "document {number}: {body}");
@@ -35,8 +35,8 @@ fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
 
 fn brief(change: &EventChange) -> String {
     let at = if change.not_before.is_some() { " at" } else { "" };
-    let rest = if change.whose == Whose::Rest { "rest: " } else { "" };
-    format!("{rest}{} {} {}{at}", change.id(), change.event.event_type.as_str(), change.what.as_str())
+    let rest = if change.scope == Scope::OtherVms { "rest: " } else { "" };
+    format!("{rest}{} {} {}{at}", change.id(), change.event.event_type.as_str(), change.kind.as_str())
 }
 
 const NOTHING: &str = r#"{"DocumentIncarnation":1,"Events":[]}"#;
@@ -72,7 +72,7 @@ fn the_published_live_migration_is_told_to_both_of_its_vms_and_apart_to_the_rest
         NOTHING.replace('1', "4"),
     ];
     let told = |name| {
-        let mut standing = Standing::default();
+        let mut standing = ActiveEvents::default();
         let all =
             documents.iter().flat_map(|body| standing.update(&answer(body, ApiVersion::V2020_07_01), name));
         all.map(|change| brief(&change)).collect::<Vec<_>>()
@@ -203,7 +203,7 @@ fn an_older_version_that_keeps_silent_about_a_type_withdraws_no_event_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_is_hidden_for_good_is_over_after_two_hours() {
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let told = standing.update(&answer(SCHEDULED, ApiVersion::NEWEST), "me_0");
     assert_eq!(told.len(), 1);
     tokio::time::advance(HIDDEN_MAX.saturating_sub(Duration::from_secs(1))).await;
@@ -219,7 +219,7 @@ fn fields_that_an_older_version_leaves_out_are_kept() {
         r#""NotBefore"#,
         r#""DurationInSeconds":9,"EventSource":"User","Description":"words","NotBefore"#,
     );
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     assert_eq!(standing.update(&answer(&whole, ApiVersion::V2020_07_01), "me_0").len(), 1);
     assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2019_01_01), "me_0"), []);
     let event = standing.changes().next().expect("an event").event;
@@ -234,11 +234,11 @@ fn fields_that_an_older_version_leaves_out_are_kept() {
 #[test]
 fn the_first_versions_names_are_compared_and_shown_without_their_underscore() {
     let underscored = SCHEDULED.replace("Preempt", "Reboot").replace(r#"["me_0"]"#, r#"["_me_0","_me_1"]"#);
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let told = standing.update(&answer(&underscored, ApiVersion::V2017_03_01), "me_0");
     assert_eq!(
-        (told[0].whose, &told[0].event.resources[..]),
-        (Whose::This, &["me_0".to_owned(), "me_1".to_owned()][..])
+        (told[0].scope, &told[0].event.resources[..]),
+        (Scope::ThisVm, &["me_0".to_owned(), "me_1".to_owned()][..])
     );
     let later =
         standing.update(&answer(&underscored.replace("\"_me", "\"me"), ApiVersion::V2017_08_01), "me_0");
@@ -251,7 +251,7 @@ async fn a_worker_is_told_of_this_vms_events_with_the_moment_the_wall_clock_will
     let body = SCHEDULED
         .replace("Mon, 11 Apr 2022 22:26:58 GMT", &in_30_s)
         .replace(r#"["me_0"]"#, r#"["me_1","me_0"],"DurationInSeconds":-1,"EventSource":"User""#);
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let now = answer(&body, ApiVersion::NEWEST);
     let told: Vec<_> =
         standing.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", now.at)).collect();
@@ -272,7 +272,7 @@ async fn a_worker_is_told_of_this_vms_events_with_the_moment_the_wall_clock_will
 
 #[test]
 fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let id = NoticeId::new("a");
     assert_eq!(standing.approval(&id).expect("nothing to approve"), None);
 
@@ -289,7 +289,7 @@ fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
 
 #[test]
 fn a_change_is_serialized_in_the_services_words_with_times_that_other_programs_read() {
-    let mut standing = Standing::default();
+    let mut standing = ActiveEvents::default();
     let mut now = answer(SCHEDULED, ApiVersion::V2019_04_01);
     now.wall = UNIX_EPOCH + Duration::from_secs(1_649_715_900);
     let change = &standing.update(&now, "me_0")[0];

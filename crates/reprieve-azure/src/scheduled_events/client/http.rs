@@ -26,14 +26,14 @@ const EXCERPT_CHARS_MAX: usize = 200;
 
 /// A connection to one metadata service. It bypasses all proxies and follows no redirects.
 #[derive(Debug, Clone)]
-pub(super) struct Exchange {
+pub(super) struct HttpClient {
     http: reqwest::Client,
     base: Url,
 }
 
 /// One request.
 #[derive(Debug)]
-pub(super) struct Ask {
+pub(super) struct Request {
     /// The operation, as in "failed to …".
     pub(super) operation: &'static str,
     pub(super) method: Method,
@@ -44,7 +44,7 @@ pub(super) struct Ask {
     pub(super) body: Vec<u8>,
 }
 
-impl Exchange {
+impl HttpClient {
     pub(super) fn new(base: &str) -> Result<Self> {
         let base = parse_base(base)?;
         let http = reqwest::Client::builder()
@@ -65,20 +65,20 @@ impl Exchange {
     }
 
     /// Sends the request. Returns the body of a successful answer.
-    pub(super) async fn send(&self, ask: Ask, within: Duration) -> Result<Vec<u8>, Failure> {
-        let url = self.url(ask.endpoint, ask.api_version);
-        trace!(method = %ask.method, %url, "metadata request");
+    pub(super) async fn send(&self, request: Request, within: Duration) -> Result<Vec<u8>, Failure> {
+        let url = self.url(request.endpoint, request.api_version);
+        trace!(method = %request.method, %url, "metadata request");
         // The service refuses requests without this header, to protect against misdirected ones.
-        let request = self.http.request(ask.method, url).header("Metadata", "true");
-        let mut answer = request
+        let builder = self.http.request(request.method, url).header("Metadata", "true");
+        let mut answer = builder
             .timeout(within)
-            .body(ask.body)
+            .body(request.body)
             .send()
             .await
-            .map_err(|error| self.no_answer(ask.operation, within, error))?;
-        let body = self.body_of(ask.operation, within, &mut answer).await?;
+            .map_err(|error| self.no_answer(request.operation, within, error))?;
+        let body = self.body_of(request.operation, within, &mut answer).await?;
         let status = answer.status();
-        if status.is_success() { Ok(body) } else { Err(refused(ask.operation, status, &body)) }
+        if status.is_success() { Ok(body) } else { Err(refused(request.operation, status, &body)) }
     }
 
     fn url(&self, endpoint: &str, api_version: Option<&str>) -> Url {
@@ -118,7 +118,7 @@ impl Exchange {
             let message = format!("{} did not answer within {within:?}", self.base);
             (FailureKind::TimedOut, ErrorKind::TimedOut, message)
         } else {
-            let message = format!("{} broke off: {}", self.base, root_cause(&error));
+            let message = format!("the connection to {} broke off: {}", self.base, root_cause(&error));
             (FailureKind::Unreachable, ErrorKind::Unavailable, message)
         };
         Failure::new(kind, Error::new(error_kind, operation, message).with_source(error))
@@ -130,7 +130,7 @@ impl Exchange {
 fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure {
     let (error_kind, hint) = match status {
         StatusCode::TOO_MANY_REQUESTS => {
-            (ErrorKind::Unavailable, "; all processes of a VM share five requests per second")
+            (ErrorKind::Unavailable, "; all processes of a VM share five requests a second")
         }
         StatusCode::GONE => (ErrorKind::Unavailable, "; the service is being updated, for up to 70 s"),
         StatusCode::NOT_FOUND => (ErrorKind::Unavailable, ""),
@@ -140,9 +140,9 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure 
         }
         _ => (ErrorKind::Invalid, ""),
     };
-    let words: String = String::from_utf8_lossy(body).trim().chars().take(EXCERPT_CHARS_MAX).collect();
-    let words = if words.is_empty() { words } else { format!(" and {words:?}") };
-    let message = format!("the metadata service answered {status}{words}{hint}");
+    let text: String = String::from_utf8_lossy(body).trim().chars().take(EXCERPT_CHARS_MAX).collect();
+    let text = if text.is_empty() { text } else { format!(" and {text:?}") };
+    let message = format!("the metadata service answered {status}{text}{hint}");
     Failure {
         kind: FailureKind::of_status(status.as_u16()),
         status: Some(status.as_u16()),
@@ -165,9 +165,9 @@ fn parse_base(base: &str) -> Result<Url> {
         Err(Error::new(ErrorKind::Invalid, "use the metadata URL", message))
     };
     // An address with credentials is not repeated.
-    let Ok(url) = Url::parse(base.trim()) else { return refuse("it is not a whole URL") };
+    let Ok(url) = Url::parse(base.trim()) else { return refuse("it is not a complete URL") };
     if !url.username().is_empty() || url.password().is_some() {
-        return refuse("it has a user name or password, which the service knows nothing of");
+        return refuse("it has a user name or password, which the service does not use");
     }
     if url.scheme() != "http" {
         return refuse(&format!("its scheme is {:?}, but the service speaks http only", url.scheme()));
@@ -184,7 +184,7 @@ mod tests {
 
     #[track_caller]
     fn events_url(base: &str) -> String {
-        Exchange::new(base).expect(base).url("scheduledevents", Some("2020-07-01")).to_string()
+        HttpClient::new(base).expect(base).url("scheduledevents", Some("2020-07-01")).to_string()
     }
 
     #[test]
@@ -200,17 +200,17 @@ mod tests {
     #[test]
     fn a_base_that_is_no_plain_http_address_is_refused_in_one_sentence() {
         for (base, why) in [
-            ("", "not a whole URL"),
-            ("169.254.169.254", "not a whole URL"),
+            ("", "not a complete URL"),
+            ("169.254.169.254", "not a complete URL"),
             ("localhost:80", "scheme is \"localhost\""),
             ("https://169.254.169.254", "speaks http only"),
             ("http://user@host", "user name"),
             ("http://:hunter2@host", "password"),
             ("http://host?a=b", "query"),
             ("http://host#a", "fragment"),
-            ("http://", "not a whole URL"),
+            ("http://", "not a complete URL"),
         ] {
-            let error = Exchange::new(base).expect_err(base);
+            let error = HttpClient::new(base).expect_err(base);
             let text = error.to_string();
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(text.contains(why) && text.contains("http://169.254.169.254"), "{base}: {text}");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_pass_are_told_from_those_that_do_not() {
+    fn temporary_refusals_differ_from_lasting_ones() {
         for (status, error_kind, kind, version) in [
             (404, ErrorKind::Unavailable, FailureKind::Refused, true),
             (410, ErrorKind::Unavailable, FailureKind::Updating, false),
@@ -237,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_repeats_the_beginning_of_the_services_words() {
-        let words = format!("Bad Request,\n{}", "x".repeat(1000));
-        let text = refused("ask", StatusCode::BAD_REQUEST, words.as_bytes()).error.to_string();
+    fn a_refusal_quotes_the_beginning_of_the_services_text() {
+        let answer = format!("Bad Request,\n{}", "x".repeat(1000));
+        let text = refused("ask", StatusCode::BAD_REQUEST, answer.as_bytes()).error.to_string();
         assert!(
             text.starts_with(r#"ask: the metadata service answered 400 Bad Request and "Bad Request,\nxxx"#),
             "{text}"

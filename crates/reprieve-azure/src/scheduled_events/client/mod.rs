@@ -16,7 +16,7 @@ pub use self::compute::Compute;
 pub(crate) use self::failure::Failure;
 pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
-use self::http::{Ask, Exchange};
+use self::http::{HttpClient, Request};
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
@@ -59,7 +59,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(4);
 /// malformed or too large.
 #[derive(Debug, Clone)]
 pub struct Client {
-    exchange: Exchange,
+    http: HttpClient,
     pinned: Option<ApiVersion>,
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
 }
@@ -71,7 +71,7 @@ impl Client {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when `base` is not a plain `http://` address.
     pub fn new(base: &str) -> Result<Self> {
-        Ok(Self { exchange: Exchange::new(base)?, pinned: None, accepted: Arc::default() })
+        Ok(Self { http: HttpClient::new(base)?, pinned: None, accepted: Arc::default() })
     }
 
     /// Returns the same client, pinned to this api-version of events.
@@ -83,7 +83,7 @@ impl Client {
     /// The service's address.
     #[must_use]
     pub fn base(&self) -> &str {
-        self.exchange.base()
+        self.http.base()
     }
 
     /// The api-version that the next call tries first.
@@ -167,7 +167,7 @@ impl Client {
         let approved = approve_within(deadline, |left| async move {
             // The refusal of an approval does not show whether the version caused it; a document
             // request does.
-            if self.version_is_a_guess() {
+            if self.version_is_unknown() {
                 self.answer_or_failure(deadline - Instant::now()).await?;
             }
             self.approve_in(self.version(), event_ids, left).await
@@ -175,7 +175,7 @@ impl Client {
         approved.await.map_err(|failure| failure.error)
     }
 
-    fn version_is_a_guess(&self) -> bool {
+    fn version_is_unknown(&self) -> bool {
         self.pinned.is_none() && self.accepted.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
@@ -186,8 +186,8 @@ impl Client {
 
     /// Requests them, and returns the kind of failure.
     pub(crate) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
-        let ask = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
-        let body = self.exchange.send(ask, within).await?;
+        let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
+        let body = self.http.send(request, within).await?;
         Compute::read(&body).map_err(|error| Failure::new(FailureKind::Garbage, error))
     }
 
@@ -202,10 +202,10 @@ impl Client {
         struct Versions {
             api_versions: Vec<String>,
         }
-        let answer = self.exchange.send(get(OPERATION, "versions", None), within).await;
+        let answer = self.http.send(get(OPERATION, "versions", None), within).await;
         let answer = answer.map_err(|failure| failure.error)?;
         let versions = serde_json::from_slice::<Versions>(&answer).map_err(|error| {
-            let message = format!("the answer is no list of versions: {error}");
+            let message = format!("the answer is not a list of versions: {error}");
             Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
         })?;
         Ok(versions.api_versions)
@@ -213,8 +213,8 @@ impl Client {
 
     /// Requests the events once, in this version.
     pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
-        let ask = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
-        let body = self.exchange.send(ask, within).await?;
+        let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
+        let body = self.http.send(request, within).await?;
         let document = Document::read_as(version, &body);
         let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
         Ok(Answer::now(document, version))
@@ -231,11 +231,14 @@ impl Client {
         const OPERATION: &str = "approve an event";
         let requests: Vec<_> = event_ids.iter().map(|id| serde_json::json!({ "EventId": id })).collect();
         let body = serde_json::json!({ "StartRequests": requests }).to_string().into_bytes();
-        let ask =
-            Ask { method: Method::POST, body, ..get(OPERATION, "scheduledevents", Some(version.as_str())) };
-        let answer = self.exchange.send(ask, within).await?;
+        let request = Request {
+            method: Method::POST,
+            body,
+            ..get(OPERATION, "scheduledevents", Some(version.as_str()))
+        };
+        let answer = self.http.send(request, within).await?;
         if answer.trim_ascii_start().starts_with(b"<") {
-            let message = "the answer is a web page, so it is not from the metadata service";
+            let message = "the answer is a web page, so it is not the metadata service's";
             return Err(Failure::new(
                 FailureKind::Garbage,
                 Error::new(ErrorKind::Corrupt, OPERATION, message),
@@ -266,7 +269,7 @@ where
         let left = deadline - Instant::now();
         match send(left.min(APPROVAL_TIMEOUT)).await {
             Err(failure) if failure.passes() && Instant::now() + backoff < deadline => {
-                debug!(error = %failure.error, "an approval failed and is tried again");
+                debug!(error = %failure.error, "failed to approve events; trying again");
                 sleep(backoff).await;
                 backoff = (2 * backoff).min(BACKOFF_MAX);
             }
@@ -275,6 +278,6 @@ where
     }
 }
 
-const fn get(operation: &'static str, endpoint: &'static str, api_version: Option<&'static str>) -> Ask {
-    Ask { operation, method: Method::GET, endpoint, api_version, body: Vec::new() }
+const fn get(operation: &'static str, endpoint: &'static str, api_version: Option<&'static str>) -> Request {
+    Request { operation, method: Method::GET, endpoint, api_version, body: Vec::new() }
 }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_seen_is_read() {
+    fn every_known_form_is_parsed() {
         // The documented form, and real values in it.
         check("Mon, 19 Sep 2016 18:29:47 GMT", 1_474_309_787);
         check("Tue, 09 Aug 2022 17:07:32 GMT", 1_660_064_852);
@@ -95,20 +95,20 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_weekday_is_overlooked() {
+    fn a_wrong_weekday_is_ignored() {
         check("Mon, 11 Apr 2026 22:26:58 GMT", 1_775_946_418);
         check("Sunday, 19-Sep-16 18:29:47 GMT", 1_474_309_787);
     }
 
     #[test]
-    fn times_at_either_end_of_the_calendar_are_read() {
+    fn times_at_either_end_of_the_calendar_are_parsed() {
         check("Wed, 29 Dec 9999 23:59:59 GMT", 253_402_127_999);
         check("Mon, 01 Jan 0001 00:00:00 GMT", 0);
         check("-009998-01-01T00:00:00Z", 0);
     }
 
     #[test]
-    fn blank_is_told_from_unreadable() {
+    fn blank_differs_from_unreadable() {
         assert_eq!(NotBefore::read(""), NotBefore::Blank);
         assert_eq!(NotBefore::read("  "), NotBefore::Blank);
         for text in ["soon", "0", "Mon, 32 Sep 2016 18:29:47 GMT", "19-Sep-16", ", GMT", "Mon, 19 Sep 2016"] {
@@ -117,19 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_has_the_documented_form_and_never_lies_in_the_future_of_what_was_meant() {
+    fn a_written_time_has_the_documented_form_and_is_never_later_than_meant() {
         let at = UNIX_EPOCH + Duration::from_millis(1_474_309_787_999);
         assert_eq!(NotBefore::write(at).as_deref(), Some("Mon, 19 Sep 2016 18:29:47 GMT"));
     }
 
     proptest::proptest! {
         #[test]
-        fn no_text_makes_reading_panic(text in "\\PC{0,40}") {
+        fn no_text_makes_parsing_panic(text in "\\PC{0,40}") {
             let _: NotBefore = NotBefore::read(&text);
         }
 
         #[test]
-        fn what_is_written_is_read(seconds in 0_u64..4_000_000_000) {
+        fn a_written_time_is_parsed(seconds in 0_u64..4_000_000_000) {
             let at = UNIX_EPOCH + Duration::from_secs(seconds);
             let text = NotBefore::write(at).expect("a date of this century");
             proptest::prop_assert_eq!(NotBefore::read(&text), NotBefore::At(at));

@@ -125,7 +125,7 @@ impl FromStr for ApiVersion {
     fn from_str(text: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|version| version.as_str() == text).ok_or_else(|| {
             let known = Self::ALL.map(Self::as_str).join(", ");
-            let message = format!("{text:?} is no api-version of Scheduled Events; use one of {known}");
+            let message = format!("{text:?} is not an api-version of Scheduled Events; use one of {known}");
             Error::new(ErrorKind::Invalid, "read an api-version", message)
         })
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_read_as_it_is_written_and_nothing_else_is() {
+    fn only_the_text_of_a_version_is_parsed() {
         for version in ApiVersion::ALL {
             assert_eq!(version.to_string().parse::<ApiVersion>().expect("a version"), version);
         }

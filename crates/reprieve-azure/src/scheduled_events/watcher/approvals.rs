@@ -7,19 +7,19 @@ use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::info;
 
-use super::{Shared, lock};
+use super::{WatchState, lock};
 use crate::scheduled_events::client::{APPROVAL_TIMEOUT, Client, Failure, FailureKind, approve_within};
 
 /// The approvals of a watch, until `deadline`.
 #[derive(Debug)]
 pub(super) struct Approvals<'a> {
     client: &'a Client,
-    shared: &'a Arc<Mutex<Shared>>,
+    shared: &'a Arc<Mutex<WatchState>>,
     deadline: Instant,
 }
 
 impl<'a> Approvals<'a> {
-    pub(super) fn new(client: &'a Client, shared: &'a Arc<Mutex<Shared>>, deadline: Instant) -> Self {
+    pub(super) fn new(client: &'a Client, shared: &'a Arc<Mutex<WatchState>>, deadline: Instant) -> Self {
         Self { client, shared, deadline }
     }
 
@@ -33,7 +33,7 @@ impl<'a> Approvals<'a> {
             Ok(()) => Ok(()),
             Err(failure) if failure.passes() => Err(failure.error),
             Err(failure) if wanted.len() == 1 => {
-                self.unless_over(vec![(wanted.remove(0), failure.error)]).await
+                self.unless_ended(vec![(wanted.remove(0), failure.error)]).await
             }
             // The service refuses a whole request when one of its events has ended.
             Err(_) => self.each(wanted).await,
@@ -47,13 +47,13 @@ impl<'a> Approvals<'a> {
                 refused.push((id, failure.error));
             }
         }
-        self.unless_over(refused).await
+        self.unless_ended(refused).await
     }
 
     /// Fails for events that can't be approved at all.
     fn check(&self, wanted: &[NoticeId]) -> Result<()> {
         let state = lock(self.shared);
-        wanted.iter().try_for_each(|id| state.standing.approval(id).map(drop))
+        wanted.iter().try_for_each(|id| state.active_events.approval(id).map(drop))
     }
 
     /// Approves those of the events that are still active, in one request.
@@ -62,17 +62,17 @@ impl<'a> Approvals<'a> {
     }
 
     async fn approve_once(&self, wanted: &[NoticeId]) -> Result<(), Failure> {
-        let at = lock(self.shared).pace.approval(Instant::now());
+        let at = lock(self.shared).rate_limit.approval(Instant::now());
         sleep_until(at.min(self.deadline)).await;
         if at > self.deadline {
-            let message = "the approvals before it took all the time there was";
+            let message = "earlier approvals took all the time";
             let error = Error::new(ErrorKind::TimedOut, "approve an event", message);
             return Err(Failure::new(FailureKind::TimedOut, error));
         }
         let (ids, version) = {
             let state = lock(self.shared);
             // An event that no longer concerns this VM has ended for it.
-            let ids = wanted.iter().filter_map(|id| state.standing.approval(id).ok().flatten());
+            let ids = wanted.iter().filter_map(|id| state.active_events.approval(id).ok().flatten());
             (ids.map(str::to_owned).collect::<Vec<_>>(), state.version)
         };
         if ids.is_empty() {
@@ -88,7 +88,7 @@ impl<'a> Approvals<'a> {
 
     /// Drops the refusals of events that a document shows to have ended. Waits for two documents,
     /// because the first may have been requested before the refusal.
-    async fn unless_over(&self, mut refused: Vec<(NoticeId, Error)>) -> Result<()> {
+    async fn unless_ended(&self, mut refused: Vec<(NoticeId, Error)>) -> Result<()> {
         let mut documents = lock(self.shared).documents.subscribe();
         for _ in 0..2 {
             if refused.is_empty()
@@ -97,7 +97,7 @@ impl<'a> Approvals<'a> {
                 break;
             }
             let state = lock(self.shared);
-            refused.retain(|(id, _)| matches!(state.standing.approval(id), Ok(Some(_))));
+            refused.retain(|(id, _)| matches!(state.active_events.approval(id), Ok(Some(_))));
         }
         let Some((id, error)) = refused.into_iter().next() else { return Ok(()) };
         let message = format!("event {id}: {}", error.message());

@@ -8,8 +8,8 @@ use reprieve_core::clock::wall_now;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tracing::debug;
 
-use super::{Shared, lock};
-use crate::scheduled_events::active_events::{EventChange, What, Whose};
+use super::{WatchState, lock};
+use crate::scheduled_events::active_events::{ChangeKind, EventChange, Scope};
 
 /// The changes of this VM's events and, marked as such, of the events for the rest of its set.
 ///
@@ -21,23 +21,23 @@ use crate::scheduled_events::active_events::{EventChange, What, Whose};
 /// events that began and ended in between, and intermediate changes.
 #[derive(Debug)]
 pub struct Changes {
-    shared: Weak<Mutex<Shared>>,
+    shared: Weak<Mutex<WatchState>>,
     feed: broadcast::Receiver<Arc<EventChange>>,
     /// Changes to return before the feed's.
     ready: VecDeque<EventChange>,
     /// The last returned change of each event that has not been returned as ended.
-    told: BTreeMap<(Whose, NoticeId), EventChange>,
+    known: BTreeMap<(Scope, NoticeId), EventChange>,
     missed: u64,
 }
 
 impl Changes {
-    pub(super) fn subscribe(shared: &Arc<Mutex<Shared>>) -> Self {
+    pub(super) fn subscribe(shared: &Arc<Mutex<WatchState>>) -> Self {
         let state = lock(shared);
         Self {
             shared: Arc::downgrade(shared),
             feed: state.feed.subscribe(),
-            ready: state.standing.changes().collect(),
-            told: BTreeMap::new(),
+            ready: state.active_events.changes().collect(),
+            known: BTreeMap::new(),
             missed: 0,
         }
     }
@@ -56,7 +56,7 @@ impl Changes {
             match self.feed.recv().await {
                 Ok(change) => self.ready.push_back(Arc::unwrap_or_clone(change)),
                 Err(RecvError::Lagged(missed)) => {
-                    debug!(missed, "a reader of event changes is behind and is told the difference");
+                    debug!(missed, "a reader of event changes is too far behind; it gets the difference");
                     self.missed += missed;
                     self.catch_up();
                 }
@@ -72,11 +72,11 @@ impl Changes {
     }
 
     fn remember(&mut self, change: &EventChange) {
-        let key = (change.whose, change.id());
-        if change.what.is_over() {
-            self.told.remove(&key);
+        let key = (change.scope, change.id());
+        if change.kind.has_ended() {
+            self.known.remove(&key);
         } else {
-            self.told.insert(key, change.clone());
+            self.known.insert(key, change.clone());
         }
     }
 
@@ -87,25 +87,25 @@ impl Changes {
         let state = lock(&shared);
         self.missed += self.feed.len() as u64;
         self.feed = state.feed.subscribe();
-        let standing: BTreeMap<_, _> =
-            state.standing.changes().map(|change| ((change.whose, change.id()), change)).collect();
+        let active: BTreeMap<_, _> =
+            state.active_events.changes().map(|change| ((change.scope, change.id()), change)).collect();
         drop(state);
-        for (key, change) in &standing {
-            match self.told.get(key) {
+        for (key, change) in &active {
+            match self.known.get(key) {
                 None => self.ready.push_back(change.clone()),
-                Some(told) if told.event == change.event => {}
-                Some(told) => {
-                    let begun = change.what == What::Started
-                        && told.event.event_status.phase() != change.event.event_status.phase();
-                    let what = if begun { What::Started } else { What::Changed };
-                    self.ready.push_back(EventChange { what, ..change.clone() });
+                Some(known) if known.event == change.event => {}
+                Some(known) => {
+                    let begun = change.kind == ChangeKind::Started
+                        && known.event.event_status.phase() != change.event.event_status.phase();
+                    let kind = if begun { ChangeKind::Started } else { ChangeKind::Changed };
+                    self.ready.push_back(EventChange { kind, ..change.clone() });
                 }
             }
         }
-        for (key, told) in &self.told {
-            if !standing.contains_key(key) {
-                let what = What::ending(told.event.event_status.phase());
-                self.ready.push_back(EventChange { what, not_before: None, at: wall_now(), ..told.clone() });
+        for (key, known) in &self.known {
+            if !active.contains_key(key) {
+                let kind = ChangeKind::ending(known.event.event_status.phase());
+                self.ready.push_back(EventChange { kind, not_before: None, at: wall_now(), ..known.clone() });
             }
         }
     }

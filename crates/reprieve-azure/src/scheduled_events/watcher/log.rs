@@ -1,4 +1,4 @@
-//! The watch's log lines: each fact once, at info or warn only if it concerns this VM.
+//! The watcher's log lines: each fact once, at info or warn only if it concerns this VM.
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use reprieve_core::Error;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use crate::scheduled_events::active_events::{EventChange, Whose};
+use crate::scheduled_events::active_events::{EventChange, Scope};
 use crate::scheduled_events::document::NotBefore;
 
 /// Logs a failure that will be tried again: at warn the first time and once a minute, else at
 /// debug.
-pub(super) fn failure(trouble: &mut Trouble, at: Instant, error: &Error, what: &'static str) {
-    if let Some(lasted) = trouble.failed(at) {
-        warn!(%error, failures = lasted.failures, seconds = lasted.since.as_secs(), "{what}");
+pub(super) fn failure(throttle: &mut LogThrottle, at: Instant, error: &Error, message: &'static str) {
+    if let Some(lasted) = throttle.failed(at) {
+        warn!(%error, failures = lasted.failures, seconds = lasted.since.as_secs(), "{message}");
     } else {
-        debug!(%error, "{what}");
+        debug!(%error, "{message}");
     }
 }
 
 /// Logs the recovery.
-pub(super) fn recovery(trouble: &mut Trouble, at: Instant) {
-    if let Some(lasted) = trouble.worked(at) {
+pub(super) fn recovery(throttle: &mut LogThrottle, at: Instant) {
+    if let Some(lasted) = throttle.succeeded(at) {
         info!(
             failures = lasted.failures,
             seconds = lasted.since.as_secs(),
-            "scheduled events are answered again"
+            "polling scheduled events works again"
         );
     }
 }
 
-/// Logs why the worker takes no work yet: the name is missing, or there is no answer.
-pub(super) fn silence(url: &str, only_the_name_is_missing: bool) {
+/// Logs why the worker takes no jobs yet: the name is missing, or there is no answer.
+pub(super) fn no_answer(url: &str, only_the_name_is_missing: bool) {
     if only_the_name_is_missing {
         warn!(
             url,
-            "the metadata service does not say what this VM is called, so no work is taken; set --vm-name"
+            "the metadata service gives no name for this VM, so the worker takes no jobs; set --vm-name"
         );
     } else {
         warn!(
             url,
-            "no answer from the metadata service for 5 s, so no work is taken; a new Azure VM may need two minutes, \
-             outside Azure set --metadata-url off"
+            "no answer from the metadata service for 5 s, so the worker takes no jobs; a new Azure VM may \
+             need two minutes; outside Azure set --metadata-url off"
         );
     }
 }
@@ -49,17 +49,17 @@ pub(super) fn silence(url: &str, only_the_name_is_missing: bool) {
 /// Logs a change of an event: at info for this VM's events, at debug for other VMs'.
 pub(super) fn event(change: &EventChange) {
     let event = &change.event;
-    let (id, kind, what) = (change.id(), event.event_type.as_str(), change.what.as_str());
-    if change.whose == Whose::Rest {
+    let (id, kind, what) = (change.id(), event.event_type.as_str(), change.kind.as_str());
+    if change.scope == Scope::OtherVms {
         debug!(event.id = %id, kind, what, resources = ?event.resources, "event for other VMs");
         return;
     }
-    if change.what.is_over() {
-        info!(event.id = %id, kind, what, "event is over");
+    if change.kind.has_ended() {
+        info!(event.id = %id, kind, what, "event has ended");
         return;
     }
     if NotBefore::read(&event.not_before) == NotBefore::Unreadable {
-        warn!(event.id = %id, not_before = ?event.not_before, "NotBefore can't be read, so the event is taken to begin at once");
+        warn!(event.id = %id, not_before = ?event.not_before, "NotBefore can't be parsed; the event is treated as if it began now");
     }
     info!(
         event.id = %id,
@@ -74,18 +74,18 @@ pub(super) fn event(change: &EventChange) {
 }
 
 /// How often a lasting failure is logged.
-const MENTION_EVERY: Duration = Duration::from_mins(1);
+const LOG_EVERY: Duration = Duration::from_mins(1);
 
-/// Consecutive failures of an operation that is repeated.
+/// Decides which of many consecutive failures to log: the first, one a minute, and the recovery.
 #[derive(Debug, Default)]
-pub(super) struct Trouble {
-    row: Option<Row>,
+pub(super) struct LogThrottle {
+    series: Option<Series>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct Series {
     since: Instant,
-    mentioned: Instant,
+    logged: Instant,
     failures: u64,
 }
 
@@ -96,22 +96,22 @@ pub(super) struct Lasted {
     pub(super) since: Duration,
 }
 
-impl Trouble {
+impl LogThrottle {
     /// Notes a failure. Returns the values to log, if it is time to log.
     pub(super) fn failed(&mut self, now: Instant) -> Option<Lasted> {
-        let first = self.row.is_none();
-        let row = self.row.get_or_insert(Row { since: now, mentioned: now, failures: 0 });
-        row.failures += 1;
-        if !first && now - row.mentioned < MENTION_EVERY {
+        let first = self.series.is_none();
+        let series = self.series.get_or_insert(Series { since: now, logged: now, failures: 0 });
+        series.failures += 1;
+        if !first && now - series.logged < LOG_EVERY {
             return None;
         }
-        row.mentioned = now;
-        Some(Lasted { failures: row.failures, since: now - row.since })
+        series.logged = now;
+        Some(Lasted { failures: series.failures, since: now - series.since })
     }
 
     /// Notes a success. Returns the failures before it, if there were any.
-    pub(super) fn worked(&mut self, now: Instant) -> Option<Lasted> {
-        self.row.take().map(|row| Lasted { failures: row.failures, since: now - row.since })
+    pub(super) fn succeeded(&mut self, now: Instant) -> Option<Lasted> {
+        self.series.take().map(|series| Lasted { failures: series.failures, since: now - series.since })
     }
 }
 
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn the_first_failure_one_a_minute_and_the_recovery_are_mentioned() {
         let began = Instant::now();
-        let mut trouble = Trouble::default();
+        let mut throttle = LogThrottle::default();
         let second = |n| began + Duration::from_secs(n);
-        assert_eq!(trouble.worked(began), None);
-        let mentioned: Vec<_> = (0..150).filter_map(|n| trouble.failed(second(n))).collect();
+        assert_eq!(throttle.succeeded(began), None);
+        let logged: Vec<_> = (0..150).filter_map(|n| throttle.failed(second(n))).collect();
         let lasted = |failures, seconds| Lasted { failures, since: Duration::from_secs(seconds) };
-        assert_eq!(mentioned, [lasted(1, 0), lasted(61, 60), lasted(121, 120)]);
-        assert_eq!(trouble.worked(second(150)), Some(lasted(150, 150)));
-        assert_eq!(trouble.worked(second(151)), None);
-        assert_eq!(trouble.failed(second(152)), Some(lasted(1, 0)));
+        assert_eq!(logged, [lasted(1, 0), lasted(61, 60), lasted(121, 120)]);
+        assert_eq!(throttle.succeeded(second(150)), Some(lasted(150, 150)));
+        assert_eq!(throttle.succeeded(second(151)), None);
+        assert_eq!(throttle.failed(second(152)), Some(lasted(1, 0)));
     }
 }

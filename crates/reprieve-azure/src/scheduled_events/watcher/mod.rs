@@ -21,9 +21,9 @@ use tracing::error;
 
 use self::approvals::Approvals;
 pub use self::changes::Changes;
-use self::poller::Watch;
-use self::rate_limit::Pace;
-use crate::scheduled_events::active_events::{EventChange, Standing};
+use self::poller::Poller;
+use self::rate_limit::RateLimit;
+use crate::scheduled_events::active_events::{ActiveEvents, EventChange};
 use crate::scheduled_events::client::{Client, Failures, deadline_in};
 use crate::scheduled_events::document::ApiVersion;
 
@@ -44,9 +44,9 @@ use crate::scheduled_events::document::ApiVersion;
 #[derive(Debug)]
 pub struct Watcher {
     client: Client,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<WatchState>>,
     changes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
-    end_mentioned: Once,
+    end_logged: Once,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -84,16 +84,16 @@ impl Watcher {
     pub fn spawn(client: Client, name: Option<String>) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
         let version = client.pinned().unwrap_or(ApiVersion::NEWEST);
-        let shared = Arc::new(Mutex::new(Shared::new(version)));
+        let shared = Arc::new(Mutex::new(WatchState::new(version)));
         // A blank name would match no event.
         let name = name.filter(|name| !name.trim().is_empty());
-        let poller = Watch::new(client.clone(), name, Arc::clone(&shared), sender);
+        let poller = Poller::new(client.clone(), name, Arc::clone(&shared), sender);
         let task = AbortOnDropHandle::new(tokio::spawn(poller.run()));
         Self {
             client,
             shared,
             changes: tokio::sync::Mutex::new(receiver),
-            end_mentioned: Once::new(),
+            end_logged: Once::new(),
             _task: task,
         }
     }
@@ -124,12 +124,12 @@ impl Watcher {
     /// The active events, this VM's first and then those for the rest of its set, as if they were
     /// new.
     #[must_use]
-    pub fn standing(&self) -> Vec<EventChange> {
-        lock(&self.shared).standing.changes().collect()
+    pub fn active_events(&self) -> Vec<EventChange> {
+        lock(&self.shared).active_events.changes().collect()
     }
 
     /// Waits until both a document and this VM's name are known; before that,
-    /// [`standing`](Self::standing) is empty. Afterwards it returns at once.
+    /// [`active_events`](Self::active_events) is empty. Afterwards it returns at once.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
@@ -148,7 +148,7 @@ impl InterruptionSource for Watcher {
         }
         // The watch ends only with its runtime or by a bug of its own. The log line keeps that from
         // looking like an absence of events.
-        self.end_mentioned.call_once(|| error!("the watch has ended; no notice will be received"));
+        self.end_logged.call_once(|| error!("the watch has ended; the worker will receive no notice"));
         std::future::pending().await
     }
 
@@ -176,8 +176,8 @@ const BEHIND_MAX: usize = 256;
 
 /// The state of a watch.
 #[derive(Debug)]
-struct Shared {
-    standing: Standing,
+struct WatchState {
+    active_events: ActiveEvents,
     polls: u64,
     errors: u64,
     failures: Failures,
@@ -185,7 +185,7 @@ struct Shared {
     resets: u64,
     answered_at: Option<Instant>,
     version: ApiVersion,
-    pace: Pace,
+    rate_limit: RateLimit,
     /// Every change. Sent while the lock is held, so that a subscriber sees each once: in its
     /// initial state or in the feed.
     feed: broadcast::Sender<Arc<EventChange>>,
@@ -193,10 +193,10 @@ struct Shared {
     documents: watch::Sender<u64>,
 }
 
-impl Shared {
+impl WatchState {
     fn new(version: ApiVersion) -> Self {
         Self {
-            standing: Standing::default(),
+            active_events: ActiveEvents::default(),
             polls: 0,
             errors: 0,
             failures: Failures::default(),
@@ -204,7 +204,7 @@ impl Shared {
             resets: 0,
             answered_at: None,
             version,
-            pace: Pace::default(),
+            rate_limit: RateLimit::default(),
             feed: broadcast::Sender::new(BEHIND_MAX),
             documents: watch::Sender::new(0),
         }
@@ -213,6 +213,6 @@ impl Shared {
 
 /// Locks the state. No code panics while it holds the lock, and every field is consistent between
 /// two statements.
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The task behind a [`Watcher`](super::Watcher): sends the polls and the other requests, and
-//! dispatches their answers.
+//! The task of a [`Watcher`](super::Watcher): sends the polls and the other requests, and passes
+//! their answers on.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,11 +12,11 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, error, info};
 
-use super::log as mention;
-use super::log::Trouble;
+use super::log;
+use super::log::LogThrottle;
 use super::negotiation::{Negotiation, Refusal};
-use super::publisher::Teller;
-use super::{Shared, lock};
+use super::publisher::ChangePublisher;
+use super::{WatchState, lock};
 use crate::scheduled_events::client::{Client, Compute, Failure};
 use crate::scheduled_events::document::{Answer, ApiVersion};
 
@@ -45,63 +45,63 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the first answer before a warning names the likely causes.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// The task's state.
+/// Polls until it is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Poller {
     client: Client,
-    shared: Arc<Mutex<Shared>>,
-    teller: Teller,
-    requests: JoinSet<Ended>,
+    shared: Arc<Mutex<WatchState>>,
+    publisher: ChangePublisher,
+    requests: JoinSet<Finished>,
     polls: Polls,
-    poll_trouble: Trouble,
+    poll_failures: LogThrottle,
     negotiation: Negotiation,
     is_probing: bool,
-    is_asking_name: bool,
-    name_trouble: Trouble,
-    /// The last request besides the polls. The kinds take turns, so a name that never arrives does
-    /// not keep other versions from being tried.
-    last_besides: Besides,
+    name_requested: bool,
+    name_failures: LogThrottle,
+    /// The last request that was not a poll. The kinds take turns, so a name that never arrives
+    /// does not keep other versions from being tried.
+    last_side_request: SideRequest,
     began: Instant,
-    silence_mentioned: bool,
+    silence_logged: bool,
 }
 
-/// A request besides the polls.
+/// A request that is not a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Besides {
+enum SideRequest {
     Name,
     Probe,
 }
 
-/// A request that has ended, with its result.
+/// A finished request, with its result.
 #[derive(Debug)]
-enum Ended {
+enum Finished {
     Poll { number: u64, version: ApiVersion, sent: Instant, result: Result<Answer, Failure> },
     Probe { version: ApiVersion, result: Result<Answer, Failure> },
     Name { at: Instant, result: Result<Compute> },
 }
 
-impl Watch {
+impl Poller {
     pub(super) fn new(
         client: Client,
         name: Option<String>,
-        shared: Arc<Mutex<Shared>>,
+        shared: Arc<Mutex<WatchState>>,
         worker: mpsc::UnboundedSender<Change>,
     ) -> Self {
         let began = Instant::now();
         Self {
             negotiation: Negotiation::new(client.pinned(), began),
             client,
-            teller: Teller::new(Arc::clone(&shared), worker, name),
+            publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
             requests: JoinSet::new(),
             polls: Polls::default(),
-            poll_trouble: Trouble::default(),
+            poll_failures: LogThrottle::default(),
             is_probing: false,
-            is_asking_name: false,
-            name_trouble: Trouble::default(),
-            last_besides: Besides::Probe,
+            name_requested: false,
+            name_failures: LogThrottle::default(),
+            last_side_request: SideRequest::Probe,
             began,
-            silence_mentioned: false,
+            silence_logged: false,
         }
     }
 
@@ -111,22 +111,22 @@ impl Watch {
         // second would.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Both are cancel-safe: a tick or an ended request that is not taken now is taken the
-            // next time.
-            let ended = tokio::select! {
+            // Both are cancel-safe: a tick or a finished request that is not taken now is taken
+            // the next time.
+            let finished = tokio::select! {
                 _ = tick.tick() => None,
-                Some(ended) = self.requests.join_next() => Some(ended),
+                Some(finished) = self.requests.join_next() => Some(finished),
             };
-            match ended {
+            match finished {
                 None => self.tick(),
-                Some(Ok(Ended::Poll { number, version, result: Ok(answer), .. })) => {
+                Some(Ok(Finished::Poll { number, version, result: Ok(answer), .. })) => {
                     self.answered(number, version, answer);
                 }
-                Some(Ok(Ended::Poll { version, sent, result: Err(failure), .. })) => {
+                Some(Ok(Finished::Poll { version, sent, result: Err(failure), .. })) => {
                     self.failed(version, sent, &failure);
                 }
-                Some(Ok(Ended::Probe { version, result })) => self.probed(version, &result),
-                Some(Ok(Ended::Name { at, result })) => self.name_or_not(at, result),
+                Some(Ok(Finished::Probe { version, result })) => self.probed(version, &result),
+                Some(Ok(Finished::Name { at, result })) => self.name_answered(at, result),
                 // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
                 Some(Err(error)) => self.panicked(&error),
@@ -136,10 +136,10 @@ impl Watch {
 
     fn tick(&mut self) {
         self.poll();
-        self.ask_besides();
-        if !self.teller.has_answered() && !self.silence_mentioned && self.began.elapsed() >= SILENCE_MAX {
-            self.silence_mentioned = true;
-            mention::silence(self.client.base(), self.teller.waits_for_the_name());
+        self.send_side_request();
+        if !self.publisher.has_answered() && !self.silence_logged && self.began.elapsed() >= SILENCE_MAX {
+            self.silence_logged = true;
+            log::no_answer(self.client.base(), self.publisher.lacks_only_the_name());
         }
     }
 
@@ -147,79 +147,79 @@ impl Watch {
         let Some((number, within)) = self.polls.next() else { return };
         let (client, version, sent) = (self.client.clone(), self.negotiation.version(), Instant::now());
         let request = self.requests.spawn(async move {
-            Ended::Poll { number, version, sent, result: client.answer_in(version, within).await }
+            Finished::Poll { number, version, sent, result: client.answer_in(version, within).await }
         });
-        self.polls.is_under_way(number, request);
+        self.polls.started(number, request);
         lock(&self.shared).polls = self.polls.sent();
     }
 
-    /// Requests this VM's name or probes another version, if the pace allows.
-    fn ask_besides(&mut self) {
+    /// Requests this VM's name or probes another version, if the rate limit allows.
+    fn send_side_request(&mut self) {
         let now = Instant::now();
-        if !lock(&self.shared).pace.is_free(now) {
+        if !lock(&self.shared).rate_limit.allows(now) {
             return;
         }
-        let name_is_wanted = self.teller.is_nameless() && !self.is_asking_name;
-        let is_turn_of_name = name_is_wanted && self.last_besides == Besides::Probe;
-        let probe = if self.is_probing || is_turn_of_name { None } else { self.negotiation.next_probe(now) };
-        self.last_besides = match probe {
+        let name_is_missing = self.publisher.lacks_name() && !self.name_requested;
+        let is_names_turn = name_is_missing && self.last_side_request == SideRequest::Probe;
+        let probe = if self.is_probing || is_names_turn { None } else { self.negotiation.next_probe(now) };
+        self.last_side_request = match probe {
             Some(version) => self.probe(version),
-            None if name_is_wanted => self.ask_name(),
+            None if name_is_missing => self.request_name(),
             None => return,
         };
-        lock(&self.shared).pace.take(now);
+        lock(&self.shared).rate_limit.sent(now);
     }
 
-    fn probe(&mut self, version: ApiVersion) -> Besides {
+    fn probe(&mut self, version: ApiVersion) -> SideRequest {
         let client = self.client.clone();
         self.requests.spawn(async move {
-            Ended::Probe { version, result: client.answer_in(version, POLL_TIMEOUT).await }
+            Finished::Probe { version, result: client.answer_in(version, POLL_TIMEOUT).await }
         });
         self.is_probing = true;
-        Besides::Probe
+        SideRequest::Probe
     }
 
-    fn ask_name(&mut self) -> Besides {
+    fn request_name(&mut self) -> SideRequest {
         let client = self.client.clone();
         self.requests.spawn(async move {
             let result = client.compute(NAME_TIMEOUT).await;
-            Ended::Name { at: Instant::now(), result }
+            Finished::Name { at: Instant::now(), result }
         });
-        self.is_asking_name = true;
-        Besides::Name
+        self.name_requested = true;
+        SideRequest::Name
     }
 
     fn answered(&mut self, number: u64, version: ApiVersion, answer: Answer) {
         self.accept(version, answer.at);
-        if !self.polls.is_news(number) {
-            debug!(number, "a later poll was answered before this one");
+        if !self.polls.counts(number) {
+            debug!(number, "ignored an answer that came after a later poll's");
             return;
         }
         lock(&self.shared).answered_at = Some(answer.at);
-        mention::recovery(&mut self.poll_trouble, answer.at);
-        self.teller.take_in(answer);
+        log::recovery(&mut self.poll_failures, answer.at);
+        self.publisher.apply(answer);
     }
 
     fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) {
         let at = Instant::now();
         if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
         {
-            debug!(%version, error = %failure.error, "this api-version is refused; an older one is tried");
-            self.version_in_use();
-            let pace_is_free = lock(&self.shared).pace.is_free(at);
-            if pace_is_free && version > self.negotiation.version() {
-                lock(&self.shared).pace.take(at);
+            debug!(%version, error = %failure.error, "this api-version was refused; an older one is tried");
+            self.publish_version();
+            let may_send = lock(&self.shared).rate_limit.allows(at);
+            if may_send && version > self.negotiation.version() {
+                lock(&self.shared).rate_limit.sent(at);
                 self.poll();
             }
             return;
         }
-        self.version_in_use();
+        self.publish_version();
         let mut shared = lock(&self.shared);
         shared.errors += 1;
         shared.failures.count(failure.kind);
         drop(shared);
-        let what = "scheduled events were not answered; polling goes on";
-        mention::failure(&mut self.poll_trouble, at, &failure.error, what);
+        let message = "failed to poll scheduled events; polling continues";
+        log::failure(&mut self.poll_failures, at, &failure.error, message);
     }
 
     fn probed(&mut self, version: ApiVersion, result: &Result<Answer, Failure>) {
@@ -227,7 +227,7 @@ impl Watch {
         match result {
             Ok(answer) => self.accept(version, answer.at),
             Err(failure) => {
-                debug!(%version, error = %failure.error, "this api-version is not answered");
+                debug!(%version, error = %failure.error, "failed to probe this api-version");
                 if !failure.may_mean_the_version() {
                     self.negotiation.probed_in_vain(Instant::now());
                 }
@@ -237,17 +237,17 @@ impl Watch {
 
     fn accept(&mut self, version: ApiVersion, at: Instant) {
         if self.negotiation.accepted(version, at) {
-            info!(%version, "scheduled events are answered in this api-version");
+            info!(%version, "scheduled events use this api-version");
         }
-        self.version_in_use();
+        self.publish_version();
     }
 
-    fn version_in_use(&self) {
+    fn publish_version(&self) {
         lock(&self.shared).version = self.negotiation.version();
     }
 
-    fn name_or_not(&mut self, at: Instant, result: Result<Compute>) {
-        self.is_asking_name = false;
+    fn name_answered(&mut self, at: Instant, result: Result<Compute>) {
+        self.name_requested = false;
         match result {
             Ok(compute) => {
                 info!(
@@ -256,21 +256,21 @@ impl Watch {
                     set = compute.vm_scale_set_name,
                     "this VM's name"
                 );
-                self.teller.is_called(compute.name);
+                self.publisher.set_name(compute.name);
             }
             Err(error) => {
-                let what = "this VM's name was not answered; it is asked again";
-                mention::failure(&mut self.name_trouble, at, &error, what);
+                let message = "failed to get this VM's name; it is requested again";
+                log::failure(&mut self.name_failures, at, &error, message);
             }
         }
     }
 
     /// Counts the panic and keeps polling: a bug in one request must not end the watch.
     fn panicked(&mut self, error: &JoinError) {
-        error!(%error, "a request to the metadata service panicked; polling goes on");
+        error!(%error, "a request to the metadata service panicked; polling continues");
         lock(&self.shared).errors += 1;
         self.is_probing = false;
-        self.is_asking_name = false;
+        self.name_requested = false;
     }
 }
 
@@ -303,13 +303,13 @@ impl Polls {
         }
     }
 
-    /// Adds poll `number`, which runs as `request`.
-    fn is_under_way(&mut self, number: u64, request: AbortHandle) {
+    /// Notes that poll `number` runs as `request`.
+    fn started(&mut self, number: u64, request: AbortHandle) {
         self.under_way.insert(number, request);
     }
 
     /// Returns whether the answer to poll `number` counts. If it does, aborts earlier polls.
-    fn is_news(&mut self, number: u64) -> bool {
+    fn counts(&mut self, number: u64) -> bool {
         if number <= self.newest_answered {
             return false;
         }
@@ -334,7 +334,7 @@ mod tests {
     /// Starts a poll that lasts until it is aborted; returns its limit.
     fn start(polls: &mut Polls) -> Option<Duration> {
         let (number, limit) = polls.next()?;
-        polls.is_under_way(number, tokio::spawn(std::future::pending::<()>()).abort_handle());
+        polls.started(number, tokio::spawn(std::future::pending::<()>()).abort_handle());
         Some(limit)
     }
 
@@ -356,13 +356,13 @@ mod tests {
             start(&mut polls);
         }
         let earlier = polls.under_way[&1].clone();
-        assert!(polls.is_news(2));
+        assert!(polls.counts(2));
         tokio::task::yield_now().await;
         assert!(earlier.is_finished());
-        assert!(!polls.is_news(1), "an earlier request's answer is no news");
-        assert!(!polls.is_news(2));
+        assert!(!polls.counts(1), "an earlier request's answer is no news");
+        assert!(!polls.counts(2));
         assert_eq!(polls.under_way.keys().copied().collect::<Vec<_>>(), [2, 3]);
-        assert!(polls.is_news(3));
+        assert!(polls.counts(3));
     }
 
     #[tokio::test(start_paused = true)]

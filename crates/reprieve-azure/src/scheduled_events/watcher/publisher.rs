@@ -1,4 +1,4 @@
-//! Applies the answers, and sends each change to the worker and the subscribers.
+//! Applies the answers, and publishes each change to the worker and the subscribers.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -8,18 +8,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use super::log as mention;
-use super::{Shared, lock};
+use super::log;
+use super::{WatchState, lock};
 use crate::scheduled_events::document::{Answer, Incarnation};
 
 /// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller
 /// corrections are frequent, and no drain is planned so closely.
 const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
-/// The state that depends on this VM's name and on the last answer.
+/// Publishes the changes of each answer, as soon as this VM's name is known.
 #[derive(Debug)]
-pub(super) struct Teller {
-    shared: Arc<Mutex<Shared>>,
+pub(super) struct ChangePublisher {
+    shared: Arc<Mutex<WatchState>>,
     /// Unbounded, so that a busy worker never delays a poll. An event changes only a few times in
     /// its life.
     worker: mpsc::UnboundedSender<Change>,
@@ -34,9 +34,9 @@ pub(super) struct Teller {
     has_answered: bool,
 }
 
-impl Teller {
+impl ChangePublisher {
     pub(super) fn new(
-        shared: Arc<Mutex<Shared>>,
+        shared: Arc<Mutex<WatchState>>,
         worker: mpsc::UnboundedSender<Change>,
         name: Option<String>,
     ) -> Self {
@@ -49,47 +49,47 @@ impl Teller {
     }
 
     /// Whether this VM's name is not known.
-    pub(super) const fn is_nameless(&self) -> bool {
+    pub(super) const fn lacks_name(&self) -> bool {
         self.name.is_none()
     }
 
     /// Whether only the name is missing.
-    pub(super) const fn waits_for_the_name(&self) -> bool {
+    pub(super) const fn lacks_only_the_name(&self) -> bool {
         self.unread.is_some()
     }
 
     /// Sets this VM's name, and applies the answer that waited for it.
-    pub(super) fn is_called(&mut self, name: String) {
+    pub(super) fn set_name(&mut self, name: String) {
         self.name = Some(name);
         if let Some(answer) = self.unread.take() {
-            self.take_in(answer);
+            self.apply(answer);
         }
     }
 
     /// Applies an answer and sends its changes.
-    pub(super) fn take_in(&mut self, answer: Answer) {
-        self.note_incarnation(&answer);
+    pub(super) fn apply(&mut self, answer: Answer) {
+        self.check_incarnation(&answer);
         let Some(name) = &self.name else {
             self.unread = Some(answer);
             return;
         };
         let mut shared = lock(&self.shared);
-        if self.clocks.is_some_and(|clocks| set_forward(clocks, &answer) > CLOCK_STEP_MAX) {
+        if self.clocks.is_some_and(|clocks| clock_step(clocks, &answer) > CLOCK_STEP_MAX) {
             self.clocks = Some((answer.at, answer.wall));
-            // The answer's own changes follow, as always.
-            for change in shared.standing.changes().filter(|change| change.not_before.is_some()) {
+            // The answer's own changes follow below.
+            for change in shared.active_events.changes().filter(|change| change.not_before.is_some()) {
                 if let Some(change) = change.for_worker(name, answer.at) {
                     info!(
-                        "the wall clock was set forward, or the VM stood still, so there is less time left"
+                        "the wall clock was set forward, or the VM was frozen; the deadlines are now sooner"
                     );
                     drop(self.worker.send(change));
                 }
             }
         }
-        for change in shared.standing.update(&answer, name) {
-            mention::event(&change);
+        for change in shared.active_events.update(&answer, name) {
+            log::event(&change);
             if let Some(change) = change.for_worker(name, answer.at) {
-                if self.clocks.is_none_or(|clocks| set_forward(clocks, &answer).is_zero()) {
+                if self.clocks.is_none_or(|clocks| clock_step(clocks, &answer).is_zero()) {
                     self.clocks = Some((answer.at, answer.wall));
                 }
                 // The receiver is gone only while the watcher is being dropped, which ends the
@@ -106,16 +106,16 @@ impl Teller {
         shared.documents.send_modify(|documents| *documents += 1);
     }
 
-    fn note_incarnation(&mut self, answer: &Answer) {
+    fn check_incarnation(&mut self, answer: &Answer) {
         let incarnation = &answer.document.document_incarnation;
         if self.incarnation.as_ref() == Some(incarnation) {
             return;
         }
         if self.incarnation.as_ref().is_some_and(|before| incarnation.is_reset_from(before)) {
-            info!(%incarnation, "the metadata service has started again");
+            info!(%incarnation, "the metadata service has restarted");
             lock(&self.shared).resets += 1;
         }
-        debug!(%incarnation, events = answer.document.events.len(), "another document");
+        debug!(%incarnation, events = answer.document.events.len(), "the document has changed");
         self.incarnation = Some(incarnation.clone());
     }
 }
@@ -124,7 +124,7 @@ impl Teller {
 /// much sooner than the worker's deadline: the system's time was corrected, or the timers stopped
 /// while the VM was frozen. A `NotBefore` that comes later needs no new deadline, because being
 /// ready early is harmless.
-fn set_forward((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
+fn clock_step((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
     let by_wall = answer.wall.duration_since(wall).unwrap_or_default();
     by_wall.saturating_sub(answer.at.saturating_duration_since(at))
 }
@@ -141,30 +141,30 @@ mod tests {
         {"EventId":"c","EventType":"Freeze","EventStatus":"Started","Resources":["me_0"],"NotBefore":""}]}"#;
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_is_told_anew_how_long_it_has_when_the_wall_clock_is_set_forward() {
-        let shared = Arc::new(Mutex::new(Shared::new(ApiVersion::NEWEST)));
-        let (sender, mut told) = mpsc::unbounded_channel();
-        let mut teller = Teller::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
+    async fn a_worker_gets_its_deadlines_again_when_the_wall_clock_is_set_forward() {
+        let shared = Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST)));
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let mut publisher = ChangePublisher::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
         let document = Document::read(EVENTS.as_bytes()).expect("a document");
         let first = Answer::now(document, ApiVersion::NEWEST);
-        let mut told_at = |seconds: u64, wall_ms: u64| {
+        let mut sent_at = |seconds: u64, wall_ms: u64| {
             let at = first.at + Duration::from_secs(seconds);
             let wall = first.wall + Duration::from_millis(wall_ms);
-            teller.take_in(Answer { at, wall, ..first.clone() });
-            let told = std::iter::from_fn(|| told.try_recv().ok());
-            let told = told.map(|change| match change {
+            publisher.apply(Answer { at, wall, ..first.clone() });
+            let sent = std::iter::from_fn(|| received.try_recv().ok());
+            let sent = sent.map(|change| match change {
                 Change::Noticed(notice) => notice.id.to_string(),
                 other => format!("{other:?}"),
             });
-            told.collect::<Vec<_>>()
+            sent.collect::<Vec<_>>()
         };
-        assert_eq!(told_at(100, 100_000), ["a", "c", "Answered"]);
-        assert_eq!(told_at(101, 101_000), [""; 0]);
-        assert_eq!(told_at(102, 103_000), [""; 0], "too little to tell");
-        assert_eq!(told_at(103, 104_500), ["a"]);
-        assert_eq!(told_at(104, 105_500), [""; 0], "it is told once");
-        assert_eq!(told_at(105, 0), [""; 0], "set back");
-        assert_eq!(told_at(106, 166_000), ["a"], "and forward by a minute");
+        assert_eq!(sent_at(100, 100_000), ["a", "c", "Answered"]);
+        assert_eq!(sent_at(101, 101_000), [""; 0]);
+        assert_eq!(sent_at(102, 103_000), [""; 0], "too small a step");
+        assert_eq!(sent_at(103, 104_500), ["a"]);
+        assert_eq!(sent_at(104, 105_500), [""; 0], "sent once");
+        assert_eq!(sent_at(105, 0), [""; 0], "set back");
+        assert_eq!(sent_at(106, 166_000), ["a"], "and forward by a minute");
         assert_eq!(lock(&shared).feed.receiver_count(), 0);
     }
 }

@@ -38,26 +38,26 @@ fn some_answers() -> impl Strategy<Value = Vec<Answer>> {
 proptest! {
     #[test]
     fn whoever_follows_the_changes_knows_what_stands(answers in some_answers()) {
-        let mut standing = Standing::default();
-        let mut known: BTreeMap<(Whose, NoticeId), EventChange> = BTreeMap::new();
+        let mut standing = ActiveEvents::default();
+        let mut known: BTreeMap<(Scope, NoticeId), EventChange> = BTreeMap::new();
         for answer in answers {
             for change in standing.update(&answer, "me_0") {
-                let key = (change.whose, change.id());
-                match (change.what, known.get(&key)) {
-                    (What::Noticed, None) => prop_assert_eq!(change.event.event_status.phase(), Phase::Scheduled),
-                    (What::Started, before) => {
+                let key = (change.scope, change.id());
+                match (change.kind, known.get(&key)) {
+                    (ChangeKind::Noticed, None) => prop_assert_eq!(change.event.event_status.phase(), Phase::Scheduled),
+                    (ChangeKind::Started, before) => {
                         prop_assert_eq!(change.event.event_status.phase(), Phase::Started);
                         prop_assert!(before.is_none_or(|it| it.event.event_status.phase() == Phase::Scheduled));
                     }
-                    (What::Changed, Some(before)) => prop_assert_ne!(&before.event, &change.event),
-                    (ending @ (What::Withdrawn | What::Completed), Some(before)) => {
-                        prop_assert_eq!(ending, What::ending(before.event.event_status.phase()));
+                    (ChangeKind::Changed, Some(before)) => prop_assert_ne!(&before.event, &change.event),
+                    (ending @ (ChangeKind::Withdrawn | ChangeKind::Completed), Some(before)) => {
+                        prop_assert_eq!(ending, ChangeKind::ending(before.event.event_status.phase()));
                     }
                     (what, before) => prop_assert!(false, "{:?} after {:?}", what, before),
                 }
-                if change.what.is_over() { known.remove(&key); } else { known.insert(key, change); }
+                if change.kind.has_ended() { known.remove(&key); } else { known.insert(key, change); }
             }
-            let standing_now: Vec<_> = standing.changes().map(|change| (change.whose, change.event)).collect();
+            let standing_now: Vec<_> = standing.changes().map(|change| (change.scope, change.event)).collect();
             let known_now: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
             prop_assert_eq!(known_now, standing_now);
             for event in &answer.document.events {
@@ -69,7 +69,7 @@ proptest! {
 
     #[test]
     fn a_worker_is_never_left_believing_in_an_event_and_never_misses_one(answers in some_answers()) {
-        let mut standing = Standing::default();
+        let mut standing = ActiveEvents::default();
         let mut believed: BTreeMap<NoticeId, Notice> = BTreeMap::new();
         for answer in answers {
             for change in standing.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
@@ -77,7 +77,7 @@ proptest! {
                     Change::Answered => prop_assert!(false, "only the watcher answers"),
                     Change::Noticed(notice) => { believed.insert(notice.id.clone(), notice); }
                     Change::Over(id, ending) => {
-                        let over = believed.remove(&id).expect("only what stood is over");
+                        let over = believed.remove(&id).expect("only what active is over");
                         prop_assert_eq!(ending == Ending::Completed, over.phase == Phase::Started);
                     }
                 }
@@ -88,7 +88,7 @@ proptest! {
         }
         // The newest version hides nothing, so its empty document ends every event.
         let last = answer(NOTHING, ApiVersion::NEWEST);
-        prop_assert_eq!(standing.update(&last, "me_0").iter().filter(|it| it.whose == Whose::This).count(), believed.len());
+        prop_assert_eq!(standing.update(&last, "me_0").iter().filter(|it| it.scope == Scope::ThisVm).count(), believed.len());
         prop_assert_eq!(standing.changes().count(), 0);
     }
 }

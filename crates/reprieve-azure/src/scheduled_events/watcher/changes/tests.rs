@@ -9,11 +9,11 @@ use crate::scheduled_events::document::{Document, Event, EventStatus, EventType,
 use crate::scheduled_events::watcher::BEHIND_MAX;
 
 /// A watch without a service: the test supplies the documents.
-struct Hand(Arc<Mutex<Shared>>);
+struct Hand(Arc<Mutex<WatchState>>);
 
 impl Hand {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(Shared::new(ApiVersion::NEWEST))))
+        Self(Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST))))
     }
 
     fn subscribe(&self) -> Changes {
@@ -23,7 +23,7 @@ impl Hand {
     fn document(&self, events: &[Event]) {
         let document = Document { document_incarnation: Incarnation::default(), events: events.to_vec() };
         let mut shared = lock(&self.0);
-        for change in shared.standing.update(&Answer::now(document, ApiVersion::NEWEST), "me_0") {
+        for change in shared.active_events.update(&Answer::now(document, ApiVersion::NEWEST), "me_0") {
             drop(shared.feed.send(Arc::new(change)));
         }
     }
@@ -43,7 +43,7 @@ fn event(id: &str, event_status: EventStatus) -> Event {
 async fn told(changes: &mut Changes) -> Vec<String> {
     let mut told = Vec::new();
     while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
-        told.push(format!("{} {}", change.id(), change.what.as_str()));
+        told.push(format!("{} {}", change.id(), change.kind.as_str()));
     }
     told
 }
@@ -98,7 +98,7 @@ async fn what_was_said_is_told_after_the_watcher_is_gone_and_then_the_end() {
     let mut changes = hand.subscribe();
     hand.document(&[event("a", EventStatus::Scheduled)]);
     drop(hand);
-    assert_eq!(changes.next().await.map(|change| change.what), Some(What::Noticed));
+    assert_eq!(changes.next().await.map(|change| change.kind), Some(ChangeKind::Noticed));
     assert_eq!(changes.next().await, None);
     assert_eq!(changes.next().await, None);
 }
@@ -123,7 +123,7 @@ proptest! {
                 let events: Vec<_> = ids.into_iter().map(|id| event(id, status.clone())).collect();
                 hand.document(&events);
                 while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
-                    if change.what.is_over() {
+                    if change.kind.has_ended() {
                         known.remove(&change.id()).expect("only what was told is over");
                     } else {
                         known.insert(change.id(), change.event);

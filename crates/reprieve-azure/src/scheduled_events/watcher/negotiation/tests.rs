@@ -15,7 +15,7 @@ struct Service {
     known: BTreeSet<ApiVersion>,
     polled: Vec<ApiVersion>,
     probed: Vec<ApiVersion>,
-    trouble: usize,
+    errors: usize,
 }
 
 impl Service {
@@ -27,7 +27,7 @@ impl Service {
             known: known.into_iter().collect(),
             polled: Vec::new(),
             probed: Vec::new(),
-            trouble: 0,
+            errors: 0,
         }
     }
 
@@ -39,7 +39,7 @@ impl Service {
             if self.known.contains(&version) {
                 self.negotiation.accepted(version, self.now);
             } else if self.negotiation.refused(version, self.now, self.now) == Refusal::Counts {
-                self.trouble += 1;
+                self.errors += 1;
             }
             if let Some(version) = self.negotiation.next_probe(self.now) {
                 self.probed.push(version);
@@ -59,7 +59,7 @@ fn the_newest_version_is_tried_first_and_kept() {
     assert_eq!(service.seconds(10_000), V2024_07_09);
     assert!(service.polled.iter().all(|version| *version == V2024_07_09));
     assert!(service.probed.is_empty(), "nothing is newer");
-    assert_eq!(service.trouble, 0);
+    assert_eq!(service.errors, 0);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_refused_version_falls_back_to_the_next_older_without_trouble() {
     assert_eq!(service.polled, [V2024_07_09, V2020_07_01]);
     let mut oldest = Service::with([V2017_03_01]);
     assert_eq!(oldest.seconds(8), V2017_03_01);
-    assert_eq!((service.trouble, oldest.trouble), (0, 0));
+    assert_eq!((service.errors, oldest.errors), (0, 0));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn newer_versions_are_probed_soon_after_and_then_every_hour() {
     assert_eq!(service.polled.iter().filter(|version| **version != V2020_07_01).count(), 1, "polls go on");
     service.known.insert(V2024_07_09);
     assert_eq!(service.seconds(3600), V2024_07_09);
-    assert_eq!(service.trouble, 0);
+    assert_eq!(service.errors, 0);
 }
 
 #[test]
@@ -99,9 +99,9 @@ fn a_probe_that_was_not_answered_is_repeated_after_a_minute() {
 fn when_all_refuse_the_newest_is_kept_and_it_counts_as_trouble_until_one_is_answered() {
     let mut service = Service::with([]);
     assert_eq!(service.seconds(8), V2024_07_09);
-    assert_eq!(service.trouble, 1);
+    assert_eq!(service.errors, 1);
     assert_eq!(service.seconds(20), V2024_07_09);
-    assert_eq!(service.trouble, 21);
+    assert_eq!(service.errors, 21);
     service.known.insert(V2019_01_01);
     assert_eq!(service.seconds(9), V2019_01_01);
 }
@@ -113,7 +113,7 @@ fn a_version_that_worked_is_kept_while_everything_is_refused_for_a_while() {
         service.seconds(100);
         let known = std::mem::take(&mut service.known);
         service.seconds(outage);
-        assert_eq!(service.trouble, usize::try_from(outage).expect("a small number"));
+        assert_eq!(service.errors, usize::try_from(outage).expect("a small number"));
         service.known = known;
         assert_eq!(service.seconds(2), V2024_07_09, "after {outage} s");
         assert!(service.polled.iter().all(|version| *version == V2024_07_09));
