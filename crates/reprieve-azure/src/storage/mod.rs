@@ -20,30 +20,15 @@
 //! # }
 //! ```
 
-mod access;
-mod address;
+mod account;
 mod blob;
-mod blobs;
+mod call;
 pub mod check;
-mod connection_string;
-mod container_name;
-mod effort;
-mod failure;
-mod identity;
-mod letters;
-mod messages;
-mod overflow;
-mod poison;
 mod queue;
-mod receipt;
-mod records;
-mod roster;
-mod shared_key;
 mod store;
-mod text;
-mod transport;
+#[cfg(test)]
+mod test_server;
 
-pub use address::Address;
-pub use blobs::RESERVED;
-pub use container_name::ContainerName;
+pub use account::Address;
+pub use blob::{ContainerName, RESERVED};
 pub use store::{AzureStore, Options};

@@ -6,16 +6,10 @@ use futures_util::future::try_join_all;
 use reprieve_core::ports::{Queue, Store};
 use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards};
 
-use super::access::Access;
-use super::address::Address;
-use super::blob::Container;
-use super::blobs::AzureBlobs;
-use super::container_name::ContainerName;
-use super::effort::Effort;
-use super::overflow::Overflow;
-use super::queue::AzureQueue;
-use super::records::AzureRecords;
-use super::roster::AzureRoster;
+use super::account::Address;
+use super::blob::{AzureBlobs, AzureRecords, AzureRoster, Container, ContainerName};
+use super::call::{Access, Effort};
+use super::queue::{AzureQueue, Overflow};
 
 /// The queues and the container of a store, and whether to create missing ones.
 #[derive(Debug, Clone)]

@@ -7,13 +7,10 @@ use reprieve_core::{Error, ErrorKind, Result};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::super::access::Access;
-use super::super::blob::{Container, When};
-use super::super::blobs::RESERVED;
-use super::super::container_name::ContainerName;
-use super::super::effort::Effort;
 use super::trial::{Deed, Deeds, Ground, Tried};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
+use crate::storage::blob::{Container, ContainerName, RESERVED, When};
+use crate::storage::call::{Access, Effort};
 
 /// Every operation, in the order of the trial.
 const DEEDS: [Deed; 5] = [Deed::Write, Deed::Replace, Deed::Read, Deed::List, Deed::Delete];

@@ -24,10 +24,9 @@ pub use self::queue_trial::QueueTrial;
 pub use self::reach::Reached;
 pub use self::sign_in::SignedIn;
 pub use self::trial::{Deed, Ground, Outcome, Tried};
-use super::access::Access;
-use super::address::Address;
-use super::container_name::ContainerName;
-use super::effort::Effort;
+use crate::storage::account::{self, Address};
+use crate::storage::blob::ContainerName;
+use crate::storage::call::Access;
 
 /// The prefix of the queues and containers that a check creates and deletes.
 pub const SCRATCH: &str = "reprieve-doctor-";
@@ -92,7 +91,7 @@ impl Checkup {
 /// Whether this machine is certainly an Azure VM. It may be one even if this returns false.
 #[must_use]
 pub fn is_azure_vm() -> bool {
-    super::identity::is_azure_vm()
+    account::is_azure_vm()
 }
 
 /// A unique name for a queue or a container.

@@ -7,10 +7,8 @@ use azure_storage_queue::models::PeekedMessage;
 use reprieve_core::{ErrorKind, QueueName, Result};
 use uuid::Uuid;
 
-use super::super::access::Access;
-use super::super::effort::{Effort, temporary};
-use super::super::messages::Messages;
-use super::super::{receipt, text};
+use crate::storage::call::{Access, Effort, temporary};
+use crate::storage::queue::{self, Messages, of_body};
 
 /// The body of a check's message, for people who find one.
 const BODY: &[u8] = br#"{"reprieve":"a message of `reprieve doctor`; it may be deleted"}"#;
@@ -50,7 +48,7 @@ impl Calls {
     /// Sends a message that is invisible for `hidden` and expires after `lives` seconds.
     pub(super) async fn send(&self, hidden: Duration, lives: i32) -> Result<Held> {
         const OPERATION: &str = "send a message";
-        let text = text::of_body(BODY).unwrap_or_default();
+        let text = of_body(BODY).unwrap_or_default();
         let sent = self.call(OPERATION, || self.0.put_for(OPERATION, &text, hidden, lives)).await?;
         Ok(Held { id: sent.id, pop: sent.pop })
     }
@@ -85,8 +83,8 @@ impl Calls {
 }
 
 impl Held {
-    fn as_receipt(&self) -> receipt::Held<'_> {
-        receipt::Held::of(&self.id, &self.pop)
+    fn as_receipt(&self) -> queue::Held<'_> {
+        queue::Held::of(&self.id, &self.pop)
     }
 
     /// A receipt of a message that does not exist. The service checks permissions before it looks

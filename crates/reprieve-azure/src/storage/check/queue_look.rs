@@ -4,8 +4,8 @@ use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use reprieve_core::{QueueName, Result};
 
-use super::super::access::Access;
 use super::queue_calls::Calls;
+use crate::storage::call::Access;
 
 /// How many messages are peeked at: the service's maximum.
 /// <https://learn.microsoft.com/rest/api/storageservices/peek-messages>

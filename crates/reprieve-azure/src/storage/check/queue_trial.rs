@@ -5,10 +5,10 @@ use std::time::Duration;
 use reprieve_core::{ErrorKind, QueueName, Result};
 use tokio::time::{Instant, timeout};
 
-use super::super::access::Access;
 use super::queue_calls::{Calls, Held, allowed};
 use super::trial::{Deed, Deeds, Ground, Tried};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
+use crate::storage::call::Access;
 
 /// Every operation, in the order of the trial.
 const DEEDS: [Deed; 9] = [

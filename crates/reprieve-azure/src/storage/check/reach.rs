@@ -9,11 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use reprieve_core::{Error, ErrorKind, QueueName, Result, clock};
 use tokio::time::{Instant, timeout};
 
-use super::super::access::Access;
-use super::super::container_name::ContainerName;
-use super::super::effort::temporary;
-use super::super::failure::{Target, failure};
-use super::Effort;
+use crate::storage::blob::ContainerName;
+use crate::storage::call::{Access, Effort, Target, failure, temporary};
 
 const OPERATION: &str = "reach the service";
 

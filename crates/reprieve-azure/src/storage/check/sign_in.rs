@@ -9,9 +9,9 @@ use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Url;
 use tokio::time::{Instant, timeout};
 
-use super::super::access::Access;
-use super::super::transport::Pass;
 use super::CHECK_MAX;
+use crate::storage::call::Access;
+use crate::storage::call::Pass;
 
 /// The credential that signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]

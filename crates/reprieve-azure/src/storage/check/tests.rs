@@ -10,11 +10,11 @@ use reprieve_core::{ErrorKind, clock};
 use reprieve_sim::storage::{Action, Config, Operation, Rule, StorageServer};
 use tokio::time::Instant;
 
-use super::super::identity::{Chain, FreshToken};
-use super::super::store::{AzureStore, Options};
-use super::super::transport::Pass;
-use super::super::transport::test_server::{Reply, TestServer};
 use super::*;
+use crate::storage::account::{Chain, FreshToken};
+use crate::storage::call::Pass;
+use crate::storage::store::{AzureStore, Options};
+use crate::storage::test_server::{Reply, TestServer};
 
 #[derive(Debug)]
 struct Token;

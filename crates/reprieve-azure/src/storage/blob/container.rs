@@ -1,0 +1,323 @@
+//! The blobs of one container: bounded reads, conditional writes, lists and deletes, with
+//! Reprieve's errors.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use azure_core::Bytes;
+use azure_core::http::{Body, Etag};
+use azure_core::time::OffsetDateTime;
+use azure_storage_blob::models::{
+    BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions, BlobItem,
+    BlockBlobClientUploadResult,
+};
+use azure_storage_blob::{BlobClient, BlobContainerClient};
+use futures_util::TryStreamExt;
+use jiff::Timestamp;
+use reprieve_core::{Error, ErrorKind, Result};
+
+use super::container_name::ContainerName;
+use crate::storage::call::{Access, Effort, Target, bounded, failure, is_parent, not_applied, temporary};
+
+/// A container, with the limits of its calls.
+#[derive(Clone)]
+pub(crate) struct Container {
+    client: Arc<BlobContainerClient>,
+    name: ContainerName,
+    pub(crate) effort: Effort,
+}
+
+/// A blob's content.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) etag: String,
+    /// The time of its last write, in whole seconds.
+    pub(crate) modified: Option<Timestamp>,
+}
+
+/// A blob in a list.
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) modified: Option<Timestamp>,
+}
+
+/// The condition of a write.
+#[derive(Debug, Clone)]
+pub(crate) enum When {
+    Always,
+    /// If the blob does not exist.
+    Absent,
+    /// If the blob has this entity tag.
+    Is(String),
+}
+
+/// A blob's metadata, by lower-case name.
+pub(crate) type Metadata = HashMap<String, String>;
+
+impl Container {
+    pub(crate) fn new(access: &Access, name: ContainerName, effort: Effort) -> Result<Self> {
+        Ok(Self { client: Arc::new(access.container(name.as_str())?), name, effort })
+    }
+
+    pub(crate) fn name(&self) -> &ContainerName {
+        &self.name
+    }
+
+    /// Creates the container if it does not exist.
+    pub(crate) async fn create(&self) -> Result<()> {
+        const OPERATION: &str = "create the container";
+        let (each, target) = (self.effort.each, Target::Container(self.name.as_str()));
+        let made = self.effort.repeat(OPERATION, each, temporary, || {
+            bounded(OPERATION, target, each, self.client.create(None))
+        });
+        match made.await {
+            Ok(_) => Ok(()),
+            // It exists already.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the container with its content.
+    pub(crate) async fn destroy(&self) -> Result<()> {
+        const OPERATION: &str = "delete the container";
+        let (each, target) = (self.effort.each, Target::Container(self.name.as_str()));
+        let gone = self.effort.repeat(OPERATION, each, temporary, || {
+            bounded(OPERATION, target, each, self.client.delete(None))
+        });
+        absent_is_gone(gone.await.map(drop))
+    }
+
+    /// Fails when the container is missing or not readable.
+    pub(crate) async fn look(&self) -> Result<()> {
+        self.page("look at the container", "", 1).await.map(drop)
+    }
+
+    /// Reads the blob's bytes and entity tag, of one version; `None` when the blob does not exist.
+    pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
+        // The parts of a try have limits of their own; their number is not known before.
+        let whole = Duration::from_hours(1);
+        let read = || self.read_once(operation, blob);
+        missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)
+    }
+
+    /// Reads the blob like [`read`](Self::read), in at most `limit`.
+    pub(crate) async fn read_within(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        limit: Duration,
+    ) -> Result<Option<Read>> {
+        let read = || self.read_once(operation, blob);
+        missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)
+    }
+
+    async fn read_once(&self, operation: &'static str, blob: &str) -> Result<Read> {
+        let (client, each) = (self.client.blob_client(blob), self.effort.each);
+        let target = Target::Blob(blob);
+        let found = bounded(operation, target, each, client.download(None)).await?;
+        let length = found.properties.content_length.unwrap_or_default();
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        let mut body = found.body;
+        // A blob that is replaced midway fails with a conflict and is read again, so versions never
+        // mix.
+        while let Some(chunk) = bounded(operation, target, each, body.try_next()).await? {
+            bytes.extend_from_slice(&chunk);
+        }
+        let modified = found.properties.last_modified.and_then(timestamp);
+        Ok(Read { bytes, etag: etag(operation, found.properties.etag)?, modified })
+    }
+
+    /// Reads the blob's entity tag and metadata; `None` when the blob does not exist.
+    pub(crate) async fn inspect(
+        &self,
+        operation: &'static str,
+        blob: &str,
+    ) -> Result<Option<(String, Metadata)>> {
+        use azure_storage_blob::models::BlobClientGetPropertiesResultHeaders as _;
+        let each = self.effort.each;
+        let found = self.effort.repeat(operation, each, temporary, || async {
+            let client = self.client.blob_client(blob);
+            let found = bounded(operation, Target::Blob(blob), each, client.get_properties(None)).await?;
+            let unreadable = |error| failure(operation, Target::Blob(blob), error);
+            let metadata = found.metadata().map_err(unreadable)?;
+            Ok((etag(operation, found.etag().map_err(unreadable)?)?, metadata))
+        });
+        missing_is_none(found.await)
+    }
+
+    /// Writes the blob, whole or not at all, and returns its new entity tag. A conditional write is
+    /// repeated only if it was certainly not applied.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when the condition is not met.
+    pub(crate) async fn write(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: impl Into<Bytes>,
+        metadata: Option<Metadata>,
+        when: &When,
+    ) -> Result<String> {
+        // All tries, and the parts of a large write, share this one copy.
+        let bytes: Bytes = bytes.into();
+        let each = self.effort.transfer(bytes.len());
+        let again = if matches!(when, When::Always) { temporary } else { not_applied };
+        let write = || self.write_once(operation, blob, bytes.clone(), metadata.clone(), when);
+        self.effort.repeat(operation, each, again, write).await
+    }
+
+    /// Writes a blob that does not exist yet, whole or not at all; returns false when it exists.
+    /// The write is repeated even if it may have been applied: a try that finds the blob of an
+    /// earlier try also returns false.
+    pub(crate) async fn write_new(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: impl Into<Bytes>,
+        metadata: Option<Metadata>,
+    ) -> Result<bool> {
+        let bytes: Bytes = bytes.into();
+        let each = self.effort.transfer(bytes.len());
+        let write = || self.write_once(operation, blob, bytes.clone(), metadata.clone(), &When::Absent);
+        match self.effort.repeat(operation, each, temporary, write).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_once(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: Bytes,
+        metadata: Option<Metadata>,
+        when: &When,
+    ) -> Result<String> {
+        let each = self.effort.transfer(bytes.len());
+        let client = self.client.blob_client(blob);
+        // Boxed at once: an upload is twenty kilobytes of state.
+        let upload = Box::pin(upload(&client, bytes, metadata, when));
+        let written = bounded(operation, Target::Blob(blob), each, upload).await?;
+        etag(operation, written.etag)
+    }
+
+    /// Deletes the blob; succeeds when it does not exist.
+    pub(crate) async fn delete(&self, operation: &'static str, blob: &str) -> Result<()> {
+        let each = self.effort.each;
+        let deleted = self.effort.repeat(operation, each, temporary, || async {
+            let client = self.client.blob_client(blob);
+            bounded(operation, Target::Blob(blob), each, client.delete(None)).await
+        });
+        missing_is_none(deleted.await).map(drop)
+    }
+
+    /// Deletes the blob with this entity tag. Repeated only if it was certainly not applied.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when the blob has another version or does not exist.
+    pub(crate) async fn delete_if(&self, operation: &'static str, blob: &str, is: &str) -> Result<()> {
+        let each = self.effort.each;
+        let deleted = self.effort.repeat(operation, each, not_applied, || async {
+            let client = self.client.blob_client(blob);
+            let options = BlobClientDeleteOptions { if_match: Some(Etag::from(is)), ..Default::default() };
+            bounded(operation, Target::Blob(blob), each, client.delete(Some(options))).await
+        });
+        match missing_is_none(deleted.await)? {
+            Some(_) => Ok(()),
+            None => Err(Error::new(ErrorKind::Conflict, operation, format!("the blob {blob} is gone"))),
+        }
+    }
+
+    /// Lists every blob whose name starts with `prefix`.
+    pub(crate) async fn list(&self, operation: &'static str, prefix: &str) -> Result<Vec<Listed>> {
+        self.page(operation, prefix, usize::MAX).await
+    }
+
+    /// Lists the first blobs whose names start with `prefix`, `max` or a few more.
+    async fn page(&self, operation: &'static str, prefix: &str, max: usize) -> Result<Vec<Listed>> {
+        let whole = Duration::from_hours(1);
+        self.effort
+            .repeat(operation, whole, temporary, || async {
+                let (target, each) = (Target::Container(self.name.as_str()), self.effort.each);
+                let options = BlobContainerClientListBlobsOptions {
+                    prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
+                    maxresults: i32::try_from(max).ok(),
+                    ..Default::default()
+                };
+                let pager = self.client.list_blobs(Some(options));
+                let mut pager = pager.map_err(|error| failure(operation, target, error))?;
+                let mut listed = Vec::new();
+                while let Some(item) = bounded(operation, target, each, pager.try_next()).await? {
+                    listed.extend(Listed::of(item));
+                    if listed.len() >= max {
+                        break;
+                    }
+                }
+                Ok(listed)
+            })
+            .await
+    }
+}
+
+impl Listed {
+    fn of(item: BlobItem) -> Option<Self> {
+        let modified = item.properties.and_then(|properties| properties.last_modified);
+        Some(Self { name: item.name?, modified: modified.and_then(timestamp) })
+    }
+}
+
+impl fmt::Debug for Container {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Container").field(&self.name).finish()
+    }
+}
+
+async fn upload(
+    client: &BlobClient,
+    bytes: Bytes,
+    metadata: Option<Metadata>,
+    when: &When,
+) -> azure_core::Result<BlockBlobClientUploadResult> {
+    let (if_match, if_none_match) = match when {
+        When::Always => (None, None),
+        When::Absent => (None, Some(Etag::from("*"))),
+        When::Is(etag) => (Some(Etag::from(etag.as_str())), None),
+    };
+    let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
+    client.upload(Body::from(bytes).into(), Some(options)).await
+}
+
+/// Converts the service's time, which has no fractions of seconds.
+pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
+    Timestamp::from_second(at.unix_timestamp()).ok()
+}
+
+fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
+    etag.map(|etag| etag.to_string())
+        .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no entity tag"))
+}
+
+/// Whether reading again may succeed: a blob that is replaced midway fails with a conflict.
+fn may_be_read(error: &Error) -> bool {
+    temporary(error) || error.kind() == ErrorKind::Conflict
+}
+
+/// Treats a missing queue or container as deleted.
+pub(crate) fn absent_is_gone(deleted: Result<()>) -> Result<()> {
+    deleted.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
+/// A missing container is an error; a missing blob is `None`.
+fn missing_is_none<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_parent(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,120 @@
+//! Records as blobs that are replaced if their entity tags match, and payloads as blobs that never
+//! change.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::{Error, ErrorKind, JobId, PayloadName, Result};
+
+use super::blob_store::RESERVED;
+use super::container::{Container, When};
+
+/// How many payloads are deleted concurrently.
+const REMOVALS_AT_ONCE: usize = 8;
+
+/// The service returns the time of a write in whole seconds, rounded down.
+/// <https://learn.microsoft.com/rest/api/storageservices/list-blobs>
+const RESOLUTION_MS: i64 = 1_000;
+
+/// The records and payloads of a container.
+pub(crate) struct AzureRecords(Container);
+
+impl AzureRecords {
+    pub(crate) fn new(container: Container) -> Self {
+        Self(container)
+    }
+
+    /// Writes a payload. If its blob exists, an earlier try of the same write created it, because
+    /// every write uses a new name.
+    async fn store(&self, job: &JobId, payload: Payload) -> Result<()> {
+        let blob = payload_blob(job, &payload.name);
+        if !self.0.write_new("write a payload", &blob, payload.bytes, None).await? {
+            tracing::debug!(%job, payload = %payload.name, "a payload was already written by an earlier try");
+        }
+        Ok(())
+    }
+}
+
+fn records() -> String {
+    format!("{RESERVED}records/")
+}
+
+fn record_blob(job: &JobId) -> String {
+    format!("{RESERVED}records/{job}")
+}
+
+fn payload_blob(job: &JobId, name: &PayloadName) -> String {
+    format!("{RESERVED}payloads/{job}/{name}")
+}
+
+/// Deletes payloads that no record names. Those that can't be deleted are left to retention.
+async fn remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) {
+    let remove = |name: &PayloadName| {
+        let blob = payload_blob(job, name);
+        async move {
+            if let Err(error) = container.delete("remove a payload", &blob).await {
+                tracing::debug!(%error, blob, "could not remove a payload that is no longer needed");
+            }
+        }
+    };
+    let removals: Vec<_> = names.iter().map(remove).collect();
+    stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE).collect::<()>().await;
+}
+
+#[async_trait]
+impl RecordStore for AzureRecords {
+    async fn load(&self, job: &JobId) -> Result<Option<Stored>> {
+        const OPERATION: &str = "load a record";
+        let Some(read) = self.0.read(OPERATION, &record_blob(job)).await? else { return Ok(None) };
+        let Some(modified) = read.modified else {
+            let message = "the service's answer has no time of the last write";
+            return Err(Error::new(ErrorKind::Internal, OPERATION, message));
+        };
+        let (version, modified_unix_ms) = (Version::new(read.etag), modified.as_millisecond());
+        Ok(Some(Stored { bytes: read.bytes, version, modified_unix_ms }))
+    }
+
+    /// Sends two requests at most before it returns: a separate task deletes obsolete payloads.
+    async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
+        let RecordWrite { record, payload, obsolete } = write;
+        if let Some(payload) = payload {
+            self.store(job, payload).await?;
+        }
+        let when = expected.map_or(When::Absent, |version| When::Is(version.as_str().to_owned()));
+        let written = self.0.write("write a record", &record_blob(job), record, None, &when).await?;
+        if !obsolete.is_empty() {
+            let (container, job) = (self.0.clone(), job.clone());
+            tokio::spawn(async move { remove_payloads(&container, &job, &obsolete).await });
+        }
+        Ok(Version::new(written))
+    }
+
+    async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
+        self.0.delete_if("remove a record", &record_blob(job), expected.as_str()).await?;
+        remove_payloads(&self.0, job, payloads).await;
+        Ok(())
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+        let read = self.0.read("read a payload", &payload_blob(job, name)).await?;
+        Ok(read.map(|read| read.bytes))
+    }
+
+    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
+        let is_stale = |modified: Timestamp| modified.as_millisecond() + RESOLUTION_MS <= before_unix_ms;
+        let listed = self.0.list("list stale records", &records()).await?;
+        let old = listed.into_iter().filter(|listed| listed.modified.is_some_and(is_stale));
+        // A name that is no job id was not written by Reprieve.
+        let job = |name: String| JobId::parse(name.strip_prefix(&records())?).ok();
+        Ok(old.filter_map(|listed| job(listed.name)).take(max).collect())
+    }
+}
+
+impl fmt::Debug for AzureRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AzureRecords").field(self.0.name()).finish()
+    }
+}

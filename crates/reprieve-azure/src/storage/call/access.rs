@@ -1,0 +1,121 @@
+//! The SDK's clients of one account, over one transport, with the SDK's own retries off.
+
+use std::fmt;
+use std::sync::Arc;
+
+use azure_core::http::{ClientOptions, RetryOptions, Transport, UserAgentOptions};
+use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
+use azure_storage_queue::{QueueClient, QueueClientOptions};
+use reprieve_core::{Error, ErrorKind, Result};
+use reqwest::Url;
+
+use super::failure::{Target, failure};
+use super::transport::{Client, Pass};
+use crate::storage::account::{Address, Chain, FreshToken, SharedKey, WayIn};
+
+/// Comes first in the `User-Agent` of every request, before the SDK's own text.
+const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
+
+/// A signed-in account. Cheap to clone; clones share their connections and their token.
+#[derive(Clone)]
+pub(crate) struct Access {
+    address: Address,
+    client: Arc<Client>,
+    transport: Transport,
+}
+
+impl Access {
+    /// Prepares the clients. Sends no request.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a token that would be sent unencrypted, or for invalid
+    /// certificates.
+    pub(crate) fn open(address: &Address) -> Result<Self> {
+        Self::with_pass(address, pass(address)?)
+    }
+
+    pub(crate) fn with_pass(address: &Address, pass: Pass) -> Result<Self> {
+        let client = Arc::new(Client::new(address, pass)?);
+        Ok(Self { address: address.clone(), transport: Transport::new(client.clone()), client })
+    }
+
+    /// A client of the queue with this name, which need not exist.
+    pub(crate) fn queue(&self, name: &str) -> Result<QueueClient> {
+        let options = QueueClientOptions { client_options: self.options(), ..QueueClientOptions::default() };
+        let url = under(&self.address.queues, name);
+        QueueClient::new(url, None, Some(options))
+            .map_err(|error| failure("use a queue", Target::Queue(name), error))
+    }
+
+    /// A client of the container with this name, which need not exist.
+    pub(crate) fn container(&self, name: &str) -> Result<BlobContainerClient> {
+        let options = BlobContainerClientOptions {
+            client_options: self.options(),
+            ..BlobContainerClientOptions::default()
+        };
+        let url = under(&self.address.blobs, name);
+        BlobContainerClient::new(url, None, Some(options))
+            .map_err(|error| failure("use a container", Target::Container(name), error))
+    }
+
+    /// Waits until requests can be signed: not at all with a key or a SAS; with an identity, until
+    /// its first token arrives. From then on a task of the calling runtime refreshes the token
+    /// before it expires. So call it on a runtime that jobs can't block.
+    ///
+    /// # Errors
+    /// [`Denied`](ErrorKind::Denied) when there is no identity, and
+    /// [`Unavailable`](ErrorKind::Unavailable) when the identity gave no token in time.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        let Pass::Token(token) = self.client.pass() else { return Ok(()) };
+        token.header().await.map(drop).map_err(|error| failure("sign in to Azure", Target::Account, error))
+    }
+
+    /// The credentials of requests.
+    pub(crate) fn pass(&self) -> &Pass {
+        self.client.pass()
+    }
+
+    fn options(&self) -> ClientOptions {
+        ClientOptions {
+            transport: Some(self.transport.clone()),
+            retry: RetryOptions::none(),
+            user_agent: UserAgentOptions { application_id: Some(USER_AGENT.to_owned()) },
+            ..ClientOptions::default()
+        }
+    }
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+fn pass(address: &Address) -> Result<Pass> {
+    let encrypted = address.blobs.scheme() == "https" && address.queues.scheme() == "https";
+    let token = |chain| {
+        if encrypted {
+            return Ok(Pass::Token(FreshToken::new(chain)));
+        }
+        let message =
+            "its endpoints are http://, where a token could be read by anybody: give https:// ones, or a key";
+        Err(Error::new(ErrorKind::Invalid, "use the storage account", message))
+    };
+    match &address.way {
+        WayIn::Key(key) => Ok(Pass::Key(SharedKey::new(&address.account, key.clone()))),
+        WayIn::Sas(sas) => Ok(Pass::Sas(sas.clone())),
+        WayIn::Identity { client_id } => token(Chain::of_this_machine(client_id.clone(), address.cloud())?),
+        WayIn::Own(credential) => token(Chain::of(credential.clone())),
+    }
+}
+
+fn under(endpoint: &Url, name: &str) -> Url {
+    let mut url = endpoint.clone();
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.pop_if_empty().push(name);
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests;

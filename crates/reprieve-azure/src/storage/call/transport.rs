@@ -1,0 +1,275 @@
+//! Sends the SDK's requests: one connection pool for each runtime, and the only code that adds a
+//! signature, token or SAS to a request. The SDK above it sees none of them, so neither its errors
+//! nor its logs can show one.
+
+mod unanswered;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use azure_core::error::ErrorKind;
+use azure_core::http::headers::{HeaderName, HeaderValue, Headers};
+use azure_core::http::{AsyncRawResponse, Body, HttpClient, Request, StatusCode};
+use futures_util::TryStreamExt as _;
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
+use reqwest::redirect;
+use tokio::runtime::{Handle, Id};
+
+pub(crate) use self::unanswered::{Obstacle, Unanswered};
+use crate::storage::account::{Address, FreshToken, SharedKey};
+
+/// The connect timeout. The services are a few milliseconds away; a slower one is unreachable.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long no data may arrive. Every call has a limit of its own, far below; this one frees the
+/// connection of a large blob whose reader is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// Azurite closes a connection that was idle for 5 s.
+const IDLE_LOOPBACK: Duration = Duration::from_secs(4);
+
+/// The service keeps idle connections for minutes.
+const IDLE_SERVICE: Duration = Duration::from_secs(60);
+
+/// Enough idle connections for a drain, which releases all messages in parallel.
+const IDLE_PER_HOST_MAX: usize = 128;
+
+/// How many runtimes have a pool at a time. A worker has two; a program that keeps creating
+/// runtimes must not collect pools.
+const POOLS_MAX: usize = 8;
+
+/// Names, in error answers, the credential that was used: the error's text depends on it.
+pub(crate) const WAY_HEADER: HeaderName = HeaderName::from_static("x-reprieve-way-in");
+
+/// Names, in error answers, the account.
+pub(crate) const ACCOUNT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-account");
+
+/// Headers of which the service sends at least one with every answer. An answer without any is from
+/// another server: a message that a login page "deleted" would be lost silently, and a checkpoint
+/// that a proxy can't find still exists.
+const OWN_HEADERS: [HeaderName; 3] = [
+    HeaderName::from_static("x-ms-request-id"),
+    HeaderName::from_static("x-ms-version"),
+    HeaderName::from_static("x-ms-error-code"),
+];
+
+/// The statuses that a proxy or gateway before the service returns when it is overloaded or the
+/// service is away. They are believed without the service's headers.
+const BUSY: [u16; 5] = [429, 500, 502, 503, 504];
+
+/// The credentials of requests.
+#[derive(Debug)]
+pub(crate) enum Pass {
+    Key(SharedKey),
+    Sas(azure_core::credentials::Secret),
+    Token(FreshToken),
+}
+
+/// The SDK's HTTP client.
+pub(crate) struct Client {
+    account: String,
+    pass: Pass,
+    pools: Pools,
+}
+
+impl Client {
+    pub(crate) fn new(address: &Address, pass: Pass) -> reprieve_core::Result<Self> {
+        Ok(Self { account: address.account.clone(), pass, pools: Pools::new(address)? })
+    }
+
+    pub(crate) const fn pass(&self) -> &Pass {
+        &self.pass
+    }
+
+    /// Adds the credentials to the request.
+    async fn admit(&self, request: &mut reqwest::Request) -> azure_core::Result<()> {
+        match &self.pass {
+            Pass::Key(key) => key.sign(request),
+            Pass::Sas(sas) => {
+                let query = match request.url().query().filter(|query| !query.is_empty()) {
+                    Some(query) => format!("{query}&{}", sas.secret()),
+                    None => sas.secret().to_owned(),
+                };
+                request.url_mut().set_query(Some(&query));
+                Ok(())
+            }
+            Pass::Token(token) => {
+                request.headers_mut().insert(AUTHORIZATION, token.header().await?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds to an error answer the data that the error's text needs.
+    fn note_refusal(&self, status: StatusCode, headers: &mut Headers) {
+        if status == StatusCode::Unauthorized
+            && let Pass::Token(token) = &self.pass
+        {
+            token.suspect();
+        }
+        let way = match &self.pass {
+            Pass::Key(_) => "key",
+            Pass::Sas(_) => "sas",
+            Pass::Token(_) => "identity",
+        };
+        headers.insert(WAY_HEADER, HeaderValue::from(way));
+        headers.insert(ACCOUNT_HEADER, HeaderValue::from(self.account.clone()));
+    }
+}
+
+#[async_trait]
+impl HttpClient for Client {
+    async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
+        let http = self.pools.here()?;
+        let mut request = translate(request)?;
+        self.admit(&mut request).await?;
+        let host = host_of(request.url());
+        let answer = http
+            .execute(request)
+            .await
+            .map_err(|error| Unanswered::to_the_request(&host, &error).into_sdk())?;
+        let status = StatusCode::from(answer.status().as_u16());
+        let mut headers = headers_of(answer.headers());
+        let strange = OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none());
+        if strange && !BUSY.contains(&u16::from(status)) {
+            return Err(Unanswered::by_the_service(&host).into_sdk());
+        }
+        if !status.is_success() {
+            self.note_refusal(status, &mut headers);
+        }
+        let body =
+            answer.bytes_stream().map_err(move |error| Unanswered::to_the_end(&host, &error).into_sdk());
+        Ok(AsyncRawResponse::new(status, headers, Box::pin(body)))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("account", &self.account).finish_non_exhaustive()
+    }
+}
+
+/// One pool of connections for each calling runtime.
+///
+/// A task of the runtime that opened a connection drives it. If another runtime shared it, a
+/// drain's calls would stop whenever jobs keep every thread of theirs busy, and would fail once
+/// that runtime has ended.
+struct Pools {
+    loopback: bool,
+    ca: Option<Arc<[u8]>>,
+    by_runtime: Mutex<Vec<(Id, reqwest::Client)>>,
+}
+
+impl Pools {
+    fn new(address: &Address) -> reprieve_core::Result<Self> {
+        let pools =
+            Self { loopback: address.is_loopback(), ca: address.ca.clone(), by_runtime: Mutex::default() };
+        // Invalid settings fail now, not at the first request.
+        pools.build().map_err(|error| {
+            let message = format!("its certificates or TLS settings are refused: {}", root_cause(&error));
+            reprieve_core::Error::new(reprieve_core::ErrorKind::Invalid, "set up the storage client", message)
+        })?;
+        Ok(pools)
+    }
+
+    /// The client of the current runtime.
+    fn here(&self) -> azure_core::Result<reqwest::Client> {
+        let runtime = Handle::current().id();
+        let mut pools = self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = pools.iter().find(|(id, _)| *id == runtime) {
+            return Ok(client.clone());
+        }
+        let client = self.build().map_err(|error| {
+            azure_core::Error::with_message(
+                ErrorKind::Other,
+                format!("no HTTP client: {}", root_cause(&error)),
+            )
+        })?;
+        if pools.len() == POOLS_MAX {
+            pools.remove(0);
+        }
+        pools.push((runtime, client.clone()));
+        Ok(client)
+    }
+
+    fn build(&self) -> reqwest::Result<reqwest::Client> {
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_MAX)
+            .pool_idle_timeout(if self.loopback { IDLE_LOOPBACK } else { IDLE_SERVICE })
+            .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
+            .tcp_nodelay(true)
+            .redirect(redirect::Policy::none());
+        if self.loopback {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = &self.ca {
+            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(pem)?);
+        }
+        builder.build()
+    }
+}
+
+/// Converts the SDK's request for the HTTP client, and sets its length.
+fn translate(request: &Request) -> azure_core::Result<reqwest::Request> {
+    let method = request.method().as_str().parse().map_err(malformed)?;
+    let mut out = reqwest::Request::new(method, request.url().clone());
+    for (name, value) in request.headers().iter() {
+        let name = reqwest::header::HeaderName::try_from(name.as_str()).map_err(malformed)?;
+        out.headers_mut().insert(name, value.as_str().try_into().map_err(malformed)?);
+    }
+    let length = request.body().len();
+    if let Some(length) = length.filter(|length| *length > 0) {
+        out.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    *out.body_mut() = match request.body().clone() {
+        _ if length == Some(0) => None,
+        Body::Bytes(bytes) => Some(bytes.into()),
+        Body::SeekableStream(stream) => Some(reqwest::Body::wrap_stream(stream)),
+    };
+    Ok(out)
+}
+
+/// A request with characters in its headers that HTTP can't carry, such as a line break in a blob's
+/// metadata.
+#[derive(Debug)]
+pub(crate) struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name or value has characters that an HTTP header can't carry")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+fn malformed<E>(_: E) -> azure_core::Error {
+    azure_core::Error::new(ErrorKind::DataConversion, Malformed)
+}
+
+/// The answer's headers. One that is not text is left out: the service sends none.
+fn headers_of(headers: &reqwest::header::HeaderMap) -> Headers {
+    let text = |(name, value): (&reqwest::header::HeaderName, &reqwest::header::HeaderValue)| {
+        let value = value.to_str().ok()?.to_owned();
+        Some((HeaderName::from(name.as_str().to_owned()), HeaderValue::from(value)))
+    };
+    headers.iter().filter_map(text).collect::<HashMap<_, _>>().into()
+}
+
+fn host_of(url: &reqwest::Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+}
+
+/// The innermost cause, which describes the failure; the outer ones only add the location, with the
+/// whole URL.
+pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}

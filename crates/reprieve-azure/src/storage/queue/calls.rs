@@ -1,0 +1,233 @@
+//! The calls to one Storage queue, with time limits and Reprieve's errors.
+
+use std::time::Duration;
+
+use azure_core::http::{RequestContent, XmlFormat, headers::HeaderName};
+use azure_storage_queue::QueueClient;
+use azure_storage_queue::models::{
+    PeekedMessage, QueueClientGetPropertiesResultHeaders as _, QueueClientPeekMessagesOptions,
+    QueueClientReceiveMessagesOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
+    QueueMessage, ReceivedMessage, SentMessage,
+};
+use reprieve_core::{Error, ErrorKind, QueueName, Result};
+
+use super::receipt::Held;
+use crate::storage::blob::absent_is_gone;
+use crate::storage::call::{Access, Effort, Target, bounded, failure, is_speechless, temporary};
+
+/// Messages never expire: by default the service would delete even a leased message after seven
+/// days.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-message>
+const FOR_EVER: i32 = -1;
+
+/// One queue of the service.
+pub(crate) struct Messages {
+    client: QueueClient,
+    name: QueueName,
+    effort: Effort,
+}
+
+/// The id and pop receipt of a message that was put.
+pub(crate) struct Sent {
+    pub(crate) id: String,
+    pub(crate) pop: String,
+}
+
+impl Messages {
+    pub(crate) fn new(access: &Access, name: QueueName, effort: Effort) -> Result<Self> {
+        Ok(Self { client: access.queue(name.as_str())?, name, effort })
+    }
+
+    pub(crate) fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target::Queue(self.name.as_str())
+    }
+
+    /// Makes one call.
+    async fn call<T>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = azure_core::Result<T>>,
+    ) -> Result<T> {
+        bounded(operation, self.target(), self.effort.each, call).await
+    }
+
+    fn failure(&self, operation: &'static str, error: azure_core::Error) -> Error {
+        failure(operation, self.target(), error)
+    }
+
+    /// Creates the queue if it does not exist.
+    pub(crate) async fn create(&self) -> Result<()> {
+        const OPERATION: &str = "create the queue";
+        let make = || self.call(OPERATION, self.client.create(None));
+        match self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, make).await {
+            Ok(_) => Ok(()),
+            // It exists, with other metadata.
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes the queue with its content.
+    pub(crate) async fn destroy(&self) -> Result<()> {
+        const OPERATION: &str = "delete the queue";
+        let delete = || self.call(OPERATION, self.client.delete(None));
+        let gone = self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, delete).await;
+        absent_is_gone(gone.map(drop))
+    }
+
+    /// Deletes the queue with one call, within `limit`.
+    pub(crate) async fn destroy_within(&self, limit: Duration) -> Result<()> {
+        const OPERATION: &str = "delete the queue";
+        let gone = bounded(OPERATION, self.target(), limit, self.client.delete(None)).await;
+        absent_is_gone(gone.map(drop))
+    }
+
+    /// Fails when the queue is missing or not readable.
+    pub(crate) async fn look(&self) -> Result<()> {
+        const OPERATION: &str = "look at the queue";
+        match self.peek_once(OPERATION, 1).await {
+            // The queue exists, and a message in it has a character that XML forbids.
+            Err(error) if is_speechless(&error) => {
+                let queue = self.name.as_str();
+                tracing::warn!(queue, "a message in the queue can't be read by anybody; the others can");
+                Ok(())
+            }
+            Err(error) if error.is_temporary() => self.peek(OPERATION, 1).await.map(drop),
+            looked => looked.map(drop),
+        }
+    }
+
+    /// Puts one message, which never expires.
+    pub(crate) async fn put(&self, operation: &'static str, text: &str, delay: Duration) -> Result<Sent> {
+        self.put_for(operation, text, delay, FOR_EVER).await
+    }
+
+    /// Puts one message, which expires after `lives` seconds.
+    pub(crate) async fn put_for(
+        &self,
+        operation: &'static str,
+        text: &str,
+        delay: Duration,
+        lives: i32,
+    ) -> Result<Sent> {
+        let options = QueueClientSendMessageOptions {
+            message_time_to_live: Some(lives),
+            visibility_timeout: Some(whole_seconds(delay)),
+            ..Default::default()
+        };
+        let content = content(operation, text)?;
+        let sent = self.call(operation, self.client.send_message(content, Some(options))).await?;
+        let sent = sent.into_model().map_err(|error| self.failure(operation, error))?;
+        sent.items.into_iter().flatten().next().and_then(Sent::of).ok_or_else(|| {
+            Error::new(ErrorKind::Internal, operation, "the service's answer names no message")
+        })
+    }
+
+    /// Receives up to `max` messages.
+    pub(crate) async fn receive(
+        &self,
+        operation: &'static str,
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<ReceivedMessage>> {
+        let options = QueueClientReceiveMessagesOptions {
+            number_of_messages: i32::try_from(max).ok(),
+            // The service's minimum for a receive; an update also accepts 0.
+            visibility_timeout: Some(whole_seconds(lease).max(1)),
+            ..Default::default()
+        };
+        let received = self.call(operation, self.client.receive_messages(Some(options))).await?;
+        let received = received.into_model().map_err(|error| self.failure(operation, error))?;
+        Ok(received.items.unwrap_or_default())
+    }
+
+    /// Makes the message invisible for `visibility` from now, and replaces its text if one is
+    /// given. Returns the new pop receipt.
+    pub(crate) async fn update(
+        &self,
+        operation: &'static str,
+        held: &Held<'_>,
+        visibility: Duration,
+        text: Option<&str>,
+    ) -> Result<String> {
+        // An update without a body keeps the message's text.
+        let queue_message = text.map(|text| content(operation, text)).transpose()?;
+        let options = QueueClientUpdateMessageOptions { queue_message, ..Default::default() };
+        let seconds = whole_seconds(visibility);
+        let updated = self.client.update_message(held.id, held.pop, seconds, Some(options));
+        let updated = self.call(operation, updated).await?;
+        let receipt = updated.headers().get_optional_string(&HeaderName::from_static("x-ms-popreceipt"));
+        receipt.ok_or_else(|| {
+            // The update was applied, and the new receipt is lost with the answer.
+            Error::new(ErrorKind::TimedOut, operation, "the service's answer has no receipt")
+        })
+    }
+
+    pub(crate) async fn delete(&self, operation: &'static str, held: &Held<'_>) -> Result<()> {
+        self.call(operation, self.client.delete_message(held.id, held.pop, None)).await.map(drop)
+    }
+
+    /// Peeks at up to `max` messages without receiving them.
+    pub(crate) async fn peek(&self, operation: &'static str, max: usize) -> Result<Vec<PeekedMessage>> {
+        let peek = || self.peek_once(operation, max);
+        self.effort.repeat(operation, self.effort.whole_try(), temporary, peek).await
+    }
+
+    async fn peek_once(&self, operation: &'static str, max: usize) -> Result<Vec<PeekedMessage>> {
+        let options = QueueClientPeekMessagesOptions {
+            number_of_messages: i32::try_from(max).ok(),
+            ..Default::default()
+        };
+        let peeked = self.call(operation, self.client.peek_messages(Some(options))).await?;
+        let peeked = peeked.into_model().map_err(|error| self.failure(operation, error))?;
+        Ok(peeked.items.unwrap_or_default())
+    }
+
+    /// The approximate number of messages, including invisible ones.
+    pub(crate) async fn count(&self) -> Result<u64> {
+        const OPERATION: &str = "count messages";
+        let count = || async {
+            let found = self.call(OPERATION, self.client.get_properties(None)).await?;
+            let count = found.approximate_messages_count();
+            let count = count.map_err(|error| self.failure(OPERATION, error))?;
+            Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
+        };
+        self.effort.repeat(OPERATION, self.effort.whole_try(), temporary, count).await
+    }
+}
+
+impl Sent {
+    fn of(message: SentMessage) -> Option<Self> {
+        Some(Self { id: message.message_id?, pop: message.pop_receipt? })
+    }
+}
+
+fn content(operation: &'static str, text: &str) -> Result<RequestContent<QueueMessage, XmlFormat>> {
+    let message = QueueMessage { message_text: Some(text.to_owned()) };
+    message.try_into().map_err(|error: azure_core::Error| {
+        Error::new(ErrorKind::Internal, operation, "the message has no XML form").with_source(error)
+    })
+}
+
+/// Whole seconds, as the service counts, rounded up so that no lease ends at the service before it
+/// ends here.
+fn whole_seconds(time: Duration) -> i32 {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    i32::try_from(seconds).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_never_shorter_than_asked_for() {
+        for (millis, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (60_000, 60)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
+        }
+    }
+}
