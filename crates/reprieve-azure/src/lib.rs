@@ -19,5 +19,6 @@
 //! # }
 //! ```
 
+mod cause;
 pub mod scheduled_events;
 pub mod storage;

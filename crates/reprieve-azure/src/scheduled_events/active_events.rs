@@ -50,7 +50,7 @@ struct ActiveEvent {
     version: ApiVersion,
     documented: Instant,
     /// When it last changed.
-    changed: SystemTime,
+    changed_at: SystemTime,
 }
 
 impl ActiveEvents {
@@ -70,8 +70,9 @@ impl ActiveEvents {
             let before = self.events.get(key);
             let event = normalized(event, before.map(|before| &before.event), answer.version);
             let kind = change_kind(before.map(|before| &before.event), &event);
-            let changed = before.filter(|_| kind.is_none()).map_or(answer.wall, |before| before.changed);
-            let now = ActiveEvent { event, version: answer.version, documented: answer.at, changed };
+            let changed_at =
+                before.filter(|_| kind.is_none()).map_or(answer.wall, |before| before.changed_at);
+            let now = ActiveEvent { event, version: answer.version, documented: answer.at, changed_at };
             if let Some(kind) = kind {
                 changes.push(now.change(kind, key.0));
             }
@@ -82,7 +83,7 @@ impl ActiveEvents {
         };
         for ((scope, _), mut ended) in self.events.extract_if(.., has_ended) {
             let kind = ChangeKind::ending(ended.event.event_status.phase());
-            (ended.version, ended.changed) = (answer.version, answer.wall);
+            (ended.version, ended.changed_at) = (answer.version, answer.wall);
             changes.push(EventChange { not_before: None, ..ended.change(kind, scope) });
         }
         changes
@@ -132,7 +133,7 @@ impl ActiveEvent {
             NotBefore::At(at) => Some(at),
             NotBefore::Blank | NotBefore::Unreadable => None,
         };
-        let (event, version, at) = (self.event.clone(), self.version, self.changed);
+        let (event, version, at) = (self.event.clone(), self.version, self.changed_at);
         EventChange { kind, scope, event, not_before, version, at }
     }
 

@@ -9,7 +9,7 @@ use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards};
 use super::account::Address;
 use super::blob::{AzureBlobs, AzureRecords, AzureRoster, Container, ContainerName};
 use super::call::{Access, Effort};
-use super::queue::{AzureQueue, Overflow};
+use super::queue::{AzureQueue, Bodies};
 
 /// The queues and the container of a store, and whether to create missing ones.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl AzureStore {
 impl Clients {
     fn new(access: &Access, options: &Options, effort: Effort) -> Result<Self> {
         let container = Container::new(access, options.container.clone(), effort)?;
-        let queue = |name| AzureQueue::new(access, name, Overflow::new(container.clone()), effort);
+        let queue = |name| AzureQueue::new(access, name, Bodies::new(container.clone()), effort);
         Ok(Self { queues: options.queues.iter().map(queue).collect::<Result<_>>()?, container })
     }
 

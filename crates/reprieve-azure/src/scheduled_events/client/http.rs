@@ -7,6 +7,7 @@ use reqwest::{Method, Response, StatusCode, Url, redirect};
 use tracing::trace;
 
 use super::failure::{Failure, FailureKind};
+use crate::cause::root_cause;
 
 /// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
 /// further.
@@ -148,15 +149,6 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure 
         status: Some(status.as_u16()),
         error: Error::new(error_kind, operation, message),
     }
-}
-
-/// The innermost cause, which describes the failure; the outer ones only add the location.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }
 
 fn parse_base(base: &str) -> Result<Url> {

@@ -7,6 +7,6 @@ mod shared_key;
 pub use address::Address;
 #[cfg(test)]
 pub(crate) use address::DEVELOPMENT_KEY;
-pub(crate) use address::{DEVELOPMENT_ACCOUNT, WayIn};
+pub(crate) use address::{DEVELOPMENT_ACCOUNT, SignIn};
 pub(crate) use identity::{Chain, FreshToken, NoIdentity, is_azure_vm};
 pub(crate) use shared_key::SharedKey;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use azure_core::Bytes;
 use azure_core::http::{Body, Etag};
-use azure_core::time::OffsetDateTime;
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions, BlobItem,
     BlockBlobClientUploadResult,
@@ -19,7 +18,9 @@ use jiff::Timestamp;
 use reprieve_core::{Error, ErrorKind, Result};
 
 use super::container_name::ContainerName;
-use crate::storage::call::{Access, Effort, Target, bounded, failure, is_parent, not_applied, temporary};
+use crate::storage::call::{
+    Access, Effort, Target, absent_is_gone, bounded, failure, is_parent, not_applied, temporary, timestamp,
+};
 
 /// A container, with the limits of its calls.
 #[derive(Clone)]
@@ -293,11 +294,6 @@ async fn upload(
     client.upload(Body::from(bytes).into(), Some(options)).await
 }
 
-/// Converts the service's time, which has no fractions of seconds.
-pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
-    Timestamp::from_second(at.unix_timestamp()).ok()
-}
-
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
     etag.map(|etag| etag.to_string())
         .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no entity tag"))
@@ -306,11 +302,6 @@ fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
 /// Whether reading again may succeed: a blob that is replaced midway fails with a conflict.
 fn may_be_read(error: &Error) -> bool {
     temporary(error) || error.kind() == ErrorKind::Conflict
-}
-
-/// Treats a missing queue or container as deleted.
-pub(crate) fn absent_is_gone(deleted: Result<()>) -> Result<()> {
-    deleted.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
 /// A missing container is an error; a missing blob is `None`.

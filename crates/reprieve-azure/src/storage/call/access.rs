@@ -11,7 +11,7 @@ use reqwest::Url;
 
 use super::failure::{Target, failure};
 use super::transport::{Client, Pass};
-use crate::storage::account::{Address, Chain, FreshToken, SharedKey, WayIn};
+use crate::storage::account::{Address, Chain, FreshToken, SharedKey, SignIn};
 
 /// Comes first in the `User-Agent` of every request, before the SDK's own text.
 const USER_AGENT: &str = concat!("reprieve-", env!("CARGO_PKG_VERSION"));
@@ -101,11 +101,11 @@ fn pass(address: &Address) -> Result<Pass> {
             "its endpoints are http://, where a token could be read by anybody: give https:// ones, or a key";
         Err(Error::new(ErrorKind::Invalid, "use the storage account", message))
     };
-    match &address.way {
-        WayIn::Key(key) => Ok(Pass::Key(SharedKey::new(&address.account, key.clone()))),
-        WayIn::Sas(sas) => Ok(Pass::Sas(sas.clone())),
-        WayIn::Identity { client_id } => token(Chain::of_this_machine(client_id.clone(), address.cloud())?),
-        WayIn::Own(credential) => token(Chain::of(credential.clone())),
+    match &address.sign_in {
+        SignIn::Key(key) => Ok(Pass::Key(SharedKey::new(&address.account, key.clone()))),
+        SignIn::Sas(sas) => Ok(Pass::Sas(sas.clone())),
+        SignIn::Identity { client_id } => token(Chain::of_this_machine(client_id.clone(), address.cloud())?),
+        SignIn::Own(credential) => token(Chain::of(credential.clone())),
     }
 }
 

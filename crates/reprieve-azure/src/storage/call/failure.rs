@@ -122,6 +122,16 @@ pub(crate) fn is_speechless(error: &Error) -> bool {
     answer(error).is_some_and(|answer| answer.status == 500 && answer.code.is_empty())
 }
 
+/// Whether the failed call may have been applied.
+pub(crate) fn may_be_applied(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Internal)
+}
+
+/// Treats a missing queue or container as deleted.
+pub(crate) fn absent_is_gone(deleted: Result<()>) -> Result<()> {
+    deleted.or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) })
+}
+
 fn answer(error: &Error) -> Option<&Answer> {
     std::error::Error::source(error)?.downcast_ref()
 }

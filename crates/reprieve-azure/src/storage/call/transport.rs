@@ -19,6 +19,7 @@ use reqwest::redirect;
 use tokio::runtime::{Handle, Id};
 
 pub(crate) use self::unanswered::{Obstacle, Unanswered};
+use crate::cause::root_cause;
 use crate::storage::account::{Address, FreshToken, SharedKey};
 
 /// The connect timeout. The services are a few milliseconds away; a slower one is unreachable.
@@ -262,14 +263,4 @@ fn headers_of(headers: &reqwest::header::HeaderMap) -> Headers {
 fn host_of(url: &reqwest::Url) -> String {
     let host = url.host_str().unwrap_or_default();
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
-}
-
-/// The innermost cause, which describes the failure; the outer ones only add the location, with the
-/// whole URL.
-pub(crate) fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

@@ -6,7 +6,6 @@
 //! the caller judges them.
 
 mod blob_trial;
-mod queue_calls;
 mod queue_look;
 mod queue_trial;
 mod reach;

@@ -4,8 +4,8 @@ use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use reprieve_core::{QueueName, Result};
 
-use super::queue_calls::Calls;
-use crate::storage::call::Access;
+use crate::storage::call::{Access, Effort, timestamp};
+use crate::storage::queue::QueueCalls;
 
 /// How many messages are peeked at: the service's maximum.
 /// <https://learn.microsoft.com/rest/api/storageservices/peek-messages>
@@ -48,10 +48,10 @@ pub(super) async fn look(access: &Access, queues: &[QueueName]) -> Vec<QueueLook
 
 async fn one(access: &Access, name: &QueueName) -> QueueLook {
     let main = async {
-        let calls = Calls::new(access, name)?;
+        let calls = QueueCalls::new(access, name.clone(), Effort::CHECK)?;
         Ok(tokio::join!(calls.count(), next(&calls)))
     };
-    let poison = async { Calls::new(access, &name.poison())?.count().await };
+    let poison = async { QueueCalls::new(access, name.poison(), Effort::CHECK)?.count().await };
     let (main, poisoned) = tokio::join!(main, poison);
     let name = name.clone();
     match main {
@@ -60,11 +60,9 @@ async fn one(access: &Access, name: &QueueName) -> QueueLook {
     }
 }
 
-async fn next(calls: &Calls) -> Result<Next> {
-    let peeked = calls.peek(PEEKED_MAX.into()).await?;
-    let end =
-        |at: Option<azure_core::time::OffsetDateTime>| Timestamp::from_second(at?.unix_timestamp()).ok();
-    let ends = peeked.iter().filter_map(|message| end(message.expiration_time));
+async fn next(calls: &QueueCalls) -> Result<Next> {
+    let peeked = calls.peek("peek at messages", PEEKED_MAX.into()).await?;
+    let ends = peeked.iter().filter_map(|message| timestamp(message.expiration_time?));
     let ends: Vec<_> =
         ends.filter(|end| end.to_zoned(jiff::tz::TimeZone::UTC).year() < NEVER_FROM_YEAR).collect();
     Ok(Next { peeked: peeked.len(), expiring: ends.len(), first_end: ends.into_iter().min() })

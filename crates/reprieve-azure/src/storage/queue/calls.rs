@@ -1,5 +1,6 @@
 //! The calls to one Storage queue, with time limits and Reprieve's errors.
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use azure_core::http::{RequestContent, XmlFormat, headers::HeaderName};
@@ -9,22 +10,35 @@ use azure_storage_queue::models::{
     QueueClientReceiveMessagesOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
     QueueMessage, ReceivedMessage, SentMessage,
 };
-use reprieve_core::{Error, ErrorKind, QueueName, Result};
+use jiff::Timestamp;
+use reprieve_core::ports::Delivery;
+use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
-use super::receipt::Held;
-use crate::storage::blob::absent_is_gone;
-use crate::storage::call::{Access, Effort, Target, bounded, failure, is_speechless, temporary};
+use super::receipt::ReceiptParts;
+use crate::storage::call::{
+    Access, Effort, Target, absent_is_gone, bounded, failure, is_speechless, temporary, timestamp,
+};
 
 /// Messages never expire: by default the service would delete even a leased message after seven
 /// days.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
-const FOR_EVER: i32 = -1;
+const WITHOUT_EXPIRY: i32 = -1;
+
+/// The most messages of one receive or peek.
+/// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
+pub(crate) const BATCH_MAX: usize = 32;
+
+/// How many receives take single messages after a batch could not be read. One message with a
+/// character that XML forbids makes its whole batch unreadable.
+const SINGLE_RECEIVES: u32 = 64;
 
 /// One queue of the service.
-pub(crate) struct Messages {
+pub(crate) struct QueueCalls {
     client: QueueClient,
     name: QueueName,
     effort: Effort,
+    /// How many more receives take single messages.
+    single_receives: AtomicU32,
 }
 
 /// The id and pop receipt of a message that was put.
@@ -33,9 +47,10 @@ pub(crate) struct Sent {
     pub(crate) pop: String,
 }
 
-impl Messages {
+impl QueueCalls {
     pub(crate) fn new(access: &Access, name: QueueName, effort: Effort) -> Result<Self> {
-        Ok(Self { client: access.queue(name.as_str())?, name, effort })
+        let client = access.queue(name.as_str())?;
+        Ok(Self { client, name, effort, single_receives: AtomicU32::new(0) })
     }
 
     pub(crate) fn name(&self) -> &QueueName {
@@ -93,7 +108,7 @@ impl Messages {
             // The queue exists, and a message in it has a character that XML forbids.
             Err(error) if is_speechless(&error) => {
                 let queue = self.name.as_str();
-                tracing::warn!(queue, "a message in the queue can't be read by anybody; the others can");
+                tracing::warn!(queue, "a message in the queue can't be read; the others can be received");
                 Ok(())
             }
             Err(error) if error.is_temporary() => self.peek(OPERATION, 1).await.map(drop),
@@ -103,7 +118,7 @@ impl Messages {
 
     /// Puts one message, which never expires.
     pub(crate) async fn put(&self, operation: &'static str, text: &str, delay: Duration) -> Result<Sent> {
-        self.put_for(operation, text, delay, FOR_EVER).await
+        self.put_for(operation, text, delay, WITHOUT_EXPIRY).await
     }
 
     /// Puts one message, which expires after `lives` seconds.
@@ -127,13 +142,34 @@ impl Messages {
         })
     }
 
-    /// Receives up to `max` messages.
+    /// Receives up to `max` messages, or [`BATCH_MAX`]. Receives single messages for a while after
+    /// a batch could not be read.
     pub(crate) async fn receive(
         &self,
         operation: &'static str,
         max: usize,
         lease: Duration,
-    ) -> Result<Vec<ReceivedMessage>> {
+    ) -> Result<Vec<Received>> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let left = self.single_receives.load(Relaxed);
+        self.single_receives.store(left.saturating_sub(1), Relaxed);
+        let max = if left > 0 { 1 } else { max.min(BATCH_MAX) };
+        self.receive_batch(operation, max, lease).await.inspect_err(|error| {
+            let unreadable = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Internal);
+            if max > 1 && (unreadable || is_speechless(error)) {
+                self.single_receives.store(SINGLE_RECEIVES, Relaxed);
+            }
+        })
+    }
+
+    async fn receive_batch(
+        &self,
+        operation: &'static str,
+        max: usize,
+        lease: Duration,
+    ) -> Result<Vec<Received>> {
         let options = QueueClientReceiveMessagesOptions {
             number_of_messages: i32::try_from(max).ok(),
             // The service's minimum for a receive; an update also accepts 0.
@@ -142,7 +178,7 @@ impl Messages {
         };
         let received = self.call(operation, self.client.receive_messages(Some(options))).await?;
         let received = received.into_model().map_err(|error| self.failure(operation, error))?;
-        Ok(received.items.unwrap_or_default())
+        Ok(received.items.into_iter().flatten().filter_map(Received::of).collect())
     }
 
     /// Makes the message invisible for `visibility` from now, and replaces its text if one is
@@ -150,7 +186,7 @@ impl Messages {
     pub(crate) async fn update(
         &self,
         operation: &'static str,
-        held: &Held<'_>,
+        message: &ReceiptParts<'_>,
         visibility: Duration,
         text: Option<&str>,
     ) -> Result<String> {
@@ -158,7 +194,7 @@ impl Messages {
         let queue_message = text.map(|text| content(operation, text)).transpose()?;
         let options = QueueClientUpdateMessageOptions { queue_message, ..Default::default() };
         let seconds = whole_seconds(visibility);
-        let updated = self.client.update_message(held.id, held.pop, seconds, Some(options));
+        let updated = self.client.update_message(message.id, message.pop, seconds, Some(options));
         let updated = self.call(operation, updated).await?;
         let receipt = updated.headers().get_optional_string(&HeaderName::from_static("x-ms-popreceipt"));
         receipt.ok_or_else(|| {
@@ -167,8 +203,8 @@ impl Messages {
         })
     }
 
-    pub(crate) async fn delete(&self, operation: &'static str, held: &Held<'_>) -> Result<()> {
-        self.call(operation, self.client.delete_message(held.id, held.pop, None)).await.map(drop)
+    pub(crate) async fn delete(&self, operation: &'static str, message: &ReceiptParts<'_>) -> Result<()> {
+        self.call(operation, self.client.delete_message(message.id, message.pop, None)).await.map(drop)
     }
 
     /// Peeks at up to `max` messages without receiving them.
@@ -200,6 +236,47 @@ impl Messages {
     }
 }
 
+/// A message of either queue as the service returned it.
+pub(crate) struct Received {
+    pub(crate) id: String,
+    pub(crate) pop: String,
+    pub(crate) text: String,
+    dequeue_count: u32,
+    inserted_unix_ms: Option<i64>,
+}
+
+impl Received {
+    fn of(received: ReceivedMessage) -> Option<Self> {
+        let (Some(id), Some(pop)) = (received.message_id, received.pop_receipt) else {
+            tracing::warn!("ignored a received message without an id or a receipt; its lease will end");
+            return None;
+        };
+        // Saturates; 0 is treated as 1.
+        let dequeue_count = u32::try_from(received.dequeue_count.unwrap_or(1)).unwrap_or(u32::MAX).max(1);
+        let inserted = received.insertion_time.and_then(timestamp);
+        Some(Self {
+            id,
+            pop,
+            text: received.message_text.unwrap_or_default(),
+            dequeue_count,
+            inserted_unix_ms: inserted.map(Timestamp::as_millisecond),
+        })
+    }
+
+    /// Builds the delivery with this body, which was read from `blob` if there is one.
+    pub(crate) fn delivery(self, body: Vec<u8>, blob: Option<&str>) -> Delivery {
+        let receipt = ReceiptParts { blob, ..ReceiptParts::of(&self.id, &self.pop) }.receipt();
+        Delivery {
+            id: MessageId::new(self.id),
+            dequeue_count: self.dequeue_count,
+            body,
+            receipt,
+            inserted_unix_ms: self.inserted_unix_ms,
+            unreadable: None,
+        }
+    }
+}
+
 impl Sent {
     fn of(message: SentMessage) -> Option<Self> {
         Some(Self { id: message.message_id?, pop: message.pop_receipt? })
@@ -225,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_never_shorter_than_asked_for() {
+    fn a_lease_is_never_shorter_than_requested() {
         for (millis, seconds) in [(0, 0), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (60_000, 60)] {
             assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
         }

@@ -1,6 +1,7 @@
 //! A storage account's address and credentials, as given to `--store`.
 
 mod connection_string;
+mod parts;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +10,12 @@ use azure_core::{
     cloud::CloudConfiguration,
     credentials::{Secret, TokenCredential},
 };
-use reprieve_core::{Error, ErrorKind, Result};
+use reprieve_core::Result;
 use reqwest::Url;
+
+use self::connection_string::ConnectionString;
+pub(crate) use self::parts::SignIn;
+use self::parts::{PUBLIC_SUFFIX, check_suffix, endpoint, is_account_name, is_guid, read_sas, refused};
 
 /// The account name of Azurite and of the storage emulators before it.
 /// <https://learn.microsoft.com/azure/storage/common/storage-use-azurite#well-known-storage-account-and-key>
@@ -19,9 +24,6 @@ pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 /// Its key, which is published and the same on every machine, so it is no secret.
 pub(crate) const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
-
-/// The domain of the public cloud's storage.
-pub(crate) const PUBLIC_SUFFIX: &str = "core.windows.net";
 
 /// A storage account, and the way to sign in to it.
 ///
@@ -41,22 +43,9 @@ pub struct Address {
     pub(crate) account: String,
     pub(crate) blobs: Url,
     pub(crate) queues: Url,
-    pub(crate) way: WayIn,
+    pub(crate) sign_in: SignIn,
     /// The only certificate authority to trust, as PEM; `None` for the system's.
     pub(crate) ca: Option<Arc<[u8]>>,
-}
-
-/// The way to sign in.
-#[derive(Clone)]
-pub(crate) enum WayIn {
-    /// A token of this machine's, pod's or person's identity, which is found at run time.
-    Identity { client_id: Option<String> },
-    /// A token from the program's own credential.
-    Own(Arc<dyn TokenCredential>),
-    /// The account's key, which permits everything.
-    Key(Secret),
-    /// A shared access signature: the query string, without its question mark.
-    Sas(Secret),
 }
 
 impl Address {
@@ -76,7 +65,8 @@ impl Address {
     /// `DevelopmentStorageProxyUri`.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid), in one sentence that repeats no value that might be secret.
+    /// [`Invalid`](reprieve_core::ErrorKind::Invalid), in one sentence that repeats no value that
+    /// might be secret.
     pub fn parse(text: &str) -> Result<Self> {
         let text = text.trim();
         if text == "azurite" {
@@ -86,7 +76,7 @@ impl Address {
             return Self::parse_short(rest);
         }
         if text.contains('=') {
-            return connection_string::parse(text);
+            return Self::from_connection_string(text);
         }
         Err(refused("it is neither azure:ACCOUNT, nor azurite, nor a connection string"))
     }
@@ -111,7 +101,7 @@ impl Address {
     /// cache.
     #[must_use]
     pub fn with_credential(mut self, credential: Arc<dyn TokenCredential>) -> Self {
-        self.way = WayIn::Own(credential);
+        self.sign_in = SignIn::Own(credential);
         self
     }
 
@@ -143,15 +133,15 @@ impl Address {
             account: DEVELOPMENT_ACCOUNT.to_owned(),
             blobs: url(10000)?,
             queues: url(10001)?,
-            way: WayIn::Key(Secret::new(DEVELOPMENT_KEY)),
+            sign_in: SignIn::Key(Secret::new(DEVELOPMENT_KEY)),
             ca: None,
         })
     }
 
     /// The account `name` at the cloud's standard endpoints.
-    pub(crate) fn in_cloud(protocol: &str, name: &str, suffix: &str, way: WayIn) -> Result<Self> {
+    pub(crate) fn in_cloud(protocol: &str, name: &str, suffix: &str, sign_in: SignIn) -> Result<Self> {
         let url = |service: &str| endpoint(&format!("{protocol}://{name}.{service}.{suffix}"));
-        Ok(Self { account: name.to_owned(), blobs: url("blob")?, queues: url("queue")?, way, ca: None })
+        Ok(Self { account: name.to_owned(), blobs: url("blob")?, queues: url("queue")?, sign_in, ca: None })
     }
 
     fn parse_short(rest: &str) -> Result<Self> {
@@ -170,14 +160,86 @@ impl Address {
                 _ => sas.push(part),
             }
         }
-        let way = match (sas.is_empty(), client_id) {
-            (true, client_id) => WayIn::Identity { client_id },
-            (false, None) => WayIn::Sas(read_sas(&sas.join("&"))?),
+        let sign_in = match (sas.is_empty(), client_id) {
+            (true, client_id) => SignIn::Identity { client_id },
+            (false, None) => SignIn::Sas(read_sas(&sas.join("&"))?),
             (false, Some(_)) => {
                 return Err(refused("it has both a client_id and a SAS, which exclude each other"));
             }
         };
-        Self::in_cloud("https", name, check_suffix(&suffix)?, way)
+        Self::in_cloud("https", name, check_suffix(&suffix)?, sign_in)
+    }
+
+    fn from_connection_string(text: &str) -> Result<Self> {
+        let given = ConnectionString::read(text)?;
+        match given.development {
+            Some(value) if value.eq_ignore_ascii_case("true") => return Self::emulator(&given),
+            Some(_) => return Err(refused("its UseDevelopmentStorage is not true")),
+            None if given.development_proxy.is_some() => {
+                return Err(refused(
+                    "it has a DevelopmentStorageProxyUri without UseDevelopmentStorage=true",
+                ));
+            }
+            None => {}
+        }
+        let sign_in = given.sign_in()?;
+        let (blobs, queues) =
+            (given.blobs.map(endpoint).transpose()?, given.queues.map(endpoint).transpose()?);
+        let named = given.account.map(str::to_owned);
+        let Some(account) = named.or_else(|| queues.as_ref().or(blobs.as_ref()).and_then(account_of)) else {
+            return Err(refused("its AccountName is missing"));
+        };
+        if account.is_empty() || !account.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
+            return Err(refused("its AccountName is invalid: use letters and digits only"));
+        }
+        let (blobs, queues) = match (blobs, queues) {
+            (Some(blobs), Some(queues)) => (blobs, queues),
+            (blobs, queues) => {
+                let rest = Self::at_the_cloud(
+                    &given,
+                    &account,
+                    blobs.as_ref().or(queues.as_ref()),
+                    sign_in.clone(),
+                )?;
+                (blobs.unwrap_or(rest.blobs), queues.unwrap_or(rest.queues))
+            }
+        };
+        Ok(Self { account, blobs, queues, sign_in, ca: None })
+    }
+
+    /// The emulator, by `UseDevelopmentStorage=true`.
+    fn emulator(given: &ConnectionString<'_>) -> Result<Self> {
+        let origin = given.development_proxy.unwrap_or("http://127.0.0.1").trim_end_matches('/');
+        if given.key.is_some() || given.sas.is_some() || given.blobs.is_some() || given.queues.is_some() {
+            return Err(refused(
+                "next to UseDevelopmentStorage=true only DevelopmentStorageProxyUri is allowed",
+            ));
+        }
+        if endpoint(origin)?.port().is_some() {
+            return Err(refused(
+                "its DevelopmentStorageProxyUri has a port; give BlobEndpoint and QueueEndpoint",
+            ));
+        }
+        Self::development(origin)
+    }
+
+    /// Uses the cloud's standard endpoints for those that are not given. `other` is the given one.
+    fn at_the_cloud(
+        given: &ConnectionString<'_>,
+        account: &str,
+        other: Option<&Url>,
+        sign_in: SignIn,
+    ) -> Result<Self> {
+        let elsewhere = other.is_some_and(|url| url.domain().is_none_or(|domain| domain == "localhost"));
+        if elsewhere || account == DEVELOPMENT_ACCOUNT {
+            return Err(refused("an emulator's address needs both a BlobEndpoint and a QueueEndpoint"));
+        }
+        let protocol = match given.protocol.map(str::to_ascii_lowercase).as_deref() {
+            None | Some("https") => "https",
+            Some("http") => "http",
+            Some(_) => return Err(refused("its DefaultEndpointsProtocol is neither http nor https")),
+        };
+        Self::in_cloud(protocol, account, check_suffix(given.suffix.unwrap_or(PUBLIC_SUFFIX))?, sign_in)
     }
 }
 
@@ -195,12 +257,12 @@ impl fmt::Display for Address {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match &self.way {
-            WayIn::Identity { client_id: None } => "identity",
-            WayIn::Identity { client_id: Some(_) } => "a chosen identity",
-            WayIn::Own(_) => "own credential",
-            WayIn::Key(_) => "account key",
-            WayIn::Sas(_) => "SAS",
+        let way = match &self.sign_in {
+            SignIn::Identity { client_id: None } => "identity",
+            SignIn::Identity { client_id: Some(_) } => "a chosen identity",
+            SignIn::Own(_) => "own credential",
+            SignIn::Key(_) => "account key",
+            SignIn::Sas(_) => "SAS",
         };
         f.debug_struct("Address")
             .field("account", &self.account)
@@ -212,36 +274,6 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The error for an invalid address. `why` repeats nothing that might be secret.
-pub(crate) fn refused(why: impl fmt::Display) -> Error {
-    let message = format!(
-        "{why}; give azure:ACCOUNT to use this machine's identity, azurite for the emulator, or a connection string in \
-         REPRIEVE_STORE"
-    );
-    Error::new(ErrorKind::Invalid, "read the storage account's address", message)
-}
-
-/// Parses an endpoint: a plain `http(s)://` URL. A trailing slash is removed from its path, which
-/// contains the account of an emulator.
-pub(crate) fn endpoint(text: &str) -> Result<Url> {
-    let Ok(mut url) = Url::parse(text) else { return Err(refused("one of its endpoints is no whole URL")) };
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(refused("one of its endpoints is neither http:// nor https://"));
-    }
-    if !url.username().is_empty()
-        || url.password().is_some()
-        || url.query().is_some()
-        || url.fragment().is_some()
-    {
-        return Err(refused(
-            "one of its endpoints has a user name, query or fragment, where only a path may be",
-        ));
-    }
-    let path = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&path);
-    Ok(url)
-}
-
 /// The `HOST:PORT` of an endpoint on this machine.
 fn listens_here(endpoint: &Url) -> Option<String> {
     let (host, port) = (endpoint.host_str()?, endpoint.port_or_known_default()?);
@@ -250,45 +282,13 @@ fn listens_here(endpoint: &Url) -> Option<String> {
     is_here.then(|| format!("{host}:{port}"))
 }
 
-/// Checks a SAS as the portal shows it, with or without its question mark.
-pub(crate) fn read_sas(text: &str) -> Result<Secret> {
-    let text = text.strip_prefix('?').unwrap_or(text);
-    let has =
-        |name: &str| text.split('&').any(|part| part.split_once('=').is_some_and(|(key, _)| key == name));
-    if !has("sig") || !has("sv") {
-        return Err(refused(
-            "its SAS has no sig or no sv in it, so it is incomplete, or a setting is misspelt",
-        ));
+/// The account of an endpoint: the first label of its domain, or the first segment of its path at
+/// an IP address.
+fn account_of(endpoint: &Url) -> Option<String> {
+    match endpoint.domain() {
+        Some(domain) if domain != "localhost" => domain.split('.').next().map(str::to_owned),
+        _ => endpoint.path_segments()?.next().filter(|name| !name.is_empty()).map(str::to_owned),
     }
-    if text.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
-        return Err(refused("its SAS has characters that no URL has, so it was not copied whole"));
-    }
-    Ok(Secret::new(text.to_owned()))
-}
-
-/// Checks the domain of a cloud's storage.
-pub(crate) fn check_suffix(suffix: &str) -> Result<&str> {
-    let is_domain = suffix.contains('.')
-        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
-    if is_domain {
-        Ok(suffix)
-    } else {
-        Err(refused("its endpoint suffix is no domain such as core.windows.net"))
-    }
-}
-
-/// <https://learn.microsoft.com/azure/storage/common/storage-account-overview#storage-account-name>
-pub(crate) fn is_account_name(name: &str) -> bool {
-    (3..=24).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-}
-
-fn is_guid(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! Valid values of `--store`, and invalid ones, which are refused without repeating a secret.
 
+use reprieve_core::ErrorKind;
+
 use super::*;
 
 #[track_caller]
 fn parsed(text: &str) -> (String, String, String, String) {
     let address = Address::parse(text).expect(text);
-    let way = match &address.way {
-        WayIn::Identity { client_id } => format!("identity {}", client_id.as_deref().unwrap_or("-")),
-        WayIn::Own(_) => "own".to_owned(),
-        WayIn::Key(key) => format!("key {}", key.secret()),
-        WayIn::Sas(sas) => format!("sas {}", sas.secret()),
+    let sign_in = match &address.sign_in {
+        SignIn::Identity { client_id } => format!("identity {}", client_id.as_deref().unwrap_or("-")),
+        SignIn::Own(_) => "own".to_owned(),
+        SignIn::Key(key) => format!("key {}", key.secret()),
+        SignIn::Sas(sas) => format!("sas {}", sas.secret()),
     };
-    (address.account.clone(), address.blobs.to_string(), address.queues.to_string(), way)
+    (address.account.clone(), address.blobs.to_string(), address.queues.to_string(), sign_in)
 }
 
 #[track_caller]

@@ -75,7 +75,7 @@ impl Chain {
     pub(crate) fn of_this_machine(client_id: Option<String>, cloud: CloudConfiguration) -> Result<Self> {
         let azure_vm = is_azure_vm();
         let http = client(azure_vm).map_err(|error| {
-            let cause = crate::storage::call::root_cause(&error);
+            let cause = crate::cause::root_cause(&error);
             Error::new(ErrorKind::Internal, "set up the metadata client", cause)
         })?;
         let options = ClientOptions {

@@ -218,7 +218,7 @@ async fn an_authority_that_is_not_trusted_is_an_error_that_says_so() {
 async fn a_wrong_key_and_an_old_sas_are_told_apart() {
     let Some(address) = azurite("REPRIEVE_TEST_AZURITE") else { return };
     let mut stranger = address.clone();
-    stranger.way = WayIn::Key(Secret::new("d3Jvbmc="));
+    stranger.sign_in = SignIn::Key(Secret::new("d3Jvbmc="));
     let old = with_sas(&address, &account_sas("2020-01-01T00:00:00Z"));
     for (address, says) in [(stranger, "key is wrong"), (old, "SAS")] {
         let queue = Access::open(&address).expect("an access").queue("nobody").expect("a queue client");

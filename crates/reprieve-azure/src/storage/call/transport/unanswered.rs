@@ -5,7 +5,7 @@ use std::fmt;
 
 use azure_core::error::ErrorKind;
 
-use super::root_cause;
+use crate::cause::root_cause;
 
 /// Why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
