@@ -5,9 +5,8 @@ use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
 use reprieve_core::worker::Settings;
 use reprieve_core::{QueueName, Result};
 
-use crate::args::WorkerArgs;
-use crate::settings::{Origin, StoreSettings, WorkerSettings};
-use crate::store::Address;
+use crate::settings::{Origin, StoreSettings, WorkerArgs, WorkerSettings};
+use crate::stores::Address;
 
 /// Everything that a worker would use, read in the same way. Reading it opens nothing and sends no
 /// request.
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!(told("lease"), ("2m", Some(format!("lease in {file}"))));
         assert_eq!(told("queue"), ("photos", Some("--queue".to_owned())));
         assert_eq!(told("container"), ("reprieve", None));
-        assert_eq!(checkup.origins.len(), crate::file::KEYS.len());
+        assert_eq!(checkup.origins.len(), crate::settings::KEYS.len());
         assert!(!format!("{checkup:?}").contains("aHVudGVyMg"));
     }
 }

@@ -3,9 +3,8 @@
 use reprieve_core::ports::Store;
 use reprieve_core::{Producer, Result};
 
-use crate::args::StoreArgs;
 use crate::queues::Queues;
-use crate::settings::StoreSettings;
+use crate::settings::{StoreArgs, StoreSettings};
 
 /// An open store and queue, for enqueueing jobs and for inspecting them.
 ///

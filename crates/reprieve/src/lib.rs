@@ -44,27 +44,24 @@
 //! - [`worker`], [`memory`] and the other modules of the core, for tests and for custom worker
 //!   processes.
 
-mod args;
 #[doc(hidden)]
 pub mod checkup;
 mod client;
 mod duration;
 mod exit;
-mod file;
-mod given;
 mod health;
 mod logging;
 mod queues;
 mod settings;
 mod signals;
-mod store;
+mod stores;
 mod work;
 
-pub use args::{StoreArgs, WorkerArgs};
 pub use async_trait::async_trait;
 pub use client::Client;
 pub use duration::parse_duration;
 pub use exit::{block_on, fail};
+pub use settings::{StoreArgs, WorkerArgs};
 pub use signals::stop_signal;
 pub use work::{run, work};
 

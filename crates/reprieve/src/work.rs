@@ -10,11 +10,10 @@ use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder,
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::task::JoinSet;
 
-use crate::args::WorkerArgs;
 use crate::exit::{FAILED, fail};
 use crate::health::{self, Health};
 use crate::logging::Log;
-use crate::settings::WorkerSettings;
+use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so

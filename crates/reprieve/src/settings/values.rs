@@ -11,9 +11,9 @@ use reprieve_core::worker::Settings;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::given::{By, Given};
 use super::{LogFormat, message};
 use crate::duration::parse_duration;
-use crate::given::{By, Given};
 
 /// The value that switches a setting off.
 pub(super) const OFF: &str = "off";

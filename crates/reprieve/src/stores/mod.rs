@@ -9,8 +9,7 @@ use reprieve_core::ports::Store;
 use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards, WorkerId};
 use reprieve_local::{LocalStore, Options};
 
-use crate::given::{By, Given};
-use crate::settings::{StoreSettings, message};
+use crate::settings::{By, Given, StoreSettings, message};
 
 /// The address of a store.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::given::{By, Given};
+use super::given::{By, Given};
 
 /// The file that is read when `--config` names none.
 const NAME: &str = "reprieve.toml";

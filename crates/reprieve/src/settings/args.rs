@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::given::{AnyText, Given};
+use super::given::{AnyText, Given};
 
 /// Which store and queue: `--store`, `--queue`, `--container` and `--config`, with their environment variables and their keys in
 /// `reprieve.toml`. To be flattened into a command of one's own; see [`Client::open`](crate::Client::open).
@@ -223,12 +223,12 @@ mod tests {
             let flag = arg.get_long().expect("every setting is a flag");
             let env = arg.get_env().and_then(|env| env.to_str()).expect("every setting has a variable");
             assert_eq!(env, format!("REPRIEVE_{}", flag.to_uppercase().replace('-', "_")));
-            assert_eq!(crate::file::KEYS.contains(&flag), flag != "config", "{flag}");
+            assert_eq!(crate::settings::file::KEYS.contains(&flag), flag != "config", "{flag}");
             assert!(arg.is_hide_env_values_set(), "{flag}: its value may be a secret");
             let help = arg.get_help().expect("every setting is explained").to_string();
             assert!(help.contains("[default: "), "{flag}: {help}");
         }
-        assert_eq!(command.get_arguments().count(), crate::file::KEYS.len() + 1);
+        assert_eq!(command.get_arguments().count(), crate::settings::file::KEYS.len() + 1);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Parses and checks all settings in one place. A flag overrides the environment, which overrides
 //! the file, which overrides the default. All faults are reported at once.
 
+mod args;
+mod file;
+mod given;
 mod values;
 
 use std::net::SocketAddr;
@@ -15,12 +18,14 @@ use reprieve_core::worker::Settings;
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::EnvFilter;
 
+pub use self::args::{StoreArgs, WorkerArgs};
+use self::file::File;
+#[cfg(test)]
+pub(crate) use self::file::KEYS;
+pub(crate) use self::given::{By, Given};
 use self::values::OFF;
-use crate::args::{StoreArgs, WorkerArgs};
-use crate::file::File;
-use crate::given::{By, Given};
 use crate::queues::Queues;
-use crate::store::Address;
+use crate::stores::Address;
 
 /// The settings that select a store and its queues.
 #[derive(Debug)]
