@@ -1,12 +1,13 @@
 //! The resources that a worker with given arguments would use, for the `reprieve` command's checks.
 
 use reprieve_azure::scheduled_events::Client as Metadata;
-use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
+use reprieve_azure::storage::ContainerName;
 use reprieve_core::worker::Settings;
 use reprieve_core::{QueueName, Result};
 
-use crate::settings::{Origin, StoreSettings, WorkerArgs, WorkerSettings};
-use crate::stores::Address;
+use crate::settings::{Origin, WorkerArgs, WorkerSettings};
+pub use crate::stores::Address as StoreAddress;
+use crate::stores::StoreSettings;
 
 /// Everything that a worker would use, read in the same way. Reading it opens nothing and sends no
 /// request.
@@ -30,15 +31,6 @@ pub struct Checkup {
     pub worker: Settings,
 }
 
-/// The address of a store.
-#[derive(Debug)]
-pub enum StoreAddress {
-    /// An embedded store.
-    Local(reprieve_local::Address),
-    /// A storage account, or its emulator.
-    Azure(Box<AzureAddress>),
-}
-
 /// A setting, and where it came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
@@ -56,15 +48,12 @@ impl Checkup {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with them.
     pub fn read(args: &WorkerArgs) -> Result<Self> {
-        let (settings, _, origins) = WorkerSettings::read_with_origins(args)?;
+        let (settings, origins) = WorkerSettings::read_with_origins(args)?;
         let WorkerSettings { store, metadata, vm_name, worker, .. } = settings;
         let StoreSettings { address, queues, container } = store;
         let metadata_given =
             origins.iter().any(|origin| origin.key == "metadata-url" && origin.place.is_some());
-        let shown = match &address {
-            Address::Local(local) => format!("sqlite:{}", local.path.display()),
-            Address::Azure(azure) => azure.to_string(),
-        };
+        let shown = address.to_string();
         let setting = |Origin { key, given, place }: Origin| {
             // A store's address as it was given may contain a secret.
             let value = if key == "store" { shown.clone() } else { given.text };
@@ -72,10 +61,7 @@ impl Checkup {
         };
         Ok(Self {
             origins: origins.into_iter().map(setting).collect(),
-            store: match address {
-                Address::Local(local) => StoreAddress::Local(local),
-                Address::Azure(azure) => StoreAddress::Azure(azure),
-            },
+            store: address,
             queues: queues.names,
             container,
             metadata,
@@ -99,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_told_with_their_origins_and_without_secrets() {
+    fn settings_have_their_origins_and_no_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("own.toml");
         let store =
@@ -109,12 +95,12 @@ mod tests {
         let own = Own::parse_from(["own", "--config", &file, "--queue", "photos"]);
         let checkup = Checkup::read(&own.worker).unwrap();
         let find = |name| checkup.origins.iter().find(|setting| setting.name == name).unwrap();
-        let told = |name| (find(name).value.as_str(), find(name).from.clone());
-        assert_eq!(told("store"), ("azure:thumbs", Some(format!("store in {file}"))));
-        assert_eq!(told("lease"), ("2m", Some(format!("lease in {file}"))));
-        assert_eq!(told("queue"), ("photos", Some("--queue".to_owned())));
-        assert_eq!(told("container"), ("reprieve", None));
-        assert_eq!(checkup.origins.len(), crate::settings::KEYS.len());
+        let shown = |name| (find(name).value.as_str(), find(name).from.clone());
+        assert_eq!(shown("store"), ("azure:thumbs", Some(format!("store in {file}"))));
+        assert_eq!(shown("lease"), ("2m", Some(format!("lease in {file}"))));
+        assert_eq!(shown("queue"), ("photos", Some("--queue".to_owned())));
+        assert_eq!(shown("container"), ("reprieve", None));
+        assert_eq!(checkup.origins.len(), crate::settings::keys().count());
         assert!(!format!("{checkup:?}").contains("aHVudGVyMg"));
     }
 }

@@ -4,7 +4,7 @@ use reprieve_core::ports::Store;
 use reprieve_core::{Producer, Result};
 
 use crate::queues::Queues;
-use crate::settings::{StoreArgs, StoreSettings};
+use crate::settings::{StoreArgs, read_store};
 
 /// An open store and queue, for enqueueing jobs and for inspecting them.
 ///
@@ -59,7 +59,7 @@ impl Client {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open(args: &StoreArgs) -> Result<Self> {
-        let settings = StoreSettings::read(args)?;
+        let settings = read_store(args)?;
         Ok(Self { store: settings.open(None).await?.store, queues: settings.queues })
     }
 
@@ -72,7 +72,7 @@ impl Client {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
-        let settings = StoreSettings::read(args)?;
+        let settings = read_store(args)?;
         Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
     }
 

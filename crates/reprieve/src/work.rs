@@ -85,8 +85,8 @@ pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
 /// ```
 #[expect(clippy::needless_pass_by_value, reason = "a command line is used up by what it starts")]
 pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
-    let stopped = WorkerSettings::read(&args).and_then(|(settings, log)| {
-        let _log = Log::begin(log)?;
+    let stopped = WorkerSettings::read(&args).and_then(|mut settings| {
+        let _log = Log::begin(std::mem::take(&mut settings.log))?;
         process(settings, configure)
     });
     match stopped {

@@ -1,4 +1,4 @@
-//! `reprieve.toml`: finds it, reads it, and splits it into settings that are checked with all
+//! `reprieve.toml`: finds it, reads it, and splits it into settings, which are checked with all
 //! others.
 
 use std::collections::BTreeMap;
@@ -6,33 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::given::{By, Given};
+use super::table::{self, Setting};
 
 /// The file that is read when `--config` names none.
 const NAME: &str = "reprieve.toml";
-
-/// Every valid key: the long flags except `config`.
-pub(crate) const KEYS: [&str; 20] = [
-    "store",
-    "queue",
-    "container",
-    "default-kind",
-    "unknown-kind-after",
-    "remember-done",
-    "metadata-url",
-    "vm-name",
-    "concurrency",
-    "budget",
-    "lease",
-    "checkpoint-every",
-    "approve",
-    "approve-user",
-    "approve-freeze-under",
-    "approve-wait",
-    "predicted-failure",
-    "listen",
-    "log-format",
-    "log",
-];
 
 /// The contents of a settings file.
 #[derive(Debug, Default)]
@@ -84,11 +61,13 @@ impl File {
         };
         let mut faults = Vec::new();
         for (key, value) in table {
-            let text = match value {
-                _ if !KEYS.contains(&key.as_str()) => Err(unknown(&key)),
-                toml::Value::String(text) => Ok(text),
-                toml::Value::Integer(number) if key == "concurrency" => Ok(number.to_string()),
-                other => Err(wrong_type(&key, &other)),
+            let text = match (table::find(&key), value) {
+                (None, _) => Err(unknown(&key)),
+                (Some(_), toml::Value::String(text)) => Ok(text),
+                (Some(setting), toml::Value::Integer(number)) if setting.takes_number() => {
+                    Ok(number.to_string())
+                }
+                (Some(setting), other) => Err(wrong_type(setting, &other)),
             };
             match text {
                 Ok(text) => drop(file.values.insert(key, Given { text, by: By::File })),
@@ -108,11 +87,12 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> String {
 }
 
 fn unknown(key: &str) -> String {
-    format!("there is no setting {key:?}; there are {}", KEYS.join(", "))
+    format!("there is no setting {key:?}; there are {}", table::keys().collect::<Vec<_>>().join(", "))
 }
 
-fn wrong_type(key: &str, value: &toml::Value) -> String {
-    let wanted = if key == "concurrency" { "a number or \"auto\"" } else { "text in quotes" };
+fn wrong_type(setting: &Setting, value: &toml::Value) -> String {
+    let key = setting.key;
+    let wanted = if setting.takes_number() { "a number or \"auto\"" } else { "text in quotes" };
     format!("{key} must be {wanted}, and is {}", article(value.type_str()))
 }
 
@@ -140,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_toml_names_the_line_and_repeats_nothing_of_it() {
+    fn a_file_that_is_not_toml_gives_the_line_and_repeats_nothing_of_it() {
         for text in
             ["queue = 'ok'\n\nstore = AccountKey=hunter2\n", "queue='ok'\n\nstore = \"AccountKey=hunter2"]
         {
@@ -152,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_named_must_be_there() {
+    fn a_file_that_was_named_must_exist() {
         let (_, faults) = File::read(Some(Path::new("/nowhere/reprieve.toml")));
         assert!(
             faults[0].starts_with("the settings file /nowhere/reprieve.toml can't be read: "),

@@ -8,8 +8,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, Command};
 
-/// The unchecked text of one setting. Boxed in the arguments, because programs put those into
-/// enums.
+/// The unchecked text of one setting.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) text: String,
@@ -26,6 +25,14 @@ pub(crate) enum By {
     Default,
 }
 
+impl Given {
+    /// Whether the setting was given at all. A unit file or a shell unsets a variable by setting it
+    /// to the empty string.
+    pub(crate) fn is_set(&self) -> bool {
+        self.by == By::Flag || !self.text.is_empty()
+    }
+}
+
 impl fmt::Debug for Given {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A store's address may be a connection string with its key.
@@ -39,9 +46,9 @@ impl fmt::Debug for Given {
 pub(crate) struct AnyText;
 
 impl TypedValueParser for AnyText {
-    type Value = Box<Given>;
+    type Value = Given;
 
-    fn parse_ref(&self, cmd: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Box<Given>, clap::Error> {
+    fn parse_ref(&self, cmd: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<Given, clap::Error> {
         self.parse_ref_(cmd, arg, value, ValueSource::CommandLine)
     }
 
@@ -51,10 +58,10 @@ impl TypedValueParser for AnyText {
         _arg: Option<&Arg>,
         value: &OsStr,
         source: ValueSource,
-    ) -> Result<Box<Given>, clap::Error> {
+    ) -> Result<Given, clap::Error> {
         let by = if source == ValueSource::EnvVariable { By::Env } else { By::Flag };
         match value.to_str() {
-            Some(text) => Ok(Box::new(Given { text: text.to_owned(), by })),
+            Some(text) => Ok(Given { text: text.to_owned(), by }),
             None => Err(clap::Error::new(ErrorKind::InvalidUtf8).with_cmd(cmd)),
         }
     }

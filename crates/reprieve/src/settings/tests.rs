@@ -3,10 +3,10 @@
 use clap::Parser;
 use tempfile::TempDir;
 
-use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::interruption::{Approve, ApproveUser, PredictedFailure};
+use reprieve_azure::scheduled_events::METADATA_URL;
 
 use super::*;
+use crate::stores::Address;
 
 #[derive(Debug, Parser)]
 struct Cli {
@@ -17,7 +17,7 @@ struct Cli {
 /// Reads the settings from flags and from a settings file that contains `file`.
 fn read(file: &str, flags: &[&str]) -> Result<WorkerSettings> {
     let (_dir, args) = args(file, flags);
-    WorkerSettings::read(&args).map(|(settings, _log)| settings)
+    WorkerSettings::read(&args)
 }
 
 fn args(file: &str, flags: &[&str]) -> (TempDir, WorkerArgs) {
@@ -33,7 +33,7 @@ fn args(file: &str, flags: &[&str]) -> (TempDir, WorkerArgs) {
 fn faults(file: &str, flags: &[&str]) -> Vec<String> {
     let error = read(file, flags).expect_err("these settings are wrong");
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    message(&error).split("; --").map(str::to_owned).collect()
+    error.message().split("; --").map(str::to_owned).collect()
 }
 
 #[test]
@@ -50,15 +50,14 @@ fn the_defaults_are_those_of_the_core() {
 
 #[test]
 fn a_flag_wins_over_the_environment_and_that_over_the_file() {
-    let env = |text: &str| Some(Box::new(Given { text: text.to_owned(), by: By::Env }));
     let file = "budget = '1s'\nlease = '11s'\nqueue = 'from-file'\nconcurrency = 3\nvm-name = 'a_0'";
     let (_dir, mut args) = args(file, &["--budget=3s"]);
-    args.lease = env("12s");
-    args.store.queue = env("from-env");
+    args.set_env("lease", "12s");
+    args.set_env("queue", "from-env");
     // An empty variable, as in a unit file, counts as not set.
-    args.vm_name = env("");
-    args.listen = env("");
-    let (settings, _log) = WorkerSettings::read(&args).unwrap();
+    args.set_env("vm-name", "");
+    args.set_env("listen", "");
+    let settings = WorkerSettings::read(&args).unwrap();
     assert_eq!(settings.worker.budget, Duration::from_secs(3));
     assert_eq!(settings.worker.lease, Duration::from_secs(12));
     assert_eq!(settings.store.queues.shown, "from-env");
@@ -97,7 +96,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
     let file = lines.join("\n");
     for (file, flags) in [("", &flags[..]), (&file, &[])] {
         let (_dir, args) = args(file, flags);
-        let (settings, log) = WorkerSettings::read(&args).unwrap();
+        let settings = WorkerSettings::read(&args).unwrap();
         let Address::Local(address) = settings.store.address else { panic!("{:?}", settings.store) };
         assert_eq!(address.durability, reprieve_local::Durability::Process);
         assert_eq!(settings.store.queues.shown, "thumbs");
@@ -120,13 +119,17 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         };
         assert_eq!(settings.worker.policy, policy);
         assert_eq!(settings.listen, Some("127.0.0.1:9090".parse().unwrap()));
-        assert_eq!(log.format, Some(LogFormat::Json));
-        assert!(log.filter.to_string().split(',').any(|part| part == "warn"), "{}", log.filter);
+        assert_eq!(settings.log.format, Some(LogFormat::Json));
+        assert!(
+            settings.log.filter.to_string().split(',').any(|part| part == "warn"),
+            "{}",
+            settings.log.filter
+        );
     }
 }
 
 #[test]
-fn every_fault_is_told_at_once_with_where_it_came_from() {
+fn all_faults_are_reported_at_once_with_their_origins() {
     let file = "queue = 'A'\nlease = '5'\ncolour = 'red'";
     let all =
         faults(file, &["--concurrency=many", "--budget=-3s", "--listen=9090", "--log-format=xml"]).join("\n");
@@ -181,13 +184,13 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--log=info,reprieve_core"], "write reprieve_core=debug"),
         (&["--lease=8d"], "use ms, s, m or h, such as 10s or 168h"),
     ] {
-        let told = faults("", flags).join("\n");
-        assert!(told.contains(wanted), "{flags:?}: {told}");
+        let reported = faults("", flags).join("\n");
+        assert!(reported.contains(wanted), "{flags:?}: {reported}");
     }
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_can_and_repeats_no_secret() {
+fn a_store_that_does_not_exist_is_refused_without_repeating_a_secret() {
     let secret =
         "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2;EndpointSuffix=core.windows.net";
     for (store, wanted) in [
@@ -200,11 +203,11 @@ fn what_cannot_be_opened_says_what_can_and_repeats_no_secret() {
         ("hunter2 hunter2:", "it must be sqlite:PATH"),
         ("sqlite:", "write the file after sqlite:"),
     ] {
-        let told = faults("", &[&format!("--store={store}")]).join("\n");
-        assert!(told.contains(wanted), "{store}: {told}");
-        assert!(!told.contains("hunter2"), "{store}: {told}");
+        let reported = faults("", &[&format!("--store={store}")]).join("\n");
+        assert!(reported.contains(wanted), "{store}: {reported}");
+        assert!(!reported.contains("hunter2"), "{store}: {reported}");
     }
-    let told = faults(&format!("store = '{secret}'"), &[]).join("\n");
-    assert!(told.contains("store in ") && told.contains("AccountKey is no base64"), "{told}");
-    assert!(!told.contains("hunter2"), "{told}");
+    let reported = faults(&format!("store = '{secret}'"), &[]).join("\n");
+    assert!(reported.contains("store in ") && reported.contains("AccountKey is no base64"), "{reported}");
+    assert!(!reported.contains("hunter2"), "{reported}");
 }

@@ -1,4 +1,4 @@
-//! Parses the text of each setting, or says what to write instead.
+//! Parses the text of each setting, or returns a sentence that says what to write instead.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use reprieve_core::worker::Settings;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::LogFormat;
 use super::given::{By, Given};
-use super::{LogFormat, message};
 use crate::duration::parse_duration;
 
 /// The value that switches a setting off.
@@ -24,21 +24,21 @@ const SDK: [&str; 5] =
     ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
 
 pub(super) fn container(given: &Given) -> Result<ContainerName, String> {
-    ContainerName::parse(&given.text).map_err(|error| message(&error))
+    ContainerName::parse(&given.text).map_err(|error| error.message().to_owned())
 }
 
 pub(super) fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
     if given.text == OFF {
         return Ok(None);
     }
-    Metadata::new(&given.text).map(Some).map_err(|error| message(&error) + ", or off")
+    Metadata::new(&given.text).map(Some).map_err(|error| format!("{}, or off", error.message()))
 }
 
 /// `None`: messages without a kind are dead-lettered.
 pub(super) fn default_kind(given: &Given) -> Result<Option<String>, String> {
     let kind = given.text.trim();
     if kind.is_empty() && given.by == By::Flag {
-        return Err("it is empty; leave it out to have no kind by default".to_owned());
+        return Err("it is empty; omit it to have no default kind".to_owned());
     }
     Ok((!kind.is_empty()).then(|| kind.to_owned()))
 }
@@ -47,7 +47,7 @@ pub(super) fn default_kind(given: &Given) -> Result<Option<String>, String> {
 pub(super) fn vm_name(given: &Given) -> Result<Option<String>, String> {
     let name = given.text.trim();
     if name.is_empty() && given.by == By::Flag {
-        return Err("it is empty; leave it out to have the metadata service say it".to_owned());
+        return Err("it is empty; omit it to use the metadata service's name".to_owned());
     }
     Ok((!name.is_empty()).then(|| name.to_owned()))
 }
@@ -60,7 +60,7 @@ pub(super) fn concurrency(given: &Given) -> Result<usize, String> {
 }
 
 pub(super) fn duration(given: &Given) -> Result<Duration, String> {
-    parse_duration(&given.text).map_err(|error| message(&error))
+    parse_duration(&given.text).map_err(|error| error.message().to_owned())
 }
 
 pub(super) fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String> {

@@ -1,0 +1,292 @@
+//! Every setting, once: its key, default, help and parser. From this table come the flags, the
+//! environment variables, the keys of `reprieve.toml`, and `--help`.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use reprieve_azure::scheduled_events::METADATA_URL;
+use reprieve_azure::storage::ContainerName;
+
+use super::given::{By, Given};
+use super::{WorkerSettings, values};
+use crate::queues::Queues;
+use crate::stores::Address;
+
+/// A setting. Its help is for a terminal, so it is not Markdown.
+pub(super) struct Setting {
+    /// The long flag without its hyphens, which is also the key in `reprieve.toml`.
+    pub(super) key: &'static str,
+    /// The value's placeholder in the help.
+    pub(super) value: &'static str,
+    pub(super) default: Default,
+    /// The first line of the help, without a full stop.
+    pub(super) help: &'static str,
+    /// The rest of the help; empty if the first line is enough.
+    pub(super) details: &'static str,
+    /// Parses the text into the settings, or returns a sentence that says what to write instead.
+    pub(super) parse: fn(&Given, &mut WorkerSettings) -> Result<(), String>,
+}
+
+/// The default of a setting.
+pub(super) enum Default {
+    /// This text, as if it had been given.
+    Text(&'static str),
+    /// Empty text. The help shows this description.
+    Unset(&'static str),
+}
+
+/// The settings of a store: of a worker, and of a program that only uses the store.
+pub(super) static STORE: [Setting; 3] = [
+    Setting {
+        key: "store",
+        value: "ADDRESS",
+        default: Default::Text("sqlite:reprieve.db"),
+        help: "Where jobs and their progress are stored",
+        details: "sqlite:PATH is one file, shared by all processes of this machine, and created if it does not \
+                  exist. A commit survives a power loss. With sqlite:PATH?durability=process a commit survives \
+                  only the death of the process, and is faster.\n\n\
+                  azure:ACCOUNT is a storage account. The worker signs in with this machine's identity: \
+                  workload identity where it is configured, else managed identity \
+                  (azure:ACCOUNT?client_id=ID where the VM has several), else the Azure CLI's login. The \
+                  identity needs the roles Storage Queue Data Contributor and Storage Blob Data Contributor. \
+                  azurite is the emulator on this machine. A connection string or a SAS \
+                  (azure:ACCOUNT?sv=…&sig=…) is a secret; it is read from REPRIEVE_STORE or the settings file \
+                  only.",
+        parse: |given, to| {
+            Address::parse(&given.text, given.by == By::Flag).map(|address| to.store.address = address)
+        },
+    },
+    Setting {
+        key: "queue",
+        value: "NAMES",
+        default: Default::Text("default"),
+        help: "The queue: 3 to 56 of a-z, 0-9 and single hyphens",
+        details: "Several queues are used as one, for more throughput: names separated by commas, or a pattern in \
+                  quotes such as 'work-{0..7}'. Jobs that can't be done go to the queue NAME-poison.",
+        parse: |given, to| Queues::parse(&given.text).map(|queues| to.store.queues = queues),
+    },
+    Setting {
+        key: "container",
+        value: "NAME",
+        default: Default::Text(ContainerName::DEFAULT),
+        help: "The blob container of a store in Azure: 3 to 63 of a-z, 0-9 and single hyphens",
+        details: "It contains inputs, outputs and progress. All users of a queue must use the same container.",
+        parse: |given, to| values::container(given).map(|container| to.store.container = container),
+    },
+];
+
+/// The settings file itself, which is not one of its keys.
+pub(super) static CONFIG: Setting = Setting {
+    key: "config",
+    value: "PATH",
+    default: Default::Unset("reprieve.toml, if it exists"),
+    help: "The settings file",
+    details: "Its keys are the long options. A flag overrides the environment, which overrides the file.",
+    parse: |_, _| Ok(()),
+};
+
+/// The other settings of a worker.
+pub(super) static WORKER: [Setting; 17] = [
+    Setting {
+        key: "default-kind",
+        value: "KIND",
+        default: Default::Unset("none"),
+        help: "The kind of job for messages that are JSON and name no kind",
+        details: "The message is then the job's arguments. Without a default, such a message goes to the poison \
+                  queue.",
+        parse: |given, to| values::default_kind(given).map(|kind| to.worker.default_kind = kind),
+    },
+    Setting {
+        key: "unknown-kind-after",
+        value: "DURATION",
+        default: Default::Text("24h"),
+        help: "How long a message that no worker can use yet is deferred before it goes to the poison queue",
+        details: "This is for an unknown kind, state of a newer binary, and a body that can't be read: deploy a \
+                  worker that can use it in the meantime. Arguments or state that do not fit a known kind are \
+                  deferred for 10 minutes, or this time if it is shorter. `reprieve status` shows deferred \
+                  messages. At most 720h.",
+        parse: |given, to| values::duration(given).map(|after| to.worker.unknown_kind_after = after),
+    },
+    Setting {
+        key: "remember-done",
+        value: "DURATION",
+        default: Default::Text("0s"),
+        help: "How long a finished job is remembered, so that a second message does not run it again",
+        details: "A job with a result, with long arguments, or that was redriven is remembered without this. It \
+                  costs a read before and a write after each job. At most 8760h.",
+        parse: |given, to| values::duration(given).map(|time| to.worker.remember_done = time),
+    },
+    Setting {
+        key: "metadata-url",
+        value: "URL|off",
+        default: Default::Text(METADATA_URL),
+        help: "The instance metadata service, which announces evictions; off outside Azure",
+        details: "The default is its address in every Azure VM. The worker takes no jobs before it has answered.",
+        parse: |given, to| values::metadata(given).map(|metadata| to.metadata = metadata),
+    },
+    Setting {
+        key: "vm-name",
+        value: "NAME",
+        default: Default::Unset("the metadata service's name for it"),
+        help: "Azure's name of this VM",
+        details: "It distinguishes the evictions of this VM from those of its neighbours.",
+        parse: |given, to| values::vm_name(given).map(|name| to.vm_name = name),
+    },
+    Setting {
+        key: "concurrency",
+        value: "NUMBER|auto",
+        default: Default::Text("auto"),
+        help: "How many jobs run at once, 1 to 4096",
+        details: "auto is the number of cores, which is right for jobs that compute.",
+        parse: |given, to| values::concurrency(given).map(|jobs| to.worker.concurrency = jobs),
+    },
+    Setting {
+        key: "budget",
+        value: "DURATION",
+        default: Default::Text("10s"),
+        help: "The longest time that a drain may take, at least 100ms",
+        details: "A drain releases all jobs when the VM is about to be evicted, or the process gets a signal to \
+                  stop. 10 seconds, because a notice of 30 is often much shorter.",
+        parse: |given, to| values::duration(given).map(|budget| to.worker.budget = budget),
+    },
+    Setting {
+        key: "lease",
+        value: "DURATION",
+        default: Default::Text("60s"),
+        help: "How long a job stays leased after its last renewal, 1s to 168h",
+        details: "A job waits this long when its machine dies without a notice. A shorter lease costs more \
+                  renewals: one in each third of it. At least 1.5 times the budget, so that it outlasts a drain.",
+        parse: |given, to| values::duration(given).map(|lease| to.worker.lease = lease),
+    },
+    Setting {
+        key: "checkpoint-every",
+        value: "DURATION|auto",
+        default: Default::Text("auto"),
+        help: "How often a job's progress is saved, 0s to 24h",
+        details: "auto is between 5s and 10m, depending on the cost of a save. 0s saves after every step.",
+        parse: |given, to| values::checkpoint_every(given).map(|every| to.worker.checkpoint_every = every),
+    },
+    Setting {
+        key: "approve",
+        value: "WHO",
+        default: Default::Text("sole"),
+        help: "Who approves events, so that they begin early: never, sole, leader or any",
+        details: "An approval applies to every VM that the event names. sole approves an event that names this VM \
+                  alone, once every worker on it has marked itself ready in the store. leader does the same, and \
+                  the first VM of an event that names several approves it, once every worker on all of them is \
+                  ready. any approves every event that names this VM, whether the others are ready or not. An \
+                  eviction (Preempt) is never approved.",
+        parse: |given, to| values::approve(given).map(|approve| to.worker.policy.approve = approve),
+    },
+    Setting {
+        key: "approve-user",
+        value: "WHEN",
+        default: Default::Text("drained"),
+        help: "When to approve an event that a user began: drained or at-once",
+        details: "drained approves when all jobs are released, which begins at once. at-once does not wait for \
+                  that.",
+        parse: |given, to| values::approve_user(given).map(|when| to.worker.policy.approve_user = when),
+    },
+    Setting {
+        key: "approve-freeze-under",
+        value: "DURATION",
+        default: Default::Text("10s"),
+        help: "Freezes known to be shorter than this are approved at once, 0s to 5m",
+        details: "Jobs continue under leases that outlast the freeze. For a freeze that is longer or of unknown \
+                  length, jobs pause, and the event is left to begin by itself. With 0s no freeze is short.",
+        parse: |given, to| values::duration(given).map(|under| to.worker.policy.approve_freeze_under = under),
+    },
+    Setting {
+        key: "approve-wait",
+        value: "DURATION",
+        default: Default::Text("5m"),
+        help: "How long an approval waits until all other workers are ready, 0s to 1h",
+        details: "After that the event is left to begin by itself.",
+        parse: |given, to| values::duration(given).map(|wait| to.worker.policy.approve_wait = wait),
+    },
+    Setting {
+        key: "predicted-failure",
+        value: "ACTION",
+        default: Default::Text("warn"),
+        help: "What to do when this VM will be moved because its host will fail within days: warn or drain",
+        details: "warn continues to work and logs that redeploying early is safer. drain releases all jobs and \
+                  approves the move now.",
+        parse: |given, to| {
+            values::predicted_failure(given).map(|action| to.worker.policy.predicted_failure = action)
+        },
+    },
+    Setting {
+        key: "listen",
+        value: "IP:PORT|off",
+        default: Default::Text(values::OFF),
+        help: "The address of /healthz, /readyz and /metrics, such as 127.0.0.1:9090",
+        details: "They have no access control, so they are off by default.",
+        parse: |given, to| values::listen(given).map(|listen| to.listen = listen),
+    },
+    Setting {
+        key: "log-format",
+        value: "FORMAT",
+        default: Default::Unset("text on a terminal, else json"),
+        help: "The format of the log on stderr: text or json",
+        details: "",
+        parse: |given, to| values::log_format(given).map(|format| to.log.format = format),
+    },
+    Setting {
+        key: "log",
+        value: "FILTER",
+        default: Default::Text("info"),
+        help: "What is logged: error, warn, info, debug or trace",
+        details: "Also for each part of the program, as in info,reprieve_core=debug.",
+        parse: |given, to| values::filter(given).map(|filter| to.log.filter = filter),
+    },
+];
+
+/// Every key of `reprieve.toml`.
+pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
+    settings().map(|setting| setting.key)
+}
+
+/// The setting with this key in `reprieve.toml`.
+pub(super) fn find(key: &str) -> Option<&'static Setting> {
+    settings().find(|setting| setting.key == key)
+}
+
+fn settings() -> impl Iterator<Item = &'static Setting> {
+    STORE.iter().chain(&WORKER)
+}
+
+/// The environment variable of the setting with this key.
+pub(super) fn variable(key: &str) -> &'static str {
+    static VARIABLES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
+        let name = |key: &str| format!("REPRIEVE_{}", key.to_uppercase().replace('-', "_"));
+        keys().chain([CONFIG.key]).map(|key| (key, name(key))).collect()
+    });
+    VARIABLES.get(key).map_or("", String::as_str)
+}
+
+impl Setting {
+    /// The default as text.
+    pub(super) const fn default_text(&self) -> &'static str {
+        match self.default {
+            Default::Text(text) => text,
+            Default::Unset(_) => "",
+        }
+    }
+
+    /// The first line of the help, with the default.
+    pub(super) fn short_help(&self) -> String {
+        let (Default::Text(default) | Default::Unset(default)) = self.default;
+        format!("{} [default: {default}]", self.help)
+    }
+
+    /// The whole help.
+    pub(super) fn long_help(&self) -> String {
+        let short = self.short_help();
+        if self.details.is_empty() { short } else { format!("{short}\n\n{}", self.details) }
+    }
+
+    /// Whether the value may be a number without quotes in `reprieve.toml`.
+    pub(super) fn takes_number(&self) -> bool {
+        self.value.starts_with("NUMBER")
+    }
+}

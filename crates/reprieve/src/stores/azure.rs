@@ -1,0 +1,36 @@
+//! A store in a storage account, or in its emulator.
+
+use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
+use reprieve_core::{QueueName, Result};
+
+pub(super) fn parse(text: &str) -> Result<Box<Address>, String> {
+    Address::parse(text).map(Box::new).map_err(|error| error.message().to_owned())
+}
+
+/// Returns whether the text looks like a connection string or a shared access signature.
+/// <https://learn.microsoft.com/azure/storage/common/storage-configure-connection-string>
+pub(super) fn is_secret(text: &str) -> bool {
+    const MARKS: [&str; 7] = [
+        "accountkey=",
+        "sharedaccesssignature=",
+        "defaultendpointsprotocol=",
+        "queueendpoint=",
+        "blobendpoint=",
+        "usedevelopmentstorage=",
+        "sig=",
+    ];
+    let text = text.to_ascii_lowercase();
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
+/// A role that was assigned a moment ago may not have taken effect yet, so a refusal is not a wrong
+/// setting, and its error stays as it is.
+pub(super) async fn open(
+    address: &Address,
+    queues: &[QueueName],
+    container: &ContainerName,
+    existing: bool,
+) -> Result<AzureStore> {
+    let options = Options::new(queues.to_vec()).container(container.clone());
+    AzureStore::open(address, if existing { options.existing() } else { options }).await
+}
