@@ -11,9 +11,9 @@
 //! let watcher = Watcher::spawn(Client::new(METADATA_URL)?, None);
 //! loop {
 //!     match watcher.next().await {
-//!         Change::Answered => println!("what stood has been told; work may begin"),
+//!         Change::Answered => println!("the active events are known; work may begin"),
 //!         Change::Noticed(notice) => println!("{} is coming", notice.kind.as_str()),
-//!         Change::Over(id, ending) => println!("{id} is over: {ending:?}"),
+//!         Change::Over(id, ending) => println!("{id} has ended: {ending:?}"),
 //!     }
 //! }
 //! # }

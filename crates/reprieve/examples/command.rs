@@ -1,6 +1,8 @@
-//! A worker for work that can't be cut: each job runs a program to its end, in one step that blocks its thread.
+//! A worker for work that can't be divided: each job runs a program to its end, in one step that
+//! blocks its thread.
 //!
-//! A job that an eviction cuts short runs its program again elsewhere, from the beginning, so the program must bear that.
+//! A job that an eviction interrupts runs its program again elsewhere, from the beginning. The
+//! program must tolerate that.
 //!
 //! ```text
 //! reprieve enqueue command --args '["sleep", "5"]'

@@ -44,7 +44,7 @@ impl Log {
                 Error::new(ErrorKind::Internal, "start the log", error.to_string()).with_source(error)
             })?;
         } else {
-            tracing::debug!("the program's own log is used");
+            tracing::debug!("the program has installed its own tracing subscriber, which is used");
         }
         Ok(Self { lines })
     }
@@ -92,7 +92,7 @@ impl Lines {
         loop {
             let (line, lost) = self.next();
             if lost > 0 {
-                tracing::warn!(lost, "log lines were lost, because nobody read them fast enough");
+                tracing::warn!(lost, "log lines were dropped, because they were not read fast enough");
             }
             // There is no other place to report a log that can't be written.
             let _unwritable = out.write_all(&line);
@@ -150,8 +150,8 @@ mod tests {
     impl Write for Reader {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             let allowed = self.allowed.recv().is_ok();
-            let told = self.written.send(String::from_utf8_lossy(line).into_owned()).is_ok();
-            if allowed && told { Ok(line.len()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            let sent = self.written.send(String::from_utf8_lossy(line).into_owned()).is_ok();
+            if allowed && sent { Ok(line.len()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_waits_for_lines_in_their_order_but_not_for_ever() {
+    fn a_flush_waits_for_lines_in_their_order_but_not_without_limit() {
         let (lines, read, allow) = lines_read_by();
         lines.push(b"one");
         lines.push(b"two");
         lines.flush(Duration::from_millis(20));
-        assert!(read.try_recv().is_err(), "nobody reads, and the flush ended all the same");
+        assert!(read.try_recv().is_err(), "nothing was read, and the flush still ended");
         allow.send(()).unwrap();
         allow.send(()).unwrap();
         lines.flush(Duration::from_secs(60));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_reads_are_counted_and_do_not_wait() {
+    fn lines_that_are_not_read_are_counted_and_do_not_wait() {
         let (lines, _read, _allow) = lines_read_by();
         // The thread holds one line at most.
         for _ in 0..WAITING_MAX + 10 {

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_queues_says_what_to_write() {
+    fn text_that_names_no_queues_is_refused_with_advice() {
         for (given, reason) in [
             ("", "a name is empty"),
             ("orders,", "a name is empty"),

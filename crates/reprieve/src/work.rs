@@ -31,11 +31,11 @@ const OTHER_NAME_TIMEOUT: Duration = Duration::from_secs(10);
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
-SIGTERM or SIGINT (Ctrl-C) gives back all jobs and ends; the second one ends at once.
-Exit codes: 0 stopped, everything given back; 1 failed, or ended at once; 2 wrong usage or settings.";
+SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
+Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";
 
 #[derive(Debug, Parser)]
-#[command(version, about = "Runs the jobs of a queue until told to stop", long_about = None, after_help = AFTER_HELP)]
+#[command(version, about = "Runs the jobs of a queue until a signal stops it", long_about = None, after_help = AFTER_HELP)]
 struct Cli {
     #[command(flatten)]
     worker: WorkerArgs,
@@ -83,14 +83,14 @@ pub fn run(configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
 ///     }
 /// }
 /// ```
-#[expect(clippy::needless_pass_by_value, reason = "a command line is used up by what it starts")]
+#[expect(clippy::needless_pass_by_value, reason = "the worker consumes its command line")]
 pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> ExitCode {
     let stopped = WorkerSettings::read(&args).and_then(|mut settings| {
         let _log = Log::begin(std::mem::take(&mut settings.log))?;
         process(settings, configure)
     });
     match stopped {
-        Ok(everything_given_back) if everything_given_back => ExitCode::SUCCESS,
+        Ok(all_released) if all_released => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
     }
@@ -117,7 +117,7 @@ async fn control(
         started = start(settings, configure, &mut tasks) => started?,
         signal = signals.next() => {
             // The worker holds no messages yet, so there is nothing to release.
-            tracing::info!(signal, "told to stop before the start was over");
+            tracing::info!(signal, "received a signal before the start was finished; exiting");
             return Ok(true);
         }
     };
@@ -125,7 +125,7 @@ async fn control(
     tasks.spawn(async move {
         loop {
             let signal = signals.next().await;
-            tracing::info!(signal, "told to stop");
+            tracing::info!(signal, "received a signal; releasing all jobs");
             stopper.stop();
         }
     });
@@ -180,7 +180,9 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
     }
     let asked = settings.metadata.as_ref()?.compute(NAME_TIMEOUT).await;
     asked
-        .inspect_err(|error| tracing::debug!(%error, "this VM's name is not in its reports"))
+        .inspect_err(
+            |error| tracing::debug!(%error, "failed to get this VM's name; the worker's reports omit it"),
+        )
         .ok()
         .map(|vm| vm.name)
 }
@@ -192,10 +194,10 @@ async fn warn_of_another_name(metadata: Client, given: String) {
         Ok(vm) if !vm.name.eq_ignore_ascii_case(&given) => tracing::warn!(
             given,
             name = vm.name,
-            "the metadata service calls this VM by another name than --vm-name; events of this VM are taken for another's"
+            "the metadata service has another name for this VM than --vm-name; the worker ignores this VM's events"
         ),
         Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "whether --vm-name is right is not known"),
+        Err(error) => tracing::debug!(%error, "failed to check --vm-name"),
     }
 }
 

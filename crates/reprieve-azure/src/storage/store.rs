@@ -134,7 +134,7 @@ impl Clients {
                 ErrorKind::Invalid,
                 "open the store",
                 format!(
-                    "{} is not there yet; check the names, or make it by enqueueing a job",
+                    "{} does not exist; check the names, or create it by enqueueing a job",
                     error.message().split(':').next().unwrap_or("the queue or the container")
                 ),
             ),

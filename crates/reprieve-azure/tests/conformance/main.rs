@@ -1,4 +1,5 @@
-//! The promises of every port, kept on Azurite and on the storage double, by two handles of one account.
+//! The promises of every port, kept on Azurite and on the storage double, by two handles of one
+//! account.
 
 #![expect(clippy::print_stderr, reason = "a test says what it could not see")]
 
@@ -20,7 +21,8 @@ async fn fixture(address: Address, guard: impl Send + Sync + 'static) -> Fixture
     Fixture::new(store, another).with_guard((own, guard))
 }
 
-/// What a test made in the account. It is removed at the end, because Azurite's cost per call grows with what there is.
+/// The resources that a test created in the account. It is removed at the end, because Azurite's
+/// cost per call grows with what there is.
 struct Own {
     address: Address,
     options: Options,

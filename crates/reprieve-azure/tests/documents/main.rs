@@ -1,5 +1,5 @@
-//! Whatever documents a worker is told, in whatever order: it does nothing after a drain, approves nothing that is not its own,
-//! and waits for nothing for ever.
+//! Whatever documents a worker is told, in whatever order: it does nothing after a drain, approves
+//! nothing that is not its own, and waits for nothing for ever.
 
 mod job;
 mod script;
@@ -21,13 +21,15 @@ use tokio::time::{Instant, sleep, timeout};
 use job::{Walk, Walked};
 use script::{Script, Told, documents};
 
-/// What this VM is called.
+/// This VM's name.
 const NAME: &str = "vm_0";
 
-/// How soon after a drain began every step must have seen it: a step that begins in the same moment may not have.
+/// How soon after a drain began every step must have seen it: a step that begins in the same moment
+/// may not have.
 const SEEN: Duration = Duration::from_millis(200);
 
-/// Longer than any document of a script can keep a worker from its work: the latest `NotBefore`, and half an hour.
+/// Longer than any document of a script can keep a worker from its work: the latest `NotBefore`,
+/// and half an hour.
 const FOR_EVER: Duration = Duration::from_hours(2);
 
 fn policy() -> impl Strategy<Value = Policy> {

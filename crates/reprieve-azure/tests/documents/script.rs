@@ -1,4 +1,4 @@
-//! Documents told one after the other, as the watcher tells them, and an eye on what is approved.
+//! A sequence of documents as an interruption source, which checks every approval.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(crate) struct Script {
 #[derive(Debug)]
 struct State {
     active: ActiveEvents,
-    /// What was told, and when, the newest last.
+    /// The reported changes and their times, the newest last.
     told: Vec<(Instant, Document)>,
     faults: Vec<String>,
 }
@@ -105,7 +105,7 @@ impl Script {
         self.tell.send(change).expect("a script that is there");
     }
 
-    /// What the service answers from now on.
+    /// Sets the service's answer from now on.
     pub(crate) fn tell(&self, document: Document) {
         let mut state = self.lock();
         let answer = Answer::now(document.clone(), ApiVersion::ALL[0]);
@@ -129,13 +129,13 @@ impl Script {
         self.lock().told.last().expect("a document").1.clone()
     }
 
-    /// What was approved that should not have been.
+    /// The approvals that were wrong.
     pub(crate) fn faults(&self) -> Vec<String> {
         self.lock().faults.clone()
     }
 
-    /// What is wrong with approving this now: by what stands, and by what stood until this moment, which the worker may not
-    /// have heard the end of.
+    /// Why this may not be approved now: by the events that are active, and by those that were
+    /// until this moment, which the worker may not have heard the end of.
     fn fault(&self, state: &State, id: &NoticeId) -> Option<String> {
         let recent = Instant::now() - HEARD_WITHIN;
         let stood = state.told.iter().zip(state.told.iter().skip(1)).filter(|(_, (over, _))| *over >= recent);

@@ -72,7 +72,7 @@ async fn it_gives_up_in_time_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_event_that_is_over_keeps_no_other_from_being_approved() {
+async fn an_ended_event_keeps_no_other_from_being_approved() {
     let (service, watcher) = with(&["a", "b", "c"]).await;
     // The watcher does not know yet that it is.
     service.over("b");
@@ -85,7 +85,7 @@ async fn one_event_that_is_over_keeps_no_other_from_being_approved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_an_event_that_stands_is_an_error_and_the_others_are_approved() {
+async fn a_refusal_of_an_active_event_is_an_error_and_the_others_are_approved() {
     let (service, watcher) = with(&["a", "b", "c"]).await;
     service.state().unapprovable.push("a".to_owned());
     let error = watcher.approve(&ids(&["a", "b", "c"]), WITHIN).await.expect_err("refused");

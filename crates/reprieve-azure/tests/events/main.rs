@@ -1,5 +1,6 @@
-//! What the Scheduled Events client makes of a service that has some api-versions only, that refuses, and that counts
-//! requests. On a service of a few lines that does exactly as it is told; the mock that behaves like Azure is elsewhere.
+//! The Scheduled Events client on a service that supports some api-versions only, refuses requests,
+//! and counts them. The service is a few lines under the test's control; `watcher` uses the mock
+//! that behaves like Azure.
 
 // Said of each, so that the lints know that all of it is tests.
 #[cfg(test)]

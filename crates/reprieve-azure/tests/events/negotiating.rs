@@ -35,7 +35,7 @@ async fn a_version_that_is_gone_is_replaced_by_any_that_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_without_any_version_is_told_by_its_refusal_of_the_newest() {
+async fn a_service_without_any_version_is_reported_by_its_refusal_of_the_newest() {
     let service = Service::with([]).await;
     let error = service.client().document(Duration::from_secs(10)).await.expect_err("nothing is there");
     assert_eq!(error.kind(), ErrorKind::Unavailable);

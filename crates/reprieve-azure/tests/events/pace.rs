@@ -1,4 +1,5 @@
-//! How many requests a watch sends, told by the client itself: what arrives where may be late.
+//! How many requests a watch sends, counted in the client itself: the arrival of a request may be
+//! late.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -54,7 +55,8 @@ impl Sent {
     }
 }
 
-/// Watches a service with these versions for so long; returns how many requests there were besides the polls.
+/// Watches a service with these versions for so long; returns how many requests there were besides
+/// the polls.
 async fn besides(known: &[ApiVersion], seconds: u64) -> usize {
     let service = Service::with(known.iter().copied()).await;
     let (sent, _counting) = Sent::count();

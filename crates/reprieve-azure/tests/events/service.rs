@@ -1,4 +1,4 @@
-//! A metadata service that answers as a test tells it, and remembers what it was asked.
+//! A metadata service that answers as a test instructs it, and records its requests.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) const ME: &str = "me_0";
 
-/// What happens to a request instead of an answer, or how it is answered.
+/// The reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     Status(u16),
@@ -22,15 +22,15 @@ pub(crate) enum Reply {
     Hang,
 }
 
-/// What the service is told, and what it was asked.
+/// The service's instructions, and the requests that it got.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// The versions it has; others are answered 404.
     pub(crate) versions: BTreeSet<ApiVersion>,
     pub(crate) events: Vec<Value>,
-    /// What happens to the next requests for the events, before they are answered.
+    /// The reactions to the next requests for the events, before they are answered.
     pub(crate) polls: VecDeque<Reply>,
-    /// What happens to the next approvals, before those that are taken or refused by their ids.
+    /// The reactions to the next approvals, before those that are taken or refused by their ids.
     pub(crate) approvals: VecDeque<Reply>,
     /// Requests that approve one of these are answered 400.
     pub(crate) unapprovable: Vec<String>,

@@ -21,7 +21,8 @@ async fn an_output_whose_answer_was_lost_is_put_all_the_same() {
     }
 }
 
-/// The blob of the first try is taken for another owner's: a create only promises that one complete blob is there.
+/// The blob of the first try is taken for another owner's: a create only promises that one complete
+/// blob is there.
 #[tokio::test]
 async fn a_result_whose_answer_was_lost_is_there() {
     let shop = Shop::open().await;

@@ -29,7 +29,7 @@ fn passing() -> [Action; 6] {
 }
 
 #[tokio::test]
-async fn a_call_that_may_be_made_twice_outlasts_what_passes() {
+async fn a_call_that_may_be_repeated_outlasts_temporary_failures() {
     let shop = Shop::open().await;
     for action in passing() {
         shop.next(Operation::Send, 2, action.clone());
@@ -92,7 +92,7 @@ async fn a_queue_or_container_that_is_still_being_deleted_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_missing_permission_is_said_at_once() {
+async fn a_missing_permission_is_reported_at_once() {
     let double = StorageServer::start(Config::default()).await.unwrap();
     for operation in [Operation::Peek, Operation::BlobList] {
         double.clear_faults();
@@ -102,7 +102,7 @@ async fn a_missing_permission_is_said_at_once() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(double.counts().requests(operation) <= 2, "it was asked again: {:?}", double.counts());
     }
-    // Who may not make queues and containers may use those that are there.
+    // An identity that may not create queues and containers may use existing ones.
     double.clear_faults();
     open(&double).await.unwrap();
     for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
@@ -112,7 +112,7 @@ async fn a_missing_permission_is_said_at_once() {
 }
 
 #[tokio::test]
-async fn what_the_service_finds_too_large_is_said_to_be_and_not_sent_again() {
+async fn a_body_that_is_too_large_is_reported_and_not_sent_again() {
     let shop = Shop::open().await;
     for (status, code) in [(413, "RequestBodyTooLarge"), (400, "MessageTooLarge")] {
         shop.next(Operation::Send, 1, refuse(status, code));

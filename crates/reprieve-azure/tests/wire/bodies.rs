@@ -83,7 +83,8 @@ async fn a_long_body_whose_message_was_surely_not_sent_is_taken_back() {
     assert!(shop.receive().await.body == long('b'));
 }
 
-/// Nobody knows to which of the two the message refers, so both stay: one too many is litter, one too few is a loss.
+/// Nobody knows to which of the two the message refers, so both stay: one too many is litter, one
+/// too few is a loss.
 #[tokio::test]
 async fn no_long_body_is_removed_that_a_message_may_need() {
     let shop = Shop::open().await;
@@ -131,7 +132,7 @@ async fn a_message_with_a_body_that_is_gone_is_delivered_as_unreadable() {
     assert_eq!(shop.store.queue.depth().await.unwrap().total, 0);
     let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
     assert_eq!(letters[0].body, delivery.body);
-    assert!(letters[0].unreadable.as_ref().is_some_and(|why| why.reason.contains("is gone")));
+    assert!(letters[0].unreadable.as_ref().is_some_and(|why| why.reason.contains("is missing")));
 }
 
 #[tokio::test]
@@ -232,7 +233,8 @@ async fn letters_of_others_have_their_text_as_body() {
     }
 }
 
-/// A batch with one message that XML can't carry is refused whole; the others are received all the same, one by one.
+/// A batch with one message that XML can't carry is refused whole; the others are received all the
+/// same, one by one.
 #[tokio::test]
 async fn a_message_that_spoils_its_batch_does_not_keep_the_others_back() {
     let shop = Shop::open().await;

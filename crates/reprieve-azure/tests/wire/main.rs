@@ -1,5 +1,5 @@
-//! What the ports make of answers that Azurite does not give: refusals, lost answers, messages of others. On the storage
-//! double, which gives them on demand.
+//! The ports on answers that Azurite does not give: refusals, lost answers, messages of other
+//! programs. The storage double gives them on demand.
 
 // Said of each, so that the lints know that all of it is tests.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Refused conditions are looked at again before anybody is told to stop.
+//! A refused condition is checked again before an owner counts as superseded.
 
 use reprieve_core::{BlobName, ErrorKind, JobId};
 use reprieve_sim::storage::{Action, Operation};
@@ -7,7 +7,7 @@ use crate::support::{Shop, owner};
 
 /// Both words for a condition that is not met, while the owner is the owner still.
 #[tokio::test]
-async fn a_refused_condition_alone_supersedes_nobody() {
+async fn a_refused_condition_alone_does_not_supersede_an_owner() {
     for (status, code) in [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")] {
         let shop = Shop::open().await;
         let job = JobId::unique();

@@ -20,7 +20,8 @@ fn payload(sequence: u64) -> PayloadName {
     PayloadName::parse(format!("0.m.1-{sequence}")).unwrap()
 }
 
-/// The write of a record that names payload number `sequence`, after which the one before is obsolete.
+/// The write of a record that names payload number `sequence`, after which the one before is
+/// obsolete.
 fn write(sequence: u64) -> RecordWrite {
     RecordWrite {
         record: payload(sequence).as_str().into(),
@@ -46,7 +47,8 @@ impl Shop {
         assert_eq!(read, Some(sequence.to_string().into_bytes()));
     }
 
-    /// Waits until there are so many payloads: obsolete ones are removed after the write that lists them.
+    /// Waits until there are so many payloads: obsolete ones are removed after the write that lists
+    /// them.
     async fn payloads(&self, count: usize) {
         let limit = Instant::now() + Duration::from_secs(10);
         while self.blobs(PAYLOADS).await != count {
@@ -57,7 +59,7 @@ impl Shop {
 }
 
 #[tokio::test]
-async fn a_save_is_two_requests_and_a_removal_of_what_is_obsolete() {
+async fn a_save_is_two_requests_and_a_removal_of_obsolete_payloads() {
     let shop = Shop::open().await;
     let first = shop.save(None, 1).await.unwrap();
     shop.payloads(1).await;
@@ -70,7 +72,8 @@ async fn a_save_is_two_requests_and_a_removal_of_what_is_obsolete() {
     assert_eq!(shop.requests(Operation::BlobDelete), 1);
 }
 
-/// The first try was applied as far as it shows, and whether wholly is for the job's owner to find out.
+/// The first try was applied as far as it shows, and whether wholly is for the job's owner to find
+/// out.
 #[tokio::test]
 async fn a_record_whose_answer_was_lost_may_be_written() {
     for (lost, applied) in [(Action::LoseAnswer, true), (Action::Truncate, true), (Action::Reset, false)] {
@@ -103,7 +106,8 @@ async fn a_payload_whose_answer_was_lost_is_written_all_the_same() {
     }
 }
 
-/// A record that was made after the removal is another owner's: the removal, made again, must not touch it.
+/// A record that was made after the removal is another owner's: the removal, made again, must not
+/// touch it.
 #[tokio::test]
 async fn a_removal_that_lost_its_answer_removes_no_later_record() {
     let shop = Shop::open().await;

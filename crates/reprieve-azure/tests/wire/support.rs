@@ -14,7 +14,7 @@ pub(crate) const CONTAINER: &str = "reprieve";
 /// A lease that no test outlasts.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// What a request shows so that it is let in.
+/// The credential of a request.
 const SAS: &str = "sv=2026-04-06&sig=any";
 
 /// A double with a queue and a container.
@@ -35,7 +35,7 @@ impl Shop {
         Self { store: opened.store(), drain: opened.drain_store(), double, http }
     }
 
-    /// What happens to the next `times` requests for `operation`; requests are counted from now on.
+    /// The reaction to the next `times` requests for `operation`; requests are counted from now on.
     pub(crate) fn next(&self, operation: Operation, times: u64, action: Action) {
         self.double.add_fault(Rule::new(action).on(operation).times(times)).expect("a fault");
         self.double.reset_counts();
@@ -79,7 +79,7 @@ impl Shop {
         assert!(put.status().is_success(), "{}", put.text().await.expect("its text"));
     }
 
-    /// What a peek at a queue says, in XML.
+    /// The answer to a peek at a queue, in XML.
     pub(crate) async fn peek(&self, queue: &str) -> String {
         let url =
             format!("{}/{queue}/messages?peekonly=true&numofmessages=32&{SAS}", self.double.queue_url());

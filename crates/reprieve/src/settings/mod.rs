@@ -12,8 +12,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::Client as Metadata;
-use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::interruption::{Approve, ApproveUser, Policy, PredictedFailure};
 use reprieve_core::ports::LEASE_MAX;
 use reprieve_core::worker::Settings;
 use reprieve_core::{Error, ErrorKind, Result};
@@ -86,23 +84,8 @@ impl WorkerSettings {
     /// The settings before any is read. They cause no fault of another one, so that a value that
     /// can't be parsed is reported alone.
     fn unread() -> Self {
-        let policy = Policy {
-            approve: Approve::default(),
-            approve_user: ApproveUser::default(),
-            approve_freeze_under: Duration::ZERO,
-            approve_wait: Duration::ZERO,
-            predicted_failure: PredictedFailure::default(),
-        };
-        let worker = Settings {
-            concurrency: 1,
-            budget: Duration::from_millis(100),
-            lease: LEASE_MAX,
-            checkpoint_every: CheckpointEvery::default(),
-            default_kind: None,
-            unknown_kind_after: Duration::ZERO,
-            remember_done: Duration::ZERO,
-            policy,
-        };
+        let budget = Duration::from_millis(100);
+        let worker = Settings { budget, lease: LEASE_MAX, ..Settings::default() };
         Self {
             store: StoreSettings::unread(),
             metadata: None,

@@ -4,6 +4,8 @@ use clap::Parser;
 use tempfile::TempDir;
 
 use reprieve_azure::scheduled_events::METADATA_URL;
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::policy::{Approve, ApproveUser, Policy, PredictedFailure};
 
 use super::*;
 use crate::stores::Address;
@@ -197,7 +199,7 @@ fn a_store_that_does_not_exist_is_refused_without_repeating_a_secret() {
         (secret, "put it into REPRIEVE_STORE or reprieve.toml"),
         ("https://a.queue.core.windows.net/q?sv=1&SIG=hunter2", "put it into REPRIEVE_STORE"),
         ("UseDevelopmentStorage=true", "put it into"),
-        ("azure:hunter2!", "after azure: comes an account's name"),
+        ("azure:hunter2!", "after azure: give an account's name"),
         ("postgres://user:hunter2@host/db", "there is no store postgres:…; use sqlite:PATH"),
         ("hunter2", "it must be sqlite:PATH, such as sqlite:reprieve.db, or azure:ACCOUNT"),
         ("hunter2 hunter2:", "it must be sqlite:PATH"),
@@ -208,6 +210,6 @@ fn a_store_that_does_not_exist_is_refused_without_repeating_a_secret() {
         assert!(!reported.contains("hunter2"), "{store}: {reported}");
     }
     let reported = faults(&format!("store = '{secret}'"), &[]).join("\n");
-    assert!(reported.contains("store in ") && reported.contains("AccountKey is no base64"), "{reported}");
+    assert!(reported.contains("store in ") && reported.contains("AccountKey is not base64"), "{reported}");
     assert!(!reported.contains("hunter2"), "{reported}");
 }

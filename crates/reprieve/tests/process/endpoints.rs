@@ -1,4 +1,5 @@
-//! The health endpoints over real HTTP, while the metadata service announces and withdraws an eviction.
+//! The health endpoints over real HTTP, while the metadata service announces and withdraws an
+//! eviction.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What SIGTERM and SIGINT do.
+//! SIGTERM and SIGINT.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn enqueue(place: &Place, kind: &str, args: &str) -> reprieve::Client {
     client
 }
 
-/// What the one worker says once it holds a job.
+/// The worker's log line once it has a job.
 async fn working(client: &reprieve::Client) -> WorkerReport {
     until("a worker holds a job", async || {
         let reports = client.store().roster.reports(Duration::from_mins(1)).await.expect("reports");
@@ -85,7 +85,8 @@ async fn a_job_that_blocks_its_thread_is_given_back_within_the_budget() {
 #[test]
 fn a_signal_during_the_start_ends_with_0() {
     let place = Place::new();
-    // A metadata service that takes connections and never answers keeps the worker from taking jobs.
+    // A metadata service that takes connections and never answers keeps the worker from taking
+    // jobs.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let mut worker =

@@ -28,7 +28,8 @@ impl Place {
         Self { dir: tempfile::tempdir().expect("a directory") }
     }
 
-    /// A command that runs one of the examples here, and knows nothing of the tester's own settings.
+    /// A command that runs one of the examples here, and knows nothing of the tester's own
+    /// settings.
     pub(crate) fn command(&self, example: &str, args: &[&str]) -> Command {
         let mut command = Command::new(executable(example));
         command.current_dir(&self.dir).args(args).stdin(Stdio::null());

@@ -25,7 +25,7 @@ fn check(args: &[&str], code: i32, said: &[&str]) {
 #[test]
 fn wrong_settings_exit_with_2_and_one_line() {
     check(&["--budget", "10", "--concurrency", "0"], 2, &["--budget: \"10\" is not", "concurrency is 0"]);
-    check(&["--store", "azure:my-account"], 2, &["after azure: comes an account's name"]);
+    check(&["--store", "azure:my-account"], 2, &["after azure: give an account's name"]);
     check(&["--store", "postgres://u:hunter2@h/d"], 2, &["there is no store postgres:…"]);
     check(&["--config", "missing.toml"], 2, &["the settings file missing.toml can't be read"]);
 }
@@ -66,14 +66,14 @@ fn a_secret_in_the_environment_or_the_file_is_never_repeated() {
         )
     };
     let (code, said) = told(place.command("hello", &[]).env("REPRIEVE_STORE", secret));
-    assert!(code == Some(2) && said.contains("REPRIEVE_STORE: its AccountKey is no base64"), "{said}");
+    assert!(code == Some(2) && said.contains("REPRIEVE_STORE: its AccountKey is not base64"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
     let (code, said) = told(place.command("hello", &["--help"]).env("REPRIEVE_STORE", secret));
     assert!(code == Some(0) && !said.contains("hunter2"), "{said}");
     std::fs::write(place.dir.path().join("reprieve.toml"), format!("store = '{secret}'\nqueue = 1")).unwrap();
     let (code, said) = told(&mut place.command("hello", &[]));
     assert!(code == Some(2) && said.contains("queue must be text in quotes"), "{said}");
-    assert!(said.contains("store in reprieve.toml: its AccountKey is no base64"), "{said}");
+    assert!(said.contains("store in reprieve.toml: its AccountKey is not base64"), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
 }
 
@@ -95,7 +95,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_does_not_stop_the_work() {
+async fn a_log_that_is_not_read_does_not_stop_the_work() {
     let place = Place::new();
     let client = place.client().await;
     let bad = || reprieve::ports::NewMessage { body: b"no job".to_vec(), delay: std::time::Duration::ZERO };

@@ -45,7 +45,7 @@ const SOONER: &str = r#"{"DocumentIncarnation":3,"Events":[{"EventId":"A","Event
 const STARTED: &str = r#"{"DocumentIncarnation":4,"Events":[{"EventId":"A","EventStatus":"Started","EventType":"Preempt","ResourceType":"VirtualMachine","Resources":["me_0"],"NotBefore":""}]}"#;
 
 #[test]
-fn an_event_is_told_when_it_comes_when_it_starts_and_when_it_is_over() {
+fn an_event_is_reported_when_it_is_noticed_starts_and_ends() {
     check(&[
         (NOTHING, &[]),
         (SCHEDULED, &["a Preempt noticed at"]),
@@ -58,7 +58,7 @@ fn an_event_is_told_when_it_comes_when_it_starts_and_when_it_is_over() {
 }
 
 #[test]
-fn the_published_live_migration_is_told_to_both_of_its_vms_and_apart_to_the_rest() {
+fn the_published_live_migration_is_reported_to_its_two_vms_and_separately_to_others() {
     // The published sequence of four documents: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#example-responses
     let event = |incarnation: u8, status: &str, not_before: &str| {
         format!(
@@ -96,7 +96,7 @@ fn an_event_may_start_without_having_been_scheduled() {
 }
 
 #[test]
-fn what_changes_of_an_event_is_told() {
+fn a_changed_event_is_reported() {
     let first = ("a Preempt noticed at", "a Preempt changed at");
     for (from, to) in [
         ("26:58", "26:50"),
@@ -112,7 +112,7 @@ fn what_changes_of_an_event_is_told() {
 }
 
 #[test]
-fn an_event_that_comes_back_is_told_again() {
+fn an_event_that_returns_is_reported_again() {
     check(&[
         (SCHEDULED, &["a Preempt noticed at"]),
         (NOTHING, &["a Preempt withdrawn"]),
@@ -121,7 +121,7 @@ fn an_event_that_comes_back_is_told_again() {
 }
 
 #[test]
-fn a_notice_is_told_before_the_ending_that_came_with_it() {
+fn a_notice_is_reported_before_an_ending_in_the_same_document() {
     let other = SCHEDULED.replace(r#""A""#, r#""0""#);
     check(&[
         (SCHEDULED, &["a Preempt noticed at"]),
@@ -130,7 +130,7 @@ fn a_notice_is_told_before_the_ending_that_came_with_it() {
 }
 
 #[test]
-fn an_event_that_ceases_to_name_this_vm_is_over_for_it_and_new_for_the_rest() {
+fn an_event_that_stops_naming_this_vm_ends_for_it_and_is_new_for_others() {
     let elsewhere = SCHEDULED.replace("me_0", "me_1");
     check(&[
         (SCHEDULED, &["a Preempt noticed at"]),
@@ -185,7 +185,7 @@ fn a_status_that_is_unknown_is_not_yet_started() {
 }
 
 #[test]
-fn an_older_version_that_keeps_silent_about_a_type_withdraws_no_event_of_it() {
+fn an_older_version_that_omits_a_type_withdraws_no_event_of_it() {
     use ApiVersion::{V2017_03_01, V2017_11_01, V2020_07_01};
     check_in(&[
         (V2020_07_01, SCHEDULED, &["a Preempt noticed at"]),
@@ -202,7 +202,7 @@ fn an_older_version_that_keeps_silent_about_a_type_withdraws_no_event_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_is_hidden_for_good_is_over_after_two_hours() {
+async fn an_event_that_stays_hidden_ends_after_two_hours() {
     let mut standing = ActiveEvents::default();
     let told = standing.update(&answer(SCHEDULED, ApiVersion::NEWEST), "me_0");
     assert_eq!(told.len(), 1);
@@ -246,7 +246,7 @@ fn the_first_versions_names_are_compared_and_shown_without_their_underscore() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_told_of_this_vms_events_with_the_moment_the_wall_clock_will_show() {
+async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     let in_30_s = NotBefore::write(wall_now() + Duration::from_secs(30)).expect("a date");
     let body = SCHEDULED
         .replace("Mon, 11 Apr 2022 22:26:58 GMT", &in_30_s)

@@ -143,7 +143,7 @@ fn the_document_of_each_version_is_read_whole() {
 }
 
 #[test]
-fn each_version_has_the_fields_and_types_that_are_said_of_it() {
+fn each_version_has_its_documented_fields_and_types() {
     for (version, body) in OF_EACH_VERSION {
         let event = only_event(body);
         assert!(version.knows(&event.event_type), "{version}");

@@ -59,7 +59,7 @@ impl AzureBlobs {
                 Some((etag, _)) => When::Is(etag),
             };
         }
-        Err(Error::new(ErrorKind::Unavailable, PUT, "others keep writing there; try again"))
+        Err(Error::new(ErrorKind::Unavailable, PUT, "other writers keep changing it; try again"))
     }
 }
 

@@ -98,7 +98,7 @@ fn pass(address: &Address) -> Result<Pass> {
             return Ok(Pass::Token(FreshToken::new(chain)));
         }
         let message =
-            "its endpoints are http://, where a token could be read by anybody: give https:// ones, or a key";
+            "its endpoints are http://, over which a token could be read: use https:// endpoints, or a key";
         Err(Error::new(ErrorKind::Invalid, "use the storage account", message))
     };
     match &address.sign_in {

@@ -67,7 +67,7 @@ pub(crate) async fn bounded<T>(
 
 /// Converts the SDK's error into one sentence. Neither it nor its sources contain a URL, signature,
 /// key, token or header.
-#[expect(clippy::needless_pass_by_value, reason = "the SDK's error ends here, so that nobody can show it")]
+#[expect(clippy::needless_pass_by_value, reason = "the SDK's error ends here, so that it can't be shown")]
 pub(crate) fn failure(operation: &'static str, target: Target<'_>, error: azure_core::Error) -> Error {
     if let SdkKind::HttpResponse { status, error_code, raw_response } = error.kind() {
         let code = error_code.as_deref().unwrap_or_default();
@@ -101,9 +101,9 @@ fn unanswered(target: Target<'_>, error: &azure_core::Error) -> (ErrorKind, Stri
     match error.kind() {
         SdkKind::Connection => (ErrorKind::Unavailable, format!("{target} can't be reached")),
         SdkKind::Io => (ErrorKind::TimedOut, format!("{target}: the connection broke off")),
-        SdkKind::Credential => (ErrorKind::Denied, format!("{target}: no token could be had")),
+        SdkKind::Credential => (ErrorKind::Denied, format!("{target}: no token could be fetched")),
         SdkKind::DataConversion => {
-            let message = "the answer is none that this version understands";
+            let message = "the answer can't be parsed by this version";
             (ErrorKind::Internal, format!("{target}: {message}"))
         }
         _ => (ErrorKind::Internal, format!("{target}: the request could not be made")),

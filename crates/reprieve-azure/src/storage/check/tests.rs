@@ -154,7 +154,7 @@ async fn a_message_in_a_queue_that_others_use_is_never_seen_and_taken_back() {
 }
 
 #[tokio::test]
-async fn each_deed_that_is_denied_is_told_and_the_others_are_tried_all_the_same() {
+async fn each_denied_operation_is_reported_and_the_others_are_still_tried() {
     for (operation, deed) in [
         (Operation::Send, Deed::Send),
         (Operation::Receive, Deed::Receive),
@@ -242,7 +242,7 @@ async fn an_account_that_does_not_keep_conditions_is_found_out() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_at_all_is_told_from_who_lacks_a_role() {
+async fn a_refused_identity_differs_from_one_that_lacks_a_role() {
     for (status, code, turned_away) in [
         (403, "AuthenticationFailed", true),
         (401, "InvalidAuthenticationInfo", true),

@@ -37,7 +37,7 @@ fn some_answers() -> impl Strategy<Value = Vec<Answer>> {
 
 proptest! {
     #[test]
-    fn whoever_follows_the_changes_knows_what_stands(answers in some_answers()) {
+    fn the_changes_add_up_to_the_active_events(answers in some_answers()) {
         let mut standing = ActiveEvents::default();
         let mut known: BTreeMap<(Scope, NoticeId), EventChange> = BTreeMap::new();
         for answer in answers {
@@ -68,7 +68,7 @@ proptest! {
     }
 
     #[test]
-    fn a_worker_is_never_left_believing_in_an_event_and_never_misses_one(answers in some_answers()) {
+    fn a_worker_misses_no_event_and_no_ending(answers in some_answers()) {
         let mut standing = ActiveEvents::default();
         let mut believed: BTreeMap<NoticeId, Notice> = BTreeMap::new();
         for answer in answers {

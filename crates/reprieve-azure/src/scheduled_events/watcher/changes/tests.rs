@@ -49,7 +49,7 @@ async fn told(changes: &mut Changes) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscriber_is_first_told_what_stands_and_then_every_change() {
+async fn a_subscriber_gets_the_active_events_and_then_every_change() {
     let hand = Hand::new();
     hand.document(&[event("a", EventStatus::Scheduled), event("b", EventStatus::Started)]);
     let mut changes = hand.subscribe();
@@ -69,7 +69,7 @@ async fn subscribers_take_nothing_from_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_far_behind_is_told_what_stands_and_how_what_it_knew_has_ended() {
+async fn a_reader_far_behind_gets_the_active_events_and_the_endings_of_those_it_knew() {
     let hand = Hand::new();
     let known = [
         event("gone", EventStatus::Scheduled),
@@ -93,7 +93,7 @@ async fn a_reader_far_behind_is_told_what_stands_and_how_what_it_knew_has_ended(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_is_told_after_the_watcher_is_gone_and_then_the_end() {
+async fn queued_changes_outlive_the_watcher() {
     let hand = Hand::new();
     let mut changes = hand.subscribe();
     hand.document(&[event("a", EventStatus::Scheduled)]);
@@ -106,7 +106,7 @@ async fn what_was_said_is_told_after_the_watcher_is_gone_and_then_the_end() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn a_reader_that_has_caught_up_knows_what_stands_however_slow_it_was(
+    fn a_reader_that_has_caught_up_knows_the_active_events_however_slow_it_was(
         steps in proptest::collection::vec((proptest::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4), any::<bool>(), 0_usize..200), 1..12)
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");

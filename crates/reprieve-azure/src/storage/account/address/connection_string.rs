@@ -67,7 +67,7 @@ impl<'a> ConnectionString<'a> {
             (Some(key), None) if azure_core::base64::decode(key).is_ok_and(|key| !key.is_empty()) => {
                 Ok(SignIn::Key(Secret::new(key.to_owned())))
             }
-            (Some(_), None) => Err(refused("its AccountKey is no base64, so it was not copied whole")),
+            (Some(_), None) => Err(refused("its AccountKey is not base64, so it was not copied completely")),
             (None, Some(sas)) => Ok(SignIn::Sas(read_sas(sas)?)),
             (None, None) => Ok(SignIn::Identity { client_id: None }),
         }

@@ -148,14 +148,14 @@ impl Address {
         let (name, query) = rest.split_once('?').unwrap_or((rest, ""));
         if !is_account_name(name) {
             return Err(refused(
-                "after azure: comes an account's name, which has 3 to 24 lower-case letters and digits",
+                "after azure: give an account's name, which has 3 to 24 lower-case letters and digits",
             ));
         }
         let (mut client_id, mut suffix, mut sas) = (None, PUBLIC_SUFFIX.to_owned(), Vec::new());
         for part in query.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 Some(("client_id", id)) if is_guid(id) => client_id = Some(id.to_owned()),
-                Some(("client_id", _)) => return Err(refused("its client_id is no GUID")),
+                Some(("client_id", _)) => return Err(refused("its client_id is not a GUID")),
                 Some(("endpoint_suffix", domain)) => domain.clone_into(&mut suffix),
                 _ => sas.push(part),
             }

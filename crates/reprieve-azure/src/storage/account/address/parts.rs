@@ -35,7 +35,9 @@ pub(super) fn refused(why: impl fmt::Display) -> Error {
 /// Parses an endpoint: a plain `http(s)://` URL. A trailing slash is removed from its path, which
 /// contains the account of an emulator.
 pub(super) fn endpoint(text: &str) -> Result<Url> {
-    let Ok(mut url) = Url::parse(text) else { return Err(refused("one of its endpoints is no whole URL")) };
+    let Ok(mut url) = Url::parse(text) else {
+        return Err(refused("one of its endpoints is not a complete URL"));
+    };
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
         return Err(refused("one of its endpoints is neither http:// nor https://"));
     }
@@ -45,7 +47,7 @@ pub(super) fn endpoint(text: &str) -> Result<Url> {
         || url.fragment().is_some()
     {
         return Err(refused(
-            "one of its endpoints has a user name, query or fragment, where only a path may be",
+            "one of its endpoints has a user name, query or fragment, but may only have a path",
         ));
     }
     let path = url.path().trim_end_matches('/').to_owned();
@@ -64,7 +66,7 @@ pub(super) fn read_sas(text: &str) -> Result<Secret> {
         ));
     }
     if text.bytes().any(|byte| !byte.is_ascii_graphic() || byte == b'#') {
-        return Err(refused("its SAS has characters that no URL has, so it was not copied whole"));
+        return Err(refused("its SAS has characters that no URL has, so it was not copied completely"));
     }
     Ok(Secret::new(text.to_owned()))
 }
@@ -76,7 +78,7 @@ pub(super) fn check_suffix(suffix: &str) -> Result<&str> {
     if is_domain {
         Ok(suffix)
     } else {
-        Err(refused("its endpoint suffix is no domain such as core.windows.net"))
+        Err(refused("its endpoint suffix is not a domain such as core.windows.net"))
     }
 }
 

@@ -114,11 +114,11 @@ fn what_is_no_address_is_refused_without_repeating_a_secret() {
         ("azure:", "3 to 24"),
         ("azure:Hunter2", "3 to 24"),
         ("azure:https://hunter2.blob.core.windows.net", "3 to 24"),
-        ("azure:thumbs?client_id=hunter2", "no GUID"),
+        ("azure:thumbs?client_id=hunter2", "not a GUID"),
         ("azure:thumbs?clientid=hunter2", "no sig"),
         ("azure:thumbs?sv=1&signature=hunter2", "no sig"),
-        ("azure:thumbs?endpoint_suffix=hunter2/x", "no domain"),
-        ("azure:thumbs?sv=1&sig=hunter2 x", "not copied whole"),
+        ("azure:thumbs?endpoint_suffix=hunter2/x", "not a domain"),
+        ("azure:thumbs?sv=1&sig=hunter2 x", "not copied completely"),
         (
             "azure:thumbs?client_id=7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11&sv=1&sig=hunter2",
             "exclude each other",
@@ -127,15 +127,15 @@ fn what_is_no_address_is_refused_without_repeating_a_secret() {
         ("aHVudGVyMg==hunter2", "part 1 of the connection string is unknown"),
         ("hunter2hunter2/=", "part 1 of the connection string is unknown"),
         ("AccountName=thumbs;hunter2", "part 2 of the connection string has no '='"),
-        ("AccountName=thumbs;AcountKey=hunter2", "says AcountKey, which is unknown"),
-        ("AccountName=thumbs;AccountKey=hunter2!", "no base64"),
-        ("AccountName=thumbs;AccountKey=;", "no base64"),
-        ("AccountName=a;AccountName=hunter2", "says AccountName twice"),
+        ("AccountName=thumbs;AcountKey=hunter2", "has AcountKey, which is unknown"),
+        ("AccountName=thumbs;AccountKey=hunter2!", "not base64"),
+        ("AccountName=thumbs;AccountKey=;", "not base64"),
+        ("AccountName=a;AccountName=hunter2", "has AccountName twice"),
         ("AccountName=thumbs;AccountKey=a2V5;SharedAccessSignature=sv=1&sig=hunter2", "give one"),
         ("AccountKey=a2V5", "AccountName is missing"),
-        ("AccountName=hunter2/..;AccountKey=a2V5", "AccountName is none"),
+        ("AccountName=hunter2/..;AccountKey=a2V5", "AccountName is invalid"),
         ("AccountName=thumbs;AccountKey=a2V5;DefaultEndpointsProtocol=ftp", "neither http nor https"),
-        ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=hunter2", "no whole URL"),
+        ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=hunter2", "not a complete URL"),
         ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=ftp://hunter2", "neither http:// nor https://"),
         ("AccountName=thumbs;BlobEndpoint=https://a?sig=hunter2;QueueEndpoint=https://b", "query"),
         ("AccountName=thumbs;BlobEndpoint=https://u:hunter2@a;QueueEndpoint=https://b", "user name"),
@@ -178,7 +178,7 @@ fn an_address_shows_the_account_and_no_secret() {
 }
 
 #[test]
-fn proxies_are_for_what_is_not_this_machine() {
+fn proxies_are_bypassed_for_this_machine() {
     let loopback = |host: &str| {
         let text = format!(
             "AccountName=a;AccountKey=a2V5;BlobEndpoint=http://{host}/a;QueueEndpoint=http://{host}/a"
@@ -206,7 +206,7 @@ fn an_account_is_on_this_machine_when_both_its_services_are() {
 }
 
 #[test]
-fn the_cloud_is_told_by_the_domain() {
+fn the_cloud_is_known_by_the_domain() {
     let cloud = |suffix: &str| {
         Address::parse(&format!("azure:thumbs?endpoint_suffix={suffix}")).expect(suffix).cloud()
     };

@@ -157,10 +157,10 @@ impl Shared {
         let left =
             self.state.borrow().good().map(|held| held.until.saturating_duration_since(Instant::now()));
         let longest = if let Some(left) = left {
-            tracing::warn!(error = %failure, good_for = ?left, "the next token is not to be had yet");
+            tracing::warn!(error = %failure, good_for = ?left, "failed to fetch the next token; the present one is still used");
             RETRY_MAX.min(left / 2)
         } else {
-            tracing::debug!(error = %failure, "no token is to be had");
+            tracing::debug!(error = %failure, "failed to fetch a token; trying again");
             RETRY_MAX_WITHOUT
         };
         self.state.send_modify(|state| {
@@ -182,12 +182,12 @@ impl Held {
     fn new(token: &AccessToken) -> Result<Self, NoIdentity> {
         let until_wall = SystemTime::from(token.expires_on);
         if until_wall <= clock::wall_now() {
-            let message =
-                "a token was given whose end has passed already; set this machine's clock (chrony/NTP)";
+            let message = "the token has already expired; set this machine's clock (chrony/NTP)";
             return Err(NoIdentity::new(message, false));
         }
-        let mut header = HeaderValue::try_from(format!("Bearer {}", token.token.secret()))
-            .map_err(|_| NoIdentity::new("a token was given that no header can carry", false))?;
+        let mut header = HeaderValue::try_from(format!("Bearer {}", token.token.secret())).map_err(|_| {
+            NoIdentity::new("the token has characters that no HTTP header can contain", false)
+        })?;
         header.set_sensitive(true);
         Ok(Self { header, since: Instant::now(), until: clock::instant_at(until_wall), until_wall })
     }

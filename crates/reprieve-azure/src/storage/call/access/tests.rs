@@ -215,7 +215,7 @@ async fn an_authority_that_is_not_trusted_is_an_error_that_says_so() {
 }
 
 #[tokio::test]
-async fn a_wrong_key_and_an_old_sas_are_told_apart() {
+async fn a_wrong_key_and_an_expired_sas_have_different_errors() {
     let Some(address) = azurite("REPRIEVE_TEST_AZURITE") else { return };
     let mut stranger = address.clone();
     stranger.sign_in = SignIn::Key(Secret::new("d3Jvbmc="));

@@ -82,16 +82,16 @@ impl Refusal {
     pub(super) fn explain(&self, target: Target<'_>) -> (ErrorKind, String) {
         let (kind, why) = match (self.answer.status, self.answer.code.as_str()) {
             (404, "MessageNotFound") | (400, "PopReceiptMismatch") => {
-                (ErrorKind::LeaseLost, "the message is gone, or somebody else received it".to_owned())
+                (ErrorKind::LeaseLost, "the message is gone, or another worker received it".to_owned())
             }
             (400, "InvalidQueryParameterValue") if self.is_about_a_receipt(target) => {
-                (ErrorKind::LeaseLost, "the receipt is none of this queue's".to_owned())
+                (ErrorKind::LeaseLost, "the receipt is not this queue's".to_owned())
             }
             // A lease that a person took on the blob prevents the write; the blob itself is
             // unchanged.
             (409 | 412, code) if code.starts_with("Lease") => (
                 ErrorKind::Unavailable,
-                "somebody holds a lease on it; break it with `az storage blob lease break`".to_owned(),
+                "another client holds a lease on it; break it with `az storage blob lease break`".to_owned(),
             ),
             (409, code) if code.ends_with("BeingDeleted") => {
                 (ErrorKind::Unavailable, "it is being deleted, which takes up to a minute".to_owned())
@@ -101,16 +101,16 @@ impl Refusal {
             }
             // Another write has removed the blocks that this one had staged.
             (304 | 409 | 412, _) | (400, "InvalidBlockList") => {
-                (ErrorKind::Conflict, "what is stored is not what was expected".to_owned())
+                (ErrorKind::Conflict, "it was changed by another write".to_owned())
             }
             (404, code) => (ErrorKind::NotFound, self.missing(code, target)),
             (413, _) | (_, "MessageTooLarge" | "RequestBodyTooLarge") => {
-                (ErrorKind::TooLarge, "it is larger than the service takes".to_owned())
+                (ErrorKind::TooLarge, "it is larger than the service accepts".to_owned())
             }
             (401 | 403, code) => (ErrorKind::Denied, self.denied(code, target)),
             (408 | 500 | 502 | 504, _) | (_, "OperationTimedOut") => (
                 ErrorKind::TimedOut,
-                "the service failed to answer, and may have done what was asked".to_owned(),
+                "the service failed to answer; the request may have been applied".to_owned(),
             ),
             (429 | 503, _) => (ErrorKind::Unavailable, "the service is busy".to_owned()),
             (500.., _) => (ErrorKind::TimedOut, "the service failed".to_owned()),
@@ -172,7 +172,7 @@ impl Refusal {
             }
             ("AuthenticationFailed", Way::Sas) => self.sas_refused(),
             ("AuthenticationFailed", Way::Key) => {
-                "the account's key is wrong, or was changed since; copy it anew from `az storage account keys list`"
+                "the account's key is wrong, or was changed; copy it again from `az storage account keys list`"
                     .to_owned()
             }
             ("AuthorizationFailure", Way::Key) => format!("the key is known, but may not do this{}", self.firewall()),
@@ -185,7 +185,7 @@ impl Refusal {
                 self.account
             ),
             ("AccountIsDisabled", _) => format!("account {} is disabled", self.account),
-            _ => "the service refuses it to whoever is asking".to_owned(),
+            _ => "the service refuses this identity".to_owned(),
         }
     }
 
@@ -211,9 +211,9 @@ impl Refusal {
 
     fn sas_refused(&self) -> String {
         if self.detail.contains("not valid in the specified time frame") {
-            "the SAS has run out, or is not valid yet; make a new one".to_owned()
+            "the SAS has expired, or is not valid yet; make a new one".to_owned()
         } else {
-            "the SAS is not valid; was it copied whole, and is the key that signed it still the account's?"
+            "the SAS is not valid; was it copied completely, and is the key that signed it still the account's?"
                 .to_owned()
         }
     }

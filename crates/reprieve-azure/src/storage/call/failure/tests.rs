@@ -169,8 +169,8 @@ async fn answers_about_messages_and_blobs_mean_what_the_ports_mean() {
         (QUEUE, (400, "MessageTooLarge", ""), E::TooLarge, &[]),
         (QUEUE, (503, "ServerBusy", ""), E::Unavailable, &["busy"]),
         (QUEUE, (429, "TooManyRequests", ""), E::Unavailable, &["busy"]),
-        (QUEUE, (500, "OperationTimedOut", ""), E::TimedOut, &["may have done"]),
-        (QUEUE, (503, "OperationTimedOut", ""), E::TimedOut, &["may have done"]),
+        (QUEUE, (500, "OperationTimedOut", ""), E::TimedOut, &["may have been applied"]),
+        (QUEUE, (503, "OperationTimedOut", ""), E::TimedOut, &["may have been applied"]),
         (QUEUE, (500, "InternalError", ""), E::TimedOut, &[]),
         (QUEUE, (502, "BadGateway", ""), E::TimedOut, &[]),
         (QUEUE, (504, "GatewayTimeout", ""), E::TimedOut, &[]),
@@ -220,7 +220,7 @@ async fn a_refusal_names_the_cure() {
         (Way::Key, QUEUE, (403, "AuthenticationFailed", ""), &["key is wrong"]),
         (Way::Key, QUEUE, (403, "AuthorizationFailure", ""), &["firewall of account thumbs"]),
         (Way::Key, QUEUE, (403, "AccountIsDisabled", ""), &["thumbs is disabled"]),
-        (Way::Sas, QUEUE, (403, "AuthenticationFailed", outdated), &["SAS has run out"]),
+        (Way::Sas, QUEUE, (403, "AuthenticationFailed", outdated), &["SAS has expired"]),
         (Way::Sas, QUEUE, (403, "AuthenticationFailed", ""), &["SAS is not valid"]),
         (Way::Sas, BLOB, (403, "AuthorizationPermissionMismatch", ""), &["SAS does not permit", "rwdlacup"]),
         (Way::Sas, BLOB, (403, "AuthorizationResourceTypeMismatch", ""), &["SAS does not permit"]),
@@ -250,7 +250,7 @@ async fn a_clock_that_is_off_is_blamed_with_by_how_much() {
 }
 
 #[tokio::test]
-async fn an_answer_without_words_is_told_by_its_status() {
+async fn an_answer_without_a_text_is_explained_by_its_status() {
     for (status, kind) in [
         (400, ErrorKind::Invalid),
         (403, ErrorKind::Denied),
@@ -323,7 +323,7 @@ async fn an_answer_that_is_not_understood_is_an_error() {
     let queue = access.queue("work").expect("a queue client");
     let received = async { queue.receive_messages(None).await?.into_model() };
     let error = bounded("receive", QUEUE, LIMIT, received).await.map(drop).expect_err("no XML");
-    assert!(error.kind() == ErrorKind::Internal && error.message().contains("understands"), "{error}");
+    assert!(error.kind() == ErrorKind::Internal && error.message().contains("parsed"), "{error}");
 }
 
 #[tokio::test]
@@ -337,14 +337,14 @@ async fn a_name_that_is_nowhere_may_be_a_hiccup_or_a_typing_error() {
 }
 
 #[tokio::test]
-async fn nothing_was_sent_to_who_refuses_the_connection() {
+async fn nothing_was_sent_when_the_connection_was_refused() {
     let address = nobody();
     let error = call(&access(Way::Key, &address.to_string()), QUEUE).await;
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("refused"), "{error}");
 }
 
 #[tokio::test]
-async fn who_breaks_off_may_have_done_what_was_asked() {
+async fn a_broken_connection_may_have_applied_the_request() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\nx-ms-version: 1\r\netag: \"1\"\r\ncontent-range: bytes 0-99/100\r\n\
                 last-modified: Fri, 09 Oct 2009 21:04:30 GMT\r\n\r\nhalf";
     for (target, sent) in [(QUEUE, ""), (QUEUE, "HTTP/1.1 20"), (BLOB, half)] {
@@ -358,7 +358,7 @@ async fn who_breaks_off_may_have_done_what_was_asked() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_is_waited_for_no_longer_than_the_limit() {
+async fn a_silent_server_is_waited_for_no_longer_than_the_limit() {
     let server = TestServer::start(|_| Reply::Silence).await;
     let access = access(Way::Key, &server.address.to_string());
     let queue = access.queue("work").expect("a queue client");

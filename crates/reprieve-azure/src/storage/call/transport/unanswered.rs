@@ -64,7 +64,7 @@ impl fmt::Display for Unanswered {
         match self.obstacle {
             Obstacle::Name => write!(f, "no address is known for {}: {}", self.host, self.cause),
             Obstacle::Connection => write!(f, "{} can't be reached: {}", self.host, self.cause),
-            Obstacle::BrokenOff => write!(f, "{} broke off: {}", self.host, self.cause),
+            Obstacle::BrokenOff => write!(f, "the connection to {} broke off: {}", self.host, self.cause),
             Obstacle::Stranger => {
                 write!(
                     f,

@@ -110,7 +110,7 @@ async fn a_managed_identity_is_asked_as_the_service_wants_it() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_a_person_is_asked_at_once() {
+async fn without_a_metadata_service_the_azure_cli_is_tried_at_once() {
     let nobody =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
     let shell = Shell::with(Some(token_of_the_cli()));
@@ -125,7 +125,7 @@ async fn where_nobody_answers_a_person_is_asked_at_once() {
 }
 
 #[tokio::test]
-async fn who_listens_but_never_answers_delays_a_laptop_for_seconds_only() {
+async fn a_server_that_never_answers_delays_a_laptop_for_seconds_only() {
     let server = TestServer::start(|_| Reply::Silence).await;
     let shell = Shell::with(Some(token_of_the_cli()));
     let began = Instant::now();
@@ -150,7 +150,7 @@ async fn an_azure_vm_whose_service_is_not_there_yet_is_waited_for() {
 }
 
 #[tokio::test]
-async fn when_every_identity_fails_one_error_says_why_each_did_and_what_to_do() {
+async fn when_every_identity_fails_one_error_gives_each_reason_and_the_remedy() {
     let server = TestServer::start(|_| Reply::answer(400, "", r#"{"error":"invalid_request"}"#)).await;
     let shell = Shell::with(None);
     let error = chain(None, server.address, false, &shell).token().await.expect_err("nobody");
@@ -171,7 +171,7 @@ async fn when_every_identity_fails_one_error_says_why_each_did_and_what_to_do() 
 /// Otherwise a worker on a developer's VM would continue as that developer after a temporary
 /// failure.
 #[tokio::test]
-async fn nobody_takes_the_place_of_an_identity_that_is_there_but_can_not_answer_now() {
+async fn no_other_identity_replaces_one_that_exists_but_can_not_answer_now() {
     let server = TestServer::start(|_| Reply::answer(200, "", "no JSON")).await;
     let broken = chain(None, server.address, false, &Shell::with(Some(token_of_the_cli())));
     // The answer is invalid, so the service counts as absent and the next identity is tried.

@@ -60,7 +60,7 @@ async fn number_now(token: &FreshToken) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_fetched_once_for_all_who_ask() {
+async fn a_token_is_fetched_once_for_all_callers() {
     let source = Source::new(Duration::from_secs(1), LIFE);
     let token = token_of(&source);
     let (one, other) = tokio::join!(token.header(), token.header());
@@ -118,7 +118,7 @@ async fn without_a_good_token_the_wait_is_bounded_and_over_as_soon_as_there_is_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_waiting_does_not_stop_the_fetching() {
+async fn a_caller_that_gives_up_does_not_stop_the_fetch() {
     let source = Source::new(Duration::from_secs(5), LIFE);
     let token = token_of(&source);
     for _ in 0..5 {
@@ -154,7 +154,7 @@ async fn a_short_life_does_not_lead_to_a_storm() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_ahead_is_blamed_for_a_token_that_is_over_at_once() {
+async fn a_clock_that_is_ahead_is_named_for_a_token_that_has_expired_at_once() {
     #[derive(Debug)]
     struct Yesterdays;
     #[async_trait]
