@@ -1,4 +1,5 @@
-//! What the watcher makes of a service that is slow, wrong or away: it goes on, and takes nothing for "no events".
+//! The watcher on a service that is slow, wrong or away: polling continues, and no failure counts
+//! as "no events".
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use reprieve_core::ports::{Change, Ending};
 use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
 use tokio::time::Instant;
 
-/// A notice stands; then the next requests go wrong in this way. It must stand all the while and be withdrawn after.
+/// A notice stands; then the next requests go wrong in this way. It must stand all the while and be
+/// withdrawn after.
 async fn a_notice_survives(fault: Fault, requests: usize) {
     let (server, watcher) = calm().await;
     server.evict(ME, seconds(600)).expect("a known VM");
@@ -20,8 +22,8 @@ async fn a_notice_survives(fault: Fault, requests: usize) {
     let errors = watcher.stats().errors;
     server.inject(Endpoint::ScheduledEvents, &fault, requests);
     calm_for(&watcher, seconds(requests as u64 + 5)).await;
-    // The last may be given up instead, when the good answer after it overtakes it. What may mean the version is met by
-    // requests in other versions too, one for each poll.
+    // The last may be given up instead, when the good answer after it overtakes it. What may mean
+    // the version is met by requests in other versions too, one for each poll.
     let share = if matches!(fault, Fault::Status(400 | 404)) { 2 } else { 1 };
     assert!(
         watcher.stats().errors + 1 >= errors + requests as u64 / share,
@@ -72,7 +74,8 @@ async fn what_goes_wrong_is_counted_by_its_kind() {
         server.inject(Endpoint::ScheduledEvents, &fault, 1);
         until(kind.as_str(), || watcher.stats().failures.of(kind) == 1).await;
     }
-    // One is given up at the next answer, so it takes as many as a poll may last to see one run out of time.
+    // One is given up at the next answer, so it takes as many as a poll may last to see one run out
+    // of time.
     server.inject(Endpoint::ScheduledEvents, &Fault::Hang, 10);
     until("time runs out", || watcher.stats().failures.of(FailureKind::TimedOut) >= 1).await;
     assert_eq!(watcher.stats().errors, watcher.stats().failures.total());

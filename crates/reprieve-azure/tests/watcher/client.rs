@@ -1,4 +1,4 @@
-//! What the client makes of one answer.
+//! The client's errors and documents.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use reprieve_sim::metadata::{Endpoint, Fault};
 use crate::support::{ME, client, seconds, server};
 
 #[tokio::test]
-async fn failures_are_told_apart() {
+async fn failures_differ_in_kind() {
     let server = server().await;
     let client = client(&server);
     for (fault, kind) in [
@@ -43,7 +43,7 @@ async fn an_approval_of_an_unknown_event_is_invalid() {
 }
 
 #[tokio::test]
-async fn this_vm_is_known_by_its_own_document() {
+async fn this_vm_is_identified_by_its_own_document() {
     let server = server().await;
     let compute = client(&server).compute(seconds(5)).await.expect("a document");
     assert_eq!(compute.name, ME);

@@ -1,4 +1,4 @@
-//! What the watcher makes of the events of a service that works.
+//! The watcher on a service that works.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use reprieve_sim::metadata::{Announcement, Config, Endpoint, Fault, MetadataServ
 use tokio::time::{Instant, timeout};
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_noticed_starts_and_is_over() {
+async fn an_eviction_is_noticed_starts_and_ends() {
     let (server, watcher) = calm().await;
     let announced = Instant::now();
     let evicted = server.evict(ME, NOTICE).expect("a known VM");
@@ -34,7 +34,7 @@ async fn an_eviction_is_noticed_starts_and_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stands_already_is_told_before_the_first_answer() {
+async fn active_events_are_reported_before_the_first_answer() {
     let server = server().await;
     server.evict(ME, NOTICE).expect("a known VM");
     let watcher = watch(&server);
@@ -43,7 +43,7 @@ async fn what_stands_already_is_told_before_the_first_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_withdrawn_eviction_is_over() {
+async fn a_withdrawn_eviction_has_ended() {
     let (server, watcher) = calm().await;
     server.evict(ME, NOTICE).expect("a known VM");
     noticed(&watcher, seconds(2)).await;
@@ -62,7 +62,7 @@ async fn an_event_may_be_first_seen_when_it_has_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_neighbours_eviction_is_told_to_the_neighbour_only() {
+async fn a_neighbours_eviction_is_reported_to_the_neighbour_only() {
     let (server, watcher) = calm().await;
     let neighbour = Watcher::spawn(Client::new(&server.vm_url(NEIGHBOUR)).expect("a base URL"), None);
     assert_eq!(next(&neighbour, seconds(2)).await, Change::Answered);
@@ -72,7 +72,7 @@ async fn a_neighbours_eviction_is_told_to_the_neighbour_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_events_at_once_are_both_told() {
+async fn two_events_at_once_are_both_reported() {
     let (server, watcher) = calm().await;
     server
         .announce(Announcement::new(EventType::Freeze, [ME, NEIGHBOUR], Some(seconds(900))))
@@ -130,7 +130,7 @@ async fn a_neighbours_event_and_an_advice_are_not_acknowledged() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_tell_of_this_vm_and_apart_of_the_rest_of_its_set() {
+async fn changes_cover_this_vm_and_separately_the_other_vms() {
     let (server, watcher) = calm().await;
     server.evict(NEIGHBOUR, NOTICE).expect("a known VM");
     server.announce(Announcement::new(EventType::Reboot, [ME], None)).expect("an event");
@@ -159,7 +159,7 @@ async fn changes_tell_of_this_vm_and_apart_of_the_rest_of_its_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_given_name_is_used_and_not_asked_for() {
+async fn a_given_name_is_used_and_not_requested() {
     let server = server().await;
     server.inject(Endpoint::Instance, &Fault::Status(500), 1000);
     let watcher = Watcher::spawn(client(&server), Some("WORKERS_1".to_owned()));
@@ -192,7 +192,7 @@ async fn a_change_outlives_a_dropped_call_of_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_watcher_asks_no_more() {
+async fn a_dropped_watcher_sends_no_more_requests() {
     let (server, watcher) = calm().await;
     drop(watcher);
     tokio::time::sleep(seconds(2)).await;
@@ -202,7 +202,7 @@ async fn a_dropped_watcher_asks_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_asks_once_per_second() {
+async fn it_polls_once_per_second() {
     let (server, watcher) = calm().await;
     let before = server.state().vms[0].polls;
     calm_for(&watcher, Duration::from_millis(20_500)).await;
@@ -212,7 +212,8 @@ async fn it_asks_once_per_second() {
     assert_eq!(watcher.stats().errors, 0);
 }
 
-/// In real time: what a user sees between an eviction and its notice. `cargo nextest run --no-capture` shows the figures.
+/// In real time: what a user sees between an eviction and its notice. `cargo nextest run
+/// --no-capture` shows the figures.
 #[tokio::test]
 async fn from_eviction_to_notice_takes_a_second_at_most() {
     const VMS: u32 = 20;
@@ -223,7 +224,8 @@ async fn from_eviction_to_notice_takes_a_second_at_most() {
         let watcher = Watcher::spawn(Client::new(&server.vm_url(name)).expect("a base URL"), None);
         assert_eq!(next(&watcher, seconds(5)).await, Change::Answered);
         watchers.push(watcher);
-        // Spreads the polls over the second, so that one moment meets every distance to the next poll.
+        // Spreads the polls over the second, so that one moment meets every distance to the next
+        // poll.
         tokio::time::sleep(seconds(1) / VMS).await;
     }
     let announced = Instant::now();

@@ -1,4 +1,4 @@
-//! What the watcher writes to the log: enough to know, not more.
+//! The log lines of the watcher.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,14 +10,14 @@ use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
 use crate::support::{ME, calm_for, next, seconds, server, watch};
 
 thread_local! {
-    /// What this thread has written to the log: a test and its runtime are on one thread.
+    /// The log of this thread: a test and its runtime are on one thread.
     static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Lines of warning and above written by this thread.
 ///
-/// The subscriber is global, for all tests of this process: one that comes and goes with each test would now and then
-/// find a line switched off by the others.
+/// The subscriber is global, for all tests of this process: one that comes and goes with each test
+/// would now and then find a line switched off by the others.
 struct Log;
 
 impl Log {
@@ -52,7 +52,7 @@ impl io::Write for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_mentioned_once_after_five_seconds() {
+async fn no_answer_is_logged_once_after_five_seconds() {
     Log::start();
     let config = Config { first_answer_after: seconds(100), ..Config::with_vms([ME]) };
     let server = MetadataServer::start(config).await.expect("a mock");
@@ -65,7 +65,7 @@ async fn silence_is_mentioned_once_after_five_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_does_not_come_is_not_called_silence() {
+async fn a_missing_name_is_logged_as_such() {
     Log::start();
     let server = server().await;
     server.inject(Endpoint::Instance, &Fault::Status(500), 1000);
@@ -76,7 +76,7 @@ async fn a_name_that_does_not_come_is_not_called_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_in_a_row_are_mentioned_once_a_minute() {
+async fn consecutive_failures_are_logged_once_a_minute() {
     Log::start();
     let server = server().await;
     let watcher = watch(&server);
@@ -85,6 +85,6 @@ async fn failures_in_a_row_are_mentioned_once_a_minute() {
     calm_for(&watcher, seconds(160)).await;
     // The last may be given up instead, when the good answer after it overtakes it.
     assert!((149..=150).contains(&watcher.stats().errors), "{:?}", watcher.stats());
-    assert_eq!(Log::lines_with("scheduled events were not answered"), 3);
+    assert_eq!(Log::lines_with("failed to poll scheduled events"), 3);
     assert_eq!(Log::lines_with(""), 3, "and nothing else is");
 }
