@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use reprieve_azure::scheduled_events::METADATA_URL;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::policy::{Approve, ApproveUser, Policy, PredictedFailure};
+use reprieve_core::interruption::{Approve, ApproveUser, Policy, PredictedFailure};
 
 use super::*;
 use crate::stores::Address;
