@@ -71,7 +71,7 @@ pub use reprieve_core::{
     Phase, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Step, WorkerId, Writer,
 };
 pub use reprieve_core::{
-    checkpoint, clock, conformance, envelope, lifecycle, memory, policy, ports, record, telemetry, worker,
+    checkpoint, clock, conformance, envelope, interruption, memory, ports, record, telemetry, worker,
 };
 
 #[cfg(doctest)]

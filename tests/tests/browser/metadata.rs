@@ -123,7 +123,10 @@ fn check_words(told: &Told, server: &MetadataServer) {
     says(&told.asked, &["polling: 1 poll"]);
 
     let scenario = &told.scenario;
-    says(&scenario.scheduled, &["Preempt", "Scheduled", "starts in ", "Not approved", "NotBefore", "Withdraw"]);
+    says(
+        &scenario.scheduled,
+        &["Preempt", "Scheduled", "starts in ", "Not approved", "NotBefore", "Withdraw"],
+    );
     says(&scenario.started, &["Started", "started ", " ago, ends in ", "by workers_1 at ", "End now"]);
     assert_eq!(scenario.focused, "events-title", "{scenario:?}");
     assert_eq!(scenario.drawn, ["scheduled", "started", "dot"]);
