@@ -121,9 +121,9 @@ impl Deliveries {
         Some(ended)
     }
 
-    /// Returns the report of a guardian that has ended already, if there is one.
-    pub(super) fn ended_already(&mut self) -> Option<Option<Box<DeliveryReport>>> {
-        self.guardians.try_join_next().map(|ended| ended.ok().map(Box::new))
+    /// Returns the end of a guardian that has ended already, if there is one.
+    pub(super) fn ended_already(&mut self) -> Option<TaskEnded> {
+        self.guardians.try_join_next().map(|ended| TaskEnded::Guardian(ended.ok().map(Box::new)))
     }
 
     /// Leaves every held delivery to its lease, and `receiving` more; jobs that still run are not

@@ -241,7 +241,7 @@ impl Dispatcher {
 
     /// Abandons what has not ended by the hard mark.
     fn abandon(&mut self) {
-        while let Some(report) = self.deliveries.ended_already() {
+        while let Some(TaskEnded::Guardian(report)) = self.deliveries.ended_already() {
             self.delivery_ended(report);
         }
         let (left, running) = self.deliveries.abandon(self.receiver.is_receiving());

@@ -116,7 +116,7 @@ impl Interruptions {
                 if self.all_have_answered() { vec![Decision::Answered] } else { Vec::new() }
             }
             InterruptionEvent::Change(source, Change::Noticed(notice)) => self.noticed(source, notice, state),
-            InterruptionEvent::Change(source, Change::Over(id, ending)) => self.over((source, id), ending),
+            InterruptionEvent::Change(source, Change::Over(id, ending)) => self.over(&(source, id), ending),
             InterruptionEvent::Approval(ended) => {
                 self.approval_ended(ended);
                 Vec::new()
@@ -153,14 +153,14 @@ impl Interruptions {
         decisions
     }
 
-    fn over(&mut self, key: Key, ending: Ending) -> Vec<Decision> {
+    fn over(&mut self, key: &Key, ending: Ending) -> Vec<Decision> {
         tracing::info!(notice = %key.1, ?ending, "a notice is no longer active");
-        if self.active.over(&key, Instant::now()) {
+        if self.active.over(key, Instant::now()) {
             let leases = self.shared.running.len();
             tracing::info!(leases, "the freeze has ended; verifying every lease");
             self.shared.rules.modify(|rules| rules.checks += 1);
         }
-        self.drains_no_more(&key).into_iter().collect()
+        self.drains_no_more(key).into_iter().collect()
     }
 
     /// Cancels the approval of a notice that calls for no drain any more, and the drain if no other

@@ -339,9 +339,9 @@ mod tests {
             let isolation = Arc::clone(&isolation);
             async move { isolation.alone(0, LEASE, LEASE * 3).await }
         });
-        sleep(LEASE - Duration::from_secs(1)).await;
+        sleep(LEASE.mul_f64(0.9)).await;
         assert!(!isolation.is_wanted());
-        sleep(Duration::from_secs(4)).await;
+        sleep(LEASE.mul_f64(0.2)).await;
         assert!(isolation.is_wanted());
         drop(busy);
         assert!(suspect.await.unwrap().is_some());
