@@ -72,7 +72,7 @@ async fn serve(
                 }
             }
             Reply::End(bytes) => {
-                // The client may have gone already; either way this connection is over.
+                // The client may have gone already; either way this connection has ended.
                 let _ = stream.write_all(bytes.as_bytes()).await;
                 return;
             }

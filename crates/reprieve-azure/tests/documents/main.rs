@@ -1,4 +1,4 @@
-//! Whatever documents a worker is told, in whatever order: it does nothing after a drain, approves
+//! Whatever documents a worker gets, in whatever order: it does nothing after a drain, approves
 //! nothing that is not its own, and waits for nothing for ever.
 
 mod job;

@@ -65,7 +65,7 @@ pub(crate) fn documents() -> impl Strategy<Value = Vec<Told>> {
     prop::collection::vec(told, 0..8)
 }
 
-/// An interruption source that tells documents.
+/// An interruption source that reports the changes of documents.
 #[derive(Debug)]
 pub(crate) struct Script {
     name: &'static str,
@@ -141,7 +141,7 @@ impl Script {
         let stood = state.told.iter().zip(state.told.iter().skip(1)).filter(|(_, (over, _))| *over >= recent);
         let documents =
             stood.map(|((_, document), _)| document).chain(state.told.last().map(|(_, document)| document));
-        // An id that a document gives twice is told as its last.
+        // An id that occurs twice in a document is reported once, as its last.
         let is_ours = |event: &&Event| event.notice_id() == *id && event.concerns(self.name);
         let faults = documents.map(|document| match document.events.iter().rfind(is_ours) {
             Some(event) => Some(format!("{event:?} {}", self.fault_of(event)?)),

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target, which otherwise runs only when somebody asks for it.
+//! The seeds of the fuzz target, which otherwise runs only on request.
 
 #[path = "../../../../fuzz/fuzz_targets/answers.rs"]
 mod answers;

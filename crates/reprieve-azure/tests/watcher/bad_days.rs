@@ -12,7 +12,7 @@ use reprieve_core::ports::{Change, Ending};
 use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
 use tokio::time::Instant;
 
-/// A notice stands; then the next requests go wrong in this way. It must stand all the while and be
+/// While a notice is active, the next requests fail in this way. It must stay active and be
 /// withdrawn after.
 async fn a_notice_survives(fault: Fault, requests: usize) {
     let (server, watcher) = calm().await;
@@ -152,7 +152,7 @@ async fn slow_answers_are_waited_for_one_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_later_one_has_overtaken_is_no_news() {
     let (server, watcher) = calm().await;
-    // It says that there are no events, and arrives after an answer that tells of one.
+    // It contains no events, and arrives after an answer that contains one.
     server.inject(Endpoint::ScheduledEvents, &Fault::Late(Duration::from_millis(2500)), 1);
     let polls = server.state().vms[0].polls;
     until("a request waits", || server.state().vms[0].polls > polls).await;
@@ -197,7 +197,7 @@ async fn a_service_that_restarts_forgets_its_events_and_incarnations() {
     let first = noticed(&watcher, seconds(2)).await;
     let config = Config { addr: server.addr(), ..Config::with_vms([ME, NEIGHBOUR]) };
     server.stop().await;
-    // Nothing listens there: the notice stands.
+    // Nothing listens there: the notice stays active.
     calm_for(&watcher, seconds(5)).await;
 
     let server = MetadataServer::start(config).await.expect("the port is free again");

@@ -49,7 +49,7 @@ pub(crate) fn watch(server: &MetadataServer) -> Watcher {
     Watcher::spawn(client(server), None)
 }
 
-/// A mock and a watcher that has had its first answer, at which nothing stood.
+/// A mock and a watcher that has had its first answer, without active events.
 pub(crate) async fn calm() -> (MetadataServer, Watcher) {
     let server = server().await;
     let watcher = watch(&server);

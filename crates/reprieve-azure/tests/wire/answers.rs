@@ -1,4 +1,4 @@
-//! Refusals: those that pass are outlasted, the others are said.
+//! Refusals: temporary ones are outlasted, the others are reported.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn refuse(status: u16, code: &str) -> Action {
 fn passing() -> [Action; 6] {
     [
         Action::ServerBusy { retry_after_seconds: None },
-        // As long as that nobody waits who has leases to keep.
+        // Too long to wait for a worker with leases to renew.
         Action::ServerBusy { retry_after_seconds: Some(3_600) },
         Action::TooManyRequests { retry_after_seconds: None },
         Action::TooManyRequests { retry_after_seconds: Some(3_600) },

@@ -41,7 +41,7 @@ async fn a_write_that_arrives_late_changes_nothing() {
     shop.next(Operation::BlobPut, 1, Action::ApplyLate { by: late });
     let first = owner(&job, 1);
     let early = shop.drain.blobs.put(&output, b"1".to_vec(), Some(&first));
-    // It is given up by whoever waited for it.
+    // Its caller gives up.
     assert!(tokio::time::timeout(std::time::Duration::from_millis(300), early).await.is_err());
     shop.store.blobs.put(&output, b"2".to_vec(), Some(&owner(&job, 2))).await.unwrap();
     shop.double.reset_counts();

@@ -45,7 +45,7 @@ pub(super) static STORE: [Setting; 3] = [
         details: "sqlite:PATH is one file, shared by all processes of this machine, and created if it does not \
                   exist. A commit survives a power loss. With sqlite:PATH?durability=process a commit survives \
                   only the death of the process, and is faster.\n\n\
-                  azure:ACCOUNT is a storage account. The worker signs in with this machine's identity: \
+                  azure:ACCOUNT is a storage account. Reprieve signs in with this machine's identity: \
                   workload identity where it is configured, else managed identity \
                   (azure:ACCOUNT?client_id=ID where the VM has several), else the Azure CLI's login. The \
                   identity needs the roles Storage Queue Data Contributor and Storage Blob Data Contributor. \

@@ -46,7 +46,7 @@ impl Place {
         Worker::start(self.command(example, &[&["--metadata-url", "off"], args].concat()))
     }
 
-    /// Runs a worker that ends by itself: its exit code and what it says on stderr.
+    /// Runs a worker that ends by itself: its exit code and its stderr.
     pub(crate) fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
         let output = self.command("hello", args).output().expect("the example runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "");

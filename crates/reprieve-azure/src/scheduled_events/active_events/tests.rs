@@ -15,21 +15,21 @@ fn answer(body: &str, version: ApiVersion) -> Answer {
     Answer::now(Document::read_as(version, body.as_bytes()).expect(body), version)
 }
 
-/// Applies the documents to a fresh `ActiveEvents` of the VM `me_0` and compares the changes, one line
+/// Applies the documents to fresh `ActiveEvents` of the VM `me_0` and compares the changes, one line
 /// per document.
 #[track_caller]
 fn check(steps: &[(&str, &[&str])]) {
-    let steps: Vec<_> = steps.iter().map(|(body, told)| (ApiVersion::NEWEST, *body, *told)).collect();
+    let steps: Vec<_> = steps.iter().map(|(body, reported)| (ApiVersion::NEWEST, *body, *reported)).collect();
     check_in(&steps);
 }
 
 /// Does the same in several versions.
 #[track_caller]
 fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
-    let mut standing = ActiveEvents::default();
+    let mut active = ActiveEvents::default();
     for (number, (version, body, expected)) in steps.iter().enumerate() {
-        let told: Vec<_> = standing.update(&answer(body, *version), "me_0").iter().map(brief).collect();
-        assert_eq!(told, *expected, "document {number}: {body}");
+        let reported: Vec<_> = active.update(&answer(body, *version), "me_0").iter().map(brief).collect();
+        assert_eq!(reported, *expected, "document {number}: {body}");
     }
 }
 
@@ -71,18 +71,18 @@ fn the_published_live_migration_is_reported_to_its_two_vms_and_separately_to_oth
         event(3, "Started", ""),
         NOTHING.replace('1', "4"),
     ];
-    let told = |name| {
-        let mut standing = ActiveEvents::default();
+    let reported = |name| {
+        let mut active = ActiveEvents::default();
         let all =
-            documents.iter().flat_map(|body| standing.update(&answer(body, ApiVersion::V2020_07_01), name));
+            documents.iter().flat_map(|body| active.update(&answer(body, ApiVersion::V2020_07_01), name));
         all.map(|change| brief(&change)).collect::<Vec<_>>()
     };
     let id = "c7061bac-afdc-4513-b24b-aa5f13a16123";
     let whole =
         [format!("{id} Freeze noticed at"), format!("{id} Freeze started"), format!("{id} Freeze completed")];
-    assert_eq!(told("WestNO_0"), whole);
-    assert_eq!(told("westno_1"), whole);
-    assert_eq!(told("WestNO_10"), whole.map(|line| format!("rest: {line}")));
+    assert_eq!(reported("WestNO_0"), whole);
+    assert_eq!(reported("westno_1"), whole);
+    assert_eq!(reported("WestNO_10"), whole.map(|line| format!("rest: {line}")));
 }
 
 #[test]
@@ -203,14 +203,14 @@ fn an_older_version_that_omits_a_type_withdraws_no_event_of_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_stays_hidden_ends_after_two_hours() {
-    let mut standing = ActiveEvents::default();
-    let told = standing.update(&answer(SCHEDULED, ApiVersion::NEWEST), "me_0");
-    assert_eq!(told.len(), 1);
+    let mut active = ActiveEvents::default();
+    let reported = active.update(&answer(SCHEDULED, ApiVersion::NEWEST), "me_0");
+    assert_eq!(reported.len(), 1);
     tokio::time::advance(HIDDEN_MAX.saturating_sub(Duration::from_secs(1))).await;
-    assert_eq!(standing.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0"), []);
+    assert_eq!(active.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0"), []);
     tokio::time::advance(Duration::from_secs(1)).await;
-    let told = standing.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0");
-    assert_eq!(told.iter().map(brief).collect::<Vec<_>>(), ["a Preempt withdrawn"]);
+    let reported = active.update(&answer(NOTHING, ApiVersion::V2017_03_01), "me_0");
+    assert_eq!(reported.iter().map(brief).collect::<Vec<_>>(), ["a Preempt withdrawn"]);
 }
 
 #[test]
@@ -219,29 +219,29 @@ fn fields_that_an_older_version_leaves_out_are_kept() {
         r#""NotBefore"#,
         r#""DurationInSeconds":9,"EventSource":"User","Description":"words","NotBefore"#,
     );
-    let mut standing = ActiveEvents::default();
-    assert_eq!(standing.update(&answer(&whole, ApiVersion::V2020_07_01), "me_0").len(), 1);
-    assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2019_01_01), "me_0"), []);
-    let event = standing.changes().next().expect("an event").event;
+    let mut active = ActiveEvents::default();
+    assert_eq!(active.update(&answer(&whole, ApiVersion::V2020_07_01), "me_0").len(), 1);
+    assert_eq!(active.update(&answer(SCHEDULED, ApiVersion::V2019_01_01), "me_0"), []);
+    let event = active.changes().next().expect("an event").event;
     assert_eq!(
         (event.duration(), event.event_source.as_str(), event.description.as_str()),
         (Some(Duration::from_secs(9)), "User", "words")
     );
     // A version that has these fields reports their absence as a change.
-    assert_eq!(standing.update(&answer(SCHEDULED, ApiVersion::V2020_07_01), "me_0").len(), 1);
+    assert_eq!(active.update(&answer(SCHEDULED, ApiVersion::V2020_07_01), "me_0").len(), 1);
 }
 
 #[test]
 fn the_first_versions_names_are_compared_and_shown_without_their_underscore() {
     let underscored = SCHEDULED.replace("Preempt", "Reboot").replace(r#"["me_0"]"#, r#"["_me_0","_me_1"]"#);
-    let mut standing = ActiveEvents::default();
-    let told = standing.update(&answer(&underscored, ApiVersion::V2017_03_01), "me_0");
+    let mut active = ActiveEvents::default();
+    let reported = active.update(&answer(&underscored, ApiVersion::V2017_03_01), "me_0");
     assert_eq!(
-        (told[0].scope, &told[0].event.resources[..]),
+        (reported[0].scope, &reported[0].event.resources[..]),
         (Scope::ThisVm, &["me_0".to_owned(), "me_1".to_owned()][..])
     );
     let later =
-        standing.update(&answer(&underscored.replace("\"_me", "\"me"), ApiVersion::V2017_08_01), "me_0");
+        active.update(&answer(&underscored.replace("\"_me", "\"me"), ApiVersion::V2017_08_01), "me_0");
     assert_eq!(later, [], "the same event in the next version");
 }
 
@@ -251,11 +251,11 @@ async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     let body = SCHEDULED
         .replace("Mon, 11 Apr 2022 22:26:58 GMT", &in_30_s)
         .replace(r#"["me_0"]"#, r#"["me_1","me_0"],"DurationInSeconds":-1,"EventSource":"User""#);
-    let mut standing = ActiveEvents::default();
+    let mut active = ActiveEvents::default();
     let now = answer(&body, ApiVersion::NEWEST);
-    let told: Vec<_> =
-        standing.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", now.at)).collect();
-    let [Change::Noticed(notice)] = &told[..] else { panic!("{told:?}") };
+    let reported: Vec<_> =
+        active.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", now.at)).collect();
+    let [Change::Noticed(notice)] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(notice.received, now.at);
     assert_eq!((notice.duration, notice.initiator), (None, Initiator::User));
     assert_eq!((notice.machine.as_str(), notice.resources.len()), ("me_0", 2));
@@ -263,22 +263,22 @@ async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     // The written time has whole seconds.
     assert!(ahead > Duration::from_secs(28) && ahead <= Duration::from_secs(30), "{ahead:?}");
 
-    let over = standing.update(&answer(NOTHING, ApiVersion::NEWEST), "ME_0");
+    let over = active.update(&answer(NOTHING, ApiVersion::NEWEST), "ME_0");
     let over = over[0].for_worker("ME_0", now.at);
     assert_eq!(over, Some(Change::Over(NoticeId::new("a"), Ending::Withdrawn)));
-    let elsewhere = standing.update(&answer(&SCHEDULED.replace("me_0", "me_1"), ApiVersion::NEWEST), "ME_0");
+    let elsewhere = active.update(&answer(&SCHEDULED.replace("me_0", "me_1"), ApiVersion::NEWEST), "ME_0");
     assert_eq!(elsewhere[0].for_worker("ME_0", now.at), None);
 }
 
 #[test]
 fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
-    let mut standing = ActiveEvents::default();
+    let mut active = ActiveEvents::default();
     let id = NoticeId::new("a");
-    assert_eq!(standing.approval(&id).expect("nothing to approve"), None);
+    assert_eq!(active.approval(&id).expect("nothing to approve"), None);
 
     let mut update = |body: &str| {
-        let _: Vec<EventChange> = standing.update(&answer(body, ApiVersion::NEWEST), "me_0");
-        standing.approval(&id).map(|found| found.map(str::to_owned)).map_err(|error| error.kind())
+        let _: Vec<EventChange> = active.update(&answer(body, ApiVersion::NEWEST), "me_0");
+        active.approval(&id).map(|found| found.map(str::to_owned)).map_err(|error| error.kind())
     };
     assert_eq!(update(SCHEDULED), Ok(Some("A".to_owned())));
     assert_eq!(update(&SCHEDULED.replace(r#"["me_0"]"#, r#"["me_0","me_1"]"#)), Ok(Some("A".to_owned())));
@@ -289,15 +289,15 @@ fn an_event_of_this_vm_may_be_approved_and_an_advice_or_anothers_never() {
 
 #[test]
 fn a_change_is_serialized_in_the_services_words_with_times_that_other_programs_read() {
-    let mut standing = ActiveEvents::default();
+    let mut active = ActiveEvents::default();
     let mut now = answer(SCHEDULED, ApiVersion::V2019_04_01);
     now.wall = UNIX_EPOCH + Duration::from_secs(1_649_715_900);
-    let change = &standing.update(&now, "me_0")[0];
+    let change = &active.update(&now, "me_0")[0];
     assert_eq!(
         serde_json::to_string(change).expect("JSON"),
         r#"{"what":"noticed","whose":"this","event":{"EventId":"A","EventStatus":"Scheduled","EventType":"Preempt","ResourceType":"VirtualMachine","Resources":["me_0"],"NotBefore":"Mon, 11 Apr 2022 22:26:58 GMT","Description":"","EventSource":""},"not_before":"2022-04-11T22:26:58Z","version":"2019-04-01","at":"2022-04-11T22:25:00Z"}"#
     );
-    let started = &standing.update(&answer(STARTED, ApiVersion::V2019_04_01), "me_0")[0];
+    let started = &active.update(&answer(STARTED, ApiVersion::V2019_04_01), "me_0")[0];
     let json = serde_json::to_value(started).expect("JSON");
     assert_eq!((&json["what"], json["not_before"].is_null()), (&"started".into(), true));
 }

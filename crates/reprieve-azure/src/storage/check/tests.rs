@@ -63,7 +63,7 @@ async fn store(double: &StorageServer) -> AzureStore {
 }
 
 fn outcome(tried: &[Tried], deed: Deed) -> &Outcome {
-    &tried.iter().find(|one| one.deed == deed).expect("every deed is told").outcome
+    &tried.iter().find(|one| one.deed == deed).expect("every operation is reported").outcome
 }
 
 #[track_caller]

@@ -38,10 +38,10 @@ fn some_answers() -> impl Strategy<Value = Vec<Answer>> {
 proptest! {
     #[test]
     fn the_changes_add_up_to_the_active_events(answers in some_answers()) {
-        let mut standing = ActiveEvents::default();
+        let mut active = ActiveEvents::default();
         let mut known: BTreeMap<(Scope, NoticeId), EventChange> = BTreeMap::new();
         for answer in answers {
-            for change in standing.update(&answer, "me_0") {
+            for change in active.update(&answer, "me_0") {
                 let key = (change.scope, change.id());
                 match (change.kind, known.get(&key)) {
                     (ChangeKind::Noticed, None) => prop_assert_eq!(change.event.event_status.phase(), Phase::Scheduled),
@@ -57,22 +57,22 @@ proptest! {
                 }
                 if change.kind.has_ended() { known.remove(&key); } else { known.insert(key, change); }
             }
-            let standing_now: Vec<_> = standing.changes().map(|change| (change.scope, change.event)).collect();
+            let active_now: Vec<_> = active.changes().map(|change| (change.scope, change.event)).collect();
             let known_now: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
-            prop_assert_eq!(known_now, standing_now);
+            prop_assert_eq!(known_now, active_now);
             for event in &answer.document.events {
-                prop_assert!(known.contains_key(&key(event, "me_0")), "{:?} is told", event);
+                prop_assert!(known.contains_key(&key(event, "me_0")), "{:?} is reported", event);
             }
-            prop_assert_eq!(standing.update(&answer, "me_0"), vec![], "the same answer again");
+            prop_assert_eq!(active.update(&answer, "me_0"), vec![], "the same answer again");
         }
     }
 
     #[test]
     fn a_worker_misses_no_event_and_no_ending(answers in some_answers()) {
-        let mut standing = ActiveEvents::default();
+        let mut active = ActiveEvents::default();
         let mut believed: BTreeMap<NoticeId, Notice> = BTreeMap::new();
         for answer in answers {
-            for change in standing.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
+            for change in active.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
                 match change {
                     Change::Answered => prop_assert!(false, "only the watcher answers"),
                     Change::Noticed(notice) => { believed.insert(notice.id.clone(), notice); }
@@ -88,7 +88,7 @@ proptest! {
         }
         // The newest version hides nothing, so its empty document ends every event.
         let last = answer(NOTHING, ApiVersion::NEWEST);
-        prop_assert_eq!(standing.update(&last, "me_0").iter().filter(|it| it.scope == Scope::ThisVm).count(), believed.len());
-        prop_assert_eq!(standing.changes().count(), 0);
+        prop_assert_eq!(active.update(&last, "me_0").iter().filter(|it| it.scope == Scope::ThisVm).count(), believed.len());
+        prop_assert_eq!(active.changes().count(), 0);
     }
 }

@@ -9,9 +9,9 @@ use crate::scheduled_events::document::{Document, Event, EventStatus, EventType,
 use crate::scheduled_events::watcher::BEHIND_MAX;
 
 /// A watch without a service: the test supplies the documents.
-struct Hand(Arc<Mutex<WatchState>>);
+struct Documents(Arc<Mutex<WatchState>>);
 
-impl Hand {
+impl Documents {
     fn new() -> Self {
         Self(Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST))))
     }
@@ -40,64 +40,64 @@ fn event(id: &str, event_status: EventStatus) -> Event {
 }
 
 /// All changes that are ready now.
-async fn told(changes: &mut Changes) -> Vec<String> {
-    let mut told = Vec::new();
+async fn received(changes: &mut Changes) -> Vec<String> {
+    let mut received = Vec::new();
     while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
-        told.push(format!("{} {}", change.id(), change.kind.as_str()));
+        received.push(format!("{} {}", change.id(), change.kind.as_str()));
     }
-    told
+    received
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_gets_the_active_events_and_then_every_change() {
-    let hand = Hand::new();
-    hand.document(&[event("a", EventStatus::Scheduled), event("b", EventStatus::Started)]);
-    let mut changes = hand.subscribe();
-    hand.document(&[event("a", EventStatus::Started)]);
-    assert_eq!(told(&mut changes).await, ["a noticed", "b started", "a started", "b completed"]);
-    assert_eq!(told(&mut changes).await, [""; 0]);
+    let documents = Documents::new();
+    documents.document(&[event("a", EventStatus::Scheduled), event("b", EventStatus::Started)]);
+    let mut changes = documents.subscribe();
+    documents.document(&[event("a", EventStatus::Started)]);
+    assert_eq!(received(&mut changes).await, ["a noticed", "b started", "a started", "b completed"]);
+    assert_eq!(received(&mut changes).await, [""; 0]);
     assert_eq!(changes.missed(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn subscribers_take_nothing_from_each_other() {
-    let hand = Hand::new();
-    let (mut one, mut two) = (hand.subscribe(), hand.subscribe());
-    hand.document(&[event("a", EventStatus::Scheduled)]);
-    assert_eq!(told(&mut one).await, ["a noticed"]);
-    assert_eq!(told(&mut two).await, ["a noticed"]);
+    let documents = Documents::new();
+    let (mut one, mut two) = (documents.subscribe(), documents.subscribe());
+    documents.document(&[event("a", EventStatus::Scheduled)]);
+    assert_eq!(received(&mut one).await, ["a noticed"]);
+    assert_eq!(received(&mut two).await, ["a noticed"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_far_behind_gets_the_active_events_and_the_endings_of_those_it_knew() {
-    let hand = Hand::new();
+    let documents = Documents::new();
     let known = [
         event("gone", EventStatus::Scheduled),
         event("begun", EventStatus::Scheduled),
         event("same", EventStatus::Started),
     ];
-    hand.document(&known);
-    let mut changes = hand.subscribe();
-    assert_eq!(told(&mut changes).await, ["begun noticed", "gone noticed", "same started"]);
+    documents.document(&known);
+    let mut changes = documents.subscribe();
+    assert_eq!(received(&mut changes).await, ["begun noticed", "gone noticed", "same started"]);
 
-    let standing = [event("begun", EventStatus::Started), event("same", EventStatus::Started)];
+    let active = [event("begun", EventStatus::Started), event("same", EventStatus::Started)];
     for _ in 0..BEHIND_MAX {
-        hand.document(&[&standing[..], &[event("flash", EventStatus::Scheduled)]].concat());
-        hand.document(&standing);
+        documents.document(&[&active[..], &[event("flash", EventStatus::Scheduled)]].concat());
+        documents.document(&active);
     }
-    hand.document(&[&standing[..], &[event("new", EventStatus::Scheduled)]].concat());
-    assert_eq!(told(&mut changes).await, ["begun started", "new noticed", "gone withdrawn"]);
+    documents.document(&[&active[..], &[event("new", EventStatus::Scheduled)]].concat());
+    assert_eq!(received(&mut changes).await, ["begun started", "new noticed", "gone withdrawn"]);
     assert_eq!(changes.missed(), 2 * BEHIND_MAX as u64 + 3);
-    hand.document(&[]);
-    assert_eq!(told(&mut changes).await, ["begun completed", "new withdrawn", "same completed"]);
+    documents.document(&[]);
+    assert_eq!(received(&mut changes).await, ["begun completed", "new withdrawn", "same completed"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn queued_changes_outlive_the_watcher() {
-    let hand = Hand::new();
-    let mut changes = hand.subscribe();
-    hand.document(&[event("a", EventStatus::Scheduled)]);
-    drop(hand);
+    let documents = Documents::new();
+    let mut changes = documents.subscribe();
+    documents.document(&[event("a", EventStatus::Scheduled)]);
+    drop(documents);
     assert_eq!(changes.next().await.map(|change| change.kind), Some(ChangeKind::Noticed));
     assert_eq!(changes.next().await, None);
     assert_eq!(changes.next().await, None);
@@ -111,20 +111,20 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         runtime.block_on(async {
-            let hand = Hand::new();
-            let mut changes = hand.subscribe();
+            let documents = Documents::new();
+            let mut changes = documents.subscribe();
             let mut known = BTreeMap::new();
             for (ids, started, flashes) in steps {
                 for _ in 0..flashes {
-                    hand.document(&[event("x", EventStatus::Started)]);
-                    hand.document(&[]);
+                    documents.document(&[event("x", EventStatus::Started)]);
+                    documents.document(&[]);
                 }
                 let status = if started { EventStatus::Started } else { EventStatus::Scheduled };
                 let events: Vec<_> = ids.into_iter().map(|id| event(id, status.clone())).collect();
-                hand.document(&events);
+                documents.document(&events);
                 while let Ok(Some(change)) = timeout(std::time::Duration::ZERO, changes.next()).await {
                     if change.kind.has_ended() {
-                        known.remove(&change.id()).expect("only what was told is over");
+                        known.remove(&change.id()).expect("only a reported event ends");
                     } else {
                         known.insert(change.id(), change.event);
                     }

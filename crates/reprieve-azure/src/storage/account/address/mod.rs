@@ -95,7 +95,7 @@ impl Address {
         self
     }
 
-    /// Signs in with tokens of this credential, whatever the address's text says.
+    /// Signs in with tokens of this credential, instead of the address's own.
     ///
     /// The tokens are cached in memory and refreshed before they expire, so the credential needs no
     /// cache.

@@ -150,10 +150,10 @@ fn what_is_no_address_is_refused_without_repeating_a_secret() {
         ("UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://hunter2:1", "has a port"),
     ] {
         let error = Address::parse(text).expect_err(text);
-        let said = error.to_string();
+        let message = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(said.contains(why) && said.contains("REPRIEVE_STORE"), "{text}: {said}");
-        assert!(!said.to_lowercase().contains("hunter2") && !said.contains('\n'), "{text}: {said}");
+        assert!(message.contains(why) && message.contains("REPRIEVE_STORE"), "{text}: {message}");
+        assert!(!message.to_lowercase().contains("hunter2") && !message.contains('\n'), "{text}: {message}");
     }
 }
 

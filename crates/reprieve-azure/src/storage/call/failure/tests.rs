@@ -398,15 +398,15 @@ fn assert_no_secret(text: &str) {
 
 /// All log output, through `tracing` or through `log`.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-impl Heard {
+impl CapturedLog {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned()
     }
 }
 
-impl io::Write for Heard {
+impl io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("no panic").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -417,7 +417,7 @@ impl io::Write for Heard {
     }
 }
 
-impl log::Log for Heard {
+impl log::Log for CapturedLog {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
@@ -431,17 +431,17 @@ impl log::Log for Heard {
 }
 
 /// The one logger of this process, since `log` allows no other.
-fn logger() -> &'static Heard {
-    static LOGGER: OnceLock<Heard> = OnceLock::new();
-    let heard = LOGGER.get_or_init(Heard::default);
-    log::set_logger(heard).expect("the first logger");
+fn logger() -> &'static CapturedLog {
+    static LOGGER: OnceLock<CapturedLog> = OnceLock::new();
+    let captured = LOGGER.get_or_init(CapturedLog::default);
+    log::set_logger(captured).expect("the first logger");
     log::set_max_level(log::LevelFilter::Trace);
-    heard
+    captured
 }
 
 #[tokio::test]
 async fn no_secret_is_in_any_error_or_log() {
-    let (traced, logged) = (Heard::default(), logger());
+    let (traced, logged) = (CapturedLog::default(), logger());
     let writer = traced.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
@@ -458,8 +458,8 @@ async fn no_secret_is_in_any_error_or_log() {
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\nx-ms-version: 1\r\netag: \"1\"\r\ncontent-range: bytes 0-99/100\r\n\
                 last-modified: Fri, 09 Oct 2009 21:04:30 GMT\r\n\r\nhalf";
     for way in [Way::Key, Way::Sas, Way::Identity] {
-        for said in [Some(refused.clone()), Some(String::new()), Some(half.to_owned()), None] {
-            let reply = move |_: &str| said.clone().map_or(Reply::Silence, Reply::End);
+        for body in [Some(refused.clone()), Some(String::new()), Some(half.to_owned()), None] {
+            let reply = move |_: &str| body.clone().map_or(Reply::Silence, Reply::End);
             let server = TestServer::start(reply).await;
             let access = access(way, &server.address.to_string());
             assert_no_secret(&format!("{access:?}{access:#?}"));
