@@ -448,6 +448,9 @@ async fn no_secret_is_in_any_error_or_log() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
+    // The threads of other tests have no subscriber. If there were only one, tracing would ask such a
+    // thread whether a line is enabled, and keep its answer for every thread.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let guard = tracing::subscriber::set_default(subscriber);
 
     let quoted = format!(
