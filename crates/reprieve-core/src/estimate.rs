@@ -10,15 +10,15 @@ use crate::retry::FOR_EVER;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Estimate {
     /// When the job expects to be done, as reported after its last step.
-    said: Option<Instant>,
+    reported: Option<Instant>,
     /// When it first reported progress, and how much was done then.
     first: Option<(Instant, u64)>,
 }
 
 impl Estimate {
     /// Records the job's own estimate after a step; `None` if it does not know.
-    pub(crate) fn say(&mut self, remaining: Option<Duration>, now: Instant) {
-        self.said = remaining.map(|remaining| now + remaining.min(FOR_EVER));
+    pub(crate) fn update(&mut self, remaining: Option<Duration>, now: Instant) {
+        self.reported = remaining.map(|remaining| now + remaining.min(FOR_EVER));
     }
 
     /// Records progress. The rate is measured from the first report on, because work of earlier
@@ -30,7 +30,7 @@ impl Estimate {
     /// When a job that has done `done` of `total` is expected to be done; `None` without enough
     /// data.
     pub(crate) fn end(&self, done: u64, total: u64, now: Instant) -> Option<Instant> {
-        self.said.or_else(|| {
+        self.reported.or_else(|| {
             let (since, before) = self.first?;
             let steps = done.checked_sub(before).filter(|steps| *steps > 0)?;
             let left = total.checked_sub(done).filter(|_| total > 0)?;
@@ -72,7 +72,7 @@ mod tests {
                 Some(now + Duration::from_secs(9) + FOR_EVER)
             );
         }
-        estimate.say(Some(Duration::MAX), now);
+        estimate.update(Some(Duration::MAX), now);
         assert_eq!(estimate.end(1, 2, now), Some(now + FOR_EVER));
     }
 
@@ -81,9 +81,9 @@ mod tests {
         let now = Instant::now();
         let mut estimate = Estimate::default();
         estimate.progress(0, now);
-        estimate.say(Some(Duration::from_secs(5)), now);
+        estimate.update(Some(Duration::from_secs(5)), now);
         assert_eq!(estimate.end(1, 100, now + Duration::from_secs(1)), Some(now + Duration::from_secs(5)));
-        estimate.say(None, now);
+        estimate.update(None, now);
         assert_eq!(estimate.end(1, 2, now + Duration::from_secs(1)), Some(now + Duration::from_secs(2)));
     }
 }

@@ -97,12 +97,12 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
     let last = Mutex::new(None);
     let timed_out = AtomicU32::new(0);
     let mut op = || bounded(operation, patience.each * (1 + timed_out.load(Relaxed)).min(3), op());
-    let (began, said) = (Instant::now(), AtomicBool::new(false));
+    let (began, logged) = (Instant::now(), AtomicBool::new(false));
     let tries = (|| op()).retry(backoff).when(again).notify(|error, wait| {
         timed_out.fetch_add(u32::from(error.kind() == ErrorKind::TimedOut), Relaxed);
         // Warns once per call, and only about lasting failures: a short one is no concern of the
         // operator.
-        if began.elapsed() >= HICCUP && !said.swap(true, Relaxed) {
+        if began.elapsed() >= HICCUP && !logged.swap(true, Relaxed) {
             tracing::warn!(operation, %error, "still failing; going on trying");
         } else {
             tracing::debug!(operation, %error, ?wait, "trying again");
@@ -125,7 +125,7 @@ pub(crate) struct LogThrottle(Option<Instant>);
 impl LogThrottle {
     /// Reports whether to log the failure: the first time, and then once a minute while it lasts.
     pub(crate) fn is_news(&mut self) -> bool {
-        let news = self.0.is_none_or(|said| said.elapsed() >= EVERY);
+        let news = self.0.is_none_or(|logged| logged.elapsed() >= EVERY);
         if news {
             self.0 = Some(Instant::now());
         }

@@ -146,8 +146,8 @@ pub async fn of_concurrent_owners_the_latest_stands(fixture: &Fixture) {
             });
         }
         puts.join_all().await;
-        let stands = get(&*fixture.store.blobs, &blob).await;
-        assert_eq!(stands, Some(OWNERS.to_string().into_bytes()), "round {round}");
+        let kept = get(&*fixture.store.blobs, &blob).await;
+        assert_eq!(kept, Some(OWNERS.to_string().into_bytes()), "round {round}");
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
     };
     let drain =
         DrainReport { notice: "Preempt".to_owned(), held: 4, work_lost_ms: 250, ..DrainReport::default() };
-    let said = WorkerReport {
+    let reported = WorkerReport {
         vm: "été\n\"\0".to_owned(),
         in_flight: vec![in_flight.clone(), InFlight { delivery: 1, ..in_flight }],
         notices: vec![ActiveNotice {
@@ -71,8 +71,8 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         last_drain: Some(drain),
         ..report("worker")
     };
-    publish(&*fixture.store.roster, &said).await;
-    assert_eq!(reports(&*fixture.another.roster).await, [said]);
+    publish(&*fixture.store.roster, &reported).await;
+    assert_eq!(reports(&*fixture.another.roster).await, [reported]);
 }
 
 /// A worker's report replaces that worker's last one, and no other.

@@ -119,7 +119,8 @@ impl Attributes<'_> {
 
     /// Decodes `data_base64`, which is JSON unless the content type says otherwise.
     fn decoded(&self, encoded: &str) -> Result<Box<RawValue>, String> {
-        if let Some(other) = string("datacontenttype", self.datacontenttype)?.filter(|said| !is_json(said)) {
+        if let Some(other) = string("datacontenttype", self.datacontenttype)?.filter(|given| !is_json(given))
+        {
             return Err(format!(
                 "`data_base64` is {other:?} and not JSON: send the arguments as JSON in `data`"
             ));

@@ -75,9 +75,9 @@ impl Approvals {
     pub(super) async fn next(&mut self) -> ApprovalEvent {
         tokio::select! {
             biased;
-            Some(said) = self.requests.join_next_with_id() => {
-                let (task, said) = said.unwrap_or_else(|error: JoinError| (error.id(), None));
-                ApprovalEvent::Requested(task, said)
+            Some(answer) = self.requests.join_next_with_id() => {
+                let (task, answer) = answer.unwrap_or_else(|error: JoinError| (error.id(), None));
+                ApprovalEvent::Requested(task, answer)
             }
             Some(Ok((task, how))) = self.waits.join_next_with_id() => ApprovalEvent::Gathered(task, how),
             else => std::future::pending().await,

@@ -21,8 +21,8 @@ async fn a_message_that_cannot_be_used_is_kept_with_its_body_and_the_reason() {
         emptied(&store, secs(15)).await;
         let letters = store.queue.dead_letters(2).await.unwrap();
         assert_eq!(letters.len(), 1);
-        let said = letters[0].reason.clone().unwrap();
-        assert!(said.contains(reason), "{said:?} does not say {reason:?}");
+        let reason_given = letters[0].reason.clone().unwrap();
+        assert!(reason_given.contains(reason), "{reason_given:?} does not contain {reason:?}");
         assert!(letters[0].body == body, "the body is kept");
         worker.stop().await;
     }

@@ -114,8 +114,8 @@ async fn what_is_no_single_event_in_utf8_is_kept_as_it_came_with_what_to_do() {
         let _worker = start(&store, &Steps::default());
         emptied(&store, secs(15)).await;
         let letters = store.queue.dead_letters(2).await.unwrap();
-        let said = letters[0].reason.clone().unwrap();
-        assert!(said.contains(reason), "{said:?} does not say {reason:?}");
+        let reason_given = letters[0].reason.clone().unwrap();
+        assert!(reason_given.contains(reason), "{reason_given:?} does not contain {reason:?}");
         assert!(letters[0].body == body, "the body is kept");
     }
 }

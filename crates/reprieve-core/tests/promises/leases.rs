@@ -1,4 +1,4 @@
-//! Leases are kept however long a step is, and a job whose lease is lost is stopped before anybody else has it.
+//! Leases are kept however long a step is, and a job whose lease is lost is stopped before another worker has it.
 
 use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, Op};

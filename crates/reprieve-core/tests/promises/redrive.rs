@@ -238,7 +238,7 @@ async fn one_record_that_cannot_be_read_keeps_no_other_job_from_being_redriven()
         redriven.failures.iter().map(|failure| (failure.job.clone(), failure.error.kind())).collect();
     assert_eq!(failed, [(Some(ids[0].clone()), ErrorKind::Incompatible)]);
     let letters = store.queue.receive_letters(32, secs(1)).await.unwrap();
-    assert_eq!(letters.len(), 1, "the letter of the job with the newer record is there, and held by nobody");
+    assert_eq!(letters.len(), 1, "the letter of the job with the newer record is there, and no longer held");
 }
 
 #[tokio::test(start_paused = true)]

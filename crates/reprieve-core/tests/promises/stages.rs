@@ -220,8 +220,8 @@ async fn reports_keep_the_pace_of_the_roster_and_changes_of_stage_do_not_wait_fo
     enqueue(&store, &[Plan::new(1_000, 1_000)]).await;
     let worker = start(&store, &job);
     tokio::time::sleep(secs(150)).await;
-    let said = std::mem::take(&mut *billed.stages.lock().unwrap());
-    let (before, last) = said.split_last_chunk::<3>().expect("stages, and a report a minute");
+    let stages = std::mem::take(&mut *billed.stages.lock().unwrap());
+    let (before, last) = stages.split_last_chunk::<3>().expect("stages, and a report a minute");
     assert_eq!(last, &["start", "start", "start"], "{before:?}");
     assert!(before.iter().all(|stage| stage != "start"), "{before:?}");
     worker.evict(secs(30)).await;

@@ -110,7 +110,7 @@ pub async fn concurrent_receivers_never_share_a_message(fixture: &Fixture) {
     let received: Vec<_> = receivers.join_all().await.into_iter().flatten().collect();
     let distinct: HashSet<_> = received.iter().collect();
     assert_eq!(received.len(), distinct.len(), "two receivers had the same message");
-    assert_eq!(distinct.len(), MESSAGES, "a message was received by nobody");
+    assert_eq!(distinct.len(), MESSAGES, "a message was not received");
 }
 
 /// Receives `max` at a time until nothing is left, and returns the bodies.

@@ -105,7 +105,7 @@ async fn several_events_of_one_source_are_approved_in_one_go_and_a_failure_is_tr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_notice_that_is_told_again_keeps_its_account_and_a_new_phase_begins_a_new_time() {
+async fn a_notice_that_comes_again_keeps_its_account_and_a_new_phase_begins_a_new_time() {
     let mut notices = ActiveNotices::default();
     let policy = Policy::default();
     let advice = || event("advice", NoticeKind::Rebalance, 60);
@@ -192,7 +192,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     })
 }
 
-fn told(turn: &Turn) -> Option<Notice> {
+fn notice_of(turn: &Turn) -> Option<Notice> {
     let Turn::Notice { id, kind, started, notice_s, ours, user, duration } = turn else { return None };
     let kind = match kind {
         0 => NoticeKind::Preempt,
@@ -225,7 +225,7 @@ async fn no_order_is_wrong(turns: &[Turn], policy: &Policy) -> Result<(), TestCa
     let (mut drained, mut under_way) = (false, std::collections::BTreeSet::new());
     for turn in turns {
         match turn {
-            Turn::Notice { .. } => notices.noticed(0, told(turn).expect("a notice"), Instant::now()),
+            Turn::Notice { .. } => notices.noticed(0, notice_of(turn).expect("a notice"), Instant::now()),
             Turn::Over(id) => {
                 notices.over(&key(0, &id.to_string()), Instant::now());
                 under_way.remove(&id.to_string());

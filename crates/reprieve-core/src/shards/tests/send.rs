@@ -56,12 +56,14 @@ async fn a_shard_that_takes_nothing_gets_its_messages_sent_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn a_send_that_is_done_in_part_says_so_and_never_that_nothing_was_applied() {
-    for (kind, said) in [(ErrorKind::TimedOut, ErrorKind::TimedOut), (ErrorKind::Denied, ErrorKind::Denied)] {
+    for (kind, reported) in
+        [(ErrorKind::TimedOut, ErrorKind::TimedOut), (ErrorKind::Denied, ErrorKind::Denied)]
+    {
         let (queues, faults): (Vec<_>, Vec<_>) = (0..4).map(faulty).unzip();
         let joined = join(queues.clone(), 1);
         faults[2].every_call(Op::Send, Fault::Fail(kind));
         let error = joined.send(messages(400)).await.unwrap_err();
-        assert_eq!(error.kind(), said);
+        assert_eq!(error.kind(), reported);
         let sent = total(&joined).await;
         assert!(error.to_string().contains(&format!("{sent} of 400 messages were sent")), "{error}");
         assert!(error.to_string().contains("queue work-2"), "{error}");

@@ -234,7 +234,7 @@ impl Execution {
     /// Stores the job's own estimate of its remaining time at `at`.
     pub(super) fn estimate<J: Job>(&self, job: &J, args: &J::Args, at: &J::Checkpoint) {
         let remaining = job.remaining(args, at);
-        self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner).say(remaining, Instant::now());
+        self.run.estimate.lock().unwrap_or_else(PoisonError::into_inner).update(remaining, Instant::now());
     }
 
     /// Reports whether the job may be begun here. If only short jobs may begin, fails for a longer
@@ -244,9 +244,9 @@ impl Execution {
     /// [`RunOutcome::TooLong`].
     pub(super) fn fits(&self) -> Result<(), RunOutcome> {
         let Some(limit) = self.rules.get().throttle.below else { return Ok(()) };
-        let said = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
+        let expected = self.run.expected_end().map(|end| end.saturating_duration_since(Instant::now()));
         // A whole run of its kind is an upper bound for the rest of this one.
-        match said.or_else(|| self.kind.runs.p95()) {
+        match expected.or_else(|| self.kind.runs.p95()) {
             Some(length) if length <= limit => Ok(()),
             Some(length) => {
                 let reason = format!(

@@ -174,7 +174,7 @@ async fn an_id_that_two_sources_use_is_two_events() {
     sources[1].over(&NoticeId::new("event"), Ending::Withdrawn);
     enqueue(&store, &[Plan::new(1, 10)]).await;
     sleep(secs(60)).await;
-    assert_eq!((monitor.stage(), total(&store).await), (Stage::Shutdown, 1), "the eviction still stands");
+    assert_eq!((monitor.stage(), total(&store).await), (Stage::Shutdown, 1), "the eviction is still active");
     sources[0].over(&NoticeId::new("event"), Ending::Withdrawn);
     emptied(&store, secs(30)).await;
 }

@@ -1,4 +1,4 @@
-//! Whatever events are told in whatever order, beside stops and a store that fails now and then: nothing is approved before
+//! Whatever events are announced in whatever order, beside stops and a store that fails now and then: nothing is approved before
 //! its time, nothing runs on under an eviction, nothing is lost, and all is done at last.
 
 use std::collections::BTreeMap;

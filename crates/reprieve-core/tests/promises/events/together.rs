@@ -116,7 +116,7 @@ async fn a_machine_that_works_again_is_not_ready_any_more() {
     let reboot = |notice_s, name: &str| event(NoticeKind::Reboot, notice_s).of(["vm_0", "vm_1"], name);
     other.notices.notice(reboot(14, "vm_1"));
     within(secs(10), "its mark", async || marks(&store).await == 1).await;
-    // It is put off, and both go on. The leader is then told of another time than the other, and is drained.
+    // It is put off, and both go on. The leader then hears of another time than the other, and is drained.
     other.notices.notice(reboot(3600, "vm_1"));
     within(secs(10), "no mark is left", async || marks(&store).await == 0).await;
     enqueue(&store, &[Plan::new(100, 1000)]).await;
