@@ -24,11 +24,11 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
         &["chance", "clock", "process", "shorten", "telemetry", "watch"],
         // The values that ports and formats consist of.
-        &["checkpoint", "deadline", "error", "estimate", "ids", "notice", "queue_name", "retry"],
+        &["checkpoint", "deadline", "error", "estimate", "ids", "notice", "queue_name", "report", "retry"],
         &["ports"],
         &["envelope", "record"],
         // Pure decisions.
-        &["lifecycle", "policy"],
+        &["interruption"],
         // What a team implements and uses.
         &["context", "job"],
         &["producer", "redrive", "shards"],

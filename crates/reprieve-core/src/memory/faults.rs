@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::faulty::{FaultyBlobs, FaultyQueue, FaultyRecords, FaultyRoster};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ports::Store;
 
-/// Injects faults into the calls to one wrapped [`Store`]. Clones control the same store.
+/// Injects faults into the calls to one wrapped [`Store`](crate::ports::Store). Clones control the same store.
 ///
 /// To disturb one worker only, wrap one clone of the store per worker: two wrappers of one store do
 /// not share faults or counts. While receives fail or hang, `arrived` does not complete.
@@ -37,7 +35,7 @@ use crate::ports::Store;
 /// assert_eq!(faults.calls(Op::Load), 0);
 /// # });
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Faults {
     plans: Arc<watch::Sender<HashMap<Op, Plan>>>,
 }
@@ -105,19 +103,6 @@ struct Plan {
 }
 
 impl Faults {
-    /// Wraps `store`. Without faults, the wrapper behaves as `store` does.
-    #[must_use]
-    pub fn wrap(store: Store) -> (Store, Self) {
-        let faults = Self { plans: Arc::default() };
-        let store = Store {
-            queue: Arc::new(FaultyQueue { inner: store.queue, faults: faults.clone() }),
-            records: Arc::new(FaultyRecords { inner: store.records, faults: faults.clone() }),
-            blobs: Arc::new(FaultyBlobs { inner: store.blobs, faults: faults.clone() }),
-            roster: Arc::new(FaultyRoster { inner: store.roster, faults: faults.clone() }),
-        };
-        (store, faults)
-    }
-
     /// Injects `fault` into the next `calls` calls of `op`, after the faults that are already
     /// planned.
     pub fn next_calls(&self, op: Op, calls: u64, fault: Fault) {
@@ -297,7 +282,7 @@ mod tests {
     use super::*;
     use crate::ids::JobId;
     use crate::memory;
-    use crate::ports::{NewMessage, RecordStore, RecordWrite};
+    use crate::ports::{NewMessage, RecordStore, RecordWrite, Store};
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,13 +10,28 @@ use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
     BlobStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, RecordStore,
-    RecordWrite, Release, Roster, Stored, Version, WorkerReport,
+    RecordWrite, Release, Roster, Store, Stored, Version, WorkerReport,
 };
 
+impl Faults {
+    /// Wraps `store`. Without faults, the wrapper behaves as `store` does.
+    #[must_use]
+    pub fn wrap(store: Store) -> (Store, Self) {
+        let faults = Self::default();
+        let store = Store {
+            queue: Arc::new(FaultyQueue { inner: store.queue, faults: faults.clone() }),
+            records: Arc::new(FaultyRecords { inner: store.records, faults: faults.clone() }),
+            blobs: Arc::new(FaultyBlobs { inner: store.blobs, faults: faults.clone() }),
+            roster: Arc::new(FaultyRoster { inner: store.roster, faults: faults.clone() }),
+        };
+        (store, faults)
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct FaultyQueue {
-    pub(super) inner: Arc<dyn Queue>,
-    pub(super) faults: Faults,
+struct FaultyQueue {
+    inner: Arc<dyn Queue>,
+    faults: Faults,
 }
 
 #[async_trait]
@@ -89,9 +104,9 @@ impl Queue for FaultyQueue {
 }
 
 #[derive(Debug)]
-pub(super) struct FaultyRecords {
-    pub(super) inner: Arc<dyn RecordStore>,
-    pub(super) faults: Faults,
+struct FaultyRecords {
+    inner: Arc<dyn RecordStore>,
+    faults: Faults,
 }
 
 #[async_trait]
@@ -119,9 +134,9 @@ impl RecordStore for FaultyRecords {
 }
 
 #[derive(Debug)]
-pub(super) struct FaultyBlobs {
-    pub(super) inner: Arc<dyn BlobStore>,
-    pub(super) faults: Faults,
+struct FaultyBlobs {
+    inner: Arc<dyn BlobStore>,
+    faults: Faults,
 }
 
 #[async_trait]
@@ -153,9 +168,9 @@ impl BlobStore for FaultyBlobs {
 }
 
 #[derive(Debug)]
-pub(super) struct FaultyRoster {
-    pub(super) inner: Arc<dyn Roster>,
-    pub(super) faults: Faults,
+struct FaultyRoster {
+    inner: Arc<dyn Roster>,
+    faults: Faults,
 }
 
 #[async_trait]

@@ -1,9 +1,7 @@
 //! The simulated jobs: they go from step to step, as their plan says.
 
-use std::collections::BTreeSet;
 use std::future::pending;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use reprieve_core::{Job, JobContext, JobError, Step};
@@ -16,33 +14,6 @@ use super::process::Process;
 
 /// The kinds of job. Old binaries lack the last.
 pub(super) const KINDS: [&str; 3] = ["walk", "stroll", "hike"];
-
-/// The state that the jobs of all processes share.
-#[derive(Debug)]
-pub(super) struct Village {
-    pub(super) jobs: Vec<JobPlan>,
-    pub(super) cured: AtomicBool,
-    /// The steps at which flaky jobs have failed already.
-    failed: Mutex<BTreeSet<(usize, u32)>>,
-}
-
-impl Village {
-    pub(super) fn new(jobs: Vec<JobPlan>) -> Self {
-        Self { jobs, cured: AtomicBool::new(false), failed: Mutex::default() }
-    }
-
-    /// Returns whether the job fails at this step now.
-    fn fails(&self, plan: &JobPlan, at: u32) -> bool {
-        match &plan.nature {
-            Nature::Fails(step) => *step == at,
-            Nature::Curable(step) => *step == at && !self.cured.load(Relaxed),
-            Nature::Flaky(steps) if steps.contains(&at) => {
-                self.failed.lock().unwrap_or_else(PoisonError::into_inner).insert((plan.number, at))
-            }
-            Nature::Flaky(_) | Nature::Healthy | Nature::Kills(_) => false,
-        }
-    }
-}
 
 /// The checkpoint of a job.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -15,7 +15,9 @@ mod plan;
 mod process;
 mod queue;
 mod records;
+mod start;
 mod store;
+mod village;
 mod world;
 
 use std::time::{Duration, UNIX_EPOCH};

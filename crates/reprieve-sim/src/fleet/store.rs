@@ -7,12 +7,13 @@ use std::time::Duration;
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, NewMessage, Queue, RecordStore, Store};
 use reprieve_core::record::{Record, open};
-use reprieve_core::{BlobName, MessageId, QueueName, Result, Shards};
+use reprieve_core::{MessageId, QueueName, Result, Shards};
 
 use super::blobs::{FarBlobs, FarRoster};
 use super::process::Process;
 use super::queue::FarQueue;
 use super::records::{FarRecords, number};
+use super::village::number_in;
 
 /// The most dead letters or records that are read.
 const ALL: usize = 100_000;
@@ -143,10 +144,4 @@ impl SharedStore {
         found.outputs = self.blobs.list("out/").await?.iter().map(number_in).collect();
         Ok(found)
     }
-}
-
-/// Returns the job's number in the plan, from the name of one of its blobs.
-pub(super) fn number_in(name: &BlobName) -> usize {
-    let digits: String = name.as_str().chars().filter(char::is_ascii_digit).collect();
-    digits.parse().unwrap_or(usize::MAX)
 }

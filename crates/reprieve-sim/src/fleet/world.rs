@@ -14,10 +14,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::history::{Cause, History, What};
-use super::jobs::Village;
 use super::plan::{Action, Plan, Trouble};
-use super::process::{Birth, Process};
+use super::process::Process;
+use super::start::{Birth, start};
 use super::store::{FinalStore, SharedStore};
+use super::village::Village;
 
 /// How often to check whether the world rests.
 const LOOK: Duration = Duration::from_secs(2);
@@ -133,7 +134,7 @@ impl<'a> World<'a> {
         self.processes += 1;
         let birth = Birth { id: self.processes, machine, old: self.old[machine] && !self.calm };
         let ends = self.ends.0.clone();
-        let process = Process::start(self.plan, birth, &self.store, &self.village, &self.history, ends)?;
+        let process = start(self.plan, birth, &self.store, &self.village, &self.history, ends)?;
         self.machines[machine] = Some(process);
         Ok(())
     }

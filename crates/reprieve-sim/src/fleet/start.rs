@@ -1,0 +1,77 @@
+//! Starts a process with a real worker.
+
+use std::sync::Arc;
+
+use reprieve_core::checkpoint::CheckpointEvery;
+use reprieve_core::memory::ManualNotices;
+use reprieve_core::process::Gate;
+use reprieve_core::worker::{Settings, Worker, stopping};
+use reprieve_core::{Result, WorkerId};
+use tokio::sync::mpsc;
+
+use super::history::{Cause, History, What};
+use super::jobs::Walk;
+use super::link::Link;
+use super::plan::Plan;
+use super::process::Process;
+use super::store::SharedStore;
+use super::village::Village;
+
+/// The start parameters of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Birth {
+    pub(super) id: u32,
+    pub(super) machine: usize,
+    pub(super) old: bool,
+}
+
+/// Starts a worker. Sends its machine's number to `ends` when the process ends.
+pub(super) fn start(
+    plan: &Plan,
+    birth: Birth,
+    store: &SharedStore,
+    village: &Arc<Village>,
+    history: &History,
+    ends: mpsc::UnboundedSender<usize>,
+) -> Result<Arc<Process>> {
+    let Birth { id, machine, old } = birth;
+    let (stopper, stopping) = stopping();
+    let process = Arc::new(Process {
+        machine,
+        old,
+        shards: store.shards.len(),
+        link: Link::new(id, plan.seed, history.clone()),
+        notices: ManualNotices::answered(),
+        stopper,
+        village: Arc::clone(village),
+        gate: Gate::new(),
+        ends,
+    });
+    let slots = plan.machines[machine];
+    let settings = Settings {
+        concurrency: slots,
+        budget: plan.budget,
+        lease: plan.lease,
+        checkpoint_every: plan.interval.map_or(CheckpointEvery::Auto, CheckpointEvery::Every),
+        remember_done: plan.remember_done,
+        ..Settings::default()
+    };
+    let builder = Worker::builder(store.of(&process, plan.hints)?)
+        .id(WorkerId::new(format!("p{id}")))
+        .settings(settings)
+        .interruptions(Arc::new(process.notices.clone()));
+    let builder = if old {
+        builder.job(Walk::<0, 1>::new(&process)).job(Walk::<1, 1>::new(&process))
+    } else {
+        let builder = builder.job(Walk::<0, 2>::new(&process)).job(Walk::<1, 2>::new(&process));
+        builder.job(Walk::<2, 2>::new(&process))
+    };
+    let worker = builder.build()?;
+    process.link.note(What::Started { machine, slots, old, shards: store.shards.len() });
+    let running = Arc::clone(&process);
+    tokio::spawn(process.gate.clone().run(async move {
+        worker.run(stopping).await;
+        running.end(Cause::Stopped);
+    }));
+    Ok(process)
+}
