@@ -2,7 +2,6 @@
 //! for this VM, and mocks of Azure's services.
 
 mod commands;
-mod demo;
 mod doctor;
 mod enqueue;
 mod events;
@@ -35,10 +34,10 @@ struct Cli {
 enum Command {
     /// Renders pictures on VMs that are evicted and killed meanwhile, and shows that nothing is lost
     #[command(after_help = EXIT_CODES)]
-    Demo(demo::DemoArgs),
+    Demo(commands::demo::DemoArgs),
     /// A VM of the demo
     #[command(hide = true)]
-    DemoWorker(demo::VmArgs),
+    DemoWorker(reprieve_demo::VmArgs),
     /// Puts jobs into a queue
     #[command(after_help = EXIT_CODES)]
     Enqueue(enqueue::EnqueueArgs),
@@ -78,10 +77,10 @@ fn main() -> ExitCode {
     }
     let done = match command {
         // A worker has runtimes of its own.
-        Command::DemoWorker(args) => return demo::work(args),
+        Command::DemoWorker(args) => return reprieve_demo::work(args),
         // Its exit code says what it found.
         Command::Doctor(args) => return doctor::main(&args),
-        Command::Demo(args) => reprieve::block_on(demo::run(args)),
+        Command::Demo(args) => reprieve::block_on(commands::demo::run(args)),
         Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
         Command::Status(args) => reprieve::block_on(status::run(args)),
         Command::Redrive(args) => reprieve::block_on(commands::redrive::run(args)),

@@ -1,0 +1,216 @@
+//! What is so right now, as the journal and the logs tell it: how far each job is, and who holds it.
+
+use std::collections::HashMap;
+
+use crate::frame::BANDS;
+use crate::journal::{Entry, What};
+use crate::log::{Drained, Logged, Said};
+
+/// All jobs.
+#[derive(Debug)]
+pub(crate) struct Board {
+    jobs: Vec<Job>,
+    numbers: HashMap<String, usize>,
+}
+
+/// Where one job is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Job {
+    /// The steps that were ever done.
+    pub(crate) done: u32,
+    pub(crate) state: State,
+    /// Whether a worker has said that its result is stored and its message deleted.
+    completed: bool,
+    delivery: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum State {
+    #[default]
+    Waiting,
+    Held(Holder),
+    /// Handed back, or its holder was killed.
+    Interrupted,
+    Finished,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holder {
+    pub(crate) vm: String,
+    /// The step it began with.
+    pub(crate) first: u32,
+    /// Whether it has done one.
+    pub(crate) moved: bool,
+}
+
+/// Something to tell whoever watches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum News {
+    /// An interrupted job goes on.
+    GoesOn { job: usize, vm: String, step: u32 },
+    /// A VM has given everything back.
+    HandedBack { vm: String, report: Drained },
+}
+
+impl Board {
+    /// Of jobs with these ids, in the order of their numbers.
+    pub(crate) fn new(ids: &[String]) -> Self {
+        let numbers: HashMap<_, _> =
+            ids.iter().enumerate().map(|(number, id)| (id.clone(), number)).collect();
+        Self { jobs: vec![Job::default(); numbers.len()], numbers }
+    }
+
+    /// Every job, in the order of their numbers.
+    pub(crate) fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// How much of the work is done, in thousandths of all steps.
+    pub(crate) fn done_permille(&self) -> u32 {
+        let done: usize = self.jobs.iter().map(|job| job.done as usize).sum();
+        u32::try_from(done * 1_000 / (self.jobs.len() * BANDS as usize).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// Whether every job was completed by somebody who could still say so.
+    pub(crate) fn all_completed(&self) -> bool {
+        self.jobs.iter().all(|job| job.completed)
+    }
+
+    /// Whether `vm` has something to lose: a job that it has moved on.
+    pub(crate) fn is_at_work(&self, vm: &str) -> bool {
+        self.held_by(vm).any(|holder| holder.moved)
+    }
+
+    fn held_by(&self, vm: &str) -> impl Iterator<Item = &Holder> {
+        self.jobs.iter().filter_map(move |job| match &job.state {
+            State::Held(holder) if holder.vm == vm => Some(holder),
+            _ => None,
+        })
+    }
+
+    /// Takes in a line of the journal.
+    pub(crate) fn entered(&mut self, entry: &Entry) -> Option<News> {
+        let Entry { vm, job: number, delivery, step, what, .. } = entry;
+        let job = self.jobs.get_mut(*number)?;
+        // What an owner before the last one says is history.
+        if *delivery < job.delivery {
+            return None;
+        }
+        let is_new = *delivery > job.delivery;
+        // Not everybody who received it had begun it.
+        let was_begun = std::mem::replace(&mut job.delivery, *delivery) > 0;
+        if is_new {
+            job.state = State::Held(Holder { vm: vm.clone(), first: *step, moved: false });
+        }
+        if *what == What::Done {
+            job.done = job.done.max(step + 1);
+            match &mut job.state {
+                _ if step + 1 == BANDS => job.state = State::Finished,
+                State::Held(holder) => holder.moved = true,
+                State::Waiting | State::Interrupted | State::Finished => {}
+            }
+        }
+        (is_new && was_begun).then(|| News::GoesOn { job: *number, vm: vm.clone(), step: *step })
+    }
+
+    /// Takes in a line of a log.
+    pub(crate) fn logged(&mut self, logged: &Logged) -> Option<News> {
+        match &logged.what {
+            Said::Completed { id } => {
+                if let Some(job) = self.numbers.get(id).and_then(|&number| self.jobs.get_mut(number)) {
+                    job.state = State::Finished;
+                    job.completed = true;
+                }
+                None
+            }
+            Said::Drained(report) => {
+                self.gone(&logged.vm);
+                Some(News::HandedBack { vm: logged.vm.clone(), report: *report })
+            }
+        }
+    }
+
+    /// Notes that `vm` holds nothing any more.
+    pub(crate) fn gone(&mut self, vm: &str) {
+        for job in &mut self.jobs {
+            if matches!(&job.state, State::Held(holder) if holder.vm == vm) {
+                job.state = State::Interrupted;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &str) -> Entry {
+        Entry::read(line).expect("a line of a journal")
+    }
+
+    fn board() -> Board {
+        Board::new(&["a".to_owned(), "b".to_owned()])
+    }
+
+    #[test]
+    fn progress_counts_every_step_once() {
+        let mut board = board();
+        for line in ["1 vm-1 0 1 0 done", "2 vm-1 0 1 1 done", "3 vm-2 0 2 1 done", "4 vm-1 1 1 0 done"] {
+            assert!(board.entered(&entry(line)).is_none_or(|news| matches!(news, News::GoesOn { .. })));
+        }
+        assert_eq!((board.jobs()[0].done, board.jobs()[1].done), (2, 1));
+        assert_eq!(board.done_permille(), 3_000 / (2 * BANDS));
+    }
+
+    #[test]
+    fn a_vm_has_something_to_lose_once_it_has_done_a_step() {
+        let mut board = board();
+        board.entered(&entry("1 vm-1 0 1 0 began"));
+        assert!(!board.is_at_work("vm-1"));
+        board.entered(&entry("2 vm-1 0 1 0 done"));
+        assert!(board.is_at_work("vm-1") && !board.is_at_work("vm-2"));
+        board.gone("vm-1");
+        assert!(!board.is_at_work("vm-1"));
+        assert_eq!(board.jobs()[0].state, State::Interrupted);
+    }
+
+    #[test]
+    fn a_job_that_goes_on_is_news_and_an_older_owner_is_not() {
+        let mut board = board();
+        assert_eq!(board.entered(&entry("1 vm-1 1 1 0 began")), None);
+        let goes_on = News::GoesOn { job: 1, vm: "vm-2".into(), step: 5 };
+        assert_eq!(board.entered(&entry("2 vm-2 1 2 5 began")), Some(goes_on));
+        assert_eq!(board.entered(&entry("3 vm-1 1 1 6 began")), None);
+        assert_eq!(board.entered(&entry("3 vm-2 0 2 0 began")), None, "nobody had begun it before");
+        let holder = Holder { vm: "vm-2".into(), first: 5, moved: false };
+        assert_eq!(board.jobs()[1].state, State::Held(holder));
+    }
+
+    #[test]
+    fn a_drain_gives_back_only_what_that_vm_still_holds() {
+        let mut board = board();
+        board.entered(&entry("1 vm-1 0 1 0 done"));
+        board.entered(&entry("2 vm-1 1 1 0 done"));
+        // The next owner was faster than the log.
+        board.entered(&entry("3 vm-2 1 2 1 began"));
+        let report =
+            Drained { held: 2, released_after_ms: 9, quiesced_after_ms: 9, work_lost_ms: 0, abandoned: 0 };
+        let drained = Logged { at_unix_ms: 4, vm: "vm-1".into(), what: Said::Drained(report) };
+        assert_eq!(board.logged(&drained), Some(News::HandedBack { vm: "vm-1".into(), report }));
+        assert_eq!(board.jobs()[0].state, State::Interrupted);
+        assert!(matches!(&board.jobs()[1].state, State::Held(holder) if holder.vm == "vm-2"));
+    }
+
+    #[test]
+    fn a_job_is_finished_by_its_last_step_or_by_its_log() {
+        let mut board = board();
+        board.entered(&entry(&format!("1 vm-1 0 1 {} done", BANDS - 1)));
+        let completed = Logged { at_unix_ms: 2, vm: "vm-1".into(), what: Said::Completed { id: "b".into() } };
+        assert_eq!(board.logged(&completed), None);
+        assert!(board.jobs().iter().all(|job| job.state == State::Finished));
+        assert!(!board.all_completed(), "what is done is not completed before its message is gone");
+        let completed = Logged { at_unix_ms: 3, vm: "vm-1".into(), what: Said::Completed { id: "a".into() } };
+        assert_eq!(board.logged(&completed), None);
+        assert!(board.all_completed());
+    }
+}

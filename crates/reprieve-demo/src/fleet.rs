@@ -1,0 +1,248 @@
+//! The VMs: worker processes that are started, evicted, killed and replaced, and never outlive the demo.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use reprieve::clock::unix_millis;
+use reprieve::{Error, ErrorKind, Result};
+use reprieve_sim::metadata::{Config, MetadataServer};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout};
+
+use crate::place::{self, Place};
+use crate::store::Home;
+
+/// How many frames a VM renders at once.
+pub(crate) const CONCURRENCY: usize = 2;
+
+/// How often the workers save.
+pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a worker whose work is done may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// All VMs, in as many slots as there are at a time.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    program: PathBuf,
+    directory: PathBuf,
+    logs: PathBuf,
+    home: Home,
+    notice: Duration,
+    metadata: MetadataServer,
+    slots: Vec<Vm>,
+    gone: Vec<Life>,
+    /// How many VMs were started.
+    begun: usize,
+}
+
+#[derive(Debug)]
+struct Vm {
+    number: usize,
+    name: String,
+    process: Child,
+    began_unix_ms: i64,
+    /// When an eviction was announced, and when it will strike.
+    evicted: Option<(i64, Instant)>,
+}
+
+/// What became of a VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Life {
+    number: usize,
+    pub(crate) vm: String,
+    pub(crate) began_unix_ms: i64,
+    pub(crate) ended_unix_ms: i64,
+    pub(crate) end: End,
+}
+
+#[cfg(test)]
+impl Life {
+    pub(crate) fn new(vm: &str, began_unix_ms: i64, ended_unix_ms: i64, end: End) -> Self {
+        Self { number: 0, vm: vm.to_owned(), began_unix_ms, ended_unix_ms, end }
+    }
+}
+
+/// How it ended, as far as the fleet knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Finished,
+    Evicted { announced_unix_ms: i64 },
+    Killed,
+}
+
+/// A VM that is gone, and the one in its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) gone: String,
+    pub(crate) by: String,
+}
+
+impl Fleet {
+    /// Starts the metadata service and one worker for each slot, in `place`, on the store `home`.
+    pub(crate) async fn start(place: &Place, home: &Home, slots: usize, notice: Duration) -> Result<Self> {
+        let program = std::env::current_exe().map_err(|error| failed("find this program", error))?;
+        let mut fleet = Self {
+            program,
+            directory: place.path().to_owned(),
+            logs: place.logs(),
+            home: home.clone(),
+            notice,
+            metadata: MetadataServer::start(Config::default()).await?,
+            slots: Vec::with_capacity(slots),
+            gone: Vec::new(),
+            begun: 0,
+        };
+        for _ in 0..slots {
+            let vm = fleet.begin()?;
+            fleet.slots.push(vm);
+        }
+        Ok(fleet)
+    }
+
+    /// How many VMs there are at a time.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The VM in this slot, unless it is about to go.
+    pub(crate) fn staying(&self, slot: usize) -> Option<&str> {
+        let vm = self.slots.get(slot)?;
+        vm.evicted.is_none().then_some(vm.name.as_str())
+    }
+
+    /// Announces that the VM in this slot will be taken back, and returns its name.
+    pub(crate) fn evict(&mut self, slot: usize) -> Result<String> {
+        let vm = &mut self.slots[slot];
+        let announced_unix_ms = unix_millis();
+        self.metadata.evict(&vm.name, self.notice)?;
+        vm.evicted = Some((announced_unix_ms, Instant::now() + self.notice));
+        Ok(vm.name.clone())
+    }
+
+    /// Kills the VM in this slot at once, and starts another in its place.
+    pub(crate) async fn kill(&mut self, slot: usize) -> Result<Replaced> {
+        let process = &mut self.slots[slot].process;
+        let ended_unix_ms = unix_millis();
+        process.start_kill().map_err(|error| failed("kill a VM", error))?;
+        process.wait().await.map_err(|error| failed("kill a VM", error))?;
+        let next = self.begin()?;
+        let by = next.name.clone();
+        let vm = std::mem::replace(&mut self.slots[slot], next);
+        let gone = vm.name.clone();
+        self.gone.push(vm.life(ended_unix_ms, End::Killed));
+        self.metadata.remove_vm(&gone)?;
+        Ok(Replaced { gone, by })
+    }
+
+    /// When the next eviction strikes.
+    pub(crate) fn next_end(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|vm| Some(vm.evicted?.1)).min()
+    }
+
+    /// Kills and replaces the next VM whose notice is over.
+    pub(crate) async fn end_evicted(&mut self) -> Result<Option<Replaced>> {
+        let over = |vm: &Vm| vm.evicted.is_some_and(|(_, at)| at <= Instant::now());
+        match self.slots.iter().position(over) {
+            Some(slot) => self.kill(slot).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The VMs whose notice is not over yet.
+    pub(crate) fn going(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().filter(|vm| vm.evicted.is_some()).map(|vm| vm.name.as_str())
+    }
+
+    /// Fails when a worker has ended by itself, which none should.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        for vm in &mut self.slots {
+            if let Some(status) = vm.process.try_wait().map_err(|error| failed("look after a VM", error))? {
+                let log = place::log(&self.logs, &vm.name);
+                let message =
+                    format!("the worker on {} ended by itself with {status}; see {}", vm.name, log.display());
+                return Err(Error::new(ErrorKind::Internal, "run the demo", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all VMs, because the work is done, and tells the life of each, in the order in which they began. One that is
+    /// about to be evicted is killed now instead of later.
+    pub(crate) async fn finish(mut self) -> Result<Vec<Life>> {
+        let ended_unix_ms = unix_millis();
+        for vm in &mut self.slots {
+            // Waiting closes its standard input, upon which it ends.
+            let ended = match vm.evicted {
+                Some(_) => None,
+                None => timeout(END_TIMEOUT, vm.process.wait()).await.ok(),
+            };
+            if ended.is_none() {
+                end(&mut vm.process).await;
+            }
+        }
+        self.gone.extend(self.slots.drain(..).map(|vm| vm.life(ended_unix_ms, End::Finished)));
+        self.gone.sort_by_key(|life| life.number);
+        self.metadata.stop().await;
+        Ok(self.gone)
+    }
+
+    /// Kills everything and waits until it is gone.
+    pub(crate) async fn stop(mut self) {
+        for vm in &mut self.slots {
+            end(&mut vm.process).await;
+        }
+        self.metadata.stop().await;
+    }
+
+    /// Starts a worker on a VM that was not there before.
+    fn begin(&mut self) -> Result<Vm> {
+        self.begun += 1;
+        let (number, name) = (self.begun, format!("vm-{}", self.begun));
+        self.metadata.add_vm(&name)?;
+        let began_unix_ms = unix_millis();
+        let process = self.worker(&name).map_err(|error| failed("start a worker", error))?;
+        Ok(Vm { number, name, process, began_unix_ms, evicted: None })
+    }
+
+    fn worker(&self, vm: &str) -> io::Result<Child> {
+        let log = File::create(place::log(&self.logs, vm))?;
+        let mut command = Command::new(&self.program);
+        // Neither the environment nor the settings file of whoever runs the demo has a say in it.
+        command.env_clear().current_dir(&self.directory);
+        if let Some(root) = std::env::var_os("SystemRoot") {
+            // Without it nothing on Windows opens a socket.
+            command.env("SystemRoot", root);
+        }
+        command
+            .args(["demo-worker", "--journal", place::JOURNAL, "--vm", vm, "--vm-name", vm])
+            .args(["--metadata-url", &self.metadata.vm_url(vm)])
+            .args(["--concurrency", &CONCURRENCY.to_string()])
+            .args(["--checkpoint-every", &format!("{}ms", CHECKPOINT_EVERY.as_millis())])
+            .args(["--log-format", "json", "--log", "info,reprieve_core=debug"]);
+        self.home.tell(&mut command);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn()
+    }
+}
+
+impl Vm {
+    /// Its life, which ended so unless an eviction was announced.
+    fn life(self, ended_unix_ms: i64, end: End) -> Life {
+        let Self { number, name: vm, began_unix_ms, evicted, .. } = self;
+        let end = evicted.map_or(end, |(announced_unix_ms, _)| End::Evicted { announced_unix_ms });
+        Life { number, vm, began_unix_ms, ended_unix_ms, end }
+    }
+}
+
+/// Kills a process, if it has not ended, and waits until it is gone. Either only fails for one that is.
+async fn end(process: &mut Child) {
+    let _gone = process.start_kill();
+    let _gone = process.wait().await;
+}
+
+fn failed(operation: &'static str, error: io::Error) -> Error {
+    Error::new(ErrorKind::Internal, operation, error.to_string()).with_source(error)
+}

@@ -1,0 +1,181 @@
+//! What the evictions and kills cost: work done again, and work that checkpoints saved.
+
+use maud::{Markup, html};
+
+use super::words::{at, count, frame, list, percent, share, span};
+use crate::story::{Eviction, Recovery, ShiftEnd, Story, VmEnd, VmStory};
+use crate::summary::Summary;
+
+pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
+    let work = Work::of(story, summary);
+    let mut taken: Vec<_> = story.vms.iter().filter(|vm| !matches!(vm.end, VmEnd::Finished)).collect();
+    taken.sort_by_key(|vm| vm.ended_ms);
+    html! {
+        section id="cost" aria-labelledby="cost-title" {
+            h2 id="cost-title" { "What it cost" }
+            p { (work.sentence()) }
+            @if work.cut > 0 { (work.bar()) }
+            @if !taken.is_empty() {
+                table {
+                    caption { "Every eviction and kill" }
+                    thead {
+                        tr { @for title in ["At", "VM", "How its work went on", "Lost"] { th scope="col" { (title) } } }
+                    }
+                    tbody { @for vm in taken { (row(vm)) } }
+                }
+                @if let Some(waited) = waited(story) { p { (waited) } }
+            }
+        }
+    }
+}
+
+/// Why a killed VM's frames lay idle, where that was for long.
+fn waited(story: &Story) -> Option<String> {
+    let lease_ms = story.lease_ms().filter(|_| story.recoveries().next().is_some())?;
+    Some(format!(
+        "What a killed VM held, nobody could take at once: a Storage queue does not see that a machine is gone, so its \
+         frames waited for the rest of their leases, {} at most, and then for a VM that had room. An eviction costs no \
+         such wait, because what is handed back is free at once.",
+        span(lease_ms)
+    ))
+}
+
+/// Work in steps.
+struct Work {
+    /// All there was to do.
+    needed: u64,
+    /// What was done of frames that were then cut off or handed back: all of it would be lost without checkpoints.
+    cut: u64,
+    /// What was done more than once.
+    again: u64,
+}
+
+impl Work {
+    fn of(story: &Story, summary: &Summary) -> Self {
+        let cut = story.vms.iter().flat_map(|vm| &vm.shifts).filter(|shift| shift.end != ShiftEnd::Completed);
+        Self {
+            needed: summary.steps_total,
+            cut: cut.map(|shift| u64::from(shift.steps)).sum(),
+            again: summary.steps_redone,
+        }
+    }
+
+    fn saved(&self) -> u64 {
+        self.cut.saturating_sub(self.again)
+    }
+
+    fn sentence(&self) -> String {
+        if self.cut == 0 {
+            return "No VM was taken away in the middle of a frame, so no work was at stake.".to_owned();
+        }
+        format!(
+            "VMs that were taken away had done {} of frames that they could not finish. {} of them were kept by \
+             checkpoints, and {} done again: {} of all {}. Without checkpoints, every one of the {} would have been \
+             for nothing.",
+            count(self.cut, "step"),
+            self.saved(),
+            self.again,
+            share(self.again, self.needed),
+            count(self.needed, "step"),
+            self.cut,
+        )
+    }
+
+    fn bar(&self) -> Markup {
+        let (saved, again) = (count(self.saved(), "step"), count(self.again, "step"));
+        html! {
+            div.balance role="img" aria-label={ (saved) " saved by checkpoints, " (again) " done again" } {
+                div.saved style={ "width:" (percent(self.saved(), self.cut)) } {}
+                div.lost style={ "width:" (percent(self.again, self.cut)) } {}
+            }
+            ul.legend aria-hidden="true" {
+                li { span.swatch.saved {} " " (saved) " saved" }
+                li { span.swatch.lost {} " " (again) " done again" }
+            }
+        }
+    }
+}
+
+fn row(vm: &VmStory) -> Markup {
+    let (how, went_on, lost) = match &vm.end {
+        VmEnd::Finished => return html! {},
+        VmEnd::Evicted(eviction) => (
+            "evicted",
+            handed_back(eviction),
+            lost(span(eviction.work_lost_ms) + " of work", eviction.work_lost_ms),
+        ),
+        VmEnd::Killed(recoveries) => {
+            let again: u64 = recoveries.iter().map(|recovery| u64::from(recovery.steps_redone)).sum();
+            ("killed", recovered(recoveries), lost(count(again, "step"), again))
+        }
+    };
+    html! {
+        tr {
+            td.number { (at(vm.ended_ms)) }
+            td { (vm.name) " " span.how { (how) } }
+            td { (went_on) }
+            td.number { (lost) }
+        }
+    }
+}
+
+fn lost(said: String, how_much: u64) -> String {
+    if how_much == 0 { "nothing".to_owned() } else { said }
+}
+
+fn handed_back(eviction: &Eviction) -> String {
+    let after = span(eviction.released_after_ms);
+    if eviction.held == 0 {
+        return "it held no frame".to_owned();
+    }
+    let all = count(eviction.held, "frame");
+    match eviction.abandoned {
+        0 => format!("{all} handed back {after} after it read the notice"),
+        left => format!("{} of its {all} handed back in time", eviction.held.saturating_sub(left)),
+    }
+}
+
+fn recovered(recoveries: &[Recovery]) -> String {
+    let each = |recovery: &Recovery| format!("{} after {}", frame(recovery.job), span(recovery.after_ms));
+    let each: Vec<_> = recoveries.iter().map(each).collect();
+    if each.is_empty() {
+        "it held no frame".to_owned()
+    } else {
+        format!("another VM went on with {}", list(&each))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+    use crate::store::StoreKind;
+
+    #[test]
+    fn work_saved_is_what_was_cut_off_and_not_done_again() {
+        let (mut story, mut summary) = made_up::good();
+        insta::assert_snapshot!(Work::of(&story, &summary).sentence());
+        for shift in story.vms.iter_mut().flat_map(|vm| &mut vm.shifts) {
+            shift.end = ShiftEnd::Completed;
+        }
+        summary.steps_redone = 0;
+        assert!(Work::of(&story, &summary).sentence().starts_with("No VM was taken away"));
+    }
+
+    #[test]
+    fn why_a_killed_vms_frames_lay_idle_is_said_where_they_did() {
+        let (mut story, _) = made_up::good();
+        assert_eq!(waited(&story), None);
+        story.store = StoreKind::Azurite;
+        assert!(waited(&story).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
+        story.vms.retain(|vm| !matches!(vm.end, VmEnd::Killed(_)));
+        assert_eq!(waited(&story), None, "nobody was killed");
+    }
+
+    #[test]
+    fn each_eviction_and_kill_says_how_its_work_went_on() {
+        let (story, _) = made_up::good();
+        let rows = story.vms.iter().map(|vm| row(vm).into_string()).collect::<Vec<_>>();
+        insta::assert_snapshot!(rows.join("\n"));
+    }
+}

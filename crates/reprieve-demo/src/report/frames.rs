@@ -1,0 +1,104 @@
+//! The frames as pictures, and who worked on each.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use maud::{Markup, html};
+
+use super::icons::KILL;
+use super::words::frame;
+use crate::story::{JobStory, Shift, ShiftEnd, Story};
+
+pub(super) fn section(story: &Story) -> Markup {
+    html! {
+        section id="frames" aria-labelledby="frames-title" {
+            h2 id="frames-title" { "The frames" }
+            p { "What came out, and which VMs each frame passed through on its way." }
+            div.frames { @for (number, job) in story.jobs.iter().enumerate() { (figure(story, number, job)) } }
+        }
+    }
+}
+
+fn figure(story: &Story, number: usize, job: &JobStory) -> Markup {
+    let shifts = shifts(story, number);
+    let vms: Vec<_> = shifts.iter().map(|(vm, _)| *vm).collect();
+    let interrupted = shifts.iter().filter(|(_, shift)| shift.end != ShiftEnd::Completed).count();
+    let faults = faults(job);
+    html! {
+        figure id={ "frame-" (number) } .bad[!faults.is_empty()] {
+            @match &job.png {
+                Some(png) => {
+                    img alt={ "Frame " (format!("{number:02}")) " of the zoom" }
+                        src={ "data:image/png;base64," (STANDARD.encode(png)) };
+                }
+                None => div.missing { "no picture" },
+            }
+            figcaption title={ "Job " (job.id) } {
+                b { (frame(number)) }
+                @for fault in faults { " " span.fault { (KILL) (fault) } }
+                span.path { (vms.join(" → ")) }
+                span.path { (interruptions(interrupted)) }
+            }
+        }
+    }
+}
+
+/// Who worked on a job, in order.
+fn shifts(story: &Story, job: usize) -> Vec<(&str, &Shift)> {
+    let all = story.vms.iter().flat_map(|vm| vm.shifts.iter().map(|shift| (vm.name.as_str(), shift)));
+    let mut shifts: Vec<_> = all.filter(|(_, shift)| shift.job == job).collect();
+    shifts.sort_by_key(|(_, shift)| shift.from_ms);
+    shifts
+}
+
+/// What is wrong with a frame: nothing, when all is well.
+pub(super) fn faults(job: &JobStory) -> Vec<String> {
+    let mut faults = Vec::new();
+    if job.png.is_none() || job.completions == 0 {
+        faults.push("lost".to_owned());
+    }
+    if job.png.is_some() && !job.as_expected {
+        faults.push("differs from an uninterrupted render".to_owned());
+    }
+    if job.completions > 1 {
+        faults.push(format!("finished {} times", job.completions));
+    }
+    faults
+}
+
+fn interruptions(times: usize) -> String {
+    match times {
+        0 => "never interrupted".to_owned(),
+        1 => "interrupted once".to_owned(),
+        2 => "interrupted twice".to_owned(),
+        many => format!("interrupted {many} times"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::made_up;
+
+    /// A figure without its picture's bytes.
+    fn shown(story: &Story, number: usize) -> String {
+        let html = figure(story, number, &story.jobs[number]).into_string();
+        match html.split_once("base64,") {
+            Some((before, after)) => {
+                format!("{before}…{}", &after[after.find('"').expect("the attribute's end")..])
+            }
+            None => html,
+        }
+    }
+
+    #[test]
+    fn a_frame_says_who_worked_on_it() {
+        insta::assert_snapshot!(shown(&made_up::good().0, 0));
+    }
+
+    #[test]
+    fn a_frame_that_is_lost_wrong_or_there_twice_says_so() {
+        let (story, _) = made_up::bad();
+        let shown: Vec<_> = (0..3).map(|number| shown(&story, number)).collect();
+        insta::assert_snapshot!(shown.join("\n"));
+    }
+}

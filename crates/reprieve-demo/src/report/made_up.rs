@@ -1,0 +1,111 @@
+//! Made-up stories for the report's tests: one in which all goes well, and one in which nothing does.
+
+use crate::schedule::{Fault, Kind};
+use crate::store::StoreKind;
+use crate::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
+use crate::summary::Summary;
+
+const STEPS: u32 = 24;
+
+/// Four frames, an eviction and a kill.
+pub(super) fn good() -> (Story, Summary) {
+    let eviction = Eviction {
+        announced_ms: 4_000,
+        noticed_ms: 4_610,
+        released_after_ms: 14,
+        held: 2,
+        abandoned: 0,
+        work_lost_ms: 0,
+    };
+    let recoveries = vec![Recovery { job: 1, after_ms: 310, steps_redone: 3 }];
+    let vms = vec![
+        vm(
+            "vm-1",
+            (0, 9_000),
+            VmEnd::Evicted(eviction),
+            vec![
+                shift(0, (300, 4_624), 0, (18, 0), ShiftEnd::Released),
+                shift(2, (310, 4_620), 0, (17, 0), ShiftEnd::Released),
+            ],
+        ),
+        vm(
+            "vm-2",
+            (0, 6_000),
+            VmEnd::Killed(recoveries),
+            vec![
+                shift(1, (320, 6_000), 0, (20, 0), ShiftEnd::Killed),
+                shift(3, (330, 5_800), 0, (24, 0), ShiftEnd::Completed),
+            ],
+        ),
+        vm(
+            "vm-3",
+            (0, 12_400),
+            VmEnd::Finished,
+            vec![
+                shift(0, (4_700, 6_200), 18, (6, 0), ShiftEnd::Completed),
+                shift(2, (4_710, 6_300), 17, (7, 0), ShiftEnd::Completed),
+                shift(1, (6_310, 8_100), 17, (7, 3), ShiftEnd::Completed),
+            ],
+        ),
+        vm("vm-4", (6_010, 12_400), VmEnd::Finished, vec![]),
+    ];
+    let story = Story {
+        seed: 7,
+        store: StoreKind::Sqlite,
+        took_ms: 12_300,
+        notice_ms: 5_000,
+        checkpoint_every_ms: 1_000,
+        steps_per_job: STEPS,
+        jobs: (0..4).map(job).collect(),
+        vms,
+        output_digest: "5e884898da28047151d0e56f8dc62927".to_owned(),
+        reference_digest: "5e884898da28047151d0e56f8dc62927".to_owned(),
+    };
+    let summary = Summary::of(&story, schedule(), 0);
+    assert_eq!(summary.faults(), [""; 0]);
+    (story, summary)
+}
+
+/// The same with a frame lost, one that differs, one that was finished twice, a message left over, faults that did not
+/// strike, and a drain slower than promised.
+pub(super) fn bad() -> (Story, Summary) {
+    let (mut story, _) = good();
+    story.jobs[0].png = None;
+    story.jobs[0].completions = 0;
+    story.jobs[1].as_expected = false;
+    story.jobs[2].completions = 2;
+    story.output_digest = "ffff".to_owned();
+    if let VmEnd::Evicted(eviction) = &mut story.vms[0].end {
+        eviction.released_after_ms = 3_200;
+        eviction.work_lost_ms = 800;
+    }
+    story.vms[1].announced_in_vain_ms = Some(5_500);
+    let missed = [schedule(), schedule()].concat();
+    let summary = Summary::of(&story, missed, 1);
+    (story, summary)
+}
+
+fn schedule() -> Vec<Fault> {
+    [(Kind::Eviction, 300), (Kind::Kill, 500)]
+        .map(|(kind, at_permille)| Fault { kind, at_permille, slot: 0 })
+        .to_vec()
+}
+
+fn vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Vec<Shift>) -> VmStory {
+    VmStory { name: name.to_owned(), began_ms, ended_ms, end, announced_in_vain_ms: None, shifts }
+}
+
+/// A shift at `job` from when to when, from which step on, and how many steps: all, and those done again.
+pub(super) fn shift(
+    job: usize,
+    (from_ms, to_ms): (u64, u64),
+    first_step: u32,
+    (steps, redone): (u32, u32),
+    end: ShiftEnd,
+) -> Shift {
+    Shift { job, from_ms, to_ms, first_step, steps, redone, end }
+}
+
+fn job(number: u32) -> JobStory {
+    JobStory { id: format!("0199-{number}"), png: Some(vec![1, 2, 3]), as_expected: true, completions: 1 }
+}

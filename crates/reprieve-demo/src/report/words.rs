@@ -1,0 +1,71 @@
+//! How the report says numbers.
+
+use crate::words::counted;
+/// A point in time: "12.3 s".
+pub(super) use crate::words::seconds as at;
+
+/// "1 frame", "2 frames".
+pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    counted(number.try_into().unwrap_or(u64::MAX), what)
+}
+
+/// A length of time, as exact as is worth reading: "31 ms", "1.4 s", "28 s".
+pub(super) fn span(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..10_000 if !ms.is_multiple_of(1_000) => at(ms),
+        _ => format!("{} s", ms / 1_000),
+    }
+}
+
+/// How a job is called, by its number.
+pub(super) fn frame(job: usize) -> String {
+    format!("frame {job:02}")
+}
+
+/// `part` of `whole` as a length in CSS; all of it when there is no whole.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    let thousandths = u128::from(part) * 100_000 / u128::from(whole.max(1));
+    let thousandths = thousandths.min(100_000);
+    format!("{}.{:03}%", thousandths / 1_000, thousandths % 1_000)
+}
+
+/// `part` of `whole` as people read it: "0.5 %".
+pub(super) fn share(part: u64, whole: u64) -> String {
+    let whole = u128::from(whole.max(1));
+    let tenths = (u128::from(part) * 1_000 + whole / 2) / whole;
+    if part > 0 && tenths == 0 {
+        "under 0.1 %".to_owned()
+    } else {
+        format!("{}.{} %", tenths / 10, tenths % 10)
+    }
+}
+
+/// "a", "a and b", "a, b and c".
+pub(super) fn list(all: &[String]) -> String {
+    match all {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well_at_every_size() {
+        assert_eq!(
+            [0, 999, 1_000, 1_450, 9_999, 28_400].map(span).join(" "),
+            "0 ms 999 ms 1 s 1.4 s 9.9 s 28 s"
+        );
+        assert_eq!([0, 12_345].map(at).join(" "), "0.0 s 12.3 s");
+        assert_eq!([0, 1, 2].map(|n: usize| count(n, "step")).join(" "), "0 steps 1 step 2 steps");
+        assert_eq!([percent(0, 0), percent(1, 3), percent(9, 3)].join(" "), "0.000% 33.333% 100.000%");
+        assert_eq!([share(0, 9), share(1, 9_999), share(8, 480)].join(" "), "0.0 % under 0.1 % 1.7 %");
+        let [a, b, c] = ["a", "b", "c"].map(ToOwned::to_owned);
+        assert_eq!(list(&[a.clone(), b.clone()]), "a and b");
+        assert_eq!(list(&[a, b, c]), "a, b and c");
+    }
+}

@@ -1,0 +1,212 @@
+//! What is shown while it happens: a bar per job and the events above them on a terminal, else the events alone.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use console::Term;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use tokio::time::Instant;
+
+use crate::board::{Board, Holder, Job, News, State};
+use crate::fleet::Replaced;
+use crate::frame::BANDS;
+use crate::log::Drained;
+use crate::words::counted;
+
+/// Rows that the bars leave to the events.
+const EVENT_ROWS: usize = 8;
+
+/// The columns of the longest bar; a terminal with fewer wraps it.
+const BAR_COLUMNS: usize = 74;
+
+/// A line on stderr, where no bars are shown.
+pub(crate) fn say(line: &str) {
+    // When stderr is closed, the demo goes on.
+    let _closed = writeln!(io::stderr(), "{line}");
+}
+
+/// Where the demo is shown, which is stderr.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    began: Instant,
+    all: MultiProgress,
+    bars: Vec<Bar>,
+    /// How many bars there is room for.
+    room: usize,
+}
+
+/// The bar of one job, and what it shows.
+#[derive(Debug)]
+struct Bar {
+    label: String,
+    shown: Option<ProgressBar>,
+    job: Option<Job>,
+}
+
+impl Screen {
+    /// For so many jobs; the clock begins now.
+    pub(crate) fn new(jobs: usize) -> Self {
+        let all = MultiProgress::new();
+        let (rows, columns) = Term::stderr().size_checked().unwrap_or((24, 80));
+        let bar = |number| Bar { label: frame(number), shown: None, job: None };
+        Self {
+            began: Instant::now(),
+            all,
+            bars: (0..jobs).map(bar).collect(),
+            room: room(rows.into(), columns.into()),
+        }
+    }
+
+    /// Shows how far the jobs are.
+    pub(crate) fn show(&mut self, board: &Board) {
+        if self.all.is_hidden() {
+            return;
+        }
+        let all_fit = self.bars.len() <= self.room;
+        let mut shown = self.bars.iter().filter(|bar| bar.shown.is_some()).count();
+        for (bar, job) in self.bars.iter_mut().zip(board.jobs()) {
+            if bar.job.as_ref() == Some(job) {
+                continue;
+            }
+            bar.job = Some(job.clone());
+            // Those that move, where there is no room for all.
+            let wanted = all_fit || !matches!(job.state, State::Waiting | State::Finished);
+            match &bar.shown {
+                None if wanted && shown < self.room => {
+                    bar.shown = Some(self.all.add(fresh(&bar.label)));
+                    shown += 1;
+                }
+                Some(unwanted) if !wanted => {
+                    self.all.remove(unwanted);
+                    bar.shown = None;
+                    shown -= 1;
+                }
+                None | Some(_) => {}
+            }
+            if let Some(bar) = &bar.shown {
+                bar.set_position(job.done.into());
+                bar.set_message(remark(&job.state));
+                bar.tick();
+            }
+        }
+    }
+
+    /// An event, above the bars.
+    pub(crate) fn say(&self, line: &str) {
+        let line = format!("{:5.1}s  {line}", self.began.elapsed().as_secs_f64());
+        // When stderr is gone there is nobody to tell, and nothing depends on it.
+        if self.all.is_hidden() || self.all.println(&line).is_err() {
+            say(&line);
+        }
+    }
+
+    /// That an eviction was announced.
+    pub(crate) fn announced(&self, vm: &str, notice: Duration) {
+        let when = if notice.is_zero() { "now".to_owned() } else { format!("in {notice:?}") };
+        self.say(&format!("{vm}: Azure gives notice: gone {when}"));
+    }
+
+    /// That a VM was killed, with or without notice, and another came.
+    pub(crate) fn replaced(&self, Replaced { gone, by }: &Replaced, noticed: bool) {
+        let how = if noticed { "is gone" } else { "is killed without notice" };
+        self.say(&format!("{gone} {how}; {by} takes its place"));
+    }
+
+    /// What the workers said.
+    pub(crate) fn news(&self, news: &News) {
+        self.say(&match news {
+            News::GoesOn { job, vm, step: 0 } => {
+                format!("{} begins again at {vm}: nothing was saved yet", frame(*job))
+            }
+            News::GoesOn { job, vm, step } => {
+                format!("{} goes on at {vm}, from step {step} of {BANDS}", frame(*job))
+            }
+            News::HandedBack { vm, report } => handed_back(vm, report),
+        });
+    }
+
+    /// Takes the bars off the terminal.
+    pub(crate) fn clear(&self) {
+        // A terminal that is gone shows nothing either.
+        let _gone = self.all.clear();
+    }
+}
+
+/// How many bars a terminal of this size has room for: one at least.
+fn room(rows: usize, columns: usize) -> usize {
+    (rows.saturating_sub(EVENT_ROWS) / BAR_COLUMNS.div_ceil(columns.max(1))).max(1)
+}
+
+fn frame(number: usize) -> String {
+    format!("frame {number:02}")
+}
+
+fn handed_back(vm: &str, report: &Drained) -> String {
+    let Drained { held, abandoned, released_after_ms: after_ms, .. } = *report;
+    let jobs = match (held, abandoned) {
+        (0, _) => return format!("{vm}: had read it, and held nothing"),
+        (1, 0) => "its job".to_owned(),
+        (held, 0) => format!("its {held} jobs"),
+        (held, abandoned) => format!("{} of its {}", held.saturating_sub(abandoned), counted(held, "job")),
+    };
+    format!("{vm}: {jobs} handed back {after_ms} ms after it had read that")
+}
+
+/// Where a job is, in a few words.
+fn remark(state: &State) -> String {
+    match state {
+        State::Waiting => String::new(),
+        State::Held(Holder { vm, first, .. }) => {
+            let mut remark = format!("on {vm}");
+            if *first > 0 {
+                // Writing to a string can't fail.
+                let _written = write!(remark, ", resumed at {first}");
+            }
+            remark
+        }
+        State::Interrupted => "waits to be resumed".to_owned(),
+        State::Finished => "done".to_owned(),
+    }
+}
+
+/// A bar that has not been drawn: one that is changed before it is among the others would draw itself at once.
+fn fresh(label: &str) -> ProgressBar {
+    let bar = ProgressBar::new(BANDS.into()).with_prefix(label.to_owned());
+    match ProgressStyle::with_template("{prefix}  {bar:30} {pos:>2}/{len}  {msg}") {
+        Ok(style) => bar.with_style(style.progress_chars("██░")),
+        Err(_) => bar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remark_says_who_holds_a_job_and_whether_it_was_resumed() {
+        let held = |first| State::Held(Holder { vm: "vm-4".into(), first, moved: true });
+        let states = [State::Waiting, held(0), held(17), State::Interrupted, State::Finished];
+        let remarks = ["", "on vm-4", "on vm-4, resumed at 17", "waits to be resumed", "done"];
+        assert_eq!(states.each_ref().map(remark), remarks);
+    }
+
+    #[test]
+    fn what_was_handed_back_is_counted() {
+        let said = |held, abandoned| {
+            let report =
+                Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };
+            handed_back("vm-1", &report)
+        };
+        assert_eq!(said(1, 0), "vm-1: its job handed back 14 ms after it had read that");
+        assert_eq!(said(2, 0), "vm-1: its 2 jobs handed back 14 ms after it had read that");
+        assert_eq!(said(2, 1), "vm-1: 1 of its 2 jobs handed back 14 ms after it had read that");
+        assert_eq!(said(0, 0), "vm-1: had read it, and held nothing");
+    }
+
+    #[test]
+    fn a_bar_that_wraps_takes_the_room_of_several() {
+        let sizes = [(24, 80), (24, 40), (10, 40), (5, 20), (60, 200), (0, 0)];
+        assert_eq!(sizes.map(|(rows, columns)| room(rows, columns)), [16, 8, 1, 1, 52, 1]);
+    }
+}

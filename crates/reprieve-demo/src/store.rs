@@ -1,0 +1,278 @@
+//! Where the demo keeps its jobs: in an embedded store in its directory, or in a queue and a container of its own on the
+//! storage emulator. Never in a real account.
+
+use std::fmt;
+use std::time::Duration;
+
+use reprieve::ports::Store;
+use reprieve::{Error, ErrorKind, Result};
+use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options as AzureOptions};
+use reprieve_local::{LocalStore, Options, QueueName};
+use serde::Serialize;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use crate::place::{Place, STORE_FILE};
+use crate::screen;
+
+/// Says where the emulator is, when that is not where everybody looks for it; tells the workers which store is theirs.
+const VARIABLE: &str = "REPRIEVE_STORE";
+
+/// How long an emulator may take to accept a connection: it is on this machine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long deleting may take: somebody waits for the command to end.
+const CLEAR_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A worker's drain and lease on the emulator. A Storage queue never learns that a process died, so what a killed one
+/// held waits for the end of its lease: it is as short as outlasts such a drain, in the whole seconds that the service
+/// counts in. The frames are handed back in milliseconds, so a short drain is no hurry.
+const BUDGET: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(6);
+const _: () = assert!(2 * LEASE.as_millis() >= 3 * BUDGET.as_millis(), "a lease outlasts a drain");
+
+/// What kinds of store there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StoreKind {
+    Sqlite,
+    Azurite,
+}
+
+/// The store of one demo.
+#[derive(Debug, Clone)]
+pub(crate) enum Home {
+    /// In the demo's directory, and the next demo's to remove.
+    Embedded,
+    Emulator(Box<Emulator>),
+}
+
+/// A queue and a container on the emulator, both of one name that no other demo has.
+#[derive(Clone)]
+pub(crate) struct Emulator {
+    address: Address,
+    /// The address as text, with its key.
+    text: String,
+    name: String,
+    options: AzureOptions,
+}
+
+impl StoreKind {
+    /// Reads `--store`. The text is not repeated: it may be a secret, given in the wrong place.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        match text {
+            "sqlite" => Ok(Self::Sqlite),
+            "azurite" => Ok(Self::Azurite),
+            _ => Err(refused(
+                "--store is sqlite or azurite, since a demo never runs on a real account; where the emulator is, is said by \
+                 a connection string in REPRIEVE_STORE",
+            )),
+        }
+    }
+
+    /// As people call it on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Azurite => "azurite",
+        }
+    }
+
+    /// How long the lease is whose end a killed worker's jobs wait for; `None` where the store sees that a worker died.
+    pub(crate) const fn lease_to_wait_for(self) -> Option<Duration> {
+        match self {
+            Self::Sqlite => None,
+            Self::Azurite => Some(LEASE),
+        }
+    }
+}
+
+impl Home {
+    /// Finds where the store will be. Nothing is made.
+    ///
+    /// # Errors
+    /// `Invalid` when the emulator is not on this machine, or nothing listens there.
+    pub(crate) async fn find(kind: StoreKind) -> Result<Self> {
+        match kind {
+            StoreKind::Sqlite => Ok(Self::Embedded),
+            StoreKind::Azurite => {
+                let given = std::env::var_os(VARIABLE).unwrap_or_default();
+                let emulator = Emulator::at(&given.to_string_lossy())?;
+                emulator.answers().await?;
+                Ok(Self::Emulator(Box::new(emulator)))
+            }
+        }
+    }
+
+    pub(crate) const fn kind(&self) -> StoreKind {
+        match self {
+            Self::Embedded => StoreKind::Sqlite,
+            Self::Emulator(_) => StoreKind::Azurite,
+        }
+    }
+
+    /// Makes the store.
+    ///
+    /// It is opened directly, and not as other commands do: the settings of whoever runs the demo have no other say in it.
+    pub(crate) async fn open(&self, place: &Place) -> Result<Store> {
+        match self {
+            Self::Embedded => {
+                let options = Options::new(QueueName::parse("default")?);
+                Ok(LocalStore::open(&place.store(), options).await?.store())
+            }
+            Self::Emulator(emulator) => {
+                Ok(AzureStore::open(&emulator.address, emulator.options.clone()).await?.store())
+            }
+        }
+    }
+
+    /// Tells a worker in the demo's directory which store is its own: in its environment, because it may be a secret, and
+    /// everybody on this machine can read a command line.
+    pub(crate) fn tell(&self, worker: &mut Command) {
+        match self {
+            Self::Embedded => drop(worker.env(VARIABLE, format!("sqlite:{STORE_FILE}"))),
+            Self::Emulator(emulator) => {
+                worker.env(VARIABLE, &emulator.text);
+                worker.args(["--queue", &emulator.name, "--container", &emulator.name]);
+                worker.args(["--budget", &seconds(BUDGET), "--lease", &seconds(LEASE)]);
+            }
+        }
+    }
+
+    /// What people should know of it beforehand, if anything.
+    pub(crate) fn remark(&self) -> Option<String> {
+        let Self::Emulator(emulator) = self else { return None };
+        let Emulator { address, name, .. } = emulator.as_ref();
+        Some(format!(
+            "on {address}, in a queue and a container of its own, {name}, which are deleted at the end"
+        ))
+    }
+
+    /// Deletes what is not in the demo's directory, and says so when that fails.
+    pub(crate) async fn clear(&self) {
+        let Self::Emulator(emulator) = self else { return };
+        let Emulator { address, name, options, .. } = emulator.as_ref();
+        let why = match timeout(CLEAR_TIMEOUT, AzureStore::destroy(address, options)).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.message().to_owned(),
+            Err(_) => format!("that took over {CLEAR_TIMEOUT:?}"),
+        };
+        screen::say(&format!(
+            "could not delete the queues {name} and {name}-poison and the container {name} on {address}: {why}; delete \
+             them yourself"
+        ));
+    }
+}
+
+impl Emulator {
+    /// The one that `given`, the variable's text, means: by a connection string, or else on the usual ports.
+    fn at(given: &str) -> Result<Self> {
+        // --store wins over a variable that is about another kind of store.
+        let text = if given.is_empty() || given.starts_with("sqlite:") { "azurite" } else { given };
+        let address = Address::parse(text)
+            .map_err(|error| refused(format!("{VARIABLE} means no emulator: {}", error.message())))?;
+        if address.on_this_machine().is_none() {
+            return Err(refused(format!(
+                "{VARIABLE} means {address}, and a demo never runs on a real account, only on an emulator at a loopback \
+                 address; unset {VARIABLE} to use the one on the usual ports"
+            )));
+        }
+        // Short, because people read it; demos on one machine are few.
+        let name = format!("demo-{:08x}", rand::random::<u32>());
+        let options =
+            AzureOptions::new(vec![QueueName::parse(&name)?]).container(ContainerName::parse(&name)?);
+        Ok(Self { address, text: text.to_owned(), name, options })
+    }
+
+    /// Fails at once when nobody is there: the store itself would be patient.
+    async fn answers(&self) -> Result<()> {
+        for place in self.address.on_this_machine().into_iter().flatten() {
+            let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&place)).await;
+            if !matches!(connected, Ok(Ok(_))) {
+                return Err(refused(format!(
+                    "nothing listens at {place}; start Azurite with `cargo xtask azurite` in Reprieve's repository, or \
+                     with `npx azurite@3.37.0 --skipApiVersionCheck`"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Emulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Emulator")
+            .field("address", &self.address)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{}s", time.as_secs())
+}
+
+fn refused(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Invalid, "prepare the demo", message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CUSTOM: &str = "AccountName=devstoreaccount1;AccountKey=aHVudGVyMg==;\
+                          BlobEndpoint=http://127.0.0.1:1/devstoreaccount1;\
+                          QueueEndpoint=http://localhost:2/devstoreaccount1";
+
+    #[test]
+    fn the_emulator_is_where_a_connection_string_says_and_else_on_the_usual_ports() {
+        for (given, places) in [
+            ("", ["127.0.0.1:10000", "127.0.0.1:10001"]),
+            ("azurite", ["127.0.0.1:10000", "127.0.0.1:10001"]),
+            ("UseDevelopmentStorage=true", ["127.0.0.1:10000", "127.0.0.1:10001"]),
+            ("sqlite:mine.db", ["127.0.0.1:10000", "127.0.0.1:10001"]),
+            (CUSTOM, ["127.0.0.1:1", "localhost:2"]),
+        ] {
+            let emulator = Emulator::at(given).unwrap();
+            assert_eq!(emulator.address.on_this_machine().unwrap(), places, "{given}");
+        }
+    }
+
+    #[test]
+    fn a_real_account_and_what_is_none_are_refused_without_repeating_a_secret() {
+        let tunnel = CUSTOM.replace("localhost", "example.org");
+        for (given, said) in [
+            ("azure:production", "azure:production, and a demo never runs on a real account"),
+            (
+                "azure:production?sv=1&sig=hunter2",
+                "azure:production, and a demo never runs on a real account",
+            ),
+            ("AccountName=production;AccountKey=aHVudGVyMg==", "a demo never runs on a real account"),
+            (&tunnel, "a demo never runs on a real account"),
+            ("AccountKey=aHVudGVyMg==", "means no emulator"),
+            ("nonsense", "means no emulator"),
+        ] {
+            let error = Emulator::at(given).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{given}");
+            let shown = error.to_string();
+            assert!(shown.contains(said) && !shown.contains('\n'), "{given}: {shown}");
+            assert!(!shown.contains("hunter2") && !shown.contains("aHVud"), "{shown}");
+        }
+        let shown = StoreKind::parse("AccountKey=aHVudGVyMg==").unwrap_err().to_string();
+        assert!(shown.contains("never runs on a real account") && !shown.contains("aHVud"), "{shown}");
+    }
+
+    #[test]
+    fn two_demos_do_not_share_a_name_and_a_key_does_not_show() {
+        let (one, other) = (Emulator::at(CUSTOM).unwrap(), Emulator::at(CUSTOM).unwrap());
+        assert_ne!(one.name, other.name);
+        let home = Home::Emulator(Box::new(one));
+        let mut worker = Command::new("worker");
+        home.tell(&mut worker);
+        let flags: Vec<_> = worker.as_std().get_args().map(|flag| flag.to_string_lossy()).collect();
+        let shown = format!("{home:?} {flags:?} {}", home.remark().unwrap());
+        assert!(!shown.contains("aHVud"), "{shown}");
+        assert!(flags.contains(&"--queue".into()) && !flags.contains(&"--store".into()), "{flags:?}");
+    }
+}

@@ -1,0 +1,243 @@
+//! What a demo came to, in numbers: computed from its story, and printed by `--json` as it stands here.
+
+use serde::Serialize;
+
+use crate::schedule::Fault;
+use crate::store::StoreKind;
+use crate::story::{Eviction, Recovery, Story, VmEnd};
+
+/// The numbers of a demo.
+#[derive(Debug, Clone, Serialize)]
+pub struct Summary {
+    pub(crate) jobs: usize,
+    /// Jobs that were completed, however often.
+    pub(crate) completed: usize,
+    /// Jobs that were not.
+    pub(crate) lost: usize,
+    /// Jobs that were completed more than once.
+    pub(crate) duplicated: usize,
+    /// Frames that are there and differ from an uninterrupted render.
+    pub(crate) different: usize,
+    /// Evictions that struck.
+    pub(crate) evictions: usize,
+    /// Kills without notice that struck.
+    pub(crate) kills: usize,
+    /// Faults of the schedule that found nobody at work any more.
+    pub(crate) missed: usize,
+    /// Messages that were left, in the queue and in the poison queue.
+    pub(crate) left_over: u64,
+    /// Steps in all jobs, each counted once.
+    pub(crate) steps_total: u64,
+    /// Steps that were done again.
+    pub(crate) steps_redone: u64,
+    /// From the moment a worker had read its notice until its last lease was released; `None` without an eviction.
+    pub(crate) notice_to_released_ms: Option<Spread>,
+    /// The same from the moment the notice was published, with the wait until the worker asked again.
+    pub(crate) announced_to_released_ms: Option<Spread>,
+    /// From a kill until another VM had begun a step of the job; `None` without a job that was held.
+    pub(crate) recovered_after_kill_ms: Option<Longest>,
+    pub(crate) output_digest: String,
+    pub(crate) reference_digest: String,
+    pub(crate) seed: u64,
+    pub(crate) store: StoreKind,
+    /// How long a lease was, where a killed worker's jobs wait for its end; `None` where the store sees that it died.
+    pub(crate) lease_ms: Option<u64>,
+    pub(crate) seconds: f64,
+    pub(crate) schedule: Vec<Fault>,
+}
+
+/// How something measured several times is spread. With few measurements the upper ones are the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+/// The worst of something measured several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Longest {
+    pub(crate) max: u64,
+}
+
+impl Spread {
+    /// Of these; `None` of none.
+    pub(crate) fn of(all: impl IntoIterator<Item = u64>) -> Option<Self> {
+        let mut sorted: Vec<_> = all.into_iter().collect();
+        sorted.sort_unstable();
+        // The nearest rank.
+        let rank =
+            |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+        Some(Self { p50: rank(50)?, p99: rank(99)?, max: *sorted.last()? })
+    }
+}
+
+impl Summary {
+    /// The numbers of `story`, whose faults were to be `schedule`; `left_over` messages were left when it ended.
+    pub(crate) fn of(story: &Story, schedule: Vec<Fault>, left_over: u64) -> Self {
+        let jobs = story.jobs.len();
+        let count =
+            |what: fn(&crate::story::JobStory) -> bool| story.jobs.iter().filter(|job| what(job)).count();
+        let lost = count(|job| job.png.is_none() || job.completions == 0);
+        let ends = |what: fn(&crate::story::VmStory) -> bool| story.vms.iter().filter(|vm| what(vm)).count();
+        let evictions = ends(|vm| matches!(vm.end, VmEnd::Evicted(_)) || vm.announced_in_vain_ms.is_some());
+        let kills = ends(|vm| matches!(vm.end, VmEnd::Killed(_)) && vm.announced_in_vain_ms.is_none());
+        let evicted = || story.evictions().filter(|eviction| eviction.held > 0);
+        let recovered = story.recoveries().map(|recovery| recovery.after_ms).max();
+        Self {
+            jobs,
+            completed: jobs - lost,
+            lost,
+            duplicated: count(|job| job.completions > 1),
+            different: count(|job| job.png.is_some() && !job.as_expected),
+            evictions,
+            kills,
+            missed: schedule.len().saturating_sub(evictions + kills),
+            left_over,
+            steps_total: jobs as u64 * u64::from(story.steps_per_job),
+            steps_redone: story
+                .vms
+                .iter()
+                .flat_map(|vm| &vm.shifts)
+                .map(|shift| u64::from(shift.redone))
+                .sum(),
+            notice_to_released_ms: Spread::of(evicted().map(|eviction| eviction.released_after_ms)),
+            announced_to_released_ms: Spread::of(evicted().map(Eviction::announced_to_released_ms)),
+            recovered_after_kill_ms: recovered.map(|max| Longest { max }),
+            output_digest: story.output_digest.clone(),
+            reference_digest: story.reference_digest.clone(),
+            seed: story.seed,
+            store: story.store,
+            lease_ms: story.lease_ms(),
+            #[expect(clippy::cast_precision_loss, reason = "a demo does not last for centuries")]
+            seconds: story.took_ms as f64 / 1e3,
+            schedule,
+        }
+    }
+
+    /// Everything that is not as promised, a sentence's part each; none when all is well.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let some = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let unequal = self.output_digest != self.reference_digest && self.lost + self.different == 0;
+        [
+            some(self.lost, "of the frames lost"),
+            some(self.duplicated, "of the frames completed more than once"),
+            some(self.different, "of the frames not equal to an uninterrupted render"),
+            unequal.then(|| "the digests differ".to_owned()),
+            (self.left_over > 0).then(|| format!("{} messages left over", self.left_over)),
+            some(self.missed, "of the evictions and kills came too late to strike anybody"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+impl Story {
+    /// How long a lease was, where a killed VM's jobs waited for its end; `None` where the store saw that it died.
+    pub(crate) fn lease_ms(&self) -> Option<u64> {
+        self.store.lease_to_wait_for().map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// The evictions whose notice was acted on, in the order of the VMs.
+    pub(crate) fn evictions(&self) -> impl Iterator<Item = &Eviction> {
+        self.vms.iter().filter_map(|vm| match &vm.end {
+            VmEnd::Evicted(eviction) => Some(eviction),
+            VmEnd::Finished | VmEnd::Killed(_) => None,
+        })
+    }
+
+    /// How the jobs went on that killed VMs held.
+    pub(crate) fn recoveries(&self) -> impl Iterator<Item = &Recovery> {
+        self.vms.iter().flat_map(|vm| match &vm.end {
+            VmEnd::Killed(recoveries) => recoveries.as_slice(),
+            VmEnd::Finished | VmEnd::Evicted(_) => &[],
+        })
+    }
+}
+
+impl Eviction {
+    /// From the announcement until the last lease was released.
+    pub(crate) fn announced_to_released_ms(&self) -> u64 {
+        self.noticed_ms.saturating_sub(self.announced_ms) + self.released_after_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made_up::{story, vm};
+    use crate::schedule::Kind;
+    use crate::story::{JobStory, VmStory};
+
+    fn job(png: bool, as_expected: bool, completions: u32) -> JobStory {
+        JobStory { id: "a".into(), png: png.then(|| vec![1]), as_expected, completions }
+    }
+
+    fn evicted(held: u64, announced_ms: u64, released_after_ms: u64) -> VmStory {
+        let (noticed_ms, abandoned, work_lost_ms) = (1_000, 0, 0);
+        let eviction =
+            Eviction { announced_ms, noticed_ms, released_after_ms, held, abandoned, work_lost_ms };
+        vm(VmEnd::Evicted(eviction), None)
+    }
+
+    fn killed(after_ms: u64) -> VmStory {
+        vm(VmEnd::Killed(vec![Recovery { job: 0, after_ms, steps_redone: 1 }]), None)
+    }
+
+    fn schedule(faults: usize) -> Vec<Fault> {
+        vec![Fault { kind: Kind::Kill, at_permille: 500, slot: 0 }; faults]
+    }
+
+    #[test]
+    fn what_struck_is_counted_and_measured() {
+        let vms = vec![
+            evicted(2, 100, 14),
+            evicted(1, 900, 30),
+            evicted(0, 0, 0),
+            killed(250),
+            killed(420),
+            vm(VmEnd::Killed(Vec::new()), Some(7)),
+            vm(VmEnd::Finished, None),
+        ];
+        let summary = Summary::of(&story(vec![job(true, true, 1); 3], vms), schedule(6), 0);
+        assert_eq!((summary.evictions, summary.kills, summary.missed), (4, 2, 0));
+        assert_eq!(summary.notice_to_released_ms, Some(Spread { p50: 14, p99: 30, max: 30 }));
+        assert_eq!(summary.announced_to_released_ms, Some(Spread { p50: 130, p99: 914, max: 914 }));
+        assert_eq!(summary.recovered_after_kill_ms, Some(Longest { max: 420 }));
+        assert_eq!((summary.steps_total, summary.faults()), (120, Vec::<String>::new()));
+    }
+
+    #[test]
+    fn everything_that_is_not_as_promised_is_said() {
+        let good = || vec![job(true, true, 1); 3];
+        let with = |bad: JobStory| [good(), vec![bad]].concat();
+        for (jobs, left_over, planned, said) in [
+            (with(job(false, false, 0)), 0, 0, "1 of the frames lost"),
+            (with(job(true, true, 0)), 0, 0, "1 of the frames lost"),
+            (with(job(true, true, 2)), 0, 0, "1 of the frames completed more than once"),
+            (with(job(true, false, 1)), 0, 0, "1 of the frames not equal to an uninterrupted render"),
+            (good(), 2, 0, "2 messages left over"),
+            (good(), 0, 1, "1 of the evictions and kills came too late to strike anybody"),
+        ] {
+            let summary = Summary::of(&story(jobs, Vec::new()), schedule(planned), left_over);
+            assert_eq!(summary.faults(), [said]);
+        }
+        let differs = Story { output_digest: "b".into(), ..story(good(), Vec::new()) };
+        assert_eq!(Summary::of(&differs, Vec::new(), 0).faults(), ["the digests differ"]);
+    }
+
+    #[test]
+    fn a_spread_is_of_nearest_ranks() {
+        assert_eq!(Spread::of([]), None);
+        assert_eq!(Spread::of([7]), Some(Spread { p50: 7, p99: 7, max: 7 }));
+        assert_eq!(Spread::of((1..=200).rev()), Some(Spread { p50: 100, p99: 198, max: 200 }));
+    }
+
+    #[test]
+    fn the_json_has_everything_that_is_asked_for() {
+        let vms = vec![evicted(2, 100, 14), killed(250)];
+        let summary = Summary::of(&story(vec![job(true, true, 1)], vms), schedule(2), 0);
+        insta::assert_json_snapshot!(summary);
+    }
+}

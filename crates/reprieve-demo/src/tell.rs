@@ -1,0 +1,266 @@
+//! Tells the story afterwards: from the journal, the logs and the lives of the VMs, to what each of them did and what its end
+//! cost.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use crate::fleet::{End, Life};
+use crate::journal::{Entry, What};
+use crate::log::{Drained, Logged, Said};
+use crate::store::StoreKind;
+use crate::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
+
+/// All that was seen of a demo.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) seed: u64,
+    pub(crate) store: StoreKind,
+    pub(crate) notice: Duration,
+    pub(crate) checkpoint_every: Duration,
+    pub(crate) steps_per_job: u32,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) output_digest: String,
+    pub(crate) reference_digest: String,
+    /// In the order in which they began.
+    pub(crate) lives: Vec<Life>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) logged: Vec<Logged>,
+}
+
+/// What a job left in the store.
+#[derive(Debug)]
+pub(crate) struct Output {
+    pub(crate) id: String,
+    /// Whether its result is there.
+    pub(crate) has_result: bool,
+    pub(crate) png: Option<Vec<u8>>,
+    pub(crate) as_expected: bool,
+}
+
+/// A time of a VM with a job, as the journal tells it.
+#[derive(Debug)]
+struct Stint {
+    vm: String,
+    job: usize,
+    from: i64,
+    last: i64,
+    first_step: u32,
+    steps: u32,
+    redone: u32,
+}
+
+impl Stint {
+    /// The step after the last one that it did.
+    const fn reached(&self) -> u32 {
+        self.first_step + self.steps
+    }
+}
+
+/// How a VM ended, and what it said of its drain.
+struct Fate<'a> {
+    life: &'a Life,
+    /// When it read its notice, and what came of that.
+    drained: Option<(i64, Drained)>,
+}
+
+impl Seen {
+    /// The whole story.
+    pub(crate) fn tell(self) -> Story {
+        let clock = Clock { began: self.lives.first().map_or(0, |life| life.began_unix_ms) };
+        let stints = stints(&self.entries);
+        let completed: HashMap<_, _> = self.completions().map(|(vm, id, at)| ((vm, id), at)).collect();
+        let ended =
+            completed.values().copied().chain(self.entries.iter().map(|entry| entry.at_unix_ms)).max();
+        let took_ms = clock.ms(completed.values().copied().max().or(ended).unwrap_or(clock.began));
+        let telling = Telling { seen: &self, stints: &stints, completed: &completed, clock };
+        let vms = self.lives.iter().map(|life| telling.vm(life)).collect();
+        let logged = |id: &str| self.completions().filter(|(_, of, _)| *of == id).count();
+        let jobs = self.outputs.iter().map(|output| JobStory {
+            id: output.id.clone(),
+            png: output.png.clone(),
+            as_expected: output.as_expected,
+            // Who was killed the moment it had completed a job can't say so any more; the result does. Without a result
+            // nothing is completed, whoever says so.
+            completions: if output.has_result {
+                u32::try_from(logged(&output.id).max(1)).unwrap_or(u32::MAX)
+            } else {
+                0
+            },
+        });
+        Story {
+            seed: self.seed,
+            store: self.store,
+            took_ms,
+            notice_ms: millis(self.notice),
+            checkpoint_every_ms: millis(self.checkpoint_every),
+            steps_per_job: self.steps_per_job,
+            jobs: jobs.collect(),
+            vms,
+            output_digest: self.output_digest.clone(),
+            reference_digest: self.reference_digest.clone(),
+        }
+    }
+
+    /// Each time that a VM said it had completed a job: VM, job and time.
+    fn completions(&self) -> impl Iterator<Item = (&str, &str, i64)> {
+        self.logged.iter().filter_map(|logged| match &logged.what {
+            Said::Completed { id } => Some((logged.vm.as_str(), id.as_str(), logged.at_unix_ms)),
+            Said::Drained(_) => None,
+        })
+    }
+}
+
+/// What is needed to tell of one VM.
+struct Telling<'a> {
+    seen: &'a Seen,
+    stints: &'a [Stint],
+    completed: &'a HashMap<(&'a str, &'a str), i64>,
+    clock: Clock,
+}
+
+impl Telling<'_> {
+    fn vm(&self, life: &Life) -> VmStory {
+        let drained = self.seen.logged.iter().filter(|logged| logged.vm == life.vm);
+        let mut drained = drained.filter_map(|logged| match &logged.what {
+            Said::Drained(report) => Some((logged.noticed_unix_ms(report), *report)),
+            Said::Completed { .. } => None,
+        });
+        let fate = Fate { life, drained: drained.next_back() };
+        let own = || self.stints.iter().enumerate().filter(|(_, stint)| stint.vm == life.vm);
+        let (end, announced_in_vain_ms) = match (life.end, fate.drained) {
+            (End::Finished, _) => (VmEnd::Finished, None),
+            (End::Evicted { announced_unix_ms }, Some((noticed, report))) => {
+                (VmEnd::Evicted(self.eviction(announced_unix_ms, noticed, &report)), None)
+            }
+            (End::Evicted { announced_unix_ms }, None) => {
+                (VmEnd::Killed(self.recoveries(&fate)), Some(self.clock.ms(announced_unix_ms)))
+            }
+            (End::Killed, _) => (VmEnd::Killed(self.recoveries(&fate)), None),
+        };
+        VmStory {
+            name: life.vm.clone(),
+            began_ms: self.clock.ms(life.began_unix_ms),
+            ended_ms: self.clock.ms(life.ended_unix_ms),
+            end,
+            announced_in_vain_ms,
+            shifts: own().map(|(index, stint)| self.shift(index, stint, &fate)).collect(),
+        }
+    }
+
+    fn eviction(&self, announced: i64, noticed: i64, report: &Drained) -> Eviction {
+        Eviction {
+            announced_ms: self.clock.ms(announced),
+            noticed_ms: self.clock.ms(noticed),
+            released_after_ms: report.released_after_ms,
+            held: report.held,
+            abandoned: report.abandoned,
+            work_lost_ms: report.work_lost_ms,
+        }
+    }
+
+    /// How the jobs went on that a killed VM held. One that nobody took over is lost, which is told elsewhere.
+    fn recoveries(&self, fate: &Fate<'_>) -> Vec<Recovery> {
+        let own = self.stints.iter().enumerate().filter(|(_, stint)| stint.vm == fate.life.vm);
+        let held = own.filter(|(index, stint)| self.end(*index, stint, fate).0 == ShiftEnd::Killed);
+        let recovery = |(index, stint): (usize, &Stint)| {
+            let next = self.next(index)?;
+            Some(Recovery {
+                job: stint.job,
+                after_ms: positive(next.from - fate.life.ended_unix_ms),
+                steps_redone: stint.reached().saturating_sub(next.first_step),
+            })
+        };
+        held.filter_map(recovery).collect()
+    }
+
+    fn shift(&self, index: usize, stint: &Stint, fate: &Fate<'_>) -> Shift {
+        let (end, to) = self.end(index, stint, fate);
+        Shift {
+            job: stint.job,
+            from_ms: self.clock.ms(stint.from),
+            to_ms: self.clock.ms(to.max(stint.from)),
+            first_step: stint.first_step,
+            steps: stint.steps,
+            redone: stint.redone,
+            end,
+        }
+    }
+
+    /// How a time with a job ended, and when.
+    fn end(&self, index: usize, stint: &Stint, fate: &Fate<'_>) -> (ShiftEnd, i64) {
+        let id = self.seen.outputs.get(stint.job).map_or("", |output| output.id.as_str());
+        if let Some(&at) = self.completed.get(&(stint.vm.as_str(), id)) {
+            return (ShiftEnd::Completed, at);
+        }
+        // As above: it was killed before it could say so.
+        if stint.reached() == self.seen.steps_per_job && self.next(index).is_none() {
+            return (ShiftEnd::Completed, stint.last);
+        }
+        match (fate.life.end, fate.drained) {
+            (End::Evicted { .. }, Some((noticed, report))) => {
+                (ShiftEnd::Released, noticed.saturating_add_unsigned(report.released_after_ms))
+            }
+            (End::Evicted { .. }, None) | (End::Killed, _) => (ShiftEnd::Killed, fate.life.ended_unix_ms),
+            // It gave the job back by itself, as after a failed step.
+            (End::Finished, _) => (ShiftEnd::Released, stint.last),
+        }
+    }
+
+    /// Who had the job next.
+    fn next(&self, index: usize) -> Option<&Stint> {
+        let (job, after) = (self.stints[index].job, &self.stints[index + 1..]);
+        after.iter().find(|stint| stint.job == job)
+    }
+}
+
+/// The journal's entries by owner, in the order in which they began.
+fn stints(entries: &[Entry]) -> Vec<Stint> {
+    let mut index: BTreeMap<(&str, usize, u32), usize> = BTreeMap::new();
+    let (mut stints, mut done) = (Vec::new(), HashSet::new());
+    for entry in entries {
+        let Entry { vm, job, delivery, step, at_unix_ms, what } = entry;
+        let at = *index.entry((vm, *job, *delivery)).or_insert_with(|| {
+            stints.push(Stint {
+                vm: vm.clone(),
+                job: *job,
+                from: *at_unix_ms,
+                last: *at_unix_ms,
+                first_step: *step,
+                steps: 0,
+                redone: 0,
+            });
+            stints.len() - 1
+        });
+        let stint = &mut stints[at];
+        stint.last = stint.last.max(*at_unix_ms);
+        if *what == What::Done {
+            stint.steps += 1;
+            stint.redone += u32::from(!done.insert((*job, *step)));
+        }
+    }
+    stints
+}
+
+/// Turns times since the epoch into times since the demo began.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    began: i64,
+}
+
+impl Clock {
+    fn ms(self, at_unix_ms: i64) -> u64 {
+        positive(at_unix_ms - self.began)
+    }
+}
+
+/// A span between two clocks' readings, which is not less than nothing.
+fn positive(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
