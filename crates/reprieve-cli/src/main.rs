@@ -2,19 +2,13 @@
 //! for this VM, and mocks of Azure's services.
 
 mod commands;
-mod doctor;
-mod enqueue;
-mod events;
-mod lines;
-mod metadata;
 mod out;
-mod status;
-mod storage;
 mod values;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use commands::{demo, doctor, enqueue, events, metadata, redrive, status, storage};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How every `--help` ends.
@@ -34,7 +28,7 @@ struct Cli {
 enum Command {
     /// Renders pictures on VMs that are evicted and killed meanwhile, and shows that nothing is lost
     #[command(after_help = EXIT_CODES)]
-    Demo(commands::demo::DemoArgs),
+    Demo(demo::DemoArgs),
     /// A VM of the demo
     #[command(hide = true)]
     DemoWorker(reprieve_demo::VmArgs),
@@ -45,8 +39,8 @@ enum Command {
     #[command(after_help = EXIT_CODES)]
     Status(status::StatusArgs),
     /// Sends dead-lettered jobs again: each goes on from its last checkpoint, with all its attempts
-    #[command(after_help = commands::redrive::EXIT_CODES)]
-    Redrive(commands::redrive::RedriveArgs),
+    #[command(after_help = redrive::EXIT_CODES)]
+    Redrive(redrive::RedriveArgs),
     /// Checks, without changing anything, whether a worker could do its work here, and says what to mend
     #[command(after_help = doctor::EXIT_CODES)]
     Doctor(Box<doctor::DoctorArgs>),
@@ -80,10 +74,10 @@ fn main() -> ExitCode {
         Command::DemoWorker(args) => return reprieve_demo::work(args),
         // Its exit code says what it found.
         Command::Doctor(args) => return doctor::main(&args),
-        Command::Demo(args) => reprieve::block_on(commands::demo::run(args)),
+        Command::Demo(args) => reprieve::block_on(demo::run(args)),
         Command::Enqueue(args) => reprieve::block_on(enqueue::run(args)),
         Command::Status(args) => reprieve::block_on(status::run(args)),
-        Command::Redrive(args) => reprieve::block_on(commands::redrive::run(args)),
+        Command::Redrive(args) => reprieve::block_on(redrive::run(args)),
         Command::Events(command) => reprieve::block_on(events::run(command)),
         Command::Metadata(command) => reprieve::block_on(metadata::run(command)),
         Command::Storage(command) => reprieve::block_on(storage::run(command)),

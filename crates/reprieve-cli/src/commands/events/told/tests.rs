@@ -5,8 +5,8 @@ use std::time::UNIX_EPOCH;
 use reprieve_azure::scheduled_events::document::Document;
 use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion};
 
+use super::super::shell::Shell;
 use super::*;
-use crate::events::shell::Shell;
 
 /// Half a second before 14 minutes and 59 seconds before the `NotBefore` below.
 const NOTICED: &str = "2026-04-11T22:11:58.5Z";

@@ -1,5 +1,7 @@
 //! `reprieve enqueue`: puts one job, or one per line of a file, into a queue.
 
+mod jsonl;
+
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
@@ -10,8 +12,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use crate::lines::{self, Batch};
 use crate::out::Out;
+use jsonl::Batch;
 
 /// How old the last word of a worker that runs may be: it speaks every ten seconds.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(30);
@@ -96,26 +98,26 @@ async fn check_kind(client: &Client, kind: &str) -> Result<()> {
 }
 
 fn fault(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Invalid, lines::OPERATION, message)
+    Error::new(ErrorKind::Invalid, jsonl::OPERATION, message)
 }
 
 /// The arguments of the jobs. One job's are checked right here, before a store is made for them.
 fn source(args: &EnqueueArgs) -> Result<mpsc::Receiver<Batch>> {
     if let Some(path) = &args.jsonl {
-        let (file, name) = lines::open(path)?;
-        return Ok(lines::read(file, name));
+        let (file, name) = jsonl::open(path)?;
+        return Ok(jsonl::read(file, name));
     }
     let one = match (&args.args, &args.args_file) {
-        (Some(args), _) => lines::parse("--args", args)?,
+        (Some(args), _) => jsonl::parse("--args", args)?,
         (None, Some(path)) => {
-            let (file, name) = lines::open(path)?;
+            let (file, name) = jsonl::open(path)?;
             let mut text = String::new();
             let read = file.take(ARGS_BYTES_MAX + 1).read_to_string(&mut text);
             read.map_err(|error| fault(format!("{name} can't be read: {error}")))?;
             if text.len() as u64 > ARGS_BYTES_MAX {
                 return Err(fault(format!("{name} has more than {ARGS_BYTES_MAX} bytes")));
             }
-            lines::parse(&name, &text)?
+            jsonl::parse(&name, &text)?
         }
         (None, None) => RawValue::NULL.to_owned(),
     };
@@ -153,9 +155,9 @@ fn half_way(error: Error, enqueued: u64) -> Error {
         return error;
     }
     let (kind, whole) = (error.kind(), error.to_string());
-    let said = whole.strip_prefix(lines::OPERATION).map_or(&*whole, |said| said.trim_start_matches(": "));
+    let said = whole.strip_prefix(jsonl::OPERATION).map_or(&*whole, |said| said.trim_start_matches(": "));
     let message = format!("{said}; the {enqueued} jobs before that are enqueued");
-    Error::new(kind, lines::OPERATION, message).with_source(error)
+    Error::new(kind, jsonl::OPERATION, message).with_source(error)
 }
 
 /// Prints ids as they come, so that a million of them take no memory.

@@ -21,13 +21,13 @@ const LINE_BYTES_MAX: usize = 16 << 20;
 const READ_BYTES: usize = 64 << 10;
 
 /// What a fault is a fault of.
-pub(crate) const OPERATION: &str = "enqueue the jobs";
+pub(super) const OPERATION: &str = "enqueue the jobs";
 
 /// A batch of arguments, or why there are no more.
-pub(crate) type Batch = Result<Vec<Box<RawValue>>>;
+pub(super) type Batch = Result<Vec<Box<RawValue>>>;
 
 /// Opens a file, or stdin for `-`; its name for messages comes with it.
-pub(crate) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
+pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
     if path == Path::new("-") {
         return Ok((Box::new(io::stdin()), "stdin".to_owned()));
     }
@@ -42,7 +42,7 @@ pub(crate) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
 }
 
 /// Checks one JSON document; `whose` is what it is called.
-pub(crate) fn parse(whose: &str, text: &str) -> Result<Box<RawValue>> {
+pub(super) fn parse(whose: &str, text: &str) -> Result<Box<RawValue>> {
     // Not owned: the document without the white space around it.
     let parsed: serde_json::Result<&RawValue> = serde_json::from_str(text);
     parsed.map(ToOwned::to_owned).map_err(|error| {
@@ -57,7 +57,7 @@ pub(crate) fn parse(whose: &str, text: &str) -> Result<Box<RawValue>> {
 /// that stood before it.
 ///
 /// A batch is closed early when the next line has not arrived yet: whoever writes slowly need not wait for others.
-pub(crate) fn read(from: Box<dyn Read + Send>, name: String) -> mpsc::Receiver<Batch> {
+pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> mpsc::Receiver<Batch> {
     let (batches, receiver) = mpsc::channel(2);
     std::thread::spawn(move || {
         let mut lines = Lines { from: BufReader::with_capacity(READ_BYTES, from), name, number: 0 };

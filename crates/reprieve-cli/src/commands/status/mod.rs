@@ -1,6 +1,6 @@
 //! `reprieve status`: a queue, its workers, what they hold and how their drains went.
 
-mod view;
+mod page;
 mod words;
 
 use std::io::IsTerminal;
@@ -118,10 +118,10 @@ fn show(out: &mut Out, args: &StatusArgs, status: &Status, before: &str) -> Resu
         (true, Some(_)) => out.json(status).and_then(|()| out.text("\n"))?,
         (false, _) if before.contains('\x1b') => {
             // Each line, and what is below the last, is cleared to its end.
-            out.text(&view::page(status).replace('\n', "\x1b[K\n"))?;
+            out.text(&page::page(status).replace('\n', "\x1b[K\n"))?;
             out.text("\x1b[J")?;
         }
-        (false, _) => out.text(&view::page(status))?,
+        (false, _) => out.text(&page::page(status))?,
     }
     out.flush()
 }
