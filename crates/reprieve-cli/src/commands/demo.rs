@@ -1,12 +1,17 @@
 //! `reprieve demo`: runs the demo and prints its results.
 
+use std::process::ExitCode;
+
 use reprieve::Result;
 use reprieve_demo::Outcome;
 
+use super::{EXIT_CODES, block_on};
 use crate::out::{Out, say};
 
+/// Renders pictures on VMs that are evicted and killed meanwhile, and shows that nothing is lost
 #[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
     #[command(flatten)]
     demo: reprieve_demo::DemoArgs,
 
@@ -15,10 +20,28 @@ pub(crate) struct DemoArgs {
     json: bool,
 }
 
-pub(crate) async fn run(args: DemoArgs) -> Result<()> {
-    let outcome = reprieve_demo::run(args.demo).await?;
-    print(&outcome, args.json)?;
-    outcome.verdict()
+/// A VM of the demo
+#[derive(Debug, clap::Args)]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    vm: reprieve_demo::VmArgs,
+}
+
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        block_on(async {
+            let outcome = reprieve_demo::run(self.demo).await?;
+            print(&outcome, self.json)?;
+            outcome.verdict()
+        })
+    }
+}
+
+impl WorkerArgs {
+    /// Works outside any runtime, because a worker has runtimes of its own.
+    pub(crate) fn run(self) -> ExitCode {
+        reprieve_demo::work(self.vm)
+    }
 }
 
 fn print(outcome: &Outcome, json: bool) -> Result<()> {

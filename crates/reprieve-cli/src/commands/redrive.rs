@@ -1,18 +1,22 @@
 //! `reprieve redrive`: sends dead-lettered jobs again.
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 
 use reprieve::{Client, Error, ErrorKind, JobId, Redrive, RedriveFailure, Redriven, Result, StoreArgs};
 
+use super::{block_on, log_warnings};
 use crate::out::{answer, say};
 
-pub(crate) const EXIT_CODES: &str = "\
+const EXIT_CODES: &str = "\
 Exit codes: 0 every job that was asked for is redriven; 1 failed, or a job stays in the poison
 queue, because another redrive holds it or its record has a newer format; 2 wrong usage or settings.
 Data goes to stdout, all else to stderr.";
 
+/// Sends dead-lettered jobs again: each goes on from its last checkpoint, with all its attempts
 #[derive(Debug, clap::Args)]
-pub(crate) struct RedriveArgs {
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
     /// The job to redrive, as `reprieve status` and the log name it
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     id: Option<String>,
@@ -29,7 +33,14 @@ pub(crate) struct RedriveArgs {
     store: StoreArgs,
 }
 
-pub(crate) async fn run(args: RedriveArgs) -> Result<()> {
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        log_warnings();
+        block_on(run(self))
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
     let which = match &args.id {
         Some(id) => Redrive::Job(JobId::parse(id.as_str())?),
         None => Redrive::All,

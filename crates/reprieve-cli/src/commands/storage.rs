@@ -1,10 +1,13 @@
 //! `reprieve storage`: a double of Azure's queue and blob storage on this machine, which goes wrong on demand.
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use reprieve::{Error, ErrorKind, Result};
 use reprieve_sim::storage::{Config, Counts, Latency, Rule, StorageServer, client};
 use serde::Serialize;
 
+use super::{EXIT_CODES, block_on};
 use crate::out::{answer, table};
 
 /// Where Azurite listens, too.
@@ -45,16 +48,18 @@ The same over HTTP, on either port:
 
 "#;
 
+/// Mocks Azure's queue and blob storage on this machine, to try out load and failures
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
     /// Serves until it is stopped (Ctrl-C), and forgets everything then
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Serve(ServeArgs),
     /// Lets requests go wrong; without a rule, shows which do
-    #[command(after_help = format!("{RULE_HELP}{}", crate::EXIT_CODES))]
+    #[command(after_help = format!("{RULE_HELP}{}", EXIT_CODES))]
     Fault(FaultArgs),
     /// Shows how many requests there were, which is how many storage transactions Azure would count
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Counts(CountsArgs),
 }
 
@@ -127,7 +132,13 @@ struct Served {
     queue_url: String,
 }
 
-pub(crate) async fn run(command: Command) -> Result<()> {
+impl Command {
+    pub(crate) fn run(self) -> ExitCode {
+        block_on(run(self))
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
     match command {
         Command::Serve(args) => serve(args).await,
         Command::Fault(args) => fault(args).await,

@@ -23,7 +23,7 @@ use self::finding::{Finding, State};
 use crate::out::Out;
 
 /// How `doctor --help` ends.
-pub(crate) const EXIT_CODES: &str = "\
+const EXIT_CODES: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 Exit codes: 0 nothing worse than a warning; 1 a problem was found; 2 wrong usage or settings.
 Data goes to stdout, all else to stderr.";
@@ -31,8 +31,10 @@ Data goes to stdout, all else to stderr.";
 /// Something was found that keeps a worker from its work.
 const PROBLEM: u8 = 1;
 
+/// Checks, without changing anything, whether a worker could do its work here, and says what to mend
 #[derive(Debug, clap::Args)]
-pub(crate) struct DoctorArgs {
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
     /// Prints JSON: every setting, every finding, every figure
     #[arg(long)]
     json: bool,
@@ -62,16 +64,18 @@ struct Shown {
     from: Option<String>,
 }
 
-/// Checks, prints, and says by the exit code what was found.
-pub(crate) fn main(args: &DoctorArgs) -> ExitCode {
-    match examined(args).and_then(|report| print(args, &report).map(|()| report)) {
-        Ok(report) if report.problems > 0 => ExitCode::from(PROBLEM),
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => reprieve::fail(&error),
+impl Args {
+    /// Checks, prints, and returns the exit code for what was found.
+    pub(crate) fn run(self) -> ExitCode {
+        match examined(&self).and_then(|report| print(&self, &report).map(|()| report)) {
+            Ok(report) if report.problems > 0 => ExitCode::from(PROBLEM),
+            Ok(_) => ExitCode::SUCCESS,
+            Err(error) => reprieve::fail(&error),
+        }
     }
 }
 
-fn examined(args: &DoctorArgs) -> Result<Report> {
+fn examined(args: &Args) -> Result<Report> {
     let checkup = Checkup::read(&args.worker)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Error::new(ErrorKind::Internal, "start the runtime", error.to_string()).with_source(error)
@@ -95,7 +99,7 @@ async fn examine(checkup: &Checkup) -> Vec<Finding> {
     findings
 }
 
-fn print(args: &DoctorArgs, report: &Report) -> Result<()> {
+fn print(args: &Args, report: &Report) -> Result<()> {
     let mut out = Out::new();
     if args.json {
         out.pretty_json(report)?;

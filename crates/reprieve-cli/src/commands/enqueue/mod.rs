@@ -5,6 +5,7 @@ mod jsonl;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use reprieve::{Client, Error, ErrorKind, NewJob, Producer, Result, StoreArgs};
@@ -12,6 +13,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use super::{EXIT_CODES, block_on, log_warnings};
 use crate::out::Out;
 use jsonl::Batch;
 
@@ -21,18 +23,20 @@ const REPORT_AGE_MAX: Duration = Duration::from_secs(30);
 /// The longest arguments read from a file.
 const ARGS_BYTES_MAX: u64 = 16 << 20;
 
+/// Puts jobs into a queue
 #[derive(Debug, clap::Args)]
-pub(crate) struct EnqueueArgs {
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
     /// The kind of the jobs, as the worker's code calls it
     kind: String,
 
     /// The arguments of one job, as JSON [default: null]
-    #[arg(long, value_name = "JSON", group = "source", allow_hyphen_values = true)]
-    args: Option<String>,
+    #[arg(long = "args", value_name = "JSON", group = "source", allow_hyphen_values = true)]
+    one: Option<String>,
 
     /// A file with the arguments of one job; - is stdin
-    #[arg(long, value_name = "PATH", group = "source")]
-    args_file: Option<PathBuf>,
+    #[arg(long = "args-file", value_name = "PATH", group = "source")]
+    file: Option<PathBuf>,
 
     /// A file with the arguments of one job per line; - is stdin
     ///
@@ -64,7 +68,14 @@ struct Enqueued<'a> {
     kind: &'a str,
 }
 
-pub(crate) async fn run(args: EnqueueArgs) -> Result<()> {
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        log_warnings();
+        block_on(run(self))
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
     if args.kind.trim().is_empty() {
         return Err(fault("the kind is empty"));
     }
@@ -102,13 +113,13 @@ fn fault(message: impl Into<String>) -> Error {
 }
 
 /// The arguments of the jobs. One job's are checked right here, before a store is made for them.
-fn source(args: &EnqueueArgs) -> Result<mpsc::Receiver<Batch>> {
+fn source(args: &Args) -> Result<mpsc::Receiver<Batch>> {
     if let Some(path) = &args.jsonl {
         let (file, name) = jsonl::open(path)?;
         return Ok(jsonl::read(file, name));
     }
-    let one = match (&args.args, &args.args_file) {
-        (Some(args), _) => jsonl::parse("--args", args)?,
+    let one = match (&args.one, &args.file) {
+        (Some(json), _) => jsonl::parse("--args", json)?,
         (None, Some(path)) => {
             let (file, name) = jsonl::open(path)?;
             let mut text = String::new();
@@ -128,7 +139,7 @@ fn source(args: &EnqueueArgs) -> Result<mpsc::Receiver<Batch>> {
 }
 
 async fn enqueue(
-    args: &EnqueueArgs,
+    args: &Args,
     producer: Producer,
     mut jobs: mpsc::Receiver<Batch>,
     printer: &mut Printer<'_>,

@@ -13,10 +13,16 @@ mod silence;
 mod told;
 mod watch;
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use reprieve::Result;
 
+use super::{EXIT_CODES, block_on};
+
+/// Watches what Azure has in store for this VM, runs commands for it, and approves it
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
     /// Prints this VM's events as they change, and can run a command for each change
     #[command(after_help = args::AFTER_HELP)]
@@ -26,7 +32,13 @@ pub(crate) enum Command {
     Approve(approve::ApproveArgs),
 }
 
-pub(crate) async fn run(command: Command) -> Result<()> {
+impl Command {
+    pub(crate) fn run(self) -> ExitCode {
+        block_on(run(self))
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
     match command {
         Command::Watch(args) if args.once => once::run(&args).await,
         Command::Watch(args) => watch::run(&args).await,

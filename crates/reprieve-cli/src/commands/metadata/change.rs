@@ -10,7 +10,7 @@ use reprieve_sim::control::{self, Which};
 use reprieve_sim::metadata::{EventPlan, Held, OtherTenants, Span, event_type};
 use serde::Serialize;
 
-use super::{At, print};
+use super::{At, EXIT_CODES, print};
 
 /// The notice that Azure documents for an eviction.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>
@@ -188,10 +188,10 @@ pub(crate) struct VmArgs {
 #[derive(Debug, Subcommand)]
 enum VmCommand {
     /// Adds a VM to the set
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Add(VmName),
     /// Removes a VM, which is answered 404 from then on
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Remove(VmName),
 }
 

@@ -6,46 +6,51 @@ mod scenario;
 mod serve;
 mod state;
 
+use std::process::ExitCode;
+
 use clap::Subcommand;
 use reprieve::{Error, ErrorKind, Result};
 use serde::Serialize;
 
+use super::{EXIT_CODES, block_on};
 use crate::out::answer;
 
 /// The manual, for those who write files or speak to the mock over HTTP.
 const MORE: &str = "Scenario files, faults and the HTTP API are described in docs/metadata.md.";
 
+/// Mocks Azure's metadata service on this machine, to try out evictions
 #[derive(Debug, Subcommand)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
     /// Serves until it is stopped (Ctrl-C)
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Serve(serve::ServeArgs),
     /// Announces that a VM will be taken back, or withdraws that
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Evict(change::EvictArgs),
     /// Announces any event
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Announce(Box<change::AnnounceArgs>),
     /// Lets events begin, be over, or be withdrawn, now
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Event(change::EventArgs),
     /// Runs a scenario, which is a file or built in; without one, lists those there are
-    #[command(after_help = format!("{MORE}\n\n{}", crate::EXIT_CODES))]
+    #[command(after_help = format!("{MORE}\n\n{}", EXIT_CODES))]
     Scenario(scenario::ScenarioArgs),
     /// Lets requests go wrong; without a kind, shows which do
-    #[command(after_help = format!("{}{MORE}\n\n{}", fault::KINDS, crate::EXIT_CODES))]
+    #[command(after_help = format!("{}{MORE}\n\n{}", fault::KINDS, EXIT_CODES))]
     Fault(fault::FaultArgs),
     /// Adds a VM to the set, or removes one
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Vm(change::VmArgs),
     /// Lets everything that is announced from now on go faster than in life
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Speed(change::SpeedArgs),
     /// Begins to count documents from 1 again, as the service does when it is restarted; events stand
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     Restart(change::RestartArgs),
     /// Shows the VMs, the events with their approvals, and what happened
-    #[command(after_help = crate::EXIT_CODES)]
+    #[command(after_help = EXIT_CODES)]
     State(state::StateArgs),
 }
 
@@ -61,7 +66,13 @@ fn default_url() -> String {
     format!("http://127.0.0.1:{}", reprieve_sim::DEFAULT_PORT)
 }
 
-pub(crate) async fn run(command: Command) -> Result<()> {
+impl Command {
+    pub(crate) fn run(self) -> ExitCode {
+        block_on(run(self))
+    }
+}
+
+async fn run(command: Command) -> Result<()> {
     let done = match command {
         Command::Serve(args) => return serve::run(args).await,
         Command::Evict(args) => change::evict(args).await,

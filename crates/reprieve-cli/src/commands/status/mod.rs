@@ -4,6 +4,7 @@ mod page;
 mod words;
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use reprieve::envelope::Envelope;
@@ -12,6 +13,7 @@ use reprieve::worker::{DRAINS, DrainReport, report_every};
 use reprieve::{BlobName, Client, Result, StoreArgs, clock};
 use serde::Serialize;
 
+use super::{EXIT_CODES, block_on, log_warnings};
 use crate::out::Out;
 
 /// How old the last report of a worker may be that is still shown.
@@ -26,8 +28,10 @@ const LOOKS_MAX: usize = 3;
 /// How many drains of all of a store's queues are read to find them.
 const READ_MAX: usize = 50;
 
+/// Shows a queue, its workers, what they hold and how their drains went
 #[derive(Debug, clap::Args)]
-pub(crate) struct StatusArgs {
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
     /// Shows it again and again, every so many seconds [default: 1]
     #[arg(
         long,
@@ -80,7 +84,14 @@ struct Dead {
     reason: Option<String>,
 }
 
-pub(crate) async fn run(args: StatusArgs) -> Result<()> {
+impl Args {
+    pub(crate) fn run(self) -> ExitCode {
+        log_warnings();
+        block_on(run(self))
+    }
+}
+
+async fn run(args: Args) -> Result<()> {
     let client = Client::open_existing(&args.store).await?;
     let mut out = Out::new();
     let Some(seconds) = args.watch else {
@@ -111,7 +122,7 @@ pub(crate) async fn run(args: StatusArgs) -> Result<()> {
 }
 
 /// Shows it once, after `before`.
-fn show(out: &mut Out, args: &StatusArgs, status: &Status, before: &str) -> Result<()> {
+fn show(out: &mut Out, args: &Args, status: &Status, before: &str) -> Result<()> {
     out.text(before)?;
     match (args.json, args.watch) {
         (true, None) => out.pretty_json(status).and_then(|()| out.text("\n"))?,
