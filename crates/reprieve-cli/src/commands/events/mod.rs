@@ -1,16 +1,11 @@
 //! `reprieve events`: what Azure has in store for this VM, told as it changes, and approved on request.
 
-mod approvable;
 mod approve;
-mod args;
-mod at;
-mod hook;
-mod once;
-mod patience;
+mod change;
+mod exec;
+mod live;
 mod printer;
-mod shell;
-mod silence;
-mod told;
+mod service;
 mod watch;
 
 use std::process::ExitCode;
@@ -25,8 +20,8 @@ use super::{EXIT_CODES, block_on};
 #[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
     /// Prints this VM's events as they change, and can run a command for each change
-    #[command(after_help = args::AFTER_HELP)]
-    Watch(args::WatchArgs),
+    #[command(after_help = watch::AFTER_HELP)]
+    Watch(watch::WatchArgs),
     /// Lets events begin now instead of at their time
     #[command(after_help = approve::AFTER_HELP)]
     Approve(approve::ApproveArgs),
@@ -40,8 +35,8 @@ impl Command {
 
 async fn run(command: Command) -> Result<()> {
     match command {
-        Command::Watch(args) if args.once => once::run(&args).await,
-        Command::Watch(args) => watch::run(&args).await,
+        Command::Watch(args) if args.once => watch::once(&args).await,
+        Command::Watch(args) => live::run(&args).await,
         Command::Approve(args) => approve::run(args).await,
     }
 }

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 use reprieve::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use super::told::Told;
+use super::change::Told;
 use crate::out::Out;
 
 /// A reader that stands still fills the pipe, and whoever writes more of it stands still, too. So a thread of its own

@@ -1,261 +1,166 @@
-//! `reprieve events watch`: each change of an event as it comes, a command for it, and an approval after the command.
+//! `reprieve events watch`: its flags, and what `--once` prints.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::cell::RefCell;
 use std::time::Duration;
 
-use reprieve::ports::InterruptionSource as _;
-use reprieve::{Error, ErrorKind, NoticeId, Result};
-use reprieve_azure::scheduled_events::document::{Event, EventStatus};
-use reprieve_azure::scheduled_events::{ChangeKind, Changes, EventChange, Scope, Watcher};
-use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
+use reprieve::Result;
+use reprieve_azure::scheduled_events::document::EventType;
+use reprieve_azure::scheduled_events::{EventChange, Standing, Whose};
 
-use super::approvable::{Allowed, Refusal, refusal_when_ready};
-use super::args::WatchArgs;
-use super::hook::{Hook, Ran};
+use super::change::Told;
 use super::printer::Printer;
-use super::silence::Silence;
-use super::told::Told;
+use super::service::{At, AtArgs, SILENCE_MAX, patiently};
 use crate::out::{plain, say};
 
-/// How long a stop waits for the running command: less than the 90 s after which systemd kills.
-const STOP_MAX: Duration = Duration::from_secs(60);
+/// How `watch --help` ends.
+pub(super) const AFTER_HELP: &str = "\
+The command runs in sh (Windows: cmd), one at a time and in the order of the changes, with no
+input, and with its output on stderr. It finds the event in its environment:
+  REPRIEVE_EVENT                   noticed, changed, started, withdrawn or completed
+  REPRIEVE_EVENT_ID                what `reprieve events approve` takes
+  REPRIEVE_EVENT_TYPE              Preempt, Terminate, Reboot and so on, as --type takes it
+  REPRIEVE_EVENT_STATUS            Scheduled or Started
+  REPRIEVE_EVENT_SOURCE            Platform or User
+  REPRIEVE_EVENT_RESOURCES         the VMs it will happen to, with commas between them
+  REPRIEVE_EVENT_NOT_BEFORE        when it may begin, as 2026-04-11T22:26:58Z; else blank
+  REPRIEVE_EVENT_SECONDS_LEFT      until then; 0 when it may begin now, blank when it is over
+  REPRIEVE_EVENT_DURATION_SECONDS  how long the VM is interrupted; blank when that is unknown
+  REPRIEVE_EVENT_DESCRIPTION       words for people
+  REPRIEVE_EVENT_VM                what this VM is called
+  REPRIEVE_EVENT_WHOSE             this or, with --all, rest
+  REPRIEVE_EVENT_JSON              all of it, as --json prints it
+What is too long for an environment is blank there.
+What stands when the watch begins is told as noticed or started, so the command must bear being
+run again for it.
 
-/// How long a stop waits for whoever reads the output.
-const WRITTEN_MAX: Duration = Duration::from_secs(1);
+Durations are a number and a unit: 500ms, 10s, 5m, 1h.
+SIGTERM or SIGINT (Ctrl-C) ends the watch when the running command has ended, which is waited for
+up to 60s; the second one ends both at once.
+Exit codes: 0 stopped; 1 failed, or ended at once; 2 wrong usage or settings.
+Data goes to stdout, all else to stderr.";
 
-/// How long an approval is tried: longer than the 70 s for which the service may be away to be updated. Nothing waits
-/// for it, and an event that is not approved begins by itself.
-const APPROVE_MAX: Duration = Duration::from_secs(120);
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
+pub(crate) struct WatchArgs {
+    /// Prints what stands now, and ends
+    #[arg(long, conflicts_with = "exec")]
+    pub(super) once: bool,
 
-/// How often it is looked whether the service still answers.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+    /// Also the events of the rest of this VM's set
+    #[arg(long)]
+    pub(super) all: bool,
 
-pub(super) async fn run(args: &WatchArgs) -> Result<()> {
-    let stop = reprieve::stop_signal()?;
+    /// Only events of these types, with commas between them [default: all, also those not known yet]
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',', value_parser = event_type)]
+    types: Vec<EventType>,
+
+    /// Prints JSON, an object per line
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Runs a command for each change that is printed; see below
+    ///
+    /// Its failure is said on stderr, and does not end the watch.
+    #[arg(long, value_name = "COMMAND")]
+    pub(super) exec: Option<String>,
+
+    /// How long a run of the command may take [default: as long as it likes]
+    ///
+    /// Then it is ended, and has failed. Without a limit one that hangs keeps those for later changes waiting, which
+    /// is said; but a limit that fits a Freeze would cut short the drain for a Redeploy that is days ahead.
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::some_time, requires = "exec")]
+    pub(super) exec_timeout: Option<Duration>,
+
+    /// Approves an event when the command for its being noticed has succeeded
+    ///
+    /// It then begins at once instead of at its time. Only events of this VM alone are approved; never a Preempt, which
+    /// would only come sooner.
+    #[arg(long, requires = "exec")]
+    pub(super) approve_after_exec: bool,
+
+    /// Approves also events that other VMs share, which begin on all of them
+    #[arg(long, requires = "approve_after_exec")]
+    pub(super) approve_shared: bool,
+
+    #[command(flatten)]
+    pub(super) at: AtArgs,
+}
+
+impl WatchArgs {
+    /// Whether this is a change to be told.
+    pub(super) fn wants(&self, change: &EventChange) -> bool {
+        (self.all || change.whose == Whose::This)
+            && (self.types.is_empty() || self.types.contains(&change.event.event_type))
+    }
+}
+
+fn event_type(text: &str) -> Result<EventType, String> {
+    let known = EventType::KNOWN.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(text.trim()));
+    known.ok_or_else(|| {
+        let names = EventType::KNOWN.map(|known| known.as_str().to_owned()).join(", ");
+        format!("there is no such type of event; there are {names}")
+    })
+}
+
+/// How long an answer is waited for: the first request of a VM enables the service, which takes up to two minutes.
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
+const WITHIN: Duration = Duration::from_secs(130);
+
+pub(super) async fn once(args: &WatchArgs) -> Result<()> {
     let at = args.at.read()?;
-    // At once, because it is the first request for events that enables the service.
-    let watcher = Watcher::spawn(at.client.clone(), at.vm_name.clone());
-    let mut stop = std::pin::pin!(stop);
-    let vm = tokio::select! {
-        vm = at.vm_at_last() => vm,
-        _signal = &mut stop => return Ok(()),
-    };
-    let mut looks = interval(LOOK_EVERY);
-    // After the VM has been frozen, one look is enough.
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let whom = if args.all { "the set of " } else { "" };
-    say(&plain(&format!("watching the events of {whom}{vm} at {}", at.address())));
-    let mut watching = Watching {
-        changes: watcher.changes(),
-        lost: false,
-        hook: args.exec.as_ref().map(|command| Hook::new(command, args.exec_timeout)),
-        printer: Printer::new(args.json, args.all)?,
-        watcher: Arc::new(watcher),
-        approvals: JoinSet::new(),
-        silence: Silence::of(at.address()),
-        looks,
-        standing: HashMap::new(),
-        vm,
-        args,
-    };
-    let stopped = tokio::select! {
-        ended = watching.watch() => Some(ended),
-        _signal = &mut stop => None,
-    };
-    let ended = match stopped {
-        Some(ended) => ended,
-        None => watching.finish().await,
-    };
-    // Somebody who has not read by now what was printed before the end will not be waited for.
-    let written = timeout(WRITTEN_MAX, watching.printer.finish()).await.unwrap_or(Ok(()));
-    ended.and(written)
-}
-
-struct Watching<'a> {
-    args: &'a WatchArgs,
-    vm: String,
-    watcher: Arc<Watcher>,
-    changes: Changes,
-    lost: bool,
-    printer: Printer,
-    hook: Option<Hook>,
-    approvals: JoinSet<Approval>,
-    silence: Silence,
-    looks: Interval,
-    /// This VM's events as they are now, which is later than when their commands began.
-    standing: HashMap<NoticeId, Event>,
-}
-
-/// Something that happened.
-enum Happened {
-    Changed(EventChange),
-    /// No change will ever be told again.
-    Lost,
-    Ran(Ran),
-    Approved(Approval),
-    /// It is time to see whether the service still answers.
-    Looked,
-}
-
-/// An approval that was tried.
-struct Approval {
-    what: String,
-    result: Result<()>,
-}
-
-impl Watching<'_> {
-    /// Prints and runs until nobody reads any more. Nothing is lost by dropping it: what happened is acted upon at once.
-    async fn watch(&mut self) -> Result<()> {
-        loop {
-            match self.next().await {
-                Happened::Changed(change) => self.changed(&change)?,
-                Happened::Lost => {
-                    let message = "the watch has ended by a fault of its own; start it again";
-                    return Err(Error::new(ErrorKind::Internal, "watch events", message));
-                }
-                Happened::Ran(ran) => self.ran(&ran),
-                Happened::Approved(approval) => approved(&approval),
-                Happened::Looked => {
-                    self.silence.look(&self.watcher.stats()).iter().for_each(|line| say(line));
-                }
-            }
-            if self.printer.unread() && self.hook.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Waits for what is under way; begins nothing but the approval that the running command was for.
-    async fn finish(&mut self) -> Result<()> {
-        // From here on, the first one has ended the watch and this would be the second.
-        let mut again = std::pin::pin!(reprieve::stop_signal()?);
-        let forgotten = self.hook.as_mut().map_or(0, Hook::forget_waiting);
-        if forgotten > 0 {
-            let changes =
-                if forgotten == 1 { "1 change has".to_owned() } else { format!("{forgotten} changes have") };
-            say(&format!("told to stop; {changes} not had the command run"));
-        }
-        if !self.is_running() && self.approvals.is_empty() {
-            return Ok(());
-        }
-        say(&format!("told to stop; waiting for what is under way, at most {} s", STOP_MAX.as_secs()));
-        let mut over = std::pin::pin!(sleep(STOP_MAX));
-        let mut ending = false;
-        while self.is_running() || (!ending && !self.approvals.is_empty()) {
-            let happened = tokio::select! {
-                happened = self.next() => happened,
-                () = &mut over, if !ending => {
-                    ending = true;
-                    self.hook.iter().for_each(Hook::end_running);
-                    continue;
-                }
-                _signal = &mut again => {
-                    let message = "told to stop twice, so it was ended";
-                    return Err(Error::new(ErrorKind::Internal, "wait for the command", message));
-                }
-            };
-            match happened {
-                Happened::Changed(change) => self.keep(&change),
-                Happened::Lost | Happened::Looked => {}
-                Happened::Ran(ran) => self.ran(&ran),
-                Happened::Approved(approval) => approved(&approval),
-            }
-        }
-        Ok(())
-    }
-
-    fn is_running(&self) -> bool {
-        self.hook.as_ref().is_some_and(Hook::is_running)
-    }
-
-    /// What happens next. Cancel-safe, as each of its parts is.
-    async fn next(&mut self) -> Happened {
-        let Self { watcher, changes, lost, hook, approvals, looks, .. } = self;
-        let ended = async {
-            match hook {
-                Some(hook) => hook.ended().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            change = changes.next(), if !*lost => {
-                *lost = change.is_none();
-                change.map_or(Happened::Lost, Happened::Changed)
-            }
-            ran = ended => Happened::Ran(ran),
-            _ = looks.tick() => Happened::Looked,
-            // What a worker would be told is kept for it, so it would pile up here.
-            _ = watcher.next() => Happened::Looked,
-            Some(Ok(approval)) = approvals.join_next() => Happened::Approved(approval),
-        }
-    }
-
-    fn changed(&mut self, change: &EventChange) -> Result<()> {
-        self.keep(change);
-        if !self.args.wants(change) {
-            return Ok(());
-        }
-        let told = Told::new(change, &self.vm);
-        self.printer.print(&told)?;
-        if let Some(hook) = &mut self.hook {
-            let name = told.name();
-            if hook.push(told) {
-                say(&format!("the command for {name} waits until the one before it has ended"));
-            }
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, change: &EventChange) {
-        match (change.scope, change.kind.has_ended()) {
-            (Scope::ThisVm, false) => drop(self.standing.insert(change.id(), change.event.clone())),
-            (Scope::ThisVm, true) => drop(self.standing.remove(&change.id())),
-            (Scope::OtherVms, _) => {}
-        }
-    }
-
-    fn ran(&mut self, ran: &Ran) {
-        let Ran { told, result } = ran;
-        match result {
-            Err(why) => say(&format!("the command for {} {why}", told.name())),
-            Ok(())
-                if self.args.approve_after_exec
-                    && told.what == ChangeKind::Noticed
-                    && told.whose == Scope::ThisVm =>
-            {
-                self.approve(told);
-            }
-            Ok(()) => {}
-        }
-    }
-
-    /// Approves the event that was told of, as it is now, if it still waits to begin.
-    fn approve(&mut self, told: &Told) {
-        let id = NoticeId::new(&told.id);
-        let Some(event) = self.standing.get(&id) else { return };
-        if event.event_status == EventStatus::Started {
-            return;
-        }
-        let what = plain(&format!("{} {}", told.event_type, told.id));
-        let allowed = Allowed { shared: self.args.approve_shared, surrender: false };
-        if let Some(refusal) = refusal_when_ready(&told.event_type, event, &self.vm, allowed) {
-            let cure = if refusal == Refusal::Shared { "; --approve-shared approves it for all" } else { "" };
-            say(&format!("not approved: {what} {}{cure}", refusal.words()));
-            return;
-        }
-        let watcher = Arc::clone(&self.watcher);
-        self.approvals.spawn(async move {
-            let result = watcher.approve(&[id], APPROVE_MAX).await;
-            Approval { what, result }
+    let fault = RefCell::new(None);
+    let asked = async {
+        let events = patiently(WITHIN, async |left| {
+            let answer = at.client.answer(left).await;
+            *fault.borrow_mut() = answer.as_ref().err().map(|error| error.message().to_owned());
+            answer
         });
+        // Both at once: it is the request for events that enables the service.
+        tokio::try_join!(at.vm(WITHIN), events)
+    };
+    let (vm, answer) = told_when_slow(&at, &fault, asked).await?;
+    // To somebody who has seen nothing before, what stands is what has changed.
+    let changes = Standing::default().update(&answer, &vm);
+    let wanted: Vec<_> = changes.iter().filter(|change| args.wants(change)).collect();
+    let printer = Printer::new(args.json, args.all)?;
+    for change in &wanted {
+        printer.print(&Told::new(change, &vm))?;
     }
+    if wanted.is_empty() {
+        let whom = if args.all { "the set of " } else { "" };
+        say(&plain(&format!("nothing is planned for {whom}{vm}")));
+    }
+    printer.finish().await
 }
 
-fn approved(Approval { what, result }: &Approval) {
-    match result {
-        Ok(()) => say(&format!("approved {what}")),
-        Err(error) => say(&format!("not approved: {what}, which will begin by itself: {}", error.message())),
+/// Says so when there is no answer for a while, and what came instead.
+async fn told_when_slow<T>(
+    at: &At,
+    fault: &RefCell<Option<String>>,
+    asked: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let mut asked = std::pin::pin!(asked);
+    tokio::select! {
+        result = &mut asked => return result,
+        () = tokio::time::sleep(SILENCE_MAX) => {}
+    }
+    let address = at.address();
+    let why = fault.borrow().as_ref().map(|fault| format!(": {fault}")).unwrap_or_default();
+    say(&plain(&format!(
+        "no answer yet from {address}{why}; it is waited for, because a new Azure VM may need two minutes"
+    )));
+    asked.await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_those_of_the_documentation_in_any_case() {
+        assert_eq!(event_type(" preempt"), Ok(EventType::Preempt));
+        let fault = event_type("Evict").expect_err("no type");
+        assert!(fault.starts_with("there is no such type of event; there are Freeze, Reboot,"), "{fault}");
+        assert!(event_type("").is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use reprieve_azure::scheduled_events::document::Document;
 use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion};
 
-use super::super::shell::Shell;
+use super::super::exec::Shell;
 use super::*;
 
 /// Half a second before 14 minutes and 59 seconds before the `NotBefore` below.
@@ -141,7 +141,7 @@ fn a_command_finds_all_of_it_in_its_environment() {
     assert_eq!(variables.len(), 13);
     // Everything that the help lists is there.
     for (name, _) in &variables {
-        assert!(super::super::args::AFTER_HELP.contains(&format!("  {name} ")), "{name} is not in the help");
+        assert!(super::super::watch::AFTER_HELP.contains(&format!("  {name} ")), "{name} is not in the help");
     }
 }
 

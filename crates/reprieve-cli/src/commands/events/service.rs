@@ -1,4 +1,5 @@
-//! Which metadata service is asked, and as which VM: read as a worker reads it.
+//! The metadata service that is asked, and as which VM: read as a worker reads it; asked again while it
+//! fails; reported when it stays silent.
 
 use std::time::Duration;
 
@@ -6,10 +7,10 @@ use clap::builder::Resettable;
 use clap::{Arg, Args, FromArgMatches};
 use reprieve::checkup::Checkup;
 use reprieve::{Error, ErrorKind, Result, WorkerArgs};
-use reprieve_azure::scheduled_events::{Client, METADATA_URL};
-use tokio::time::sleep;
+use reprieve_azure::scheduled_events::{Client, Failures, METADATA_URL, Stats};
+use tokio::time::{Instant, sleep};
 
-use super::patience::patiently;
+use super::change::span;
 use crate::out::{plain, say};
 
 /// How long one request for this VM's name may take, and how long after its failure the next is sent. It has no first
@@ -124,6 +125,86 @@ impl AtArgs {
     }
 }
 
+/// How long after a failure it is asked again: all processes of a VM share five requests a second.
+/// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting>
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Calls until it succeeds, fails for good, or `within` is over, and returns what came last. Each call is told how long
+/// it may take.
+pub(super) async fn patiently<T>(
+    within: Duration,
+    mut call: impl AsyncFnMut(Duration) -> Result<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + within;
+    loop {
+        let result = call(deadline.saturating_duration_since(Instant::now())).await;
+        match result {
+            Err(error) if error.is_temporary() && Instant::now() + PAUSE < deadline => sleep(PAUSE).await,
+            result => return result,
+        }
+    }
+}
+
+/// After how long without an answer it is said. It is asked every second, and one answer may well be missed.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Silence {
+    address: String,
+    began: Instant,
+    /// Those of before the silence.
+    failures: Failures,
+    said: bool,
+}
+
+impl Silence {
+    pub(super) fn of(address: &str) -> Self {
+        Self {
+            address: address.to_owned(),
+            began: Instant::now(),
+            failures: Failures::default(),
+            said: false,
+        }
+    }
+
+    /// What is to be said now, if anything.
+    pub(super) fn look(&mut self, stats: &Stats) -> Option<String> {
+        self.change(stats.answer_age, &stats.failures)
+    }
+
+    fn change(&mut self, answer_age: Option<Duration>, failures: &Failures) -> Option<String> {
+        let silent = answer_age.unwrap_or_else(|| self.began.elapsed());
+        let was_said = std::mem::replace(&mut self.said, silent >= SILENCE_MAX);
+        if !self.said {
+            self.failures = *failures;
+        }
+        match (was_said, self.said) {
+            (false, true) => {
+                let why = self.why(failures);
+                let patience =
+                    if answer_age.is_none() { "; a new Azure VM may need two minutes" } else { "" };
+                let address = &self.address;
+                Some(format!(
+                    "no answer from {address} for {}{why}; it is asked every second{patience}",
+                    span(silent)
+                ))
+            }
+            (true, false) => Some(format!("{} answers again", self.address)),
+            _ => None,
+        }
+    }
+
+    /// What has gone wrong in the silence, and how often.
+    fn why(&self, failures: &Failures) -> String {
+        let since = failures.iter().map(|(kind, times)| (kind, times - self.failures.of(kind)));
+        let since: Vec<_> = since
+            .filter(|(_, times)| *times > 0)
+            .map(|(kind, times)| format!("{} {times}x", kind.as_str().replace('_', " ")))
+            .collect();
+        if since.is_empty() { String::new() } else { format!(" ({})", since.join(", ")) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +228,51 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().starts_with(said), "{error}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_is_tried_again_until_the_time_is_over() {
+        let busy = || Error::new(ErrorKind::Unavailable, "ask", "busy");
+        let began = Instant::now();
+        let mut lefts = Vec::new();
+        let result = patiently(Duration::from_millis(2_500), async |left| {
+            lefts.push(left.as_millis());
+            Err::<(), _>(busy())
+        })
+        .await;
+        assert_eq!(result.expect_err("never answered").kind(), ErrorKind::Unavailable);
+        assert_eq!((lefts, began.elapsed()), (vec![2_500, 1_500, 500], Duration::from_secs(2)));
+
+        let mut calls = 0;
+        let third = patiently(Duration::from_secs(10), async |_| {
+            calls += 1;
+            if calls < 3 { Err(busy()) } else { Ok(calls) }
+        });
+        assert_eq!(third.await.expect("the third is answered"), 3);
+
+        let mut calls = 0;
+        let refused = patiently(Duration::from_secs(10), async |_| {
+            calls += 1;
+            Err::<(), _>(Error::new(ErrorKind::Invalid, "ask", "no"))
+        });
+        refused.await.expect_err("it is refused for good");
+        assert_eq!(calls, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_and_its_end_are_said_once() {
+        let mut silence = Silence::of("http://host");
+        let none = Failures::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(silence.change(None, &none), None);
+        tokio::time::advance(5 * second).await;
+        let first = "no answer from http://host for 5s; it is asked every second; a new Azure VM may need two minutes";
+        assert_eq!(silence.change(None, &none).as_deref(), Some(first));
+        tokio::time::advance(5 * second).await;
+        assert_eq!(silence.change(None, &none), None);
+        assert_eq!(silence.change(Some(second), &none).as_deref(), Some("http://host answers again"));
+        assert_eq!(silence.change(Some(4 * second), &none), None);
+        let later = "no answer from http://host for 6s; it is asked every second";
+        assert_eq!(silence.change(Some(6 * second), &none).as_deref(), Some(later));
     }
 }
