@@ -12,7 +12,7 @@ use reprieve_sim::metadata::{Config, MetadataServer};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use crate::place::{self, Place};
+use crate::directory::{self, Place};
 use crate::store::Home;
 
 /// How many frames a VM renders at once.
@@ -161,7 +161,7 @@ impl Fleet {
     pub(crate) fn check(&mut self) -> Result<()> {
         for vm in &mut self.slots {
             if let Some(status) = vm.process.try_wait().map_err(|error| failed("look after a VM", error))? {
-                let log = place::log(&self.logs, &vm.name);
+                let log = directory::log(&self.logs, &vm.name);
                 let message =
                     format!("the worker on {} ended by itself with {status}; see {}", vm.name, log.display());
                 return Err(Error::new(ErrorKind::Internal, "run the demo", message));
@@ -209,7 +209,7 @@ impl Fleet {
     }
 
     fn worker(&self, vm: &str) -> io::Result<Child> {
-        let log = File::create(place::log(&self.logs, vm))?;
+        let log = File::create(directory::log(&self.logs, vm))?;
         let mut command = Command::new(&self.program);
         // Neither the environment nor the settings file of whoever runs the demo has a say in it.
         command.env_clear().current_dir(&self.directory);
@@ -218,7 +218,7 @@ impl Fleet {
             command.env("SystemRoot", root);
         }
         command
-            .args(["demo-worker", "--journal", place::JOURNAL, "--vm", vm, "--vm-name", vm])
+            .args(["demo-worker", "--journal", directory::JOURNAL, "--vm", vm, "--vm-name", vm])
             .args(["--metadata-url", &self.metadata.vm_url(vm)])
             .args(["--concurrency", &CONCURRENCY.to_string()])
             .args(["--checkpoint-every", &format!("{}ms", CHECKPOINT_EVERY.as_millis())])

@@ -4,45 +4,44 @@
 //! [`run`] starts the VMs as processes of the calling program, with `demo-worker` and [`VmArgs`] as
 //! their command line: that command calls [`work`].
 
-mod board;
+mod directory;
+#[cfg(test)]
+mod fixtures;
 mod fleet;
-mod follow;
+mod format;
 mod frame;
-mod job;
+mod history;
 mod journal;
 mod log;
-#[cfg(test)]
-mod made_up;
+mod observer;
 mod outputs;
-mod place;
+mod progress;
+mod reconstruct;
 mod report;
+mod run;
 mod schedule;
 mod screen;
-mod stage;
 mod store;
-mod story;
 mod summary;
-mod tell;
-mod watch;
-mod words;
+mod table;
+mod worker;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use directory::Place;
+use fleet::Fleet;
+use format::count;
+use history::Story;
+use outputs::Outputs;
+use reconstruct::Seen;
 use reprieve::ports::Store;
 use reprieve::{Error, ErrorKind, NewJob, Producer, Result};
-
-use fleet::Fleet;
-use job::{Frame, Render};
-pub use job::{VmArgs, work};
-use outputs::Outputs;
-use place::Place;
-use stage::Stage;
+use run::Stage;
 use store::{Home, StoreKind};
-use story::Story;
 pub use summary::Summary;
-use tell::Seen;
-use words::counted;
+use worker::{Frame, Render};
+pub use worker::{VmArgs, work};
 
 /// The longest notice: what Azure says it gives.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
@@ -125,7 +124,9 @@ pub async fn run(args: DemoArgs) -> Result<Outcome> {
     let home = unless(&mut stopped, Home::find(kind)).await?;
     let place = Place::take(&args.dir)?;
     let played = args.play(&place, &home, &mut stopped).await;
-    home.clear().await;
+    if let Some(left) = home.clear().await {
+        screen::say(&left);
+    }
     let (story, summary) = played.map_err(|error| {
         let message = format!("{}; its files are in {}", error.message(), place.shown().display());
         Error::new(error.kind(), "finish the demo", message).with_source(error)
@@ -142,7 +143,7 @@ impl DemoArgs {
         if faults > faults_max {
             return refused(format!(
                 "{faults} evictions and kills are too many for {}; use {faults_max} or fewer",
-                counted(self.jobs.into(), "job")
+                count(self.jobs, "job")
             ));
         }
         if self.notice > NOTICE_MAX {
@@ -197,7 +198,7 @@ impl DemoArgs {
 
     fn announce(&self, seed: u64, home: &Home) {
         let Self { jobs, vms, evictions, kills, .. } = self;
-        let of = |number: &u32, what: &str| counted((*number).into(), what);
+        let of = |number: &u32, what: &str| count(*number, what);
         screen::say(&format!(
             "{} of a zoom into the Mandelbrot set, rendered on {} at a time;\n{} and {} will strike; seed {seed}",
             of(jobs, "frame"),
@@ -239,6 +240,6 @@ fn report(place: &Place, story: &Story, summary: Summary) -> Result<Outcome> {
         Error::new(ErrorKind::Internal, "write the summary", error.to_string()).with_source(error)
     })?;
     place.write_summary(&document)?;
-    let table = words::table(story, &summary);
+    let table = table::table(story, &summary);
     Ok(Outcome { table, summary, report, directory: place.shown().to_owned() })
 }

@@ -8,10 +8,10 @@ use reprieve::ports::Store;
 use reprieve::{BlobName, Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
+use crate::directory::Place;
 use crate::frame;
-use crate::job::Frame;
-use crate::place::Place;
-use crate::tell::Output;
+use crate::reconstruct::Output;
+use crate::worker::Frame;
 
 /// All outputs, in the order of the jobs' numbers.
 #[derive(Debug)]

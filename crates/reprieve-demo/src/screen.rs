@@ -8,11 +8,11 @@ use console::Term;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
-use crate::board::{Board, Holder, Job, News, State};
 use crate::fleet::Replaced;
+use crate::format::count;
 use crate::frame::BANDS;
 use crate::log::Drained;
-use crate::words::counted;
+use crate::progress::{Board, Holder, Job, News, State};
 
 /// Rows that the bars leave to the events.
 const EVENT_ROWS: usize = 8;
@@ -148,7 +148,7 @@ fn handed_back(vm: &str, report: &Drained) -> String {
         (0, _) => return format!("{vm}: had read it, and held nothing"),
         (1, 0) => "its job".to_owned(),
         (held, 0) => format!("its {held} jobs"),
-        (held, abandoned) => format!("{} of its {}", held.saturating_sub(abandoned), counted(held, "job")),
+        (held, abandoned) => format!("{} of its {}", held.saturating_sub(abandoned), count(held, "job")),
     };
     format!("{vm}: {jobs} handed back {after_ms} ms after it had read that")
 }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_back_is_counted() {
+    fn what_was_handed_back_is_count() {
         let said = |held, abandoned| {
             let report =
                 Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };

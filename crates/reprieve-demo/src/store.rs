@@ -13,8 +13,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::place::{Place, STORE_FILE};
-use crate::screen;
+use crate::directory::{Place, STORE_FILE};
 
 /// Says where the emulator is, when that is not where everybody looks for it; tells the workers which store is theirs.
 const VARIABLE: &str = "REPRIEVE_STORE";
@@ -149,19 +148,19 @@ impl Home {
         ))
     }
 
-    /// Deletes what is not in the demo's directory, and says so when that fails.
-    pub(crate) async fn clear(&self) {
-        let Self::Emulator(emulator) = self else { return };
+    /// Deletes what is not in the demo's directory. Returns a line for people when that fails.
+    pub(crate) async fn clear(&self) -> Option<String> {
+        let Self::Emulator(emulator) = self else { return None };
         let Emulator { address, name, options, .. } = emulator.as_ref();
         let why = match timeout(CLEAR_TIMEOUT, AzureStore::destroy(address, options)).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => return None,
             Ok(Err(error)) => error.message().to_owned(),
             Err(_) => format!("that took over {CLEAR_TIMEOUT:?}"),
         };
-        screen::say(&format!(
+        Some(format!(
             "could not delete the queues {name} and {name}-poison and the container {name} on {address}: {why}; delete \
              them yourself"
-        ));
+        ))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
+use crate::history::{Eviction, Recovery, Story, VmEnd};
 use crate::schedule::Fault;
 use crate::store::StoreKind;
-use crate::story::{Eviction, Recovery, Story, VmEnd};
 
 /// The numbers of a demo.
 #[derive(Debug, Clone, Serialize)]
@@ -77,9 +77,10 @@ impl Summary {
     pub(crate) fn of(story: &Story, schedule: Vec<Fault>, left_over: u64) -> Self {
         let jobs = story.jobs.len();
         let count =
-            |what: fn(&crate::story::JobStory) -> bool| story.jobs.iter().filter(|job| what(job)).count();
+            |what: fn(&crate::history::JobStory) -> bool| story.jobs.iter().filter(|job| what(job)).count();
         let lost = count(|job| job.png.is_none() || job.completions == 0);
-        let ends = |what: fn(&crate::story::VmStory) -> bool| story.vms.iter().filter(|vm| what(vm)).count();
+        let ends =
+            |what: fn(&crate::history::VmStory) -> bool| story.vms.iter().filter(|vm| what(vm)).count();
         let evictions = ends(|vm| matches!(vm.end, VmEnd::Evicted(_)) || vm.announced_in_vain_ms.is_some());
         let kills = ends(|vm| matches!(vm.end, VmEnd::Killed(_)) && vm.announced_in_vain_ms.is_none());
         let evicted = || story.evictions().filter(|eviction| eviction.held > 0);
@@ -166,9 +167,9 @@ impl Eviction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made_up::{story, vm};
+    use crate::fixtures::{story, vm};
+    use crate::history::{JobStory, VmStory};
     use crate::schedule::Kind;
-    use crate::story::{JobStory, VmStory};
 
     fn job(png: bool, as_expected: bool, completions: u32) -> JobStory {
         JobStory { id: "a".into(), png: png.then(|| vec![1]), as_expected, completions }

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::words::{at, count, frame, list, percent, share, span};
-use crate::story::{Eviction, Recovery, ShiftEnd, Story, VmEnd, VmStory};
+use crate::format::{at, count, frame, list, percent, share, span};
+use crate::history::{Eviction, Recovery, ShiftEnd, Story, VmEnd, VmStory};
 use crate::summary::Summary;
 
 pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
@@ -148,12 +148,12 @@ fn recovered(recoveries: &[Recovery]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::fixtures;
     use crate::store::StoreKind;
 
     #[test]
     fn work_saved_is_what_was_cut_off_and_not_done_again() {
-        let (mut story, mut summary) = made_up::good();
+        let (mut story, mut summary) = fixtures::good();
         insta::assert_snapshot!(Work::of(&story, &summary).sentence());
         for shift in story.vms.iter_mut().flat_map(|vm| &mut vm.shifts) {
             shift.end = ShiftEnd::Completed;
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn why_a_killed_vms_frames_lay_idle_is_said_where_they_did() {
-        let (mut story, _) = made_up::good();
+        let (mut story, _) = fixtures::good();
         assert_eq!(waited(&story), None);
         story.store = StoreKind::Azurite;
         assert!(waited(&story).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn each_eviction_and_kill_says_how_its_work_went_on() {
-        let (story, _) = made_up::good();
+        let (story, _) = fixtures::good();
         let rows = story.vms.iter().map(|vm| row(vm).into_string()).collect::<Vec<_>>();
         insta::assert_snapshot!(rows.join("\n"));
     }

@@ -1,10 +1,10 @@
-//! The figures that people look at first.
+//! The figures that people look at first, and each drain beside the limits that are promised.
 
 use maud::{Markup, html};
 
 use super::frames;
-use super::words::{count, share, span};
-use crate::story::Story;
+use crate::format::{count, share, span};
+use crate::history::{Eviction, Story, VmEnd, VmStory};
 use crate::summary::Summary;
 
 /// What a drain promises for 99 in 100, and always.
@@ -73,14 +73,116 @@ fn again(summary: &Summary) -> Figure {
     }
 }
 
+/// Where the axis begins. A drain takes tens of milliseconds and the promise is a second, so each step is tenfold.
+const FIRST_MS: u64 = 1;
+
+pub(super) fn drains(story: &Story) -> Markup {
+    let evictions: Vec<_> = story.vms.iter().filter_map(evicted).collect();
+    let axis = Axis::to(evictions.iter().map(|(_, eviction)| eviction.released_after_ms).max().unwrap_or(0));
+    html! {
+        section id="plot" aria-labelledby="plot-title" {
+            h2 id="plot-title" { "From notice to handed back" }
+            @if evictions.is_empty() {
+                p { "No VM that held a frame was given a notice in this run." }
+            } @else {
+                p {
+                    "Each row is one eviction. Every line stands for ten times as long as the one before it, so that tens "
+                    "of milliseconds can be told apart beside a promise of a second."
+                }
+                (legend())
+                (strip(&evictions, axis))
+            }
+        }
+    }
+}
+
+/// A VM's name and eviction, if that found it with something to hand back.
+fn evicted(vm: &VmStory) -> Option<(&str, &Eviction)> {
+    match &vm.end {
+        VmEnd::Evicted(eviction) if eviction.held > 0 => Some((&vm.name, eviction)),
+        VmEnd::Evicted(_) | VmEnd::Killed(_) | VmEnd::Finished => None,
+    }
+}
+
+fn legend() -> Markup {
+    html! {
+        ul.legend aria-label="Legend" {
+            li { i.dot {} " from reading the notice until it held nothing" }
+            li { i.ring {} " from the announcement, as a VM asks once a second" }
+            li { i.rule.promise {} " " (span(PROMISE_MS)) ", promised for 99 in 100" }
+            li { i.rule.limit {} " " (span(LIMIT_MS)) ", promised always" }
+        }
+    }
+}
+
+fn strip(evictions: &[(&str, &Eviction)], axis: Axis) -> Markup {
+    html! {
+        div.plot {
+            div.axis aria-hidden="true" {
+                div.ticks { @for tick in axis.ticks() { span style={ "left:" (axis.at(tick)) } { (span(tick)) } } }
+            }
+            ul {
+                @for (vm, eviction) in evictions {
+                    li.slow[eviction.released_after_ms >= PROMISE_MS] {
+                        span.name { (vm) " " b { (span(eviction.released_after_ms)) } }
+                        (dots(eviction, axis))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn dots(eviction: &Eviction, axis: Axis) -> Markup {
+    let after = eviction.released_after_ms;
+    let announced = eviction.announced_to_released_ms();
+    html! {
+        div.track aria-hidden="true" {
+            @for tick in axis.ticks() { i.grid style={ "left:" (axis.at(tick)) } {} }
+            i.grid.promise style={ "left:" (axis.at(PROMISE_MS)) } {}
+            i.grid.limit style={ "left:" (axis.at(LIMIT_MS)) } {}
+            i.ring style={ "left:" (axis.at(announced)) } title={ (span(announced)) " from the announcement" } {}
+            i.dot style={ "left:" (axis.at(after)) } title={ (span(after)) " from the notice" } {}
+        }
+    }
+}
+
+/// A logarithmic axis, in milliseconds.
+#[derive(Clone, Copy)]
+struct Axis {
+    last_ms: u64,
+}
+
+impl Axis {
+    /// One that reaches the limit at least, and as far as the slowest.
+    fn to(slowest_ms: u64) -> Self {
+        let mut last_ms = LIMIT_MS;
+        while last_ms < slowest_ms {
+            last_ms = last_ms.saturating_mul(10);
+        }
+        Self { last_ms }
+    }
+
+    fn ticks(self) -> impl Iterator<Item = u64> {
+        std::iter::successors(Some(FIRST_MS), |tick| tick.checked_mul(10))
+            .take_while(move |&tick| tick <= self.last_ms)
+    }
+
+    /// Where a duration stands; the ends stand for what is beyond them.
+    fn at(self, ms: u64) -> String {
+        let log = |ms: u64| f64::from(u32::try_from(ms.max(FIRST_MS)).unwrap_or(u32::MAX)).log10();
+        format!("{:.2}%", (log(ms) / log(self.last_ms) * 100.0).min(100.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::fixtures;
 
     #[test]
     fn a_figure_that_breaks_a_promise_is_marked() {
-        let (story, mut summary) = made_up::good();
+        let (story, mut summary) = fixtures::good();
         let marked = |summary: &Summary| section(&story, summary).into_string().matches("figure bad").count();
         assert_eq!(marked(&summary), 0);
         let spread = summary.notice_to_released_ms.as_mut().expect("an eviction");
@@ -90,9 +192,26 @@ mod tests {
 
     #[test]
     fn without_evictions_and_kills_nothing_is_said_of_them() {
-        let (story, mut summary) = made_up::good();
+        let (story, mut summary) = fixtures::good();
         summary.notice_to_released_ms = None;
         summary.recovered_after_kill_ms = None;
         assert_eq!(section(&story, &summary).into_string().matches("<dt>").count(), 2);
+    }
+
+    #[test]
+    fn tens_of_milliseconds_can_be_told_apart_beside_a_second() {
+        let axis = Axis::to(31);
+        assert_eq!(axis.ticks().map(span).collect::<Vec<_>>().join(" "), "1 ms 10 ms 100 ms 1 s 10 s");
+        assert_eq!(
+            [0, 1, 14, 31, 1_000, 10_000, 99_999].map(|ms| axis.at(ms)).join(" "),
+            "0.00% 0.00% 28.65% 37.28% 75.00% 100.00% 100.00%"
+        );
+    }
+
+    #[test]
+    fn the_axis_reaches_whatever_is_slower_than_promised() {
+        let axis = Axis::to(29_000);
+        assert_eq!(axis.ticks().last(), Some(100_000));
+        assert_eq!(axis.at(10_000), "80.00%");
     }
 }

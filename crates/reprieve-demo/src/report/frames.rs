@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{Markup, html};
 
-use super::icons::KILL;
-use super::words::frame;
-use crate::story::{JobStory, Shift, ShiftEnd, Story};
+use super::KILL;
+use crate::format::frame;
+use crate::history::{JobStory, Shift, ShiftEnd, Story};
 
 pub(super) fn section(story: &Story) -> Markup {
     html! {
@@ -77,7 +77,7 @@ fn interruptions(times: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::fixtures;
 
     /// A figure without its picture's bytes.
     fn shown(story: &Story, number: usize) -> String {
@@ -92,12 +92,12 @@ mod tests {
 
     #[test]
     fn a_frame_says_who_worked_on_it() {
-        insta::assert_snapshot!(shown(&made_up::good().0, 0));
+        insta::assert_snapshot!(shown(&fixtures::good().0, 0));
     }
 
     #[test]
     fn a_frame_that_is_lost_wrong_or_there_twice_says_so() {
-        let (story, _) = made_up::bad();
+        let (story, _) = fixtures::bad();
         let shown: Vec<_> = (0..3).map(|number| shown(&story, number)).collect();
         insta::assert_snapshot!(shown.join("\n"));
     }

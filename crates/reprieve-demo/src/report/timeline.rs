@@ -1,14 +1,12 @@
-//! The timeline: a lane for each VM, with what it worked on, and how it ended.
+//! The timeline: a lane for each VM, with what it worked on and how it ended; and the same as a list.
 
 use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::events;
-use super::icons::{BACK, DONE, Icon, KILL, NOTICE};
-use super::lanes::{Scale, rows};
-use super::words::{at, count, frame, percent, span};
-use crate::story::{Shift, ShiftEnd, Story, VmEnd, VmStory};
+use super::{BACK, DONE, Icon, KILL, NOTICE};
+use crate::format::{at, count, frame, percent, span};
+use crate::history::{Shift, ShiftEnd, Story, VmEnd, VmStory};
 
 pub(super) fn section(story: &Story) -> Markup {
     let scale = Scale::of(story);
@@ -31,7 +29,7 @@ pub(super) fn section(story: &Story) -> Markup {
                     @for vm in &story.vms { (lane(vm, scale, story.steps_per_job)) }
                 }
             }
-            (events::details(story))
+            (details(story))
         }
     }
 }
@@ -152,10 +150,145 @@ pub(super) fn follow(story: &Story) -> String {
     })
 }
 
+/// How many ticks fit: each has its label beside it.
+const TICKS_MAX: u64 = 11;
+
+/// The timeline's length in time, from which all positions follow.
+#[derive(Clone, Copy)]
+pub(super) struct Scale {
+    end_ms: u64,
+}
+
+impl Scale {
+    pub(super) fn of(story: &Story) -> Self {
+        let last = story.vms.iter().map(|vm| vm.ended_ms).max();
+        Self { end_ms: last.unwrap_or(0).max(story.took_ms).max(1) }
+    }
+
+    /// `left` of a point in time.
+    pub(super) fn at(self, ms: u64) -> String {
+        format!("left:{}", percent(ms, self.end_ms))
+    }
+
+    /// `left` and `width` of a span.
+    pub(super) fn span(self, from_ms: u64, to_ms: u64) -> String {
+        format!("{};width:{}", self.at(from_ms), percent(to_ms.saturating_sub(from_ms), self.end_ms))
+    }
+
+    /// Its length in seconds, by which the style sheet gives it room.
+    pub(super) fn seconds(self) -> u64 {
+        self.end_ms.div_ceil(1_000)
+    }
+
+    /// From one tick to the next, in milliseconds.
+    pub(super) fn tick_ms(self) -> u64 {
+        let fits = |tick: &u64| self.end_ms / tick < TICKS_MAX;
+        let round = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600].map(|seconds| seconds * 1_000);
+        round.into_iter().find(fits).unwrap_or(self.end_ms)
+    }
+
+    /// The ticks themselves. None so near the end that its label would stand outside.
+    pub(super) fn ticks(self) -> impl Iterator<Item = u64> {
+        let tick = self.tick_ms();
+        (0..).map(move |number| number * tick).take_while(move |at| at + tick / 3 < self.end_ms)
+    }
+
+    /// How far apart ticks are, as a part of the whole.
+    pub(super) fn tick(self) -> String {
+        percent(self.tick_ms(), self.end_ms)
+    }
+}
+
+/// A row for each shift, so that no two overlap in one: the first that is free by then. Shifts come in the order in
+/// which they began.
+pub(super) fn rows(shifts: &[Shift]) -> Vec<usize> {
+    let mut free_from: Vec<u64> = Vec::new();
+    let row = |shift: &Shift| {
+        let free = free_from.iter().position(|&from| from <= shift.from_ms);
+        let row = free.unwrap_or(free_from.len());
+        if row == free_from.len() {
+            free_from.push(0);
+        }
+        free_from[row] = shift.to_ms;
+        row
+    };
+    shifts.iter().map(row).collect()
+}
+
+/// The list, folded up.
+pub(super) fn details(story: &Story) -> Markup {
+    html! {
+        details {
+            summary { "The same as a list" }
+            table.events {
+                thead { tr { @for title in ["At", "VM", "What happened"] { th scope="col" { (title) } } } }
+                tbody {
+                    @for (ms, vm, what) in of(story) {
+                        tr { td.number { (at(ms)) } td { (vm) } td { (what) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// All that happened, in order: when, on which VM, and what.
+fn of(story: &Story) -> Vec<(u64, &str, String)> {
+    let mut events: Vec<_> = story.vms.iter().flat_map(on).collect();
+    events.sort_by_key(|(ms, ..)| *ms);
+    events
+}
+
+fn on(vm: &VmStory) -> Vec<(u64, &str, String)> {
+    let mut events = vec![(vm.began_ms, "starts".to_owned())];
+    for shift in &vm.shifts {
+        let frame = frame(shift.job);
+        events.push((
+            shift.from_ms,
+            match shift.first_step {
+                0 => format!("begins {frame}"),
+                step => format!("goes on with {frame} from step {step}"),
+            },
+        ));
+        let again =
+            if shift.redone == 0 { String::new() } else { format!(", {} of them again", shift.redone) };
+        let steps = format!("after {}{again}", count(shift.steps, "step"));
+        events.push((
+            shift.to_ms,
+            match shift.end {
+                ShiftEnd::Completed => format!("has finished {frame} {steps}"),
+                ShiftEnd::Released => format!("hands {frame} back {steps}"),
+                ShiftEnd::Killed => format!("loses {frame} {steps}"),
+            },
+        ));
+    }
+    let notice =
+        |announced_ms| format!("is given notice: gone in {}", span(vm.ended_ms.saturating_sub(announced_ms)));
+    match &vm.end {
+        VmEnd::Finished => events.push((vm.ended_ms, "stops, as nothing is left to do".to_owned())),
+        VmEnd::Killed(_) => match vm.announced_in_vain_ms {
+            None => events.push((vm.ended_ms, "is killed without a notice".to_owned())),
+            Some(announced_ms) => {
+                events.push((announced_ms, notice(announced_ms)));
+                events.push((vm.ended_ms, "is gone before it could act on its notice".to_owned()));
+            }
+        },
+        VmEnd::Evicted(eviction) => {
+            events.push((eviction.announced_ms, notice(eviction.announced_ms)));
+            let released_ms = eviction.noticed_ms + eviction.released_after_ms;
+            let after = span(eviction.released_after_ms);
+            events.push((released_ms, format!("holds nothing any more, {after} after it read the notice")));
+            events.push((vm.ended_ms, "is gone".to_owned()));
+        }
+    }
+    events.into_iter().map(|(ms, what)| (ms, vm.name.as_str(), what)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::made_up;
+    use crate::fixtures;
+    use crate::history::ShiftEnd;
 
     /// All that a pointer finds out about a VM's lane.
     fn titles(story: &Story, vm: usize) -> Vec<String> {
@@ -165,14 +298,14 @@ mod tests {
 
     #[test]
     fn every_bar_and_mark_says_what_it_is() {
-        let (story, _) = made_up::good();
+        let (story, _) = fixtures::good();
         let all: Vec<_> = (0..story.vms.len()).flat_map(|vm| titles(&story, vm)).collect();
         insta::assert_snapshot!(all.join("\n"));
     }
 
     #[test]
     fn a_notice_that_came_too_late_is_shown_as_one() {
-        let (story, _) = made_up::bad();
+        let (story, _) = fixtures::bad();
         let titles = titles(&story, 1);
         assert!(titles.contains(&"5.5 s: notice given".to_owned()), "{titles:?}");
         assert!(titles.contains(&"6.0 s: gone before it could act on its notice".to_owned()), "{titles:?}");
@@ -180,12 +313,47 @@ mod tests {
 
     #[test]
     fn a_frame_is_redone_over_the_part_of_its_bar_that_was() {
-        let (story, _) = made_up::good();
+        let (story, _) = fixtures::good();
         let lane = lane(&story.vms[2], Scale::of(&story), story.steps_per_job).into_string();
         assert_eq!(lane.matches("class=\"again\"").count(), 1);
         assert!(
             lane.contains("<div class=\"again\" style=\"width:42.857%\">"),
             "three steps of seven: {lane}"
         );
+    }
+
+    #[test]
+    fn shifts_that_overlap_have_rows_of_their_own() {
+        let shifts = [(0, 10), (0, 5), (5, 20), (6, 7), (10, 11)]
+            .map(|when| fixtures::shift(0, when, 0, (1, 0), ShiftEnd::Completed));
+        assert_eq!(rows(&shifts), [0, 1, 1, 2, 0]);
+        assert_eq!(rows(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn ticks_are_round_and_few_and_inside() {
+        for (end_ms, tick_ms) in
+            [(1, 1_000), (10_900, 1_000), (11_000, 2_000), (28_400, 5_000), (300_000, 30_000)]
+        {
+            let scale = Scale { end_ms };
+            assert_eq!(scale.tick_ms(), tick_ms);
+            let ticks: Vec<_> = scale.ticks().collect();
+            assert!(ticks.len() <= 11 && ticks.iter().all(|&at| at < end_ms), "{end_ms}: {ticks:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_stands_outside() {
+        let scale = Scale { end_ms: 10_000 };
+        assert_eq!(scale.span(2_500, 5_000), "left:25.000%;width:25.000%");
+        assert_eq!(scale.at(20_000), "left:100.000%");
+        assert_eq!(Scale { end_ms: 10_001 }.seconds(), 11);
+    }
+
+    #[test]
+    fn everything_is_said_in_the_order_in_which_it_happened() {
+        let (story, _) = fixtures::good();
+        let lines = of(&story).into_iter().map(|(ms, vm, what)| format!("{} {vm} {what}", at(ms)));
+        insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
     }
 }

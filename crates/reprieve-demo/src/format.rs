@@ -1,16 +1,18 @@
-//! How the report says numbers.
+//! Numbers, times and lists as people read them.
 
-use crate::words::counted;
-/// A point in time: "12.3 s".
-pub(super) use crate::words::seconds as at;
+/// `1 frame`, `2 frames`.
+pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
+    let number = number.try_into().unwrap_or(u64::MAX);
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
 
-/// "1 frame", "2 frames".
-pub(super) fn count(number: impl TryInto<u64>, what: &str) -> String {
-    counted(number.try_into().unwrap_or(u64::MAX), what)
+/// A point in time, in seconds to a tenth: `12.3 s`.
+pub(crate) fn at(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
 }
 
 /// A length of time, as exact as is worth reading: "31 ms", "1.4 s", "28 s".
-pub(super) fn span(ms: u64) -> String {
+pub(crate) fn span(ms: u64) -> String {
     match ms {
         0..1_000 => format!("{ms} ms"),
         1_000..10_000 if !ms.is_multiple_of(1_000) => at(ms),
@@ -18,20 +20,29 @@ pub(super) fn span(ms: u64) -> String {
     }
 }
 
+/// From the shortest to the longest: `9 to 31 ms`.
+pub(crate) fn range(least: u64, most: u64) -> String {
+    match (least, most) {
+        _ if least == most => span(most),
+        (_, ..1_000) => format!("{least} to {most} ms"),
+        _ => format!("{} to {}", span(least), span(most)),
+    }
+}
+
 /// How a job is called, by its number.
-pub(super) fn frame(job: usize) -> String {
+pub(crate) fn frame(job: usize) -> String {
     format!("frame {job:02}")
 }
 
 /// `part` of `whole` as a length in CSS; all of it when there is no whole.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     let thousandths = u128::from(part) * 100_000 / u128::from(whole.max(1));
     let thousandths = thousandths.min(100_000);
     format!("{}.{:03}%", thousandths / 1_000, thousandths % 1_000)
 }
 
 /// `part` of `whole` as people read it: "0.5 %".
-pub(super) fn share(part: u64, whole: u64) -> String {
+pub(crate) fn share(part: u64, whole: u64) -> String {
     let whole = u128::from(whole.max(1));
     let tenths = (u128::from(part) * 1_000 + whole / 2) / whole;
     if part > 0 && tenths == 0 {
@@ -42,7 +53,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 }
 
 /// "a", "a and b", "a, b and c".
-pub(super) fn list(all: &[String]) -> String {
+pub(crate) fn list(all: &[String]) -> String {
     match all {
         [] => String::new(),
         [one] => one.clone(),

@@ -6,12 +6,12 @@ use reprieve::ports::Store;
 use reprieve::{Error, ErrorKind, Result};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::board::Board;
+use crate::directory::Place;
 use crate::fleet::{Fleet, Life, Replaced};
-use crate::place::Place;
+use crate::observer::Watch;
+use crate::progress::Board;
 use crate::schedule::{Fault, Kind};
 use crate::screen::Screen;
-use crate::watch::Watch;
 
 /// How often the workers are looked at: often enough that a picture of them moves.
 const LOOK_EVERY: Duration = Duration::from_millis(25);

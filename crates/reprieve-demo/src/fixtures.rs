@@ -1,9 +1,31 @@
-//! Made-up stories for the report's tests: one in which all goes well, and one in which nothing does.
+//! Invented histories for tests.
 
+use crate::history::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 use crate::schedule::{Fault, Kind};
 use crate::store::StoreKind;
-use crate::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 use crate::summary::Summary;
+
+/// A story in which these jobs and VMs are all there is.
+pub(super) fn story(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> Story {
+    Story {
+        seed: 1,
+        store: StoreKind::Sqlite,
+        took_ms: 28_400,
+        notice_ms: 5_000,
+        checkpoint_every_ms: 1_000,
+        steps_per_job: 40,
+        jobs,
+        vms,
+        output_digest: "a".into(),
+        reference_digest: "a".into(),
+    }
+}
+
+/// A VM that did nothing and ended so.
+pub(super) fn vm(end: VmEnd, announced_in_vain_ms: Option<u64>) -> VmStory {
+    let (name, shifts) = ("vm-1".into(), Vec::new());
+    VmStory { name, began_ms: 0, ended_ms: 9, end, announced_in_vain_ms, shifts }
+}
 
 const STEPS: u32 = 24;
 
@@ -19,7 +41,7 @@ pub(super) fn good() -> (Story, Summary) {
     };
     let recoveries = vec![Recovery { job: 1, after_ms: 310, steps_redone: 3 }];
     let vms = vec![
-        vm(
+        named_vm(
             "vm-1",
             (0, 9_000),
             VmEnd::Evicted(eviction),
@@ -28,7 +50,7 @@ pub(super) fn good() -> (Story, Summary) {
                 shift(2, (310, 4_620), 0, (17, 0), ShiftEnd::Released),
             ],
         ),
-        vm(
+        named_vm(
             "vm-2",
             (0, 6_000),
             VmEnd::Killed(recoveries),
@@ -37,7 +59,7 @@ pub(super) fn good() -> (Story, Summary) {
                 shift(3, (330, 5_800), 0, (24, 0), ShiftEnd::Completed),
             ],
         ),
-        vm(
+        named_vm(
             "vm-3",
             (0, 12_400),
             VmEnd::Finished,
@@ -47,7 +69,7 @@ pub(super) fn good() -> (Story, Summary) {
                 shift(1, (6_310, 8_100), 17, (7, 3), ShiftEnd::Completed),
             ],
         ),
-        vm("vm-4", (6_010, 12_400), VmEnd::Finished, vec![]),
+        named_vm("vm-4", (6_010, 12_400), VmEnd::Finished, vec![]),
     ];
     let story = Story {
         seed: 7,
@@ -91,7 +113,7 @@ fn schedule() -> Vec<Fault> {
         .to_vec()
 }
 
-fn vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Vec<Shift>) -> VmStory {
+fn named_vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Vec<Shift>) -> VmStory {
     VmStory { name: name.to_owned(), began_ms, ended_ms, end, announced_in_vain_ms: None, shifts }
 }
 

@@ -1,7 +1,8 @@
 //! The table at the end, in words that need no explanation.
 
+use crate::format::{count, range, span};
+use crate::history::{Story, VmEnd};
 use crate::store::StoreKind;
-use crate::story::{Story, VmEnd};
 use crate::summary::{Spread, Summary};
 
 /// What happened, a line for each thing.
@@ -11,12 +12,12 @@ pub(crate) fn table(story: &Story, summary: &Summary) -> String {
         table.push_str(format!("{what:13}{said}").trim_end());
         table.push('\n');
     };
-    line(counted(summary.jobs as u64, "frame"), frames(summary));
+    line(count(summary.jobs, "frame"), frames(summary));
     if summary.evictions > 0 {
-        line(counted(summary.evictions as u64, "eviction"), evictions(story, summary));
+        line(count(summary.evictions, "eviction"), evictions(story, summary));
     }
     if summary.kills > 0 {
-        line(counted(summary.kills as u64, "kill"), kills(story));
+        line(count(summary.kills, "kill"), kills(story));
     }
     line("work".to_owned(), work(summary));
     line(String::new(), format!("{:.1} s{}, seed {}", summary.seconds, on(summary.store), summary.seed));
@@ -56,11 +57,11 @@ fn evictions(story: &Story, summary: &Summary) -> String {
 fn lost(story: &Story) -> String {
     let lost = match story.evictions().map(|eviction| eviction.work_lost_ms).sum() {
         0 => "no work lost".to_owned(),
-        lost_ms => format!("{} of work lost", time(lost_ms)),
+        lost_ms => format!("{} of work lost", span(lost_ms)),
     };
     match story.evictions().map(|eviction| eviction.abandoned).sum() {
         0 => lost,
-        left => format!("{lost}; {} not handed back in time", counted(left, "job")),
+        left => format!("{lost}; {} not handed back in time", count(left, "job")),
     }
 }
 
@@ -107,34 +108,11 @@ const fn on(store: StoreKind) -> &'static str {
     }
 }
 
-fn range(least: u64, most: u64) -> String {
-    match (least, most) {
-        _ if least == most => time(most),
-        (_, ..1_000) => format!("{least} to {most} ms"),
-        _ => format!("{} to {}", time(least), time(most)),
-    }
-}
-
-/// Milliseconds, as people say them.
-fn time(ms: u64) -> String {
-    if ms < 1_000 { format!("{ms} ms") } else { seconds(ms) }
-}
-
-/// Milliseconds as seconds, to a tenth: `12.3 s`.
-pub(crate) fn seconds(ms: u64) -> String {
-    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
-}
-
-/// `1 frame`, `2 frames`.
-pub(crate) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::made_up::{self, vm};
-    use crate::story::{Eviction, JobStory, Recovery, VmStory};
+    use crate::fixtures::{self, vm};
+    use crate::history::{Eviction, JobStory, Recovery, VmStory};
 
     fn evicted(held: u64, released_after_ms: u64, work_lost_ms: u64) -> VmStory {
         let (announced_ms, noticed_ms, abandoned) = (1, 2, 0);
@@ -149,7 +127,7 @@ mod tests {
     }
 
     fn table_of(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> String {
-        let story = Story { seed: 42, ..made_up::story(jobs, vms) };
+        let story = Story { seed: 42, ..fixtures::story(jobs, vms) };
         table(&story, &Summary { steps_redone: 3, ..Summary::of(&story, Vec::new(), 0) })
     }
 
@@ -168,7 +146,7 @@ mod tests {
     fn where_only_the_end_of_a_lease_tells_that_is_said() {
         let jobs = vec![job(1)];
         let story =
-            Story { store: StoreKind::Azurite, ..made_up::story(jobs, vec![killed(&[3_250, 5_900])]) };
+            Story { store: StoreKind::Azurite, ..fixtures::story(jobs, vec![killed(&[3_250, 5_900])]) };
         let table = table(&story, &Summary::of(&story, Vec::new(), 0));
         assert!(
             table.contains("went on 3.2 s to 5.9 s later; leases of 6 s had to end, and a VM to have room\n"),

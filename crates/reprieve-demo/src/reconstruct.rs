@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use crate::fleet::{End, Life};
+use crate::history::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 use crate::journal::{Entry, What};
 use crate::log::{Drained, Logged, Said};
 use crate::store::StoreKind;
-use crate::story::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
 
 /// All that was seen of a demo.
 #[derive(Debug)]

@@ -1,0 +1,126 @@
+//! Observes the workers by what they write: the journal of their steps, and their logs.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use reprieve::{Error, ErrorKind, Result};
+
+use crate::directory::{self, Place};
+use crate::journal::Entry;
+use crate::log::{Logged, Said};
+use crate::progress::{Board, News};
+
+/// Everything that was written so far.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    logs: PathBuf,
+    journal: Followed,
+    /// The log of each VM, also of those that are gone.
+    by_vm: Vec<(String, Followed)>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) logged: Vec<Logged>,
+}
+
+impl Watch {
+    /// Of the workers in `place`.
+    pub(crate) fn new(place: &Place) -> Self {
+        Self {
+            logs: place.logs(),
+            journal: Followed::new(place.journal()),
+            by_vm: Vec::new(),
+            entries: Vec::new(),
+            logged: Vec::new(),
+        }
+    }
+
+    /// Watches `vm`, too.
+    pub(crate) fn add(&mut self, vm: &str) {
+        self.by_vm.push((vm.to_owned(), Followed::new(directory::log(&self.logs, vm))));
+    }
+
+    /// Enters what is new into `board`, and returns what is news to people. The logs come first: what a VM gave back it
+    /// gave back before another took it.
+    pub(crate) fn look(&mut self, board: &mut Board) -> Result<Vec<News>> {
+        let mut news = Vec::new();
+        for (vm, log) in &mut self.by_vm {
+            for line in log.read().map_err(failed)? {
+                let Some(logged) = Logged::read(vm, &line) else { continue };
+                news.extend(board.logged(&logged));
+                self.logged.push(logged);
+            }
+        }
+        for line in self.journal.read().map_err(failed)? {
+            let Some(entry) = Entry::read(&line) else {
+                let message = format!("{line:?} in the journal is no entry");
+                return Err(Error::new(ErrorKind::Corrupt, "watch the workers", message));
+            };
+            news.extend(board.entered(&entry));
+            self.entries.push(entry);
+        }
+        Ok(news)
+    }
+
+    /// Whether `vm` has given everything back at a notice.
+    pub(crate) fn has_drained(&self, vm: &str) -> bool {
+        self.logged.iter().any(|logged| logged.vm == vm && matches!(logged.what, Said::Drained(_)))
+    }
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Internal, "watch the workers", error.to_string()).with_source(error)
+}
+
+/// A file that grows. It need not be there yet.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    path: PathBuf,
+    file: Option<File>,
+    /// What was read after the last whole line.
+    rest: Vec<u8>,
+}
+
+impl Followed {
+    pub(crate) const fn new(path: PathBuf) -> Self {
+        Self { path, file: None, rest: Vec::new() }
+    }
+
+    /// The lines that were added since, without their ends. Half a line is kept until the rest of it is there, which is
+    /// never when its writer was killed.
+    pub(crate) fn read(&mut self) -> io::Result<Vec<String>> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => match File::open(&self.path) {
+                Ok(file) => none.insert(file),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                Err(error) => return Err(error),
+            },
+        };
+        file.read_to_end(&mut self.rest)?;
+        let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else { return Ok(Vec::new()) };
+        let rest = self.rest.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.rest, rest);
+        Ok(String::from_utf8_lossy(&whole).lines().map(str::to_owned).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn lines_come_once_and_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let mut followed = Followed::new(path.clone());
+        assert_eq!(followed.read().unwrap(), [""; 0]);
+        let mut file = File::create(path).unwrap();
+        for (written, read) in
+            [("one\ntw", &["one"][..]), ("", &[]), ("o\nthree\n", &["two", "three"]), ("fo", &[])]
+        {
+            file.write_all(written.as_bytes()).unwrap();
+            assert_eq!(followed.read().unwrap(), read, "{written:?}");
+        }
+    }
+}
