@@ -2,6 +2,7 @@
 //! settings, watches Azure's Scheduled Events, and serves mocks of Azure's services.
 
 mod commands;
+mod format;
 mod out;
 mod values;
 

@@ -8,7 +8,8 @@ use reprieve_sim::storage::{Config, Counts, Latency, Rule, StorageServer, client
 use serde::Serialize;
 
 use super::{EXIT_CODES, block_on};
-use crate::out::{answer, table};
+use crate::format::table;
+use crate::out::answer;
 
 /// Where Azurite listens, too.
 const BLOB_PORT: u16 = 10_000;

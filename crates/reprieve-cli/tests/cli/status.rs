@@ -136,7 +136,7 @@ async fn where_reports_and_the_queue_disagree_the_page_says_how_old_the_reports_
     client.store().roster.publish(&report).await.expect("published");
     let page = page(&place).await;
     assert!(page.starts_with("1 job · 1 ready · 0 leased"), "{page}");
-    assert!(page.contains("workers report 1 held, in reports up to 4."), "{page}");
+    assert!(page.contains("workers report 1 held, in reports up to 4s old"), "{page}");
 }
 
 #[test]

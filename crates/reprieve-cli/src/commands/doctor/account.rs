@@ -10,11 +10,11 @@ use reprieve_azure::storage::check::{
     BlobTrial, Checkup as Account, Deed, Ground, Outcome, QueueTrial, Reached, SignedIn, Tried,
 };
 
-use super::finding::Finding;
+use super::finding::{Finding, ms_figure};
 use super::queues::Queue;
 use super::roles::{self, AGAIN, Service};
-use super::words::{ms, ms_figure, span};
 use super::{pace, queues};
+use crate::format::duration;
 
 /// From what difference of clocks on it is worth mending: leases and times to live are reckoned at the service, stamps and
 /// the ages of reports here.
@@ -95,11 +95,11 @@ fn identity(signed_in: Result<SignedIn>) -> Finding {
     let left = until.map(|until| until.duration_since(now));
     let good_for = left.map_or_else(
         || "no end of its own".to_owned(),
-        |left| format!("good for {}", span(left.unsigned_abs())),
+        |left| format!("good for {}", duration(left.unsigned_abs())),
     );
     let finding = match (by, took, left) {
         ("SAS", _, Some(left)) if left.is_negative() => {
-            let seen = format!("SAS, which ended {} ago", span(left.unsigned_abs()));
+            let seen = format!("SAS, which ended {} ago", duration(left.unsigned_abs()));
             Finding::problem(NAME, seen, "make a new SAS, or use a managed identity, which has no end")
         }
         ("SAS", _, Some(left)) if left < SAS_LEFT_MIN => {
@@ -107,7 +107,7 @@ fn identity(signed_in: Result<SignedIn>) -> Finding {
             Finding::warning(NAME, seen, "make a new SAS, or use a managed identity, which has no end")
         }
         (_, Some(took), _) => {
-            Finding::ok(NAME, format!("{by}; its token took {} and is {good_for}", ms(took)))
+            Finding::ok(NAME, format!("{by}; its token took {} and is {good_for}", duration(took)))
         }
         ("account key", ..) => Finding::ok(NAME, "account key, which may do everything and has no end"),
         _ => Finding::ok(NAME, format!("{by}, {good_for}")),
@@ -130,7 +130,7 @@ fn service(name: &'static str, reached: Result<Reached>) -> Finding {
                 .with("took_ms", ms_figure(took))
         }
         Ok(Reached { took, .. }) => {
-            Finding::ok(name, format!("answered after {}", ms(took))).with("took_ms", ms_figure(took))
+            Finding::ok(name, format!("answered after {}", duration(took))).with("took_ms", ms_figure(took))
         }
     }
 }
@@ -143,13 +143,16 @@ fn clock(reached: &[&Result<Reached>]) -> Finding {
     let Some(ahead) = ahead else { return Finding::skipped(NAME, "no answer had a date") };
     let off = ahead.abs();
     let side = if ahead.is_positive() { "behind" } else { "ahead of" };
-    let seen = format!("this machine's is {} {side} the service's", span(off.unsigned_abs()));
+    let seen = format!("this machine's is {} {side} the service's", duration(off.unsigned_abs()));
     let finding = if off >= CLOCK_PROBLEM {
         Finding::problem(NAME, format!("{seen}; tokens and signatures are refused for that"), CURE)
     } else if off >= CLOCK_WARNING {
         Finding::warning(NAME, seen, CURE)
     } else {
-        Finding::ok(NAME, format!("as the service's, to {}", span(off.unsigned_abs().max(DATE_PRECISION))))
+        Finding::ok(
+            NAME,
+            format!("as the service's, to {}", duration(off.unsigned_abs().max(DATE_PRECISION))),
+        )
     };
     finding.with("service_ahead_ms", i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX))
 }

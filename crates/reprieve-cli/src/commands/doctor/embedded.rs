@@ -13,8 +13,8 @@ use tokio::time::{Instant, timeout};
 use super::disk::{self, Kind};
 use super::finding::{Finding, explained};
 use super::queues::Queue;
-use super::words::bytes;
 use super::{pace, queues};
+use crate::format::bytes;
 
 /// The longest that one check takes.
 const CHECK_MAX: Duration = Duration::from_secs(10);

@@ -1,5 +1,7 @@
 //! What a check found.
 
+use std::time::Duration;
+
 use reprieve::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -77,6 +79,11 @@ impl Finding {
     }
 }
 
+/// A measured time as a figure: milliseconds, to a microsecond.
+pub(super) fn ms_figure(time: Duration) -> Value {
+    ((time.as_secs_f64() * 1_000_000.0).round() / 1_000.0).into()
+}
+
 /// What an error says is so, and, after that, what it says is to be done. What it happened to is left out where the finding
 /// has it in its name.
 pub(super) fn explained(error: &Error) -> (String, Option<String>) {
@@ -100,6 +107,11 @@ mod tests {
     use reprieve::ErrorKind;
 
     use super::*;
+
+    #[test]
+    fn a_figure_has_microseconds() {
+        assert_eq!(ms_figure(Duration::from_nanos(3_240_400)), 3.24);
+    }
 
     #[test]
     fn an_error_is_taken_apart_into_what_is_so_and_what_to_do() {

@@ -9,9 +9,9 @@ use reprieve_azure::scheduled_events::{Answer, Client, Compute, INSTANCE_API_VER
 use reprieve_azure::storage::check::is_azure_vm;
 use tokio::time::{Instant, sleep};
 
-use super::finding::Finding;
+use super::finding::{Finding, ms_figure};
 use super::pace::percentile;
-use super::words::{count, ms, ms_figure};
+use crate::format::{count, duration};
 
 /// How long one answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
@@ -89,7 +89,8 @@ fn reached(times: &[Duration], versions: Result<Vec<String>>) -> Finding {
     let newest = versions.ok().and_then(|versions| versions.into_iter().max());
     let versions =
         newest.as_ref().map_or_else(String::new, |newest| format!("; knows api-versions to {newest}"));
-    let seen = format!("answers in {}, {} at the most, of {}{versions}", ms(p50), ms(max), times.len());
+    let seen =
+        format!("answers in {}, {} at the most, of {}{versions}", duration(p50), duration(max), times.len());
     Finding::ok("metadata service", seen)
         .with("samples", times.len())
         .with("p50_ms", ms_figure(p50))

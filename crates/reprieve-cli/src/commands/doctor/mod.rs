@@ -9,7 +9,6 @@ mod pace;
 mod page;
 mod queues;
 mod roles;
-mod words;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use reprieve::worker::{Settings, releasable};
 
-use super::finding::Finding;
-use super::words::{count, ms, ms_figure, span};
+use super::finding::{Finding, ms_figure};
+use crate::format::{count, duration};
 
 /// A renewal is due every third of the lease; so many would have to fit in between for it to be no matter.
 const EASE: u32 = 10;
@@ -26,9 +26,9 @@ pub(super) fn judged(settings: &Settings, trips: &[Duration], why: &str) -> Vec<
     let (p50, p95) = (percentile(&sorted, 50), percentile(&sorted, 95));
     let seen = format!(
         "{} for a renewal, {} at the 95th percentile, {} at the most, of {}",
-        ms(p50),
-        ms(p95),
-        ms(longest),
+        duration(p50),
+        duration(p95),
+        duration(longest),
         sorted.len()
     );
     let round_trip = Finding::ok("round trip", seen)
@@ -42,7 +42,8 @@ pub(super) fn judged(settings: &Settings, trips: &[Duration], why: &str) -> Vec<
 fn lease(settings: &Settings, p95: Duration) -> Finding {
     let lease = settings.lease;
     let (every, patience) = (lease / 3, (lease / 6).min(RENEWAL_MAX));
-    let seen = format!("{} long, renewed every {}, which takes {}", span(lease), span(every), ms(p95));
+    let seen =
+        format!("{} long, renewed every {}, which takes {}", duration(lease), duration(every), duration(p95));
     let enough = Duration::from_secs((p95 * EASE * 3).as_secs() + 1);
     let finding = if p95 >= RENEWAL_MAX / 2 {
         Finding::problem(
@@ -51,7 +52,7 @@ fn lease(settings: &Settings, p95: Duration) -> Finding {
             "use a store that is nearer: no lease makes up for one as slow as this",
         )
     } else if p95 >= patience {
-        let seen = format!("{seen}; a worker waits {} for it, and gives the job up", span(patience));
+        let seen = format!("{seen}; a worker waits {} for it, and gives the job up", duration(patience));
         Finding::problem(
             "lease",
             seen,
@@ -71,7 +72,7 @@ fn drain(settings: &Settings, p95: Duration) -> Finding {
     let most = releasable(budget, p95);
     let seen = format!(
         "one of {} can give back {}; {concurrency} run at once here",
-        span(budget),
+        duration(budget),
         count(u64::try_from(most).unwrap_or(u64::MAX), "job")
     );
     let finding = if most < concurrency {

@@ -3,9 +3,8 @@
 use console::Style;
 
 use super::finding::{Finding, State};
-use super::words::count;
 use super::{Report, Shown};
-use crate::out::plain;
+use crate::format::{count, plain};
 
 /// How wide the column of states is.
 const STATE_WIDTH: usize = "problem  ".len();

@@ -6,7 +6,7 @@ use reprieve_azure::storage::check::{Next, QueueLook};
 
 use super::finding::{Finding, State, explained};
 use super::roles::AGAIN;
-use super::words::count;
+use crate::format::count;
 
 /// From how many queues on those that are well are told in one line.
 const EACH_MAX: usize = 4;

@@ -4,7 +4,7 @@ use reprieve::ErrorKind;
 use reprieve_azure::storage::check::{Deed, Ground, Outcome, Tried};
 
 use super::finding::{Finding, State, explained};
-use super::words::list;
+use crate::format::list;
 
 /// What to do about a failure that names no cure.
 pub(super) const AGAIN: &str =

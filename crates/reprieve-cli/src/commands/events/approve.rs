@@ -8,7 +8,8 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::service::{AtArgs, patiently};
-use crate::out::{Out, plain, say};
+use crate::format::plain;
+use crate::out::{Out, say};
 
 /// How `approve --help` ends.
 pub(super) const AFTER_HELP: &str = "\

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use reprieve_azure::scheduled_events::{ApiVersion, ChangeKind, EventChange, Scope};
 use serde::Serialize;
 
-use crate::out::plain;
+use crate::format::{duration, plain};
 
 /// How long a variable may be, its name included: Windows takes 32767 characters and Linux 128 KiB. One that is longer
 /// would keep the command from being started.
@@ -93,12 +93,12 @@ impl Told {
         words.push(match self.seconds_left {
             None => "over".to_owned(),
             Some(0) => "now".to_owned(),
-            Some(seconds) => format!("in {}", span(Duration::from_secs(seconds))),
+            Some(seconds) => format!("in {}", duration(Duration::from_secs(seconds))),
         });
         words.push(match self.duration_seconds {
             None => "for an unknown time".to_owned(),
             Some(0) => "without interruption".to_owned(),
-            Some(seconds) => format!("for {}", span(Duration::from_secs(seconds))),
+            Some(seconds) => format!("for {}", duration(Duration::from_secs(seconds))),
         });
         if !self.description.is_empty() {
             words.push(self.description.clone());
@@ -147,24 +147,6 @@ const fn whose(whose: Scope) -> &'static str {
 /// To a millisecond: more is noise.
 fn timestamp(at: SystemTime) -> Option<Timestamp> {
     Timestamp::try_from(at).and_then(|at| Timestamp::from_millisecond(at.as_millisecond())).ok()
-}
-
-/// A length of time in its two largest units, as durations are written: `14m 58s`.
-pub(super) fn span(time: Duration) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let seconds = time.as_secs();
-    if seconds == 0 && !time.is_zero() {
-        return format!("{}ms", time.as_millis());
-    }
-    let largest = UNITS.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(UNITS.len() - 1);
-    let (mut rest, mut words) = (seconds, Vec::new());
-    for (unit, name) in &UNITS[largest..UNITS.len().min(largest + 2)] {
-        if rest >= *unit || words.is_empty() {
-            words.push(format!("{}{name}", rest / unit));
-        }
-        rest %= unit;
-    }
-    words.join(" ")
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::change::{Told, span};
+use super::change::Told;
+use crate::format::duration;
 
 /// The command, and the changes it has still to be run for.
 #[derive(Debug)]
@@ -116,7 +117,7 @@ async fn finish(mut shell: Shell, limit: Option<Duration>, end: &Notify) -> Resu
     };
     let why = tokio::select! {
         result = shell.wait() => return result,
-        () = over => format!("did not end within {}, so it was ended", limit.map(span).unwrap_or_default()),
+        () = over => format!("did not end within {}, so it was ended", limit.map(duration).unwrap_or_default()),
         () = end.notified() => "was still running, so it was ended".to_owned(),
     };
     shell.end().await;

@@ -17,7 +17,8 @@ use super::exec::{Hook, Ran};
 use super::printer::Printer;
 use super::service::Silence;
 use super::watch::WatchArgs;
-use crate::out::{plain, say};
+use crate::format::plain;
+use crate::out::say;
 
 /// How long a stop waits for the running command: less than the 90 s after which systemd kills.
 const STOP_MAX: Duration = Duration::from_secs(60);

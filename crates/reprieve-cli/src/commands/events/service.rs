@@ -10,8 +10,8 @@ use reprieve::{Error, ErrorKind, Result, WorkerArgs};
 use reprieve_azure::scheduled_events::{Client, Failures, METADATA_URL, Stats};
 use tokio::time::{Instant, sleep};
 
-use super::change::span;
-use crate::out::{plain, say};
+use crate::format::{duration, plain};
+use crate::out::say;
 
 /// How long one request for this VM's name may take, and how long after its failure the next is sent. It has no first
 /// answer to wait for, as the events have.
@@ -186,7 +186,7 @@ impl Silence {
                 let address = &self.address;
                 Some(format!(
                     "no answer from {address} for {}{why}; it is asked every second{patience}",
-                    span(silent)
+                    duration(silent)
                 ))
             }
             (true, false) => Some(format!("{} answers again", self.address)),

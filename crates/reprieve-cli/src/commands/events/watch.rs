@@ -10,7 +10,8 @@ use reprieve_azure::scheduled_events::{EventChange, Standing, Whose};
 use super::change::Told;
 use super::printer::Printer;
 use super::service::{At, AtArgs, SILENCE_MAX, patiently};
-use crate::out::{plain, say};
+use crate::format::plain;
+use crate::out::say;
 
 /// How `watch --help` ends.
 pub(super) const AFTER_HELP: &str = "\

@@ -8,7 +8,8 @@ use reprieve_sim::control::{self, FaultState};
 use reprieve_sim::metadata::{Endpoint, FaultRule};
 
 use super::At;
-use crate::out::{answer, table};
+use crate::format::table;
+use crate::out::answer;
 
 /// What may be asked for.
 pub(super) const KINDS: &str = "\

@@ -8,7 +8,8 @@ use reprieve_sim::metadata::Scenario;
 use serde::Serialize;
 
 use super::{At, print};
-use crate::out::{answer, table};
+use crate::format::table;
+use crate::out::answer;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScenarioArgs {

@@ -5,7 +5,8 @@ use reprieve_sim::control;
 use reprieve_sim::metadata::{Entry, EventState, Running, State, VmState};
 
 use super::At;
-use crate::out::{answer, plain, table};
+use crate::format::{plain, table};
+use crate::out::answer;
 
 /// How many lines of the timeline are shown.
 const LINES: usize = 20;

@@ -1,7 +1,6 @@
 //! `reprieve status`: a queue, its workers, what they hold and how their drains went.
 
 mod page;
-mod words;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, WorkerReport};
 
-use super::words::{ago, cut, in_time, seconds, short};
 use super::{Dead, Drained, Status};
-use crate::out::{plain, table};
+use crate::format::{duration, plain, table};
 
 /// After how many reports that did not come a worker is called silent.
 const REPORTS_MISSED_MAX: u32 = 3;
@@ -102,7 +102,7 @@ fn age_of_reports(status: &Status, silent_after: u128) -> String {
     match (status.queue.leased, oldest) {
         (Some(leased), Some(oldest)) if leased != held => format!(
             "workers report {held} held, in reports up to {} old; the counts above are of this moment\n",
-            seconds(u64::try_from(oldest).unwrap_or(0))
+            whole_seconds(oldest)
         ),
         _ => String::new(),
     }
@@ -223,9 +223,9 @@ fn drain(drained: &Drained, now: i64) -> [String; 14] {
         report.finished.to_string(),
         report.leases_lost.to_string(),
         report.abandoned.to_string(),
-        seconds(report.released_after_ms),
-        seconds(report.work_lost_ms),
-        seconds(report.budget_left_ms),
+        millis(report.released_after_ms),
+        millis(report.work_lost_ms),
+        millis(report.budget_left_ms),
     ]
 }
 
@@ -237,10 +237,41 @@ fn dead(dead: &Dead) -> [String; 3] {
     ]
 }
 
+/// The beginning of a long text. All of it is in the JSON.
+fn cut(text: &str) -> String {
+    const CHARS_MAX: usize = 160;
+    if text.chars().count() <= CHARS_MAX {
+        return text.to_owned();
+    }
+    text.chars().take(CHARS_MAX).chain(['…']).collect()
+}
+
+/// The end of a worker's id, which is its random part: workers that began together have the beginning in common.
+fn short(worker: &str) -> String {
+    let skipped = worker.chars().count().saturating_sub(8);
+    plain(&worker.chars().skip(skipped).collect::<String>())
+}
+
+fn millis(ms: u64) -> String {
+    duration(Duration::from_millis(ms))
+}
+
+/// The time since something happened, in whole seconds. A clock that is behind makes it now.
+fn ago(ms: i64) -> String {
+    format!("{} ago", whole_seconds(ms))
+}
+
+/// The time until something happens.
+fn in_time(ms: i64) -> String {
+    if ms <= 0 { "now".to_owned() } else { format!("in {}", whole_seconds(ms)) }
+}
+
+fn whole_seconds(ms: i64) -> String {
+    duration(Duration::from_secs(u64::try_from(ms).unwrap_or(0) / 1_000))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use reprieve::ports::Depth;
     use reprieve::worker::DrainReport;
     use reprieve::{JobId, WorkerId};
@@ -326,6 +357,12 @@ mod tests {
     #[test]
     fn a_page_says_it_all() {
         insta::assert_snapshot!(page(&status()));
+    }
+
+    #[test]
+    fn ages_are_in_whole_seconds() {
+        assert_eq!([ago(-5_000), ago(59_999), ago(172_800_000)], ["0s ago", "59s ago", "2d ago"]);
+        assert_eq!([in_time(874_000), in_time(-1)], ["in 14m 34s", "now"]);
     }
 
     #[test]

@@ -188,18 +188,6 @@ fn an_event_without_an_id_has_a_name_all_the_same() {
 }
 
 #[test]
-fn a_length_of_time_is_said_in_two_units() {
-    for (seconds, said) in [
-        (0, "0s"),
-        (59, "59s"),
-        (60, "1m"),
-        (898, "14m 58s"),
-        (3_605, "1h"),
-        (5_400, "1h 30m"),
-        (604_799, "6d 23h"),
-    ] {
-        assert_eq!(span(Duration::from_secs(seconds)), said);
-    }
-    assert_eq!(span(Duration::from_millis(500)), "500ms");
-    assert!(timestamp(UNIX_EPOCH - Duration::from_secs(1 << 40)).is_none(), "a time that no calendar has");
+fn a_time_that_no_calendar_has_is_none() {
+    assert!(timestamp(UNIX_EPOCH - Duration::from_secs(1 << 40)).is_none());
 }
