@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use commands::{Command, EXIT_CODES};
 
-/// Queue workers that survive Azure Spot evictions: jobs in, and where they are
+/// Queue workers that survive Azure Spot evictions: enqueue jobs, inspect queues, try out evictions
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES)]
 struct Cli {

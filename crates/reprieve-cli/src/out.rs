@@ -1,29 +1,29 @@
-//! Standard output, whose reader may go away at any time.
+//! Standard output and standard error, which may be closed at any time.
 
 use std::io::{self, BufWriter, ErrorKind as IoErrorKind, Write};
 
 use reprieve::{Error, ErrorKind, Result};
 use serde::Serialize;
 
-/// Buffered standard output. When its reader has gone (`| head`), the rest is dropped without a word.
+/// Buffered standard output. When its reader has closed the pipe (`| head`), the rest is dropped silently.
 #[derive(Debug)]
 pub(crate) struct Out {
     to: BufWriter<io::Stdout>,
-    unread: bool,
+    closed: bool,
 }
 
 impl Out {
     pub(crate) fn new() -> Self {
-        Self { to: BufWriter::new(io::stdout()), unread: false }
+        Self { to: BufWriter::new(io::stdout()), closed: false }
     }
 
-    /// Whether nobody reads any more.
-    pub(crate) const fn unread(&self) -> bool {
-        self.unread
+    /// Whether the reader has closed the pipe.
+    pub(crate) const fn closed(&self) -> bool {
+        self.closed
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
-        if self.unread {
+        if self.closed {
             return Ok(());
         }
         let written = self.to.write_all(text.as_bytes());
@@ -48,7 +48,7 @@ impl Out {
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
-        if self.unread {
+        if self.closed {
             return Ok(());
         }
         let flushed = self.to.flush();
@@ -57,7 +57,7 @@ impl Out {
 
     fn note(&mut self, result: io::Result<()>) -> Result<()> {
         match result {
-            Err(error) if error.kind() == IoErrorKind::BrokenPipe => self.unread = true,
+            Err(error) if error.kind() == IoErrorKind::BrokenPipe => self.closed = true,
             Err(error) => {
                 return Err(
                     Error::new(ErrorKind::Internal, "write the output", error.to_string()).with_source(error)
@@ -69,7 +69,7 @@ impl Out {
     }
 }
 
-/// All that a command has to say: `document` as JSON on one line where that was asked for, or else the text of `page`.
+/// Prints a command's whole output: `document` as JSON on one line, or else the text of `page`.
 pub(crate) fn answer(json: bool, document: &impl Serialize, page: impl FnOnce() -> String) -> Result<()> {
     let mut out = Out::new();
     if json {
@@ -81,8 +81,8 @@ pub(crate) fn answer(json: bool, document: &impl Serialize, page: impl FnOnce() 
     out.flush()
 }
 
-/// A line for whoever runs the command, on stderr.
-pub(crate) fn say(line: &str) {
-    // When stderr is gone there is nobody to tell, and nothing depends on it.
-    let _nobody_listens = writeln!(io::stderr(), "{line}");
+/// Prints a line on stderr.
+pub(crate) fn print_stderr(line: &str) {
+    // When stderr is closed, the command goes on.
+    let _closed = writeln!(io::stderr(), "{line}");
 }

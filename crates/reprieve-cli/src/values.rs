@@ -1,22 +1,22 @@
-//! Reads values of flags, and says in a few words what is wrong with one.
+//! Parsers of flags' values. Clap adds the flag's name to their errors.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A duration as everywhere in Reprieve. Clap says which flag it is of, so only the fault itself is left to say.
+/// A duration, such as `10s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     reprieve::parse_duration(text).map_err(|error| error.message().to_owned())
 }
 
-/// A limit that something can keep.
-pub(crate) fn some_time(text: &str) -> Result<Duration, String> {
+/// A duration longer than zero.
+pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("it must be longer than 0s".to_owned()),
         limit => Ok(limit),
     }
 }
 
-/// How many times faster than in life.
+/// A factor by which the mock is faster than real time.
 pub(crate) fn speed(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| format!("it must be a whole number from 1 to {}", u32::MAX))
 }
@@ -26,17 +26,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said_without_what_was_being_done() {
+    fn an_error_has_the_fault_only() {
         assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
         let fault = duration("5").expect_err("no unit");
         assert!(fault.starts_with("\"5\" is not a number and a unit; use ms"), "{fault}");
     }
 
     #[test]
-    fn a_limit_of_nothing_is_refused() {
-        assert_eq!(some_time("1ms"), Ok(Duration::from_millis(1)));
-        assert_eq!(some_time("0ms"), Err("it must be longer than 0s".to_owned()));
-        assert!(some_time("5").is_err());
+    fn a_zero_limit_is_refused() {
+        assert_eq!(nonzero_duration("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(nonzero_duration("0ms"), Err("it must be longer than 0s".to_owned()));
+        assert!(nonzero_duration("5").is_err());
     }
 
     #[test]

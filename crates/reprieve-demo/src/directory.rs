@@ -23,7 +23,7 @@ pub(crate) const STORE_FILE: &str = "store/reprieve.db";
 
 /// A demo's directory, for as long as the demo runs.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct DemoDirectory {
     /// Absolute, because workers run in it.
     path: PathBuf,
     /// As it was given, for people.
@@ -31,7 +31,7 @@ pub(crate) struct Place {
     _marker: File,
 }
 
-impl Place {
+impl DemoDirectory {
     /// Makes the directory, or empties that of an earlier demo.
     ///
     /// # Errors
@@ -48,7 +48,9 @@ impl Place {
         let marker = dir.join(MARKER);
         let ours = marker.try_exists().map_err(there)?;
         if !ours && fs::read_dir(dir).map_err(there)?.next().is_some() {
-            return Err(refused(format!("{shown} is not empty and no earlier demo's; give another --dir")));
+            return Err(refused(format!(
+                "{shown} is not empty and holds no earlier demo; give another --dir"
+            )));
         }
         // Not for appending only, which Windows does not lock.
         let file = File::options().write(true).create(true).truncate(false).open(&marker).map_err(there)?;
@@ -151,12 +153,12 @@ mod tests {
     fn an_earlier_demo_is_replaced_and_a_persons_own_files_stay() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/demo");
-        let first = Place::take(&path).unwrap();
+        let first = DemoDirectory::take(&path).unwrap();
         first.write_frame("00.png", b"old").unwrap();
         first.write_report("old").unwrap();
         fs::write(path.join("notes.txt"), "mine").unwrap();
         drop(first);
-        let second = Place::take(&path).unwrap();
+        let second = DemoDirectory::take(&path).unwrap();
         assert!(!path.join("frames/00.png").exists() && !path.join(REPORT).exists());
         assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "mine");
         assert!(second.path().is_absolute());
@@ -166,7 +168,7 @@ mod tests {
     fn nobody_elses_directory_is_touched() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("store")).unwrap();
-        let error = Place::take(dir.path()).unwrap_err();
+        let error = DemoDirectory::take(dir.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(dir.path().join("store").exists() && !dir.path().join(MARKER).exists());
     }
@@ -177,7 +179,7 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "mine").unwrap();
         for path in [file.clone(), file.join("deeper")] {
-            let error = Place::take(&path).unwrap_err();
+            let error = DemoDirectory::take(&path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         }
         assert_eq!(fs::read_to_string(file).unwrap(), "mine");
@@ -186,9 +188,9 @@ mod tests {
     #[test]
     fn a_running_demo_keeps_its_directory() {
         let dir = tempfile::tempdir().unwrap();
-        let first = Place::take(dir.path()).unwrap();
+        let first = DemoDirectory::take(dir.path()).unwrap();
         first.write_report("mine").unwrap();
-        let error = Place::take(dir.path()).unwrap_err();
+        let error = DemoDirectory::take(dir.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(dir.path().join(REPORT).exists());
     }

@@ -1,13 +1,13 @@
 //! Invented histories for tests.
 
-use crate::history::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
+use crate::history::{Eviction, History, JobHistory, Recovery, Shift, ShiftEnd, VmEnd, VmHistory};
 use crate::schedule::{Fault, Kind};
 use crate::store::StoreKind;
 use crate::summary::Summary;
 
 /// A story in which these jobs and VMs are all there is.
-pub(super) fn story(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> Story {
-    Story {
+pub(super) fn history(jobs: Vec<JobHistory>, vms: Vec<VmHistory>) -> History {
+    History {
         seed: 1,
         store: StoreKind::Sqlite,
         took_ms: 28_400,
@@ -22,15 +22,15 @@ pub(super) fn story(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> Story {
 }
 
 /// A VM that did nothing and ended so.
-pub(super) fn vm(end: VmEnd, announced_in_vain_ms: Option<u64>) -> VmStory {
+pub(super) fn vm(end: VmEnd, missed_notice_ms: Option<u64>) -> VmHistory {
     let (name, shifts) = ("vm-1".into(), Vec::new());
-    VmStory { name, began_ms: 0, ended_ms: 9, end, announced_in_vain_ms, shifts }
+    VmHistory { name, began_ms: 0, ended_ms: 9, end, missed_notice_ms, shifts }
 }
 
 const STEPS: u32 = 24;
 
 /// Four frames, an eviction and a kill.
-pub(super) fn good() -> (Story, Summary) {
+pub(super) fn good() -> (History, Summary) {
     let eviction = Eviction {
         announced_ms: 4_000,
         noticed_ms: 4_610,
@@ -71,7 +71,7 @@ pub(super) fn good() -> (Story, Summary) {
         ),
         named_vm("vm-4", (6_010, 12_400), VmEnd::Finished, vec![]),
     ];
-    let story = Story {
+    let history = History {
         seed: 7,
         store: StoreKind::Sqlite,
         took_ms: 12_300,
@@ -83,28 +83,28 @@ pub(super) fn good() -> (Story, Summary) {
         output_digest: "5e884898da28047151d0e56f8dc62927".to_owned(),
         reference_digest: "5e884898da28047151d0e56f8dc62927".to_owned(),
     };
-    let summary = Summary::of(&story, schedule(), 0);
+    let summary = Summary::of(&history, schedule(), 0);
     assert_eq!(summary.faults(), [""; 0]);
-    (story, summary)
+    (history, summary)
 }
 
 /// The same with a frame lost, one that differs, one that was finished twice, a message left over, faults that did not
 /// strike, and a drain slower than promised.
-pub(super) fn bad() -> (Story, Summary) {
-    let (mut story, _) = good();
-    story.jobs[0].png = None;
-    story.jobs[0].completions = 0;
-    story.jobs[1].as_expected = false;
-    story.jobs[2].completions = 2;
-    story.output_digest = "ffff".to_owned();
-    if let VmEnd::Evicted(eviction) = &mut story.vms[0].end {
+pub(super) fn bad() -> (History, Summary) {
+    let (mut history, _) = good();
+    history.jobs[0].png = None;
+    history.jobs[0].completions = 0;
+    history.jobs[1].matches_reference = false;
+    history.jobs[2].completions = 2;
+    history.output_digest = "ffff".to_owned();
+    if let VmEnd::Evicted(eviction) = &mut history.vms[0].end {
         eviction.released_after_ms = 3_200;
         eviction.work_lost_ms = 800;
     }
-    story.vms[1].announced_in_vain_ms = Some(5_500);
+    history.vms[1].missed_notice_ms = Some(5_500);
     let missed = [schedule(), schedule()].concat();
-    let summary = Summary::of(&story, missed, 1);
-    (story, summary)
+    let summary = Summary::of(&history, missed, 1);
+    (history, summary)
 }
 
 fn schedule() -> Vec<Fault> {
@@ -113,8 +113,8 @@ fn schedule() -> Vec<Fault> {
         .to_vec()
 }
 
-fn named_vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Vec<Shift>) -> VmStory {
-    VmStory { name: name.to_owned(), began_ms, ended_ms, end, announced_in_vain_ms: None, shifts }
+fn named_vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Vec<Shift>) -> VmHistory {
+    VmHistory { name: name.to_owned(), began_ms, ended_ms, end, missed_notice_ms: None, shifts }
 }
 
 /// A shift at `job` from when to when, from which step on, and how many steps: all, and those done again.
@@ -128,6 +128,11 @@ pub(super) fn shift(
     Shift { job, from_ms, to_ms, first_step, steps, redone, end }
 }
 
-fn job(number: u32) -> JobStory {
-    JobStory { id: format!("0199-{number}"), png: Some(vec![1, 2, 3]), as_expected: true, completions: 1 }
+fn job(number: u32) -> JobHistory {
+    JobHistory {
+        id: format!("0199-{number}"),
+        png: Some(vec![1, 2, 3]),
+        matches_reference: true,
+        completions: 1,
+    }
 }

@@ -12,8 +12,8 @@ use reprieve_sim::metadata::{Config, MetadataServer};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
-use crate::directory::{self, Place};
-use crate::store::Home;
+use crate::directory::{self, DemoDirectory};
+use crate::store::DemoStore;
 
 /// How many frames a VM renders at once.
 pub(crate) const CONCURRENCY: usize = 2;
@@ -30,11 +30,11 @@ pub(crate) struct Fleet {
     program: PathBuf,
     directory: PathBuf,
     logs: PathBuf,
-    home: Home,
+    home: DemoStore,
     notice: Duration,
     metadata: MetadataServer,
     slots: Vec<Vm>,
-    gone: Vec<Life>,
+    gone: Vec<Lifetime>,
     /// How many VMs were started.
     begun: usize,
 }
@@ -51,7 +51,7 @@ struct Vm {
 
 /// What became of a VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Life {
+pub(crate) struct Lifetime {
     number: usize,
     pub(crate) vm: String,
     pub(crate) began_unix_ms: i64,
@@ -60,7 +60,7 @@ pub(crate) struct Life {
 }
 
 #[cfg(test)]
-impl Life {
+impl Lifetime {
     pub(crate) fn new(vm: &str, began_unix_ms: i64, ended_unix_ms: i64, end: End) -> Self {
         Self { number: 0, vm: vm.to_owned(), began_unix_ms, ended_unix_ms, end }
     }
@@ -83,12 +83,17 @@ pub(crate) struct Replaced {
 
 impl Fleet {
     /// Starts the metadata service and one worker for each slot, in `place`, on the store `home`.
-    pub(crate) async fn start(place: &Place, home: &Home, slots: usize, notice: Duration) -> Result<Self> {
+    pub(crate) async fn start(
+        directory: &DemoDirectory,
+        home: &DemoStore,
+        slots: usize,
+        notice: Duration,
+    ) -> Result<Self> {
         let program = std::env::current_exe().map_err(|error| failed("find this program", error))?;
         let mut fleet = Self {
             program,
-            directory: place.path().to_owned(),
-            logs: place.logs(),
+            directory: directory.path().to_owned(),
+            logs: directory.logs(),
             home: home.clone(),
             notice,
             metadata: MetadataServer::start(Config::default()).await?,
@@ -163,7 +168,7 @@ impl Fleet {
             if let Some(status) = vm.process.try_wait().map_err(|error| failed("look after a VM", error))? {
                 let log = directory::log(&self.logs, &vm.name);
                 let message =
-                    format!("the worker on {} ended by itself with {status}; see {}", vm.name, log.display());
+                    format!("the worker on {} exited with {status}; see {}", vm.name, log.display());
                 return Err(Error::new(ErrorKind::Internal, "run the demo", message));
             }
         }
@@ -172,7 +177,7 @@ impl Fleet {
 
     /// Ends all VMs, because the work is done, and tells the life of each, in the order in which they began. One that is
     /// about to be evicted is killed now instead of later.
-    pub(crate) async fn finish(mut self) -> Result<Vec<Life>> {
+    pub(crate) async fn finish(mut self) -> Result<Vec<Lifetime>> {
         let ended_unix_ms = unix_millis();
         for vm in &mut self.slots {
             // Waiting closes its standard input, upon which it ends.
@@ -223,17 +228,17 @@ impl Fleet {
             .args(["--concurrency", &CONCURRENCY.to_string()])
             .args(["--checkpoint-every", &format!("{}ms", CHECKPOINT_EVERY.as_millis())])
             .args(["--log-format", "json", "--log", "info,reprieve_core=debug"]);
-        self.home.tell(&mut command);
+        self.home.reconstruct(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn()
     }
 }
 
 impl Vm {
     /// Its life, which ended so unless an eviction was announced.
-    fn life(self, ended_unix_ms: i64, end: End) -> Life {
+    fn life(self, ended_unix_ms: i64, end: End) -> Lifetime {
         let Self { number, name: vm, began_unix_ms, evicted, .. } = self;
         let end = evicted.map_or(end, |(announced_unix_ms, _)| End::Evicted { announced_unix_ms });
-        Life { number, vm, began_unix_ms, ended_unix_ms, end }
+        Lifetime { number, vm, began_unix_ms, ended_unix_ms, end }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::store::StoreKind;
 
 /// A whole demo.
 #[derive(Debug, Clone)]
-pub(crate) struct Story {
+pub(crate) struct History {
     pub(crate) seed: u64,
     /// Where the jobs were kept.
     pub(crate) store: StoreKind,
@@ -19,9 +19,9 @@ pub(crate) struct Story {
     /// Steps in every job, when none is done twice.
     pub(crate) steps_per_job: u32,
     /// In the order of their numbers.
-    pub(crate) jobs: Vec<JobStory>,
+    pub(crate) jobs: Vec<JobHistory>,
     /// In the order in which they started.
-    pub(crate) vms: Vec<VmStory>,
+    pub(crate) vms: Vec<VmHistory>,
     /// SHA-256 of all outputs, in order; equal to the reference unless something went wrong.
     pub(crate) output_digest: String,
     pub(crate) reference_digest: String,
@@ -29,27 +29,27 @@ pub(crate) struct Story {
 
 /// What became of one job: one frame of the zoom.
 #[derive(Debug, Clone)]
-pub(crate) struct JobStory {
+pub(crate) struct JobHistory {
     /// Its id in the queue.
     pub(crate) id: String,
     /// The frame it made; `None` when it was lost.
     pub(crate) png: Option<Vec<u8>>,
     /// Whether the frame is, byte for byte, what an uninterrupted render makes.
-    pub(crate) as_expected: bool,
+    pub(crate) matches_reference: bool,
     /// How often a worker completed it: 1 when all is well.
     pub(crate) completions: u32,
 }
 
 /// The life of one VM, that is, of one worker process.
 #[derive(Debug, Clone)]
-pub(crate) struct VmStory {
+pub(crate) struct VmHistory {
     pub(crate) name: String,
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
     pub(crate) end: VmEnd,
     /// For a VM that was evicted before it could act on its notice, and so counts as killed: when that was announced.
     /// `None` for all others.
-    pub(crate) announced_in_vain_ms: Option<u64>,
+    pub(crate) missed_notice_ms: Option<u64>,
     /// What it did, in the order in which it began; shifts at different jobs overlap.
     pub(crate) shifts: Vec<Shift>,
 }

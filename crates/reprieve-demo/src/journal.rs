@@ -8,7 +8,7 @@ use reprieve::clock::unix_millis;
 
 /// What a worker says of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum StepEvent {
     Began,
     Done,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     /// Which delivery of the job: one for each owner.
     pub(crate) delivery: u32,
     pub(crate) step: u32,
-    pub(crate) what: What,
+    pub(crate) what: StepEvent,
 }
 
 /// The journal as one worker writes it.
@@ -41,7 +41,7 @@ impl Journal {
 
     /// Adds a line. It is one write to a file that is open for appending, so it is whole though other workers write too,
     /// and though this one may be killed the next moment.
-    pub(crate) fn note(&self, job: usize, delivery: u32, step: u32, what: What) -> io::Result<()> {
+    pub(crate) fn note(&self, job: usize, delivery: u32, step: u32, what: StepEvent) -> io::Result<()> {
         let entry = Entry { at_unix_ms: unix_millis(), vm: self.vm.clone(), job, delivery, step, what };
         let line = entry.line();
         let written = (&self.file).write(line.as_bytes())?;
@@ -53,8 +53,8 @@ impl Entry {
     fn line(&self) -> String {
         let Self { at_unix_ms, vm, job, delivery, step, what } = self;
         let what = match what {
-            What::Began => "began",
-            What::Done => "done",
+            StepEvent::Began => "began",
+            StepEvent::Done => "done",
         };
         format!("{at_unix_ms} {vm} {job} {delivery} {step} {what}\n")
     }
@@ -69,8 +69,8 @@ impl Entry {
             delivery: words.next()?.parse().ok()?,
             step: words.next()?.parse().ok()?,
             what: match words.next()? {
-                "began" => What::Began,
-                "done" => What::Done,
+                "began" => StepEvent::Began,
+                "done" => StepEvent::Done,
                 _ => return None,
             },
         };
@@ -86,8 +86,8 @@ mod tests {
     fn what_is_noted_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        Journal::open(&path, "vm-1".into()).unwrap().note(7, 2, 39, What::Began).unwrap();
-        Journal::open(&path, "vm-2".into()).unwrap().note(7, 3, 39, What::Done).unwrap();
+        Journal::open(&path, "vm-1".into()).unwrap().note(7, 2, 39, StepEvent::Began).unwrap();
+        Journal::open(&path, "vm-2".into()).unwrap().note(7, 3, 39, StepEvent::Done).unwrap();
         let text = std::fs::read_to_string(path).unwrap();
         let read: Vec<_> = text.lines().map(|line| Entry::read(line).unwrap()).collect();
         assert!(read[0].at_unix_ms > 0 && read[0].at_unix_ms <= read[1].at_unix_ms);
@@ -97,10 +97,10 @@ mod tests {
             job: 7,
             delivery: 2,
             step: 39,
-            what: What::Began,
+            what: StepEvent::Began,
         };
         assert_eq!(read[0], first);
-        assert_eq!((read[1].vm.as_str(), read[1].what), ("vm-2", What::Done));
+        assert_eq!((read[1].vm.as_str(), read[1].what), ("vm-2", StepEvent::Done));
     }
 
     #[test]

@@ -29,16 +29,16 @@ mod worker;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use directory::Place;
+use directory::DemoDirectory;
 use fleet::Fleet;
 use format::count;
-use history::Story;
+use history::History;
 use outputs::Outputs;
-use reconstruct::Seen;
+use reconstruct::Observations;
 use reprieve::ports::Store;
 use reprieve::{Error, ErrorKind, NewJob, Producer, Result};
-use run::Stage;
-use store::{Home, StoreKind};
+use run::Run;
+use store::{DemoStore, StoreKind};
 pub use summary::Summary;
 use worker::{Frame, Render};
 pub use worker::{VmArgs, work};
@@ -53,36 +53,36 @@ const FAULTS_PER_JOB_MAX: usize = 2;
 #[derive(Debug, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub struct DemoArgs {
-    /// How many frames to render, 1 to 200; a job each, of about ten seconds
+    /// The number of frames, 1 to 200; each is a job of about ten seconds
     #[arg(long, value_name = "NUMBER", default_value_t = 12, value_parser = clap::value_parser!(u32).range(1..=200))]
     jobs: u32,
 
-    /// How many VMs there are at a time, 1 to 16; each is a process that renders two frames at once
+    /// The number of VMs at a time, 1 to 16; each is a process that renders two frames at once
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     vms: u32,
 
-    /// How many VMs are evicted: told so, and killed when the notice is over
+    /// The number of evictions: a VM gets a notice, and is killed when it ends
     #[arg(long, value_name = "NUMBER", default_value_t = 4)]
     evictions: u32,
 
-    /// How many VMs are killed without notice
+    /// The number of VMs that are killed without notice
     #[arg(long, value_name = "NUMBER", default_value_t = 2)]
     kills: u32,
 
-    /// How long before its end a VM is told, 0s to 30s
+    /// The time from an eviction's notice to the VM's end, 0s to 30s
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     notice: Duration,
 
-    /// Decides who is struck and when, the same way every time [default: a random one]
+    /// Selects the VMs that are evicted and killed, and when; the same for the same seed [default: random]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// Where jobs are kept: sqlite, an embedded store in --dir, or azurite, the storage emulator on this machine, on its
-    /// usual ports or where a connection string in REPRIEVE_STORE says; never a real account
+    /// The store: sqlite, an embedded store in --dir, or azurite, the storage emulator on this machine, on its
+    /// usual ports or at the connection string in REPRIEVE_STORE; never a real account
     #[arg(long, value_name = "STORE", default_value = "sqlite")]
     store: String,
 
-    /// Where the frames, the report and everything else are kept; an earlier demo there is replaced
+    /// The directory for the frames, the report and everything else; an earlier demo there is replaced
     #[arg(long, value_name = "PATH", default_value = "reprieve-demo")]
     dir: PathBuf,
 }
@@ -111,7 +111,7 @@ impl Outcome {
             faults if faults.is_empty() => Ok(()),
             faults => {
                 let message = format!("{}; the logs are in {}", faults.join(", "), self.directory.display());
-                Err(Error::new(ErrorKind::Internal, "show what was promised", message))
+                Err(Error::new(ErrorKind::Internal, "pass the demo's checks", message))
             }
         }
     }
@@ -121,17 +121,17 @@ impl Outcome {
 pub async fn run(args: DemoArgs) -> Result<Outcome> {
     let kind = args.check()?;
     let mut stopped = Box::pin(reprieve::stop_signal()?);
-    let home = unless(&mut stopped, Home::find(kind)).await?;
-    let place = Place::take(&args.dir)?;
-    let played = args.play(&place, &home, &mut stopped).await;
+    let home = unless(&mut stopped, DemoStore::find(kind)).await?;
+    let directory = DemoDirectory::take(&args.dir)?;
+    let played = args.play(&directory, &home, &mut stopped).await;
     if let Some(left) = home.clear().await {
         screen::say(&left);
     }
-    let (story, summary) = played.map_err(|error| {
-        let message = format!("{}; its files are in {}", error.message(), place.shown().display());
+    let (history, summary) = played.map_err(|error| {
+        let message = format!("{}; its files are in {}", error.message(), directory.shown().display());
         Error::new(error.kind(), "finish the demo", message).with_source(error)
     })?;
-    report(&place, &story, summary)
+    report(&directory, &history, summary)
 }
 
 impl DemoArgs {
@@ -147,7 +147,7 @@ impl DemoArgs {
             ));
         }
         if self.notice > NOTICE_MAX {
-            return refused(format!("--notice {:?} is over 30s, the longest that Azure gives", self.notice));
+            return refused(format!("--notice {:?} is over 30s, Azure's longest notice", self.notice));
         }
         StoreKind::parse(&self.store)
     }
@@ -155,30 +155,30 @@ impl DemoArgs {
     /// From an empty directory to the story, with nothing left running however it ends.
     async fn play(
         &self,
-        place: &Place,
-        home: &Home,
+        directory: &DemoDirectory,
+        home: &DemoStore,
         stopped: &mut (impl Future<Output = &'static str> + Unpin),
-    ) -> Result<(Story, Summary)> {
+    ) -> Result<(History, Summary)> {
         // A random one is short enough to be typed.
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
         let (evictions, kills) = (self.evictions as usize, self.kills as usize);
         let schedule = schedule::plan(seed, evictions, kills, self.vms as usize);
         self.announce(seed, home);
-        let store = unless(stopped, home.open(place)).await?;
+        let store = unless(stopped, home.open(directory)).await?;
         let ids = unless(stopped, enqueue(&store, self.jobs)).await?;
-        let fleet = Fleet::start(place, home, self.vms as usize, self.notice).await?;
-        let mut stage = Stage::new(place, store.clone(), &ids, fleet, self.notice, schedule.clone());
+        let fleet = Fleet::start(directory, home, self.vms as usize, self.notice).await?;
+        let mut stage = Run::new(directory, store.clone(), &ids, fleet, self.notice, schedule.clone());
         let played = unless(stopped, stage.play()).await;
         if let Err(error) = played {
             stage.stop().await;
             return Err(error);
         }
-        let (lives, watch) = stage.finish().await?;
-        screen::say("all done; rendering every frame again, without interruption, to compare");
+        let (lifetimes, observer) = stage.finish().await?;
+        screen::say("all jobs are completed; rendering every frame again, without interruption, to compare");
         let Outputs { all, digest, reference_digest } =
-            unless(stopped, outputs::collect(place, &store, ids)).await?;
+            unless(stopped, outputs::collect(directory, &store, ids)).await?;
         let depth = unless(stopped, store.queue.depth()).await?;
-        let all_seen = Seen {
+        let all_seen = Observations {
             seed,
             store: home.kind(),
             notice: self.notice,
@@ -187,20 +187,20 @@ impl DemoArgs {
             outputs: all,
             output_digest: digest,
             reference_digest,
-            lives,
-            entries: watch.entries,
-            logged: watch.logged,
+            lifetimes,
+            entries: observer.entries,
+            logged: observer.logged,
         };
-        let told = all_seen.tell();
+        let told = all_seen.reconstruct();
         let summary = Summary::of(&told, schedule, depth.total + depth.poisoned.unwrap_or_default());
         Ok((told, summary))
     }
 
-    fn announce(&self, seed: u64, home: &Home) {
+    fn announce(&self, seed: u64, home: &DemoStore) {
         let Self { jobs, vms, evictions, kills, .. } = self;
         let of = |number: &u32, what: &str| count(*number, what);
         screen::say(&format!(
-            "{} of a zoom into the Mandelbrot set, rendered on {} at a time;\n{} and {} will strike; seed {seed}",
+            "{} of a zoom into the Mandelbrot set, rendered on {} at a time;\nwith {} and {}; seed {seed}",
             of(jobs, "frame"),
             of(vms, "VM"),
             of(evictions, "eviction"),
@@ -227,19 +227,19 @@ async fn unless<T>(
     tokio::select! {
         biased;
         signal = stopped => {
-            Err(Error::new(ErrorKind::Internal, "finish the demo", format!("{signal} ended it")))
+            Err(Error::new(ErrorKind::Internal, "finish the demo", format!("{signal} stopped it")))
         }
         done = work => done,
     }
 }
 
 /// Writes the report and the summary into the demo's directory.
-fn report(place: &Place, story: &Story, summary: Summary) -> Result<Outcome> {
-    let report = place.write_report(&report::page(story, &summary))?;
+fn report(directory: &DemoDirectory, history: &History, summary: Summary) -> Result<Outcome> {
+    let report = directory.write_report(&report::page(history, &summary))?;
     let document = serde_json::to_vec_pretty(&summary).map_err(|error| {
         Error::new(ErrorKind::Internal, "write the summary", error.to_string()).with_source(error)
     })?;
-    place.write_summary(&document)?;
-    let table = table::table(story, &summary);
-    Ok(Outcome { table, summary, report, directory: place.shown().to_owned() })
+    directory.write_summary(&document)?;
+    let table = table::table(history, &summary);
+    Ok(Outcome { table, summary, report, directory: directory.shown().to_owned() })
 }

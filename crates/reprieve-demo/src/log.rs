@@ -8,11 +8,11 @@ use serde::Deserialize;
 pub(crate) struct Logged {
     pub(crate) at_unix_ms: i64,
     pub(crate) vm: String,
-    pub(crate) what: Said,
+    pub(crate) what: LogEvent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum LogEvent {
     /// A job's result is stored and its message is deleted.
     Completed { id: String },
     /// Everything that was held is given back.
@@ -46,8 +46,8 @@ impl Logged {
         }
         let Line { timestamp, message, job } = serde_json::from_str(line).ok()?;
         let what = match message.as_str() {
-            "completed" => Said::Completed { id: job? },
-            "drained" => Said::Drained(serde_json::from_str(line).ok()?),
+            "completed" => LogEvent::Completed { id: job? },
+            "drained" => LogEvent::Drained(serde_json::from_str(line).ok()?),
             _ => return None,
         };
         Some(Self { at_unix_ms: timestamp.as_millisecond(), vm: vm.to_owned(), what })
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn the_lines_that_matter_are_read() {
         let drained = Logged::read("vm-1", DRAINED).unwrap();
-        let Said::Drained(report) = &drained.what else { panic!("{drained:?}") };
+        let LogEvent::Drained(report) = &drained.what else { panic!("{drained:?}") };
         assert_eq!((report.held, report.released_after_ms, report.work_lost_ms), (2, 14, 0));
         assert_eq!(drained.at_unix_ms - drained.noticed_unix_ms(report), 15);
         let completed = Logged::read("vm-1", COMPLETED).unwrap();
-        assert_eq!(completed.what, Said::Completed { id: "019a".into() });
+        assert_eq!(completed.what, LogEvent::Completed { id: "019a".into() });
     }
 
     #[test]

@@ -6,28 +6,28 @@ use std::path::PathBuf;
 
 use reprieve::{Error, ErrorKind, Result};
 
-use crate::directory::{self, Place};
+use crate::directory::{self, DemoDirectory};
 use crate::journal::Entry;
-use crate::log::{Logged, Said};
-use crate::progress::{Board, News};
+use crate::log::{LogEvent, Logged};
+use crate::progress::{Progress, Update};
 
 /// Everything that was written so far.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Observer {
     logs: PathBuf,
-    journal: Followed,
+    journal: TailedFile,
     /// The log of each VM, also of those that are gone.
-    by_vm: Vec<(String, Followed)>,
+    by_vm: Vec<(String, TailedFile)>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) logged: Vec<Logged>,
 }
 
-impl Watch {
+impl Observer {
     /// Of the workers in `place`.
-    pub(crate) fn new(place: &Place) -> Self {
+    pub(crate) fn new(directory: &DemoDirectory) -> Self {
         Self {
-            logs: place.logs(),
-            journal: Followed::new(place.journal()),
+            logs: directory.logs(),
+            journal: TailedFile::new(directory.journal()),
             by_vm: Vec::new(),
             entries: Vec::new(),
             logged: Vec::new(),
@@ -36,26 +36,26 @@ impl Watch {
 
     /// Watches `vm`, too.
     pub(crate) fn add(&mut self, vm: &str) {
-        self.by_vm.push((vm.to_owned(), Followed::new(directory::log(&self.logs, vm))));
+        self.by_vm.push((vm.to_owned(), TailedFile::new(directory::log(&self.logs, vm))));
     }
 
     /// Enters what is new into `board`, and returns what is news to people. The logs come first: what a VM gave back it
     /// gave back before another took it.
-    pub(crate) fn look(&mut self, board: &mut Board) -> Result<Vec<News>> {
+    pub(crate) fn look(&mut self, progress: &mut Progress) -> Result<Vec<Update>> {
         let mut news = Vec::new();
         for (vm, log) in &mut self.by_vm {
             for line in log.read().map_err(failed)? {
                 let Some(logged) = Logged::read(vm, &line) else { continue };
-                news.extend(board.logged(&logged));
+                news.extend(progress.logged(&logged));
                 self.logged.push(logged);
             }
         }
         for line in self.journal.read().map_err(failed)? {
             let Some(entry) = Entry::read(&line) else {
-                let message = format!("{line:?} in the journal is no entry");
+                let message = format!("{line:?} in the journal is not an entry");
                 return Err(Error::new(ErrorKind::Corrupt, "watch the workers", message));
             };
-            news.extend(board.entered(&entry));
+            news.extend(progress.entered(&entry));
             self.entries.push(entry);
         }
         Ok(news)
@@ -63,7 +63,7 @@ impl Watch {
 
     /// Whether `vm` has given everything back at a notice.
     pub(crate) fn has_drained(&self, vm: &str) -> bool {
-        self.logged.iter().any(|logged| logged.vm == vm && matches!(logged.what, Said::Drained(_)))
+        self.logged.iter().any(|logged| logged.vm == vm && matches!(logged.what, LogEvent::Drained(_)))
     }
 }
 
@@ -73,14 +73,14 @@ fn failed(error: std::io::Error) -> Error {
 
 /// A file that grows. It need not be there yet.
 #[derive(Debug)]
-pub(crate) struct Followed {
+pub(crate) struct TailedFile {
     path: PathBuf,
     file: Option<File>,
     /// What was read after the last whole line.
     rest: Vec<u8>,
 }
 
-impl Followed {
+impl TailedFile {
     pub(crate) const fn new(path: PathBuf) -> Self {
         Self { path, file: None, rest: Vec::new() }
     }
@@ -113,14 +113,14 @@ mod tests {
     fn lines_come_once_and_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let mut followed = Followed::new(path.clone());
-        assert_eq!(followed.read().unwrap(), [""; 0]);
+        let mut tailed = TailedFile::new(path.clone());
+        assert_eq!(tailed.read().unwrap(), [""; 0]);
         let mut file = File::create(path).unwrap();
         for (written, read) in
             [("one\ntw", &["one"][..]), ("", &[]), ("o\nthree\n", &["two", "three"]), ("fo", &[])]
         {
             file.write_all(written.as_bytes()).unwrap();
-            assert_eq!(followed.read().unwrap(), read, "{written:?}");
+            assert_eq!(tailed.read().unwrap(), read, "{written:?}");
         }
     }
 }

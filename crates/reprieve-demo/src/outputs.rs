@@ -8,7 +8,7 @@ use reprieve::ports::Store;
 use reprieve::{BlobName, Error, ErrorKind, Result};
 use sha2::{Digest, Sha256};
 
-use crate::directory::Place;
+use crate::directory::DemoDirectory;
 use crate::frame;
 use crate::reconstruct::Output;
 use crate::worker::Frame;
@@ -24,7 +24,7 @@ pub(crate) struct Outputs {
 }
 
 /// Renders every frame again, in one go each, and compares; the frames that are there go to files.
-pub(crate) async fn collect(place: &Place, store: &Store, ids: Vec<String>) -> Result<Outputs> {
+pub(crate) async fn collect(directory: &DemoDirectory, store: &Store, ids: Vec<String>) -> Result<Outputs> {
     let of = u32::try_from(ids.len()).unwrap_or(u32::MAX);
     let (mut digest, mut reference_digest) = (Sha256::new(), Sha256::new());
     let mut all = Vec::with_capacity(ids.len());
@@ -38,10 +38,10 @@ pub(crate) async fn collect(place: &Place, store: &Store, ids: Vec<String>) -> R
         let png = read(store, &frame.blob()).await?;
         if let Some(png) = &png {
             digest.update(png);
-            place.write_frame(&frame.file_name(), png)?;
+            directory.write_frame(&frame.file_name(), png)?;
         }
-        let as_expected = png.as_ref() == Some(&reference);
-        all.push(Output { id, has_result, png, as_expected });
+        let matches_reference = png.as_ref() == Some(&reference);
+        all.push(Output { id, has_result, png, matches_reference });
     }
     Ok(Outputs { all, digest: hex(&digest.finalize()), reference_digest: hex(&reference_digest.finalize()) })
 }

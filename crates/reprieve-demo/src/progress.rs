@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use crate::frame::BANDS;
-use crate::journal::{Entry, What};
-use crate::log::{Drained, Logged, Said};
+use crate::journal::{Entry, StepEvent};
+use crate::log::{Drained, LogEvent, Logged};
 
 /// All jobs.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct Progress {
     jobs: Vec<Job>,
     numbers: HashMap<String, usize>,
 }
@@ -45,14 +45,14 @@ pub(crate) struct Holder {
 
 /// Something to tell whoever watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum Update {
     /// An interrupted job goes on.
-    GoesOn { job: usize, vm: String, step: u32 },
+    Resumed { job: usize, vm: String, step: u32 },
     /// A VM has given everything back.
-    HandedBack { vm: String, report: Drained },
+    Released { vm: String, report: Drained },
 }
 
-impl Board {
+impl Progress {
     /// Of jobs with these ids, in the order of their numbers.
     pub(crate) fn new(ids: &[String]) -> Self {
         let numbers: HashMap<_, _> =
@@ -89,7 +89,7 @@ impl Board {
     }
 
     /// Takes in a line of the journal.
-    pub(crate) fn entered(&mut self, entry: &Entry) -> Option<News> {
+    pub(crate) fn entered(&mut self, entry: &Entry) -> Option<Update> {
         let Entry { vm, job: number, delivery, step, what, .. } = entry;
         let job = self.jobs.get_mut(*number)?;
         // What an owner before the last one says is history.
@@ -102,7 +102,7 @@ impl Board {
         if is_new {
             job.state = State::Held(Holder { vm: vm.clone(), first: *step, moved: false });
         }
-        if *what == What::Done {
+        if *what == StepEvent::Done {
             job.done = job.done.max(step + 1);
             match &mut job.state {
                 _ if step + 1 == BANDS => job.state = State::Finished,
@@ -110,22 +110,22 @@ impl Board {
                 State::Waiting | State::Interrupted | State::Finished => {}
             }
         }
-        (is_new && was_begun).then(|| News::GoesOn { job: *number, vm: vm.clone(), step: *step })
+        (is_new && was_begun).then(|| Update::Resumed { job: *number, vm: vm.clone(), step: *step })
     }
 
     /// Takes in a line of a log.
-    pub(crate) fn logged(&mut self, logged: &Logged) -> Option<News> {
+    pub(crate) fn logged(&mut self, logged: &Logged) -> Option<Update> {
         match &logged.what {
-            Said::Completed { id } => {
+            LogEvent::Completed { id } => {
                 if let Some(job) = self.numbers.get(id).and_then(|&number| self.jobs.get_mut(number)) {
                     job.state = State::Finished;
                     job.completed = true;
                 }
                 None
             }
-            Said::Drained(report) => {
+            LogEvent::Drained(report) => {
                 self.gone(&logged.vm);
-                Some(News::HandedBack { vm: logged.vm.clone(), report: *report })
+                Some(Update::Released { vm: logged.vm.clone(), report: *report })
             }
         }
     }
@@ -148,69 +148,71 @@ mod tests {
         Entry::read(line).expect("a line of a journal")
     }
 
-    fn board() -> Board {
-        Board::new(&["a".to_owned(), "b".to_owned()])
+    fn progress() -> Progress {
+        Progress::new(&["a".to_owned(), "b".to_owned()])
     }
 
     #[test]
     fn progress_counts_every_step_once() {
-        let mut board = board();
+        let mut progress = progress();
         for line in ["1 vm-1 0 1 0 done", "2 vm-1 0 1 1 done", "3 vm-2 0 2 1 done", "4 vm-1 1 1 0 done"] {
-            assert!(board.entered(&entry(line)).is_none_or(|news| matches!(news, News::GoesOn { .. })));
+            assert!(progress.entered(&entry(line)).is_none_or(|news| matches!(news, Update::Resumed { .. })));
         }
-        assert_eq!((board.jobs()[0].done, board.jobs()[1].done), (2, 1));
-        assert_eq!(board.done_permille(), 3_000 / (2 * BANDS));
+        assert_eq!((progress.jobs()[0].done, progress.jobs()[1].done), (2, 1));
+        assert_eq!(progress.done_permille(), 3_000 / (2 * BANDS));
     }
 
     #[test]
     fn a_vm_has_something_to_lose_once_it_has_done_a_step() {
-        let mut board = board();
-        board.entered(&entry("1 vm-1 0 1 0 began"));
-        assert!(!board.is_at_work("vm-1"));
-        board.entered(&entry("2 vm-1 0 1 0 done"));
-        assert!(board.is_at_work("vm-1") && !board.is_at_work("vm-2"));
-        board.gone("vm-1");
-        assert!(!board.is_at_work("vm-1"));
-        assert_eq!(board.jobs()[0].state, State::Interrupted);
+        let mut progress = progress();
+        progress.entered(&entry("1 vm-1 0 1 0 began"));
+        assert!(!progress.is_at_work("vm-1"));
+        progress.entered(&entry("2 vm-1 0 1 0 done"));
+        assert!(progress.is_at_work("vm-1") && !progress.is_at_work("vm-2"));
+        progress.gone("vm-1");
+        assert!(!progress.is_at_work("vm-1"));
+        assert_eq!(progress.jobs()[0].state, State::Interrupted);
     }
 
     #[test]
     fn a_job_that_goes_on_is_news_and_an_older_owner_is_not() {
-        let mut board = board();
-        assert_eq!(board.entered(&entry("1 vm-1 1 1 0 began")), None);
-        let goes_on = News::GoesOn { job: 1, vm: "vm-2".into(), step: 5 };
-        assert_eq!(board.entered(&entry("2 vm-2 1 2 5 began")), Some(goes_on));
-        assert_eq!(board.entered(&entry("3 vm-1 1 1 6 began")), None);
-        assert_eq!(board.entered(&entry("3 vm-2 0 2 0 began")), None, "nobody had begun it before");
+        let mut progress = progress();
+        assert_eq!(progress.entered(&entry("1 vm-1 1 1 0 began")), None);
+        let goes_on = Update::Resumed { job: 1, vm: "vm-2".into(), step: 5 };
+        assert_eq!(progress.entered(&entry("2 vm-2 1 2 5 began")), Some(goes_on));
+        assert_eq!(progress.entered(&entry("3 vm-1 1 1 6 began")), None);
+        assert_eq!(progress.entered(&entry("3 vm-2 0 2 0 began")), None, "nobody had begun it before");
         let holder = Holder { vm: "vm-2".into(), first: 5, moved: false };
-        assert_eq!(board.jobs()[1].state, State::Held(holder));
+        assert_eq!(progress.jobs()[1].state, State::Held(holder));
     }
 
     #[test]
     fn a_drain_gives_back_only_what_that_vm_still_holds() {
-        let mut board = board();
-        board.entered(&entry("1 vm-1 0 1 0 done"));
-        board.entered(&entry("2 vm-1 1 1 0 done"));
+        let mut progress = progress();
+        progress.entered(&entry("1 vm-1 0 1 0 done"));
+        progress.entered(&entry("2 vm-1 1 1 0 done"));
         // The next owner was faster than the log.
-        board.entered(&entry("3 vm-2 1 2 1 began"));
+        progress.entered(&entry("3 vm-2 1 2 1 began"));
         let report =
             Drained { held: 2, released_after_ms: 9, quiesced_after_ms: 9, work_lost_ms: 0, abandoned: 0 };
-        let drained = Logged { at_unix_ms: 4, vm: "vm-1".into(), what: Said::Drained(report) };
-        assert_eq!(board.logged(&drained), Some(News::HandedBack { vm: "vm-1".into(), report }));
-        assert_eq!(board.jobs()[0].state, State::Interrupted);
-        assert!(matches!(&board.jobs()[1].state, State::Held(holder) if holder.vm == "vm-2"));
+        let drained = Logged { at_unix_ms: 4, vm: "vm-1".into(), what: LogEvent::Drained(report) };
+        assert_eq!(progress.logged(&drained), Some(Update::Released { vm: "vm-1".into(), report }));
+        assert_eq!(progress.jobs()[0].state, State::Interrupted);
+        assert!(matches!(&progress.jobs()[1].state, State::Held(holder) if holder.vm == "vm-2"));
     }
 
     #[test]
     fn a_job_is_finished_by_its_last_step_or_by_its_log() {
-        let mut board = board();
-        board.entered(&entry(&format!("1 vm-1 0 1 {} done", BANDS - 1)));
-        let completed = Logged { at_unix_ms: 2, vm: "vm-1".into(), what: Said::Completed { id: "b".into() } };
-        assert_eq!(board.logged(&completed), None);
-        assert!(board.jobs().iter().all(|job| job.state == State::Finished));
-        assert!(!board.all_completed(), "what is done is not completed before its message is gone");
-        let completed = Logged { at_unix_ms: 3, vm: "vm-1".into(), what: Said::Completed { id: "a".into() } };
-        assert_eq!(board.logged(&completed), None);
-        assert!(board.all_completed());
+        let mut progress = progress();
+        progress.entered(&entry(&format!("1 vm-1 0 1 {} done", BANDS - 1)));
+        let completed =
+            Logged { at_unix_ms: 2, vm: "vm-1".into(), what: LogEvent::Completed { id: "b".into() } };
+        assert_eq!(progress.logged(&completed), None);
+        assert!(progress.jobs().iter().all(|job| job.state == State::Finished));
+        assert!(!progress.all_completed(), "what is done is not completed before its message is gone");
+        let completed =
+            Logged { at_unix_ms: 3, vm: "vm-1".into(), what: LogEvent::Completed { id: "a".into() } };
+        assert_eq!(progress.logged(&completed), None);
+        assert!(progress.all_completed());
     }
 }

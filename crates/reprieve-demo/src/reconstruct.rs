@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use crate::fleet::{End, Life};
-use crate::history::{Eviction, JobStory, Recovery, Shift, ShiftEnd, Story, VmEnd, VmStory};
-use crate::journal::{Entry, What};
-use crate::log::{Drained, Logged, Said};
+use crate::fleet::{End, Lifetime};
+use crate::history::{Eviction, History, JobHistory, Recovery, Shift, ShiftEnd, VmEnd, VmHistory};
+use crate::journal::{Entry, StepEvent};
+use crate::log::{Drained, LogEvent, Logged};
 use crate::store::StoreKind;
 
 /// All that was seen of a demo.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     pub(crate) seed: u64,
     pub(crate) store: StoreKind,
     pub(crate) notice: Duration,
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
     pub(crate) output_digest: String,
     pub(crate) reference_digest: String,
     /// In the order in which they began.
-    pub(crate) lives: Vec<Life>,
+    pub(crate) lifetimes: Vec<Lifetime>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) logged: Vec<Logged>,
 }
@@ -34,12 +34,12 @@ pub(crate) struct Output {
     /// Whether its result is there.
     pub(crate) has_result: bool,
     pub(crate) png: Option<Vec<u8>>,
-    pub(crate) as_expected: bool,
+    pub(crate) matches_reference: bool,
 }
 
 /// A time of a VM with a job, as the journal tells it.
 #[derive(Debug)]
-struct Stint {
+struct RawShift {
     vm: String,
     job: usize,
     from: i64,
@@ -49,7 +49,7 @@ struct Stint {
     redone: u32,
 }
 
-impl Stint {
+impl RawShift {
     /// The step after the last one that it did.
     const fn reached(&self) -> u32 {
         self.first_step + self.steps
@@ -57,28 +57,28 @@ impl Stint {
 }
 
 /// How a VM ended, and what it said of its drain.
-struct Fate<'a> {
-    life: &'a Life,
+struct VmOutcome<'a> {
+    life: &'a Lifetime,
     /// When it read its notice, and what came of that.
     drained: Option<(i64, Drained)>,
 }
 
-impl Seen {
+impl Observations {
     /// The whole story.
-    pub(crate) fn tell(self) -> Story {
-        let clock = Clock { began: self.lives.first().map_or(0, |life| life.began_unix_ms) };
-        let stints = stints(&self.entries);
+    pub(crate) fn reconstruct(self) -> History {
+        let clock = Clock { began: self.lifetimes.first().map_or(0, |life| life.began_unix_ms) };
+        let raw_shifts = raw_shifts(&self.entries);
         let completed: HashMap<_, _> = self.completions().map(|(vm, id, at)| ((vm, id), at)).collect();
         let ended =
             completed.values().copied().chain(self.entries.iter().map(|entry| entry.at_unix_ms)).max();
         let took_ms = clock.ms(completed.values().copied().max().or(ended).unwrap_or(clock.began));
-        let telling = Telling { seen: &self, stints: &stints, completed: &completed, clock };
-        let vms = self.lives.iter().map(|life| telling.vm(life)).collect();
+        let telling = Reconstruction { seen: &self, raw_shifts: &raw_shifts, completed: &completed, clock };
+        let vms = self.lifetimes.iter().map(|life| telling.vm(life)).collect();
         let logged = |id: &str| self.completions().filter(|(_, of, _)| *of == id).count();
-        let jobs = self.outputs.iter().map(|output| JobStory {
+        let jobs = self.outputs.iter().map(|output| JobHistory {
             id: output.id.clone(),
             png: output.png.clone(),
-            as_expected: output.as_expected,
+            matches_reference: output.matches_reference,
             // Who was killed the moment it had completed a job can't say so any more; the result does. Without a result
             // nothing is completed, whoever says so.
             completions: if output.has_result {
@@ -87,7 +87,7 @@ impl Seen {
                 0
             },
         });
-        Story {
+        History {
             seed: self.seed,
             store: self.store,
             took_ms,
@@ -104,46 +104,46 @@ impl Seen {
     /// Each time that a VM said it had completed a job: VM, job and time.
     fn completions(&self) -> impl Iterator<Item = (&str, &str, i64)> {
         self.logged.iter().filter_map(|logged| match &logged.what {
-            Said::Completed { id } => Some((logged.vm.as_str(), id.as_str(), logged.at_unix_ms)),
-            Said::Drained(_) => None,
+            LogEvent::Completed { id } => Some((logged.vm.as_str(), id.as_str(), logged.at_unix_ms)),
+            LogEvent::Drained(_) => None,
         })
     }
 }
 
 /// What is needed to tell of one VM.
-struct Telling<'a> {
-    seen: &'a Seen,
-    stints: &'a [Stint],
+struct Reconstruction<'a> {
+    seen: &'a Observations,
+    raw_shifts: &'a [RawShift],
     completed: &'a HashMap<(&'a str, &'a str), i64>,
     clock: Clock,
 }
 
-impl Telling<'_> {
-    fn vm(&self, life: &Life) -> VmStory {
+impl Reconstruction<'_> {
+    fn vm(&self, life: &Lifetime) -> VmHistory {
         let drained = self.seen.logged.iter().filter(|logged| logged.vm == life.vm);
         let mut drained = drained.filter_map(|logged| match &logged.what {
-            Said::Drained(report) => Some((logged.noticed_unix_ms(report), *report)),
-            Said::Completed { .. } => None,
+            LogEvent::Drained(report) => Some((logged.noticed_unix_ms(report), *report)),
+            LogEvent::Completed { .. } => None,
         });
-        let fate = Fate { life, drained: drained.next_back() };
-        let own = || self.stints.iter().enumerate().filter(|(_, stint)| stint.vm == life.vm);
-        let (end, announced_in_vain_ms) = match (life.end, fate.drained) {
+        let outcome = VmOutcome { life, drained: drained.next_back() };
+        let own = || self.raw_shifts.iter().enumerate().filter(|(_, raw)| raw.vm == life.vm);
+        let (end, missed_notice_ms) = match (life.end, outcome.drained) {
             (End::Finished, _) => (VmEnd::Finished, None),
             (End::Evicted { announced_unix_ms }, Some((noticed, report))) => {
                 (VmEnd::Evicted(self.eviction(announced_unix_ms, noticed, &report)), None)
             }
             (End::Evicted { announced_unix_ms }, None) => {
-                (VmEnd::Killed(self.recoveries(&fate)), Some(self.clock.ms(announced_unix_ms)))
+                (VmEnd::Killed(self.recoveries(&outcome)), Some(self.clock.ms(announced_unix_ms)))
             }
-            (End::Killed, _) => (VmEnd::Killed(self.recoveries(&fate)), None),
+            (End::Killed, _) => (VmEnd::Killed(self.recoveries(&outcome)), None),
         };
-        VmStory {
+        VmHistory {
             name: life.vm.clone(),
             began_ms: self.clock.ms(life.began_unix_ms),
             ended_ms: self.clock.ms(life.ended_unix_ms),
             end,
-            announced_in_vain_ms,
-            shifts: own().map(|(index, stint)| self.shift(index, stint, &fate)).collect(),
+            missed_notice_ms,
+            shifts: own().map(|(index, raw)| self.shift(index, raw, &outcome)).collect(),
         }
     }
 
@@ -159,68 +159,68 @@ impl Telling<'_> {
     }
 
     /// How the jobs went on that a killed VM held. One that nobody took over is lost, which is told elsewhere.
-    fn recoveries(&self, fate: &Fate<'_>) -> Vec<Recovery> {
-        let own = self.stints.iter().enumerate().filter(|(_, stint)| stint.vm == fate.life.vm);
-        let held = own.filter(|(index, stint)| self.end(*index, stint, fate).0 == ShiftEnd::Killed);
-        let recovery = |(index, stint): (usize, &Stint)| {
+    fn recoveries(&self, outcome: &VmOutcome<'_>) -> Vec<Recovery> {
+        let own = self.raw_shifts.iter().enumerate().filter(|(_, raw)| raw.vm == outcome.life.vm);
+        let held = own.filter(|(index, raw)| self.end(*index, raw, outcome).0 == ShiftEnd::Killed);
+        let recovery = |(index, raw): (usize, &RawShift)| {
             let next = self.next(index)?;
             Some(Recovery {
-                job: stint.job,
-                after_ms: positive(next.from - fate.life.ended_unix_ms),
-                steps_redone: stint.reached().saturating_sub(next.first_step),
+                job: raw.job,
+                after_ms: positive(next.from - outcome.life.ended_unix_ms),
+                steps_redone: raw.reached().saturating_sub(next.first_step),
             })
         };
         held.filter_map(recovery).collect()
     }
 
-    fn shift(&self, index: usize, stint: &Stint, fate: &Fate<'_>) -> Shift {
-        let (end, to) = self.end(index, stint, fate);
+    fn shift(&self, index: usize, raw: &RawShift, outcome: &VmOutcome<'_>) -> Shift {
+        let (end, to) = self.end(index, raw, outcome);
         Shift {
-            job: stint.job,
-            from_ms: self.clock.ms(stint.from),
-            to_ms: self.clock.ms(to.max(stint.from)),
-            first_step: stint.first_step,
-            steps: stint.steps,
-            redone: stint.redone,
+            job: raw.job,
+            from_ms: self.clock.ms(raw.from),
+            to_ms: self.clock.ms(to.max(raw.from)),
+            first_step: raw.first_step,
+            steps: raw.steps,
+            redone: raw.redone,
             end,
         }
     }
 
     /// How a time with a job ended, and when.
-    fn end(&self, index: usize, stint: &Stint, fate: &Fate<'_>) -> (ShiftEnd, i64) {
-        let id = self.seen.outputs.get(stint.job).map_or("", |output| output.id.as_str());
-        if let Some(&at) = self.completed.get(&(stint.vm.as_str(), id)) {
+    fn end(&self, index: usize, raw: &RawShift, outcome: &VmOutcome<'_>) -> (ShiftEnd, i64) {
+        let id = self.seen.outputs.get(raw.job).map_or("", |output| output.id.as_str());
+        if let Some(&at) = self.completed.get(&(raw.vm.as_str(), id)) {
             return (ShiftEnd::Completed, at);
         }
         // As above: it was killed before it could say so.
-        if stint.reached() == self.seen.steps_per_job && self.next(index).is_none() {
-            return (ShiftEnd::Completed, stint.last);
+        if raw.reached() == self.seen.steps_per_job && self.next(index).is_none() {
+            return (ShiftEnd::Completed, raw.last);
         }
-        match (fate.life.end, fate.drained) {
+        match (outcome.life.end, outcome.drained) {
             (End::Evicted { .. }, Some((noticed, report))) => {
                 (ShiftEnd::Released, noticed.saturating_add_unsigned(report.released_after_ms))
             }
-            (End::Evicted { .. }, None) | (End::Killed, _) => (ShiftEnd::Killed, fate.life.ended_unix_ms),
+            (End::Evicted { .. }, None) | (End::Killed, _) => (ShiftEnd::Killed, outcome.life.ended_unix_ms),
             // It gave the job back by itself, as after a failed step.
-            (End::Finished, _) => (ShiftEnd::Released, stint.last),
+            (End::Finished, _) => (ShiftEnd::Released, raw.last),
         }
     }
 
     /// Who had the job next.
-    fn next(&self, index: usize) -> Option<&Stint> {
-        let (job, after) = (self.stints[index].job, &self.stints[index + 1..]);
-        after.iter().find(|stint| stint.job == job)
+    fn next(&self, index: usize) -> Option<&RawShift> {
+        let (job, after) = (self.raw_shifts[index].job, &self.raw_shifts[index + 1..]);
+        after.iter().find(|raw| raw.job == job)
     }
 }
 
 /// The journal's entries by owner, in the order in which they began.
-fn stints(entries: &[Entry]) -> Vec<Stint> {
+fn raw_shifts(entries: &[Entry]) -> Vec<RawShift> {
     let mut index: BTreeMap<(&str, usize, u32), usize> = BTreeMap::new();
-    let (mut stints, mut done) = (Vec::new(), HashSet::new());
+    let (mut raw_shifts, mut done) = (Vec::new(), HashSet::new());
     for entry in entries {
         let Entry { vm, job, delivery, step, at_unix_ms, what } = entry;
         let at = *index.entry((vm, *job, *delivery)).or_insert_with(|| {
-            stints.push(Stint {
+            raw_shifts.push(RawShift {
                 vm: vm.clone(),
                 job: *job,
                 from: *at_unix_ms,
@@ -229,16 +229,16 @@ fn stints(entries: &[Entry]) -> Vec<Stint> {
                 steps: 0,
                 redone: 0,
             });
-            stints.len() - 1
+            raw_shifts.len() - 1
         });
-        let stint = &mut stints[at];
-        stint.last = stint.last.max(*at_unix_ms);
-        if *what == What::Done {
-            stint.steps += 1;
-            stint.redone += u32::from(!done.insert((*job, *step)));
+        let raw = &mut raw_shifts[at];
+        raw.last = raw.last.max(*at_unix_ms);
+        if *what == StepEvent::Done {
+            raw.steps += 1;
+            raw.redone += u32::from(!done.insert((*job, *step)));
         }
     }
-    stints
+    raw_shifts
 }
 
 /// Turns times since the epoch into times since the demo began.

@@ -6,10 +6,10 @@ use reprieve::ports::Store;
 use reprieve::{Error, ErrorKind, Result};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::directory::Place;
-use crate::fleet::{Fleet, Life, Replaced};
-use crate::observer::Watch;
-use crate::progress::Board;
+use crate::directory::DemoDirectory;
+use crate::fleet::{Fleet, Lifetime, Replaced};
+use crate::observer::Observer;
+use crate::progress::Progress;
 use crate::schedule::{Fault, Kind};
 use crate::screen::Screen;
 
@@ -24,32 +24,32 @@ const STALLED: Duration = Duration::from_secs(120);
 
 /// A demo under way.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Run {
     store: Store,
     fleet: Fleet,
-    board: Board,
-    watch: Watch,
+    progress: Progress,
+    observer: Observer,
     screen: Screen,
     notice: Duration,
     /// The faults that have not struck yet.
     due: Vec<Fault>,
 }
 
-impl Stage {
+impl Run {
     /// With this fleet at work on the jobs with these ids, which are in `store`.
     pub(crate) fn new(
-        place: &Place,
+        directory: &DemoDirectory,
         store: Store,
         ids: &[String],
         fleet: Fleet,
         notice: Duration,
         due: Vec<Fault>,
     ) -> Self {
-        let (screen, mut watch) = (Screen::new(ids.len()), Watch::new(place));
+        let (screen, mut observer) = (Screen::new(ids.len()), Observer::new(directory));
         for vm in (0..fleet.len()).filter_map(|slot| fleet.staying(slot)) {
-            watch.add(vm);
+            observer.add(vm);
         }
-        Self { store, fleet, board: Board::new(ids), watch, screen, notice, due }
+        Self { store, fleet, progress: Progress::new(ids), observer, screen, notice, due }
     }
 
     /// Plays until every job is completed and no eviction is half way.
@@ -72,10 +72,10 @@ impl Stage {
             self.look()?;
             self.strike().await?;
             self.fleet.check()?;
-            if std::mem::replace(&mut seen, self.watch.entries.len()) != self.watch.entries.len() {
+            if std::mem::replace(&mut seen, self.observer.entries.len()) != self.observer.entries.len() {
                 moved = Instant::now();
             }
-            let mut done = self.board.all_completed();
+            let mut done = self.progress.all_completed();
             if !done && asked.elapsed() >= ASK_EVERY {
                 asked = Instant::now();
                 done = self.store.queue.depth().await?.total == 0;
@@ -84,19 +84,19 @@ impl Stage {
                 return Ok(());
             }
             if moved.elapsed() >= STALLED {
-                let message = format!("nothing has moved for {STALLED:?}");
+                let message = format!("no step was done for {STALLED:?}");
                 return Err(Error::new(ErrorKind::TimedOut, "run the demo", message));
             }
         }
     }
 
     /// Ends the VMs and returns what was seen.
-    pub(crate) async fn finish(mut self) -> Result<(Vec<Life>, Watch)> {
+    pub(crate) async fn finish(mut self) -> Result<(Vec<Lifetime>, Observer)> {
         self.screen.clear();
-        let lives = self.fleet.finish().await?;
+        let lifetimes = self.fleet.finish().await?;
         // What they still had to say.
-        self.watch.look(&mut self.board)?;
-        Ok((lives, self.watch))
+        self.observer.look(&mut self.progress)?;
+        Ok((lifetimes, self.observer))
     }
 
     /// Kills everything, and waits until it is gone.
@@ -107,20 +107,20 @@ impl Stage {
 
     /// Whether everybody who was told to go has handed everything back.
     fn is_calm(&self) -> bool {
-        self.fleet.going().all(|vm| self.watch.has_drained(vm))
+        self.fleet.going().all(|vm| self.observer.has_drained(vm))
     }
 
     fn look(&mut self) -> Result<()> {
-        for news in self.watch.look(&mut self.board)? {
+        for news in self.observer.look(&mut self.progress)? {
             self.screen.news(&news);
         }
-        self.screen.show(&self.board);
+        self.screen.show(&self.progress);
         Ok(())
     }
 
     /// Lets every fault strike that is due and finds a victim; the others wait.
     async fn strike(&mut self) -> Result<()> {
-        let done = self.board.done_permille();
+        let done = self.progress.done_permille();
         for fault in std::mem::take(&mut self.due) {
             let victim = if fault.at_permille <= done { self.victim(fault.slot) } else { None };
             match (victim, fault.kind) {
@@ -142,15 +142,15 @@ impl Stage {
     fn victim(&self, slot: usize) -> Option<usize> {
         let slots = self.fleet.len();
         let mut round = (slot..slots).chain(0..slot);
-        round.find(|&slot| self.fleet.staying(slot).is_some_and(|vm| self.board.is_at_work(vm)))
+        round.find(|&slot| self.fleet.staying(slot).is_some_and(|vm| self.progress.is_at_work(vm)))
     }
 
     /// Takes note of a VM that is gone and of the one in its place.
     fn replaced(&mut self, replaced: &Replaced, noticed: bool) -> Result<()> {
         // All that the dead one wrote is read before it is forgotten.
         self.look()?;
-        self.board.gone(&replaced.gone);
-        self.watch.add(&replaced.by);
+        self.progress.gone(&replaced.gone);
+        self.observer.add(&replaced.by);
         self.screen.replaced(replaced, noticed);
         Ok(())
     }

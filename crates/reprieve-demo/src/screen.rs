@@ -12,7 +12,7 @@ use crate::fleet::Replaced;
 use crate::format::count;
 use crate::frame::BANDS;
 use crate::log::Drained;
-use crate::progress::{Board, Holder, Job, News, State};
+use crate::progress::{Holder, Job, Progress, State, Update};
 
 /// Rows that the bars leave to the events.
 const EVENT_ROWS: usize = 8;
@@ -59,13 +59,13 @@ impl Screen {
     }
 
     /// Shows how far the jobs are.
-    pub(crate) fn show(&mut self, board: &Board) {
+    pub(crate) fn show(&mut self, progress: &Progress) {
         if self.all.is_hidden() {
             return;
         }
         let all_fit = self.bars.len() <= self.room;
         let mut shown = self.bars.iter().filter(|bar| bar.shown.is_some()).count();
-        for (bar, job) in self.bars.iter_mut().zip(board.jobs()) {
+        for (bar, job) in self.bars.iter_mut().zip(progress.jobs()) {
             if bar.job.as_ref() == Some(job) {
                 continue;
             }
@@ -104,25 +104,25 @@ impl Screen {
     /// That an eviction was announced.
     pub(crate) fn announced(&self, vm: &str, notice: Duration) {
         let when = if notice.is_zero() { "now".to_owned() } else { format!("in {notice:?}") };
-        self.say(&format!("{vm}: Azure gives notice: gone {when}"));
+        self.say(&format!("{vm}: eviction announced, {when}"));
     }
 
     /// That a VM was killed, with or without notice, and another came.
     pub(crate) fn replaced(&self, Replaced { gone, by }: &Replaced, noticed: bool) {
-        let how = if noticed { "is gone" } else { "is killed without notice" };
-        self.say(&format!("{gone} {how}; {by} takes its place"));
+        let how = if noticed { "is evicted" } else { "is killed without notice" };
+        self.say(&format!("{gone} {how}; {by} replaces it"));
     }
 
     /// What the workers said.
-    pub(crate) fn news(&self, news: &News) {
+    pub(crate) fn news(&self, news: &Update) {
         self.say(&match news {
-            News::GoesOn { job, vm, step: 0 } => {
-                format!("{} begins again at {vm}: nothing was saved yet", frame(*job))
+            Update::Resumed { job, vm, step: 0 } => {
+                format!("{} starts again on {vm}: nothing was saved yet", frame(*job))
             }
-            News::GoesOn { job, vm, step } => {
-                format!("{} goes on at {vm}, from step {step} of {BANDS}", frame(*job))
+            Update::Resumed { job, vm, step } => {
+                format!("{} resumes on {vm} at step {step} of {BANDS}", frame(*job))
             }
-            News::HandedBack { vm, report } => handed_back(vm, report),
+            Update::Released { vm, report } => released(vm, report),
         });
     }
 
@@ -142,15 +142,15 @@ fn frame(number: usize) -> String {
     format!("frame {number:02}")
 }
 
-fn handed_back(vm: &str, report: &Drained) -> String {
+fn released(vm: &str, report: &Drained) -> String {
     let Drained { held, abandoned, released_after_ms: after_ms, .. } = *report;
     let jobs = match (held, abandoned) {
-        (0, _) => return format!("{vm}: had read it, and held nothing"),
+        (0, _) => return format!("{vm}: read the notice; held no job"),
         (1, 0) => "its job".to_owned(),
         (held, 0) => format!("its {held} jobs"),
         (held, abandoned) => format!("{} of its {}", held.saturating_sub(abandoned), count(held, "job")),
     };
-    format!("{vm}: {jobs} handed back {after_ms} ms after it had read that")
+    format!("{vm}: released {jobs} {after_ms} ms after reading the notice")
 }
 
 /// Where a job is, in a few words.
@@ -165,7 +165,7 @@ fn remark(state: &State) -> String {
             }
             remark
         }
-        State::Interrupted => "waits to be resumed".to_owned(),
+        State::Interrupted => "interrupted".to_owned(),
         State::Finished => "done".to_owned(),
     }
 }
@@ -187,21 +187,21 @@ mod tests {
     fn a_remark_says_who_holds_a_job_and_whether_it_was_resumed() {
         let held = |first| State::Held(Holder { vm: "vm-4".into(), first, moved: true });
         let states = [State::Waiting, held(0), held(17), State::Interrupted, State::Finished];
-        let remarks = ["", "on vm-4", "on vm-4, resumed at 17", "waits to be resumed", "done"];
+        let remarks = ["", "on vm-4", "on vm-4, resumed at 17", "interrupted", "done"];
         assert_eq!(states.each_ref().map(remark), remarks);
     }
 
     #[test]
-    fn what_was_handed_back_is_count() {
+    fn what_was_released_is_count() {
         let said = |held, abandoned| {
             let report =
                 Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };
-            handed_back("vm-1", &report)
+            released("vm-1", &report)
         };
-        assert_eq!(said(1, 0), "vm-1: its job handed back 14 ms after it had read that");
-        assert_eq!(said(2, 0), "vm-1: its 2 jobs handed back 14 ms after it had read that");
-        assert_eq!(said(2, 1), "vm-1: 1 of its 2 jobs handed back 14 ms after it had read that");
-        assert_eq!(said(0, 0), "vm-1: had read it, and held nothing");
+        assert_eq!(said(1, 0), "vm-1: released its job 14 ms after reading the notice");
+        assert_eq!(said(2, 0), "vm-1: released its 2 jobs 14 ms after reading the notice");
+        assert_eq!(said(2, 1), "vm-1: released 1 of its 2 jobs 14 ms after reading the notice");
+        assert_eq!(said(0, 0), "vm-1: read the notice; held no job");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use crate::directory::{Place, STORE_FILE};
+use crate::directory::{DemoDirectory, STORE_FILE};
 
 /// Says where the emulator is, when that is not where everybody looks for it; tells the workers which store is theirs.
 const VARIABLE: &str = "REPRIEVE_STORE";
@@ -41,7 +41,7 @@ pub(crate) enum StoreKind {
 
 /// The store of one demo.
 #[derive(Debug, Clone)]
-pub(crate) enum Home {
+pub(crate) enum DemoStore {
     /// In the demo's directory, and the next demo's to remove.
     Embedded,
     Emulator(Box<Emulator>),
@@ -64,8 +64,8 @@ impl StoreKind {
             "sqlite" => Ok(Self::Sqlite),
             "azurite" => Ok(Self::Azurite),
             _ => Err(refused(
-                "--store is sqlite or azurite, since a demo never runs on a real account; where the emulator is, is said by \
-                 a connection string in REPRIEVE_STORE",
+                "--store is sqlite or azurite: a demo never runs on a real account; a connection string in REPRIEVE_STORE \
+                 gives the emulator's address",
             )),
         }
     }
@@ -87,7 +87,7 @@ impl StoreKind {
     }
 }
 
-impl Home {
+impl DemoStore {
     /// Finds where the store will be. Nothing is made.
     ///
     /// # Errors
@@ -114,11 +114,11 @@ impl Home {
     /// Makes the store.
     ///
     /// It is opened directly, and not as other commands do: the settings of whoever runs the demo have no other say in it.
-    pub(crate) async fn open(&self, place: &Place) -> Result<Store> {
+    pub(crate) async fn open(&self, directory: &DemoDirectory) -> Result<Store> {
         match self {
             Self::Embedded => {
                 let options = Options::new(QueueName::parse("default")?);
-                Ok(LocalStore::open(&place.store(), options).await?.store())
+                Ok(LocalStore::open(&directory.store(), options).await?.store())
             }
             Self::Emulator(emulator) => {
                 Ok(AzureStore::open(&emulator.address, emulator.options.clone()).await?.store())
@@ -128,7 +128,7 @@ impl Home {
 
     /// Tells a worker in the demo's directory which store is its own: in its environment, because it may be a secret, and
     /// everybody on this machine can read a command line.
-    pub(crate) fn tell(&self, worker: &mut Command) {
+    pub(crate) fn reconstruct(&self, worker: &mut Command) {
         match self {
             Self::Embedded => drop(worker.env(VARIABLE, format!("sqlite:{STORE_FILE}"))),
             Self::Emulator(emulator) => {
@@ -143,9 +143,7 @@ impl Home {
     pub(crate) fn remark(&self) -> Option<String> {
         let Self::Emulator(emulator) = self else { return None };
         let Emulator { address, name, .. } = emulator.as_ref();
-        Some(format!(
-            "on {address}, in a queue and a container of its own, {name}, which are deleted at the end"
-        ))
+        Some(format!("store {address}, queue and container {name}, which are deleted at the end"))
     }
 
     /// Deletes what is not in the demo's directory. Returns a line for people when that fails.
@@ -155,10 +153,10 @@ impl Home {
         let why = match timeout(CLEAR_TIMEOUT, AzureStore::destroy(address, options)).await {
             Ok(Ok(())) => return None,
             Ok(Err(error)) => error.message().to_owned(),
-            Err(_) => format!("that took over {CLEAR_TIMEOUT:?}"),
+            Err(_) => format!("it took over {CLEAR_TIMEOUT:?}"),
         };
         Some(format!(
-            "could not delete the queues {name} and {name}-poison and the container {name} on {address}: {why}; delete \
+            "failed to delete the queues {name} and {name}-poison and the container {name} on {address}: {why}; delete \
              them yourself"
         ))
     }
@@ -170,10 +168,10 @@ impl Emulator {
         // --store wins over a variable that is about another kind of store.
         let text = if given.is_empty() || given.starts_with("sqlite:") { "azurite" } else { given };
         let address = Address::parse(text)
-            .map_err(|error| refused(format!("{VARIABLE} means no emulator: {}", error.message())))?;
+            .map_err(|error| refused(format!("{VARIABLE} is not an emulator: {}", error.message())))?;
         if address.on_this_machine().is_none() {
             return Err(refused(format!(
-                "{VARIABLE} means {address}, and a demo never runs on a real account, only on an emulator at a loopback \
+                "{VARIABLE} is {address}, but a demo never runs on a real account, only on an emulator at a loopback \
                  address; unset {VARIABLE} to use the one on the usual ports"
             )));
         }
@@ -186,11 +184,11 @@ impl Emulator {
 
     /// Fails at once when nobody is there: the store itself would be patient.
     async fn answers(&self) -> Result<()> {
-        for place in self.address.on_this_machine().into_iter().flatten() {
-            let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&place)).await;
+        for directory in self.address.on_this_machine().into_iter().flatten() {
+            let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&directory)).await;
             if !matches!(connected, Ok(Ok(_))) {
                 return Err(refused(format!(
-                    "nothing listens at {place}; start Azurite with `cargo xtask azurite` in Reprieve's repository, or \
+                    "nothing listens at {directory}; start Azurite with `cargo xtask azurite` in Reprieve's repository, or \
                      with `npx azurite@3.37.0 --skipApiVersionCheck`"
                 )));
             }
@@ -242,15 +240,15 @@ mod tests {
     fn a_real_account_and_what_is_none_are_refused_without_repeating_a_secret() {
         let tunnel = CUSTOM.replace("localhost", "example.org");
         for (given, said) in [
-            ("azure:production", "azure:production, and a demo never runs on a real account"),
+            ("azure:production", "azure:production, but a demo never runs on a real account"),
             (
                 "azure:production?sv=1&sig=hunter2",
-                "azure:production, and a demo never runs on a real account",
+                "azure:production, but a demo never runs on a real account",
             ),
             ("AccountName=production;AccountKey=aHVudGVyMg==", "a demo never runs on a real account"),
             (&tunnel, "a demo never runs on a real account"),
-            ("AccountKey=aHVudGVyMg==", "means no emulator"),
-            ("nonsense", "means no emulator"),
+            ("AccountKey=aHVudGVyMg==", "is not an emulator"),
+            ("nonsense", "is not an emulator"),
         ] {
             let error = Emulator::at(given).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{given}");
@@ -266,9 +264,9 @@ mod tests {
     fn two_demos_do_not_share_a_name_and_a_key_does_not_show() {
         let (one, other) = (Emulator::at(CUSTOM).unwrap(), Emulator::at(CUSTOM).unwrap());
         assert_ne!(one.name, other.name);
-        let home = Home::Emulator(Box::new(one));
+        let home = DemoStore::Emulator(Box::new(one));
         let mut worker = Command::new("worker");
-        home.tell(&mut worker);
+        home.reconstruct(&mut worker);
         let flags: Vec<_> = worker.as_std().get_args().map(|flag| flag.to_string_lossy()).collect();
         let shown = format!("{home:?} {flags:?} {}", home.remark().unwrap());
         assert!(!shown.contains("aHVud"), "{shown}");

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::history::{Eviction, Recovery, Story, VmEnd};
+use crate::history::{Eviction, History, Recovery, VmEnd};
 use crate::schedule::Fault;
 use crate::store::StoreKind;
 
@@ -74,29 +74,30 @@ impl Spread {
 
 impl Summary {
     /// The numbers of `story`, whose faults were to be `schedule`; `left_over` messages were left when it ended.
-    pub(crate) fn of(story: &Story, schedule: Vec<Fault>, left_over: u64) -> Self {
-        let jobs = story.jobs.len();
-        let count =
-            |what: fn(&crate::history::JobStory) -> bool| story.jobs.iter().filter(|job| what(job)).count();
+    pub(crate) fn of(history: &History, schedule: Vec<Fault>, left_over: u64) -> Self {
+        let jobs = history.jobs.len();
+        let count = |what: fn(&crate::history::JobHistory) -> bool| {
+            history.jobs.iter().filter(|job| what(job)).count()
+        };
         let lost = count(|job| job.png.is_none() || job.completions == 0);
         let ends =
-            |what: fn(&crate::history::VmStory) -> bool| story.vms.iter().filter(|vm| what(vm)).count();
-        let evictions = ends(|vm| matches!(vm.end, VmEnd::Evicted(_)) || vm.announced_in_vain_ms.is_some());
-        let kills = ends(|vm| matches!(vm.end, VmEnd::Killed(_)) && vm.announced_in_vain_ms.is_none());
-        let evicted = || story.evictions().filter(|eviction| eviction.held > 0);
-        let recovered = story.recoveries().map(|recovery| recovery.after_ms).max();
+            |what: fn(&crate::history::VmHistory) -> bool| history.vms.iter().filter(|vm| what(vm)).count();
+        let evictions = ends(|vm| matches!(vm.end, VmEnd::Evicted(_)) || vm.missed_notice_ms.is_some());
+        let kills = ends(|vm| matches!(vm.end, VmEnd::Killed(_)) && vm.missed_notice_ms.is_none());
+        let evicted = || history.evictions().filter(|eviction| eviction.held > 0);
+        let recovered = history.recoveries().map(|recovery| recovery.after_ms).max();
         Self {
             jobs,
             completed: jobs - lost,
             lost,
             duplicated: count(|job| job.completions > 1),
-            different: count(|job| job.png.is_some() && !job.as_expected),
+            different: count(|job| job.png.is_some() && !job.matches_reference),
             evictions,
             kills,
             missed: schedule.len().saturating_sub(evictions + kills),
             left_over,
-            steps_total: jobs as u64 * u64::from(story.steps_per_job),
-            steps_redone: story
+            steps_total: jobs as u64 * u64::from(history.steps_per_job),
+            steps_redone: history
                 .vms
                 .iter()
                 .flat_map(|vm| &vm.shifts)
@@ -105,28 +106,28 @@ impl Summary {
             notice_to_released_ms: Spread::of(evicted().map(|eviction| eviction.released_after_ms)),
             announced_to_released_ms: Spread::of(evicted().map(Eviction::announced_to_released_ms)),
             recovered_after_kill_ms: recovered.map(|max| Longest { max }),
-            output_digest: story.output_digest.clone(),
-            reference_digest: story.reference_digest.clone(),
-            seed: story.seed,
-            store: story.store,
-            lease_ms: story.lease_ms(),
+            output_digest: history.output_digest.clone(),
+            reference_digest: history.reference_digest.clone(),
+            seed: history.seed,
+            store: history.store,
+            lease_ms: history.lease_ms(),
             #[expect(clippy::cast_precision_loss, reason = "a demo does not last for centuries")]
-            seconds: story.took_ms as f64 / 1e3,
+            seconds: history.took_ms as f64 / 1e3,
             schedule,
         }
     }
 
     /// Everything that is not as promised, a sentence's part each; none when all is well.
     pub(crate) fn faults(&self) -> Vec<String> {
-        let some = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let some = |count: usize, what: &str| (count > 0).then(|| format!("{what}: {count}"));
         let unequal = self.output_digest != self.reference_digest && self.lost + self.different == 0;
         [
-            some(self.lost, "of the frames lost"),
-            some(self.duplicated, "of the frames completed more than once"),
-            some(self.different, "of the frames not equal to an uninterrupted render"),
+            some(self.lost, "frames lost"),
+            some(self.duplicated, "frames completed more than once"),
+            some(self.different, "frames differ from an uninterrupted render"),
             unequal.then(|| "the digests differ".to_owned()),
-            (self.left_over > 0).then(|| format!("{} messages left over", self.left_over)),
-            some(self.missed, "of the evictions and kills came too late to strike anybody"),
+            (self.left_over > 0).then(|| format!("messages left in the queue: {}", self.left_over)),
+            some(self.missed, "evictions and kills found no VM with work"),
         ]
         .into_iter()
         .flatten()
@@ -134,7 +135,7 @@ impl Summary {
     }
 }
 
-impl Story {
+impl History {
     /// How long a lease was, where a killed VM's jobs waited for its end; `None` where the store saw that it died.
     pub(crate) fn lease_ms(&self) -> Option<u64> {
         self.store.lease_to_wait_for().map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
@@ -167,22 +168,22 @@ impl Eviction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::{story, vm};
-    use crate::history::{JobStory, VmStory};
+    use crate::fixtures::{history, vm};
+    use crate::history::{JobHistory, VmHistory};
     use crate::schedule::Kind;
 
-    fn job(png: bool, as_expected: bool, completions: u32) -> JobStory {
-        JobStory { id: "a".into(), png: png.then(|| vec![1]), as_expected, completions }
+    fn job(png: bool, matches_reference: bool, completions: u32) -> JobHistory {
+        JobHistory { id: "a".into(), png: png.then(|| vec![1]), matches_reference, completions }
     }
 
-    fn evicted(held: u64, announced_ms: u64, released_after_ms: u64) -> VmStory {
+    fn evicted(held: u64, announced_ms: u64, released_after_ms: u64) -> VmHistory {
         let (noticed_ms, abandoned, work_lost_ms) = (1_000, 0, 0);
         let eviction =
             Eviction { announced_ms, noticed_ms, released_after_ms, held, abandoned, work_lost_ms };
         vm(VmEnd::Evicted(eviction), None)
     }
 
-    fn killed(after_ms: u64) -> VmStory {
+    fn killed(after_ms: u64) -> VmHistory {
         vm(VmEnd::Killed(vec![Recovery { job: 0, after_ms, steps_redone: 1 }]), None)
     }
 
@@ -201,7 +202,7 @@ mod tests {
             vm(VmEnd::Killed(Vec::new()), Some(7)),
             vm(VmEnd::Finished, None),
         ];
-        let summary = Summary::of(&story(vec![job(true, true, 1); 3], vms), schedule(6), 0);
+        let summary = Summary::of(&history(vec![job(true, true, 1); 3], vms), schedule(6), 0);
         assert_eq!((summary.evictions, summary.kills, summary.missed), (4, 2, 0));
         assert_eq!(summary.notice_to_released_ms, Some(Spread { p50: 14, p99: 30, max: 30 }));
         assert_eq!(summary.announced_to_released_ms, Some(Spread { p50: 130, p99: 914, max: 914 }));
@@ -212,19 +213,19 @@ mod tests {
     #[test]
     fn everything_that_is_not_as_promised_is_said() {
         let good = || vec![job(true, true, 1); 3];
-        let with = |bad: JobStory| [good(), vec![bad]].concat();
+        let with = |bad: JobHistory| [good(), vec![bad]].concat();
         for (jobs, left_over, planned, said) in [
-            (with(job(false, false, 0)), 0, 0, "1 of the frames lost"),
-            (with(job(true, true, 0)), 0, 0, "1 of the frames lost"),
-            (with(job(true, true, 2)), 0, 0, "1 of the frames completed more than once"),
-            (with(job(true, false, 1)), 0, 0, "1 of the frames not equal to an uninterrupted render"),
-            (good(), 2, 0, "2 messages left over"),
-            (good(), 0, 1, "1 of the evictions and kills came too late to strike anybody"),
+            (with(job(false, false, 0)), 0, 0, "frames lost: 1"),
+            (with(job(true, true, 0)), 0, 0, "frames lost: 1"),
+            (with(job(true, true, 2)), 0, 0, "frames completed more than once: 1"),
+            (with(job(true, false, 1)), 0, 0, "frames differ from an uninterrupted render: 1"),
+            (good(), 2, 0, "messages left in the queue: 2"),
+            (good(), 0, 1, "evictions and kills found no VM with work: 1"),
         ] {
-            let summary = Summary::of(&story(jobs, Vec::new()), schedule(planned), left_over);
+            let summary = Summary::of(&history(jobs, Vec::new()), schedule(planned), left_over);
             assert_eq!(summary.faults(), [said]);
         }
-        let differs = Story { output_digest: "b".into(), ..story(good(), Vec::new()) };
+        let differs = History { output_digest: "b".into(), ..history(good(), Vec::new()) };
         assert_eq!(Summary::of(&differs, Vec::new(), 0).faults(), ["the digests differ"]);
     }
 
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn the_json_has_everything_that_is_asked_for() {
         let vms = vec![evicted(2, 100, 14), killed(250)];
-        let summary = Summary::of(&story(vec![job(true, true, 1)], vms), schedule(2), 0);
+        let summary = Summary::of(&history(vec![job(true, true, 1)], vms), schedule(2), 0);
         insta::assert_json_snapshot!(summary);
     }
 }

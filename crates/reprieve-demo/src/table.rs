@@ -1,12 +1,12 @@
 //! The table at the end, in words that need no explanation.
 
 use crate::format::{count, range, span};
-use crate::history::{Story, VmEnd};
+use crate::history::{History, VmEnd};
 use crate::store::StoreKind;
 use crate::summary::{Spread, Summary};
 
 /// What happened, a line for each thing.
-pub(crate) fn table(story: &Story, summary: &Summary) -> String {
+pub(crate) fn table(history: &History, summary: &Summary) -> String {
     let mut table = String::new();
     let mut line = |what: String, said: String| {
         table.push_str(format!("{what:13}{said}").trim_end());
@@ -14,16 +14,16 @@ pub(crate) fn table(story: &Story, summary: &Summary) -> String {
     };
     line(count(summary.jobs, "frame"), frames(summary));
     if summary.evictions > 0 {
-        line(count(summary.evictions, "eviction"), evictions(story, summary));
+        line(count(summary.evictions, "eviction"), evictions(history, summary));
     }
     if summary.kills > 0 {
-        line(count(summary.kills, "kill"), kills(story));
+        line(count(summary.kills, "kill"), kills(history));
     }
     line("work".to_owned(), work(summary));
     line(String::new(), format!("{:.1} s{}, seed {}", summary.seconds, on(summary.store), summary.seed));
     table.extend(summary.faults().into_iter().map(|fault| {
         format!(
-            "NOT AS PROMISED: {fault}
+            "FAILED: {fault}
 "
         )
     }));
@@ -33,7 +33,7 @@ pub(crate) fn table(story: &Story, summary: &Summary) -> String {
 fn frames(summary: &Summary) -> String {
     let Summary { jobs, completed, lost, duplicated, different, .. } = *summary;
     if lost + duplicated + different == 0 {
-        return "all rendered, each once, each equal to an uninterrupted render".to_owned();
+        return "each rendered once, each equal to an uninterrupted render".to_owned();
     }
     format!(
         "{completed} of {jobs} rendered, {lost} LOST, {duplicated} rendered more than once, {different} not equal to an \
@@ -41,39 +41,39 @@ fn frames(summary: &Summary) -> String {
     )
 }
 
-fn evictions(story: &Story, summary: &Summary) -> String {
-    let in_vain = story.vms.iter().filter(|vm| vm.announced_in_vain_ms.is_some()).count();
-    let too_short = "too short a notice to act on, and ended as kills do";
-    let handed_back = match summary.notice_to_released_ms {
+fn evictions(history: &History, summary: &Summary) -> String {
+    let missed = history.vms.iter().filter(|vm| vm.missed_notice_ms.is_some()).count();
+    let too_short = "a notice too short to act on and ended like kills";
+    let released = match summary.notice_to_released_ms {
         Some(spread) => {
-            format!("handed back {} after the notice was read; {}", between(spread, story), lost(story))
+            format!("jobs released {} after the notice was read; {}", between(spread, history), lost(history))
         }
-        None if in_vain == summary.evictions => return too_short.to_owned(),
+        None if missed == summary.evictions => return too_short.to_owned(),
         None => "no job was held".to_owned(),
     };
-    if in_vain == 0 { handed_back } else { format!("{handed_back}; {in_vain} had {too_short}") }
+    if missed == 0 { released } else { format!("{released}; {missed} had {too_short}") }
 }
 
-fn lost(story: &Story) -> String {
-    let lost = match story.evictions().map(|eviction| eviction.work_lost_ms).sum() {
+fn lost(history: &History) -> String {
+    let lost = match history.evictions().map(|eviction| eviction.work_lost_ms).sum() {
         0 => "no work lost".to_owned(),
         lost_ms => format!("{} of work lost", span(lost_ms)),
     };
-    match story.evictions().map(|eviction| eviction.abandoned).sum() {
+    match history.evictions().map(|eviction| eviction.abandoned).sum() {
         0 => lost,
-        left => format!("{lost}; {} not handed back in time", count(left, "job")),
+        left => format!("{lost}; {} not released in time", count(left, "job")),
     }
 }
 
 /// From the shortest to the longest.
-fn between(spread: Spread, story: &Story) -> String {
-    let held = story.evictions().filter(|eviction| eviction.held > 0);
+fn between(spread: Spread, history: &History) -> String {
+    let held = history.evictions().filter(|eviction| eviction.held > 0);
     let least = held.map(|eviction| eviction.released_after_ms).min().unwrap_or(spread.max);
     range(least, spread.max)
 }
 
-fn kills(story: &Story) -> String {
-    let unnoticed = story.vms.iter().filter(|vm| vm.announced_in_vain_ms.is_none());
+fn kills(history: &History) -> String {
+    let unnoticed = history.vms.iter().filter(|vm| vm.missed_notice_ms.is_none());
     let after = unnoticed.flat_map(|vm| match &vm.end {
         VmEnd::Killed(recoveries) => recoveries.as_slice(),
         VmEnd::Finished | VmEnd::Evicted(_) => &[],
@@ -81,10 +81,11 @@ fn kills(story: &Story) -> String {
     let after: Vec<_> = after.map(|recovery| recovery.after_ms).collect();
     match (after.iter().min(), after.iter().max()) {
         (Some(&least), Some(&most)) => {
-            let waited =
-                |lease_ms| format!("; leases of {} s had to end, and a VM to have room", lease_ms / 1_000);
-            let waited = story.lease_ms().map(waited).unwrap_or_default();
-            format!("without notice; another VM went on {} later{waited}", range(least, most))
+            let waited = |lease_ms| {
+                format!("; leases of {} s had to end first, and a VM needed a free slot", lease_ms / 1_000)
+            };
+            let waited = history.lease_ms().map(waited).unwrap_or_default();
+            format!("without notice; another VM resumed {} later{waited}", range(least, most))
         }
         _ => "without notice; no job was held".to_owned(),
     }
@@ -93,11 +94,11 @@ fn kills(story: &Story) -> String {
 fn work(summary: &Summary) -> String {
     let (redone, total) = (summary.steps_redone, summary.steps_total);
     if redone == 0 {
-        return format!("none of {total} steps had to be done again");
+        return format!("none of {total} steps were repeated");
     }
     #[expect(clippy::cast_precision_loss, reason = "a share for people")]
     let percent = redone as f64 * 100.0 / total.max(1) as f64;
-    format!("{redone} of {total} steps had to be done again ({percent:.1} %)")
+    format!("{redone} of {total} steps were repeated ({percent:.1} %)")
 }
 
 /// Where that was, unless it is where a demo always is.
@@ -112,28 +113,28 @@ const fn on(store: StoreKind) -> &'static str {
 mod tests {
     use super::*;
     use crate::fixtures::{self, vm};
-    use crate::history::{Eviction, JobStory, Recovery, VmStory};
+    use crate::history::{Eviction, JobHistory, Recovery, VmHistory};
 
-    fn evicted(held: u64, released_after_ms: u64, work_lost_ms: u64) -> VmStory {
+    fn evicted(held: u64, released_after_ms: u64, work_lost_ms: u64) -> VmHistory {
         let (announced_ms, noticed_ms, abandoned) = (1, 2, 0);
         let eviction =
             Eviction { announced_ms, noticed_ms, released_after_ms, held, abandoned, work_lost_ms };
         vm(VmEnd::Evicted(eviction), None)
     }
 
-    fn killed(after_ms: &[u64]) -> VmStory {
+    fn killed(after_ms: &[u64]) -> VmHistory {
         let recovery = |&after_ms| Recovery { job: 0, after_ms, steps_redone: 1 };
         vm(VmEnd::Killed(after_ms.iter().map(recovery).collect()), None)
     }
 
-    fn table_of(jobs: Vec<JobStory>, vms: Vec<VmStory>) -> String {
-        let story = Story { seed: 42, ..fixtures::story(jobs, vms) };
-        table(&story, &Summary { steps_redone: 3, ..Summary::of(&story, Vec::new(), 0) })
+    fn table_of(jobs: Vec<JobHistory>, vms: Vec<VmHistory>) -> String {
+        let history = History { seed: 42, ..fixtures::history(jobs, vms) };
+        table(&history, &Summary { steps_redone: 3, ..Summary::of(&history, Vec::new(), 0) })
     }
 
-    fn job(completions: u32) -> JobStory {
+    fn job(completions: u32) -> JobHistory {
         let png = (completions > 0).then(|| vec![1]);
-        JobStory { id: "a".into(), png, as_expected: true, completions }
+        JobHistory { id: "a".into(), png, matches_reference: true, completions }
     }
 
     #[test]
@@ -145,11 +146,13 @@ mod tests {
     #[test]
     fn where_only_the_end_of_a_lease_tells_that_is_said() {
         let jobs = vec![job(1)];
-        let story =
-            Story { store: StoreKind::Azurite, ..fixtures::story(jobs, vec![killed(&[3_250, 5_900])]) };
-        let table = table(&story, &Summary::of(&story, Vec::new(), 0));
+        let history =
+            History { store: StoreKind::Azurite, ..fixtures::history(jobs, vec![killed(&[3_250, 5_900])]) };
+        let table = table(&history, &Summary::of(&history, Vec::new(), 0));
         assert!(
-            table.contains("went on 3.2 s to 5.9 s later; leases of 6 s had to end, and a VM to have room\n"),
+            table.contains(
+                "resumed 3.2 s to 5.9 s later; leases of 6 s had to end first, and a VM needed a free slot\n"
+            ),
             "{table}"
         );
         assert!(table.contains(" s on azurite, seed 1\n"), "{table}");
@@ -162,7 +165,7 @@ mod tests {
             eviction.abandoned = 1;
         }
         let table = table_of(vec![job(1)], vec![vm]);
-        assert!(table.contains("no work lost; 1 job not handed back in time"), "{table}");
+        assert!(table.contains("no work lost; 1 job not released in time"), "{table}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep_until};
 
 use crate::frame::{self, BAND_BYTES, BANDS};
-use crate::journal::{Journal, What};
+use crate::journal::{Journal, StepEvent};
 
 /// How long a step takes. A band is computed sooner, but then no eviction would come in the middle of anything, and there
 /// would be nothing to watch.
@@ -90,7 +90,7 @@ impl Job for Render {
         let note = |what| {
             self.journal.note(frame.number as usize, cx.delivery(), band, what).map_err(JobError::retry)
         };
-        note(What::Began)?;
+        note(StepEvent::Began)?;
         cx.progress(band.into(), BANDS.into());
         at.pixels.extend(frame::band(frame.number, frame.of, band));
         tokio::select! {
@@ -105,7 +105,7 @@ impl Job for Render {
             cx.put_output(&frame.blob(), png).await?;
             Step::Done(frame.blob())
         };
-        note(What::Done)?;
+        note(StepEvent::Done)?;
         Ok(step)
     }
 }

@@ -6,23 +6,23 @@ use reprieve::Result;
 use reprieve_demo::Outcome;
 
 use super::{EXIT_CODES, block_on};
-use crate::out::{Out, say};
+use crate::out::{Out, print_stderr};
 
-/// Renders pictures on VMs that are evicted and killed meanwhile, and shows that nothing is lost
+/// Renders pictures on VMs that are evicted and killed, and shows that no work is lost
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(flatten)]
     demo: reprieve_demo::DemoArgs,
 
-    /// Prints the numbers as one JSON object, the last line on stdout; the table goes to stderr
+    /// Prints the results as one JSON object, the last line on stdout; the table goes to stderr
     #[arg(long)]
     json: bool,
 }
 
 /// A VM of the demo
 #[derive(Debug, clap::Args)]
-pub(crate) struct WorkerArgs {
+pub(crate) struct DemoWorker {
     #[command(flatten)]
     vm: reprieve_demo::VmArgs,
 }
@@ -37,7 +37,7 @@ impl Args {
     }
 }
 
-impl WorkerArgs {
+impl DemoWorker {
     /// Works outside any runtime, because a worker has runtimes of its own.
     pub(crate) fn run(self) -> ExitCode {
         reprieve_demo::work(self.vm)
@@ -48,7 +48,7 @@ fn print(outcome: &Outcome, json: bool) -> Result<()> {
     let text = format!("{}\nSee {}\n", outcome.table, outcome.report.display());
     let mut out = Out::new();
     if json {
-        say(text.trim_end());
+        print_stderr(text.trim_end());
         out.json(&outcome.summary)?;
         out.text("\n")?;
     } else {

@@ -20,14 +20,14 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// The end of every `--help`, where a command has no exit codes of its own.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 failed; 2 wrong usage or settings.
-Data goes to stdout, all else to stderr.";
+Data goes to stdout, everything else to stderr.";
 
 /// A command with its arguments. Its help is the doc comment of its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
     #[command(hide = true)]
-    DemoWorker(demo::WorkerArgs),
+    DemoWorker(demo::DemoWorker),
     Enqueue(enqueue::Args),
     Status(status::Args),
     Redrive(redrive::Args),

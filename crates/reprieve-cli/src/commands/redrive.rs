@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use reprieve::{Client, Error, ErrorKind, JobId, Redrive, RedriveFailure, Redriven, Result, StoreArgs};
 
 use super::{block_on, log_warnings};
-use crate::out::{answer, say};
+use crate::out::{answer, print_stderr};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 every job that was asked for is redriven; 1 failed, or a job stays in the poison
-queue, because another redrive holds it or its record has a newer format; 2 wrong usage or settings.
-Data goes to stdout, all else to stderr.";
+Exit codes: 0 every requested job is redriven; 1 failed, or a job stays in the poison queue, because
+another redrive holds it or its record has a newer format; 2 wrong usage or settings.
+Data goes to stdout, everything else to stderr.";
 
-/// Sends dead-lettered jobs again: each goes on from its last checkpoint, with all its attempts
+/// Redrives dead-lettered jobs: each resumes at its last checkpoint, with all its attempts
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// The job to redrive, as `reprieve status` and the log name it
+    /// The id of the job to redrive, as in `reprieve status` and the log
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     id: Option<String>,
 
@@ -48,9 +48,9 @@ async fn run(args: Args) -> Result<()> {
     let client = Client::open_existing(&args.store).await?;
     let redriven = client.store().redrive(&which).await?;
     if redriven.unreadable > 0 && args.all {
-        say(&match redriven.unreadable {
-            1 => "1 message in the poison queue can't be read as a job, and stays there".to_owned(),
-            count => format!("{count} messages in the poison queue can't be read as jobs, and stay there"),
+        print_stderr(&match redriven.unreadable {
+            1 => "1 message in the poison queue can't be read as a job and stays there".to_owned(),
+            count => format!("{count} messages in the poison queue can't be read as jobs and stay there"),
         });
     }
     let held = held(&redriven);
@@ -64,30 +64,30 @@ async fn run(args: Args) -> Result<()> {
         return held.map(unfinished).map_or(Ok(()), Err);
     }
     if let Some(held) = held {
-        say(&held);
+        print_stderr(&held);
     }
     report(redriven.failures)
 }
 
-/// How many letters another redrive holds, and what to do about it; `None` when it holds none.
+/// The number of dead letters that another redrive holds, as a sentence; `None` when it holds none.
 fn held(redriven: &Redriven) -> Option<String> {
-    let letters = match redriven.held {
+    let held = match redriven.held {
         None | Some(0) => return None,
         Some(1) => "1 dead letter is held by another redrive, which may have died".to_owned(),
         Some(count) => format!("{count} dead letters are held by another redrive, which may have died"),
     };
     let minutes = Redriven::RETRY_AFTER.as_secs() / 60;
-    Some(format!("{letters}; try again in {minutes} minutes"))
+    Some(format!("{held}; try again in {minutes} minutes"))
 }
 
-/// The error of a job that has no letter, or none that can be received now.
+/// The error of a job that has no dead letter, or none that can be received now.
 fn missing(id: &str, client: &Client, held: Option<String>) -> Error {
     let (kind, why) = match held {
-        Some(held) => (ErrorKind::Unavailable, format!("may be among those that can't be received: {held}")),
+        Some(held) => (ErrorKind::Unavailable, format!("may be one that can't be received now: {held}")),
         None => (
             ErrorKind::NotFound,
             format!(
-                "is not in the poison queue of {}; `reprieve status` lists what is there",
+                "is not in the poison queue of {}; `reprieve status` lists its dead letters",
                 client.queue()
             ),
         ),
@@ -99,7 +99,7 @@ fn missing(id: &str, client: &Client, held: Option<String>) -> Error {
 fn report(mut failures: Vec<RedriveFailure>) -> Result<()> {
     let Some(last) = failures.pop() else { return Ok(()) };
     for failure in failures {
-        say(&format!("failed to {}", named(failure)));
+        print_stderr(&format!("failed to {}", named(failure)));
     }
     Err(named(last))
 }

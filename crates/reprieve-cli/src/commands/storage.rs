@@ -1,4 +1,4 @@
-//! `reprieve storage`: a double of Azure's queue and blob storage on this machine, which goes wrong on demand.
+//! `reprieve storage`: a mock of Azure's queue and blob storage, with faults on demand.
 
 use std::process::ExitCode;
 
@@ -15,8 +15,8 @@ use crate::out::answer;
 const BLOB_PORT: u16 = 10_000;
 const QUEUE_PORT: u16 = 10_001;
 
-/// What a rule may say, for those who write one.
-const RULE_HELP: &str = r#"A RULE is JSON. Only "action" must be there; the rest chooses the requests it befalls:
+/// The syntax of a rule.
+const RULE_HELP: &str = r#"A RULE is JSON. Only "action" is required; the other keys choose the requests:
   {"operation": "receive", "prefix": "work", "skip": 0, "times": 3,
    "probability": 0.1, "seed": 7, "action": {"kind": "lose-answer"}}
 
@@ -24,22 +24,22 @@ const RULE_HELP: &str = r#"A RULE is JSON. Only "action" must be there; the rest
                queue-properties, queue-metadata, blob-put, block-put, block-list, blob-get,
                blob-properties, blob-metadata, blob-delete, blob-list, container-create,
                container-delete, container-properties; default: any
-  prefix       of the queue's or the container's name, or of CONTAINER/BLOB
-  skip, times  how many matching requests go well first, and how many do not then; default: all
-  probability  from 0 to 1, with its seed; default: 1
+  prefix       the beginning of the queue's or container's name, or of CONTAINER/BLOB
+  skip, times  how many matching requests succeed first, how many fail then; default: 0, all
+  probability  from 0 to 1, drawn from the seed; default: 1
 
 Actions:
   {"kind": "delay", "ms": 500}              applied at once, answered late
-  {"kind": "apply-late", "ms": 5000}        applied late, also if its sender has gone by then
-  {"kind": "server-busy"}                   503; may have "retry_after_seconds"
-  {"kind": "too-many-requests"}             429; may have "retry_after_seconds"
+  {"kind": "apply-late", "ms": 5000}        applied late, even if its client has disconnected
+  {"kind": "server-busy"}                   503; takes "retry_after_seconds"
+  {"kind": "too-many-requests"}             429; takes "retry_after_seconds"
   {"kind": "operation-timed-out"}           500
-  {"kind": "permission-mismatch"}           403, as without the role
+  {"kind": "permission-mismatch"}           403, as for an identity without the role
   {"kind": "refuse", "status": 409, "code": "QueueBeingDeleted"}
   {"kind": "reset"}                         not applied, connection reset
   {"kind": "lose-answer"}                   applied, connection reset
   {"kind": "hang", "applied": true}         never answered
-  {"kind": "truncate"}                      applied, half an answer
+  {"kind": "truncate"}                      applied, answered with half a body
   {"kind": "skew-clock", "seconds": -3600}  in the Date header
 
 The same over HTTP, on either port:
@@ -53,13 +53,13 @@ The same over HTTP, on either port:
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
-    /// Serves until it is stopped (Ctrl-C), and forgets everything then
+    /// Serves until it is stopped (Ctrl-C); its data is lost then
     #[command(after_help = EXIT_CODES)]
     Serve(ServeArgs),
-    /// Lets requests go wrong; without a rule, shows which do
+    /// Injects faults; without a rule, lists the active ones
     #[command(after_help = format!("{RULE_HELP}{}", EXIT_CODES))]
     Fault(FaultArgs),
-    /// Shows how many requests there were, which is how many storage transactions Azure would count
+    /// Counts the requests: the storage transactions that Azure would bill
     #[command(after_help = EXIT_CODES)]
     Counts(CountsArgs),
 }
@@ -74,30 +74,30 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = QUEUE_PORT)]
     queue_port: u16,
 
-    /// The round trip of every request, in milliseconds
+    /// The latency of every request, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency_ms: u64,
 
-    /// Up to so many milliseconds are added to that, by seeded dice
+    /// The longest random delay added to the latency, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     jitter_ms: u64,
 
-    /// Prints a JSON object with the connection string and both URLs instead of the former
+    /// Prints a JSON object with the connection string and both URLs
     #[arg(long)]
     json: bool,
 }
 
-/// Where a double is.
+/// The address of a running mock.
 #[derive(Debug, clap::Args)]
 struct At {
-    /// Where the double is: the address of either of its ports
+    /// The address of the mock, with either of its ports
     #[arg(long, value_name = "URL", default_value_t = format!("http://127.0.0.1:{QUEUE_PORT}"))]
     url: String,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FaultArgs {
-    /// What goes wrong, in JSON (see below)
+    /// The fault, in JSON (see below)
     rule: Option<String>,
 
     /// Removes all rules first
@@ -107,14 +107,14 @@ pub(crate) struct FaultArgs {
     #[command(flatten)]
     at: At,
 
-    /// Prints the rules that stand then as JSON
+    /// Prints the active rules as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CountsArgs {
-    /// Begins to count anew, after it has shown
+    /// Resets the counts after printing them
     #[arg(long)]
     reset: bool,
 
@@ -148,19 +148,19 @@ async fn run(command: Command) -> Result<()> {
 }
 
 async fn serve(args: ServeArgs) -> Result<()> {
-    // Listened for before anybody is told that there is something to stop.
+    // Installed before the address is printed, so that a caller may send the signal from then on.
     let stopped = reprieve::stop_signal()?;
     let latency = Latency { fixed_ms: args.latency_ms, jitter_ms: args.jitter_ms, ..Latency::default() };
     let ServeArgs { blob_port, queue_port, .. } = args;
     let server = StorageServer::start(Config { blob_port, queue_port, latency, ..Config::default() }).await?;
-    let told = Served {
+    let addresses = Served {
         connection_string: server.connection_string(),
         blob_url: server.blob_url(),
         queue_url: server.queue_url(),
     };
-    answer(args.json, &told, || format!("{}\n", told.connection_string))?;
-    crate::out::say(&format!(
-        "set REPRIEVE_STORE to the connection string; let it fail with `reprieve storage fault --url {}`",
+    answer(args.json, &addresses, || format!("{}\n", addresses.connection_string))?;
+    crate::out::print_stderr(&format!(
+        "set REPRIEVE_STORE to the connection string; inject faults with `reprieve storage fault --url {}`",
         server.control_url()
     ));
     stopped.await;
@@ -172,7 +172,7 @@ async fn fault(args: FaultArgs) -> Result<()> {
     let FaultArgs { rule, clear, at: At { url }, json } = args;
     // Read first: a rule that is wrong changes nothing.
     let rule: Option<Rule> = rule.map(|rule| serde_json::from_str(&rule)).transpose().map_err(|error| {
-        let message = format!("that is no rule: {error}; see `reprieve storage fault --help`");
+        let message = format!("the rule is invalid: {error}; see `reprieve storage fault --help`");
         Error::new(ErrorKind::Invalid, "add a fault", message).with_source(error)
     })?;
     if clear {
@@ -181,16 +181,16 @@ async fn fault(args: FaultArgs) -> Result<()> {
     if let Some(rule) = rule {
         client::add_fault(&url, &rule).await?;
     }
-    let standing = client::faults(&url).await?;
-    answer(json, &standing, || {
-        let rows: Vec<_> = standing
+    let active = client::faults(&url).await?;
+    answer(json, &active, || {
+        let rows: Vec<_> = active
             .iter()
-            .map(|standing| {
-                let rule = serde_json::to_string(&standing.rule).unwrap_or_default();
-                [standing.id.to_string(), standing.matched.to_string(), standing.befell.to_string(), rule]
+            .map(|fault| {
+                let rule = serde_json::to_string(&fault.rule).unwrap_or_default();
+                [fault.id.to_string(), fault.matched.to_string(), fault.befell.to_string(), rule]
             })
             .collect();
-        table(["ID", "MATCHED", "BEFELL", "RULE"], &rows)
+        table(["ID", "MATCHED", "INJECTED", "RULE"], &rows)
     })
 }
 

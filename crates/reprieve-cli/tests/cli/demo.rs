@@ -59,7 +59,7 @@ fn a_small_demo_loses_nothing_and_says_so() {
     assert!(summary["steps_redone"].as_u64().is_some_and(|redone| redone <= 14), "{summary}");
     assert!(summary["notice_to_released_ms"]["max"].is_u64(), "{summary}");
     assert!(summary["recovered_after_kill_ms"]["max"].is_u64(), "{summary}");
-    assert!(err.contains("Azure gives notice") && err.contains("is killed without notice"), "{err}");
+    assert!(err.contains("eviction announced") && err.contains("is killed without notice"), "{err}");
 
     let dir = place.path("reprieve-demo");
     for frame in 0..4 {
@@ -111,11 +111,7 @@ fn an_emulator_that_is_not_there_or_no_emulator_is_refused_before_anything_is_ma
         &format!("nothing listens at {free}; start Azurite with `cargo xtask azurite`"),
     );
     let real = "AccountName=production;AccountKey=aHVudGVyMg==";
-    refused(
-        "azurite",
-        real,
-        "REPRIEVE_STORE means azure:production, and a demo never runs on a real account",
-    );
+    refused("azurite", real, "REPRIEVE_STORE is azure:production, but a demo never runs on a real account");
     refused("azure:production", "", "a demo never runs on a real account");
     refused(real, "", "a demo never runs on a real account");
     assert!(!place.path("reprieve-demo").exists());
@@ -125,7 +121,7 @@ fn an_emulator_that_is_not_there_or_no_emulator_is_refused_before_anything_is_ma
 fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     let place = Place::new();
     place.write("mine.txt", "mine");
-    refused(&place, &["--dir", "."], "is not empty and no earlier demo's; give another --dir");
+    refused(&place, &["--dir", "."], "is not empty and holds no earlier demo; give another --dir");
     let names: Vec<_> =
         std::fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["mine.txt"]);
@@ -195,7 +191,7 @@ mod processes {
         let Demo { place, child } = demo;
         let ran = Ran::from(child.wait_with_output().expect("it ends"));
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
-        assert!(ran.err.ends_with("SIGINT ended it; its files are in reprieve-demo\n"), "{}", ran.err);
+        assert!(ran.err.ends_with("SIGINT stopped it; its files are in reprieve-demo\n"), "{}", ran.err);
         assert_eq!(workers(&place), [0; 0], "they were gone before it was");
     }
 

@@ -67,8 +67,8 @@ async fn a_bad_line_is_named_and_what_stood_before_it_is_enqueued() {
     place.write("jobs.jsonl", "1\n2\n{\"a\"}\n4\n");
     let Ran { code, out, err } = place.run(&["enqueue", "count", "--jsonl", "jobs.jsonl", "--json"]);
     assert_eq!(code, Some(2));
-    let said = "error: failed to enqueue the jobs: jobs.jsonl line 3 is no JSON: expected `:` at column 5; \
-                the 2 jobs before that are enqueued\n";
+    let said = "error: failed to enqueue the jobs: jobs.jsonl line 3 is not JSON: expected `:` at column 5; \
+                the 2 jobs before it are enqueued\n";
     assert_eq!(err, said);
     let printed: Vec<Value> = serde_json::from_str(&out).unwrap();
     assert_eq!((printed.len(), jobs(&place).await.len()), (2, 2));
@@ -79,9 +79,9 @@ fn what_is_no_job_is_refused_before_there_is_a_store() {
     for (args, said) in [
         (
             &["enqueue", "count", "--args", "{a: 1}"][..],
-            "--args is no JSON: key must be a string at column 2",
+            "--args is not JSON: key must be a string at column 2",
         ),
-        (&["enqueue", "count", "--args", ""], "--args is no JSON: EOF while parsing a value at column 0"),
+        (&["enqueue", "count", "--args", ""], "--args is not JSON: EOF while parsing a value at column 0"),
         (&["enqueue", "", "--args", "1"], "the kind is empty"),
         (&["enqueue", "count", "--jsonl", "missing.jsonl"], "missing.jsonl can't be opened: No such file"),
         (&["enqueue", "count", "--args-file", "."], "can't be read"),
@@ -142,7 +142,7 @@ async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forc
     client.store().roster.publish(&report("default", "resize")).await.unwrap();
     place.succeeds(&["enqueue", "resize"]);
     let refused = place.run(&["enqueue", "resise"]);
-    let said = "no running worker of queue \"default\" knows kind \"resise\"; they know resize";
+    let said = "no running worker of queue \"default\" knows kind \"resise\"; known kinds: resize";
     assert!(refused.code == Some(2) && refused.err.contains(said), "{refused:?}");
     place.succeeds(&["enqueue", "resise", "--force"]);
 }

@@ -224,7 +224,7 @@ fn scenarios_are_listed_shown_and_run() {
         (&["scenario", "preempt", "--vm", "a_9"], "there is no VM called \"a_9\""),
         (&["scenario", "--file", "wrong.toml"], "wrong.toml: "),
         (&["scenario", "--file", "absent.toml"], "absent.toml: "),
-        (&["scenario", "--vm", "a_0"], "say which"),
+        (&["scenario", "--vm", "a_0"], "name the scenario"),
     ] {
         let ran = mock.run(&place, wrong);
         assert_eq!(ran.code, Some(2), "{wrong:?}: {}", ran.err);

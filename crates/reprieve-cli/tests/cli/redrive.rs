@@ -48,7 +48,7 @@ async fn all_jobs_are_sent_again_and_what_is_no_job_stays() {
     let mut expected: Vec<_> = ids.iter().map(String::as_str).collect();
     expected.sort_unstable();
     assert_eq!((jobs, &redriven["unreadable"]), (expected, &1.into()));
-    assert_eq!(ran.err, "1 message in the poison queue can't be read as a job, and stays there\n");
+    assert_eq!(ran.err, "1 message in the poison queue can't be read as a job and stays there\n");
     let depth = client.store().queue.depth().await.expect("counted");
     assert_eq!((depth.ready, depth.poisoned), (Some(40), Some(1)));
     let again = place.run(&["redrive", "--all"]);
@@ -73,9 +73,8 @@ async fn letters_that_another_redrive_holds_are_reported_and_are_an_error() {
     let id = one.expect("a job is among them").job;
     let ran = place.run(&["redrive", id.as_str()]);
     assert!(ran.code == Some(1) && ran.out.is_empty(), "{ran:?}");
-    let may_be = format!(
-        "error: failed to redrive a job: job {id} may be among those that can't be received: {reason}\n"
-    );
+    let may_be =
+        format!("error: failed to redrive a job: job {id} may be one that can't be received now: {reason}\n");
     assert_eq!(ran.err, may_be);
     for letter in &held {
         queue.return_letter(&letter.receipt).await.expect("returned");

@@ -68,7 +68,7 @@ fn faults_and_counts_are_set_and_shown() {
     assert_eq!(standing[0]["rule"]["action"]["kind"], "server-busy");
     let shown = storage(&["fault"]);
     assert!(
-        shown.starts_with("ID  MATCHED  BEFELL  RULE\n1   0        0       {\"operation\":\"send\""),
+        shown.starts_with("ID  MATCHED  INJECTED  RULE\n1   0        0         {\"operation\":\"send\""),
         "{shown}"
     );
     assert_eq!(storage(&["fault", "--clear", "--json"]), "[]\n");

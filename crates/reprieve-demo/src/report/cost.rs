@@ -3,39 +3,39 @@
 use maud::{Markup, html};
 
 use crate::format::{at, count, frame, list, percent, share, span};
-use crate::history::{Eviction, Recovery, ShiftEnd, Story, VmEnd, VmStory};
+use crate::history::{Eviction, History, Recovery, ShiftEnd, VmEnd, VmHistory};
 use crate::summary::Summary;
 
-pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
-    let work = Work::of(story, summary);
-    let mut taken: Vec<_> = story.vms.iter().filter(|vm| !matches!(vm.end, VmEnd::Finished)).collect();
+pub(super) fn section(history: &History, summary: &Summary) -> Markup {
+    let work = Work::of(history, summary);
+    let mut taken: Vec<_> = history.vms.iter().filter(|vm| !matches!(vm.end, VmEnd::Finished)).collect();
     taken.sort_by_key(|vm| vm.ended_ms);
     html! {
         section id="cost" aria-labelledby="cost-title" {
-            h2 id="cost-title" { "What it cost" }
+            h2 id="cost-title" { "Cost of the interruptions" }
             p { (work.sentence()) }
             @if work.cut > 0 { (work.bar()) }
             @if !taken.is_empty() {
                 table {
-                    caption { "Every eviction and kill" }
+                    caption { "Evictions and kills" }
                     thead {
-                        tr { @for title in ["At", "VM", "How its work went on", "Lost"] { th scope="col" { (title) } } }
+                        tr { @for title in ["At", "VM", "Its jobs", "Lost"] { th scope="col" { (title) } } }
                     }
                     tbody { @for vm in taken { (row(vm)) } }
                 }
-                @if let Some(waited) = waited(story) { p { (waited) } }
+                @if let Some(waited) = waited(history) { p { (waited) } }
             }
         }
     }
 }
 
 /// Why a killed VM's frames lay idle, where that was for long.
-fn waited(story: &Story) -> Option<String> {
-    let lease_ms = story.lease_ms().filter(|_| story.recoveries().next().is_some())?;
+fn waited(history: &History) -> Option<String> {
+    let lease_ms = history.lease_ms().filter(|_| history.recoveries().next().is_some())?;
     Some(format!(
-        "What a killed VM held, nobody could take at once: a Storage queue does not see that a machine is gone, so its \
-         frames waited for the rest of their leases, {} at most, and then for a VM that had room. An eviction costs no \
-         such wait, because what is handed back is free at once.",
+        "The jobs of a killed VM waited for the rest of their leases, {} at most, and for a VM with a free slot: a Storage \
+         queue does not see that a machine has died. After an eviction there is no such wait, because released jobs \
+         are available at once.",
         span(lease_ms)
     ))
 }
@@ -51,8 +51,9 @@ struct Work {
 }
 
 impl Work {
-    fn of(story: &Story, summary: &Summary) -> Self {
-        let cut = story.vms.iter().flat_map(|vm| &vm.shifts).filter(|shift| shift.end != ShiftEnd::Completed);
+    fn of(history: &History, summary: &Summary) -> Self {
+        let cut =
+            history.vms.iter().flat_map(|vm| &vm.shifts).filter(|shift| shift.end != ShiftEnd::Completed);
         Self {
             needed: summary.steps_total,
             cut: cut.map(|shift| u64::from(shift.steps)).sum(),
@@ -66,12 +67,11 @@ impl Work {
 
     fn sentence(&self) -> String {
         if self.cut == 0 {
-            return "No VM was taken away in the middle of a frame, so no work was at stake.".to_owned();
+            return "No VM was evicted or killed during a frame, so no work was at risk.".to_owned();
         }
         format!(
-            "VMs that were taken away had done {} of frames that they could not finish. {} of them were kept by \
-             checkpoints, and {} done again: {} of all {}. Without checkpoints, every one of the {} would have been \
-             for nothing.",
+            "Evicted and killed VMs had done {} of frames that they did not complete. Checkpoints saved {} of them, and {} \
+             were repeated: {} of all {}. Without checkpoints, all {} would be lost.",
             count(self.cut, "step"),
             self.saved(),
             self.again,
@@ -84,24 +84,24 @@ impl Work {
     fn bar(&self) -> Markup {
         let (saved, again) = (count(self.saved(), "step"), count(self.again, "step"));
         html! {
-            div.balance role="img" aria-label={ (saved) " saved by checkpoints, " (again) " done again" } {
+            div.balance role="img" aria-label={ (saved) " saved by checkpoints, " (again) " repeated" } {
                 div.saved style={ "width:" (percent(self.saved(), self.cut)) } {}
                 div.lost style={ "width:" (percent(self.again, self.cut)) } {}
             }
             ul.legend aria-hidden="true" {
                 li { span.swatch.saved {} " " (saved) " saved" }
-                li { span.swatch.lost {} " " (again) " done again" }
+                li { span.swatch.lost {} " " (again) " repeated" }
             }
         }
     }
 }
 
-fn row(vm: &VmStory) -> Markup {
+fn row(vm: &VmHistory) -> Markup {
     let (how, went_on, lost) = match &vm.end {
         VmEnd::Finished => return html! {},
         VmEnd::Evicted(eviction) => (
             "evicted",
-            handed_back(eviction),
+            released(eviction),
             lost(span(eviction.work_lost_ms) + " of work", eviction.work_lost_ms),
         ),
         VmEnd::Killed(recoveries) => {
@@ -123,26 +123,22 @@ fn lost(said: String, how_much: u64) -> String {
     if how_much == 0 { "nothing".to_owned() } else { said }
 }
 
-fn handed_back(eviction: &Eviction) -> String {
+fn released(eviction: &Eviction) -> String {
     let after = span(eviction.released_after_ms);
     if eviction.held == 0 {
-        return "it held no frame".to_owned();
+        return "held no frame".to_owned();
     }
     let all = count(eviction.held, "frame");
     match eviction.abandoned {
-        0 => format!("{all} handed back {after} after it read the notice"),
-        left => format!("{} of its {all} handed back in time", eviction.held.saturating_sub(left)),
+        0 => format!("{all} released {after} after it read the notice"),
+        left => format!("{} of its {all} released in time", eviction.held.saturating_sub(left)),
     }
 }
 
 fn recovered(recoveries: &[Recovery]) -> String {
     let each = |recovery: &Recovery| format!("{} after {}", frame(recovery.job), span(recovery.after_ms));
     let each: Vec<_> = recoveries.iter().map(each).collect();
-    if each.is_empty() {
-        "it held no frame".to_owned()
-    } else {
-        format!("another VM went on with {}", list(&each))
-    }
+    if each.is_empty() { "held no frame".to_owned() } else { format!("another VM resumed {}", list(&each)) }
 }
 
 #[cfg(test)]
@@ -153,29 +149,29 @@ mod tests {
 
     #[test]
     fn work_saved_is_what_was_cut_off_and_not_done_again() {
-        let (mut story, mut summary) = fixtures::good();
-        insta::assert_snapshot!(Work::of(&story, &summary).sentence());
-        for shift in story.vms.iter_mut().flat_map(|vm| &mut vm.shifts) {
+        let (mut history, mut summary) = fixtures::good();
+        insta::assert_snapshot!(Work::of(&history, &summary).sentence());
+        for shift in history.vms.iter_mut().flat_map(|vm| &mut vm.shifts) {
             shift.end = ShiftEnd::Completed;
         }
         summary.steps_redone = 0;
-        assert!(Work::of(&story, &summary).sentence().starts_with("No VM was taken away"));
+        assert!(Work::of(&history, &summary).sentence().starts_with("No VM was evicted or killed"));
     }
 
     #[test]
     fn why_a_killed_vms_frames_lay_idle_is_said_where_they_did() {
-        let (mut story, _) = fixtures::good();
-        assert_eq!(waited(&story), None);
-        story.store = StoreKind::Azurite;
-        assert!(waited(&story).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
-        story.vms.retain(|vm| !matches!(vm.end, VmEnd::Killed(_)));
-        assert_eq!(waited(&story), None, "nobody was killed");
+        let (mut history, _) = fixtures::good();
+        assert_eq!(waited(&history), None);
+        history.store = StoreKind::Azurite;
+        assert!(waited(&history).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
+        history.vms.retain(|vm| !matches!(vm.end, VmEnd::Killed(_)));
+        assert_eq!(waited(&history), None, "nobody was killed");
     }
 
     #[test]
     fn each_eviction_and_kill_says_how_its_work_went_on() {
-        let (story, _) = fixtures::good();
-        let rows = story.vms.iter().map(|vm| row(vm).into_string()).collect::<Vec<_>>();
+        let (history, _) = fixtures::good();
+        let rows = history.vms.iter().map(|vm| row(vm).into_string()).collect::<Vec<_>>();
         insta::assert_snapshot!(rows.join("\n"));
     }
 }

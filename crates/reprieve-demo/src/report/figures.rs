@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::frames;
 use crate::format::{count, share, span};
-use crate::history::{Eviction, Story, VmEnd, VmStory};
+use crate::history::{Eviction, History, VmEnd, VmHistory};
 use crate::summary::Summary;
 
 /// What a drain promises for 99 in 100, and always.
@@ -19,18 +19,18 @@ struct Figure {
     good: bool,
 }
 
-pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
-    let handed_back = summary.notice_to_released_ms.map(|spread| handed_back(spread.max));
+pub(super) fn section(history: &History, summary: &Summary) -> Markup {
+    let released = summary.notice_to_released_ms.map(|spread| released(spread.max));
     let went_on = summary.recovered_after_kill_ms.map(|longest| Figure {
-        what: "From kill to going on",
+        what: "From kill to resumed",
         number: span(longest.max),
-        note: match story.lease_ms() {
-            None => "at most, until another VM did".to_owned(),
+        note: match history.lease_ms() {
+            None => "at most, until another VM resumed".to_owned(),
             Some(lease_ms) => format!("at most; leases of {} had to end first", span(lease_ms)),
         },
         good: true,
     });
-    let figures = [Some(right(story)), handed_back, went_on, Some(again(summary))];
+    let figures = [Some(right(history)), released, went_on, Some(again(summary))];
     html! {
         dl.figures {
             @for figure in figures.iter().flatten() {
@@ -44,29 +44,30 @@ pub(super) fn section(story: &Story, summary: &Summary) -> Markup {
     }
 }
 
-fn right(story: &Story) -> Figure {
-    let right = story.jobs.iter().filter(|job| frames::faults(job).is_empty()).count();
-    let good = right == story.jobs.len();
+fn right(history: &History) -> Figure {
+    let right = history.jobs.iter().filter(|job| frames::faults(job).is_empty()).count();
+    let good = right == history.jobs.len();
     Figure {
-        what: "Frames right",
-        number: format!("{right} of {}", story.jobs.len()),
-        note: if good { "as without interruptions" } else { "the others are marked below" }.to_owned(),
+        what: "Frames correct",
+        number: format!("{right} of {}", history.jobs.len()),
+        note: if good { "equal to an uninterrupted render" } else { "the others are marked below" }
+            .to_owned(),
         good,
     }
 }
 
-fn handed_back(slowest_ms: u64) -> Figure {
+fn released(slowest_ms: u64) -> Figure {
     Figure {
-        what: "From notice to handed back",
+        what: "From notice to released",
         number: span(slowest_ms),
-        note: format!("at most; {} is promised", span(PROMISE_MS)),
+        note: format!("at most; the limit is {}", span(PROMISE_MS)),
         good: slowest_ms < PROMISE_MS,
     }
 }
 
 fn again(summary: &Summary) -> Figure {
     Figure {
-        what: "Work done again",
+        what: "Work repeated",
         number: count(summary.steps_redone, "step"),
         note: format!("of {}: {}", summary.steps_total, share(summary.steps_redone, summary.steps_total)),
         good: true,
@@ -76,18 +77,17 @@ fn again(summary: &Summary) -> Figure {
 /// Where the axis begins. A drain takes tens of milliseconds and the promise is a second, so each step is tenfold.
 const FIRST_MS: u64 = 1;
 
-pub(super) fn drains(story: &Story) -> Markup {
-    let evictions: Vec<_> = story.vms.iter().filter_map(evicted).collect();
+pub(super) fn drains(history: &History) -> Markup {
+    let evictions: Vec<_> = history.vms.iter().filter_map(evicted).collect();
     let axis = Axis::to(evictions.iter().map(|(_, eviction)| eviction.released_after_ms).max().unwrap_or(0));
     html! {
         section id="plot" aria-labelledby="plot-title" {
-            h2 id="plot-title" { "From notice to handed back" }
+            h2 id="plot-title" { "From notice to released" }
             @if evictions.is_empty() {
-                p { "No VM that held a frame was given a notice in this run." }
+                p { "No VM that held a frame got a notice in this run." }
             } @else {
                 p {
-                    "Each row is one eviction. Every line stands for ten times as long as the one before it, so that tens "
-                    "of milliseconds can be told apart beside a promise of a second."
+                    "Each row is one eviction. The axis is logarithmic: each line is ten times the one before."
                 }
                 (legend())
                 (strip(&evictions, axis))
@@ -97,7 +97,7 @@ pub(super) fn drains(story: &Story) -> Markup {
 }
 
 /// A VM's name and eviction, if that found it with something to hand back.
-fn evicted(vm: &VmStory) -> Option<(&str, &Eviction)> {
+fn evicted(vm: &VmHistory) -> Option<(&str, &Eviction)> {
     match &vm.end {
         VmEnd::Evicted(eviction) if eviction.held > 0 => Some((&vm.name, eviction)),
         VmEnd::Evicted(_) | VmEnd::Killed(_) | VmEnd::Finished => None,
@@ -107,10 +107,10 @@ fn evicted(vm: &VmStory) -> Option<(&str, &Eviction)> {
 fn legend() -> Markup {
     html! {
         ul.legend aria-label="Legend" {
-            li { i.dot {} " from reading the notice until it held nothing" }
-            li { i.ring {} " from the announcement, as a VM asks once a second" }
-            li { i.rule.promise {} " " (span(PROMISE_MS)) ", promised for 99 in 100" }
-            li { i.rule.limit {} " " (span(LIMIT_MS)) ", promised always" }
+            li { i.dot {} " from reading the notice until all jobs were released" }
+            li { i.ring {} " from the announcement; a VM polls once a second" }
+            li { i.rule.promise {} " " (span(PROMISE_MS)) ", the limit for 99 of 100 drains" }
+            li { i.rule.limit {} " " (span(LIMIT_MS)) ", the limit for every drain" }
         }
     }
 }
@@ -182,8 +182,9 @@ mod tests {
 
     #[test]
     fn a_figure_that_breaks_a_promise_is_marked() {
-        let (story, mut summary) = fixtures::good();
-        let marked = |summary: &Summary| section(&story, summary).into_string().matches("figure bad").count();
+        let (history, mut summary) = fixtures::good();
+        let marked =
+            |summary: &Summary| section(&history, summary).into_string().matches("figure bad").count();
         assert_eq!(marked(&summary), 0);
         let spread = summary.notice_to_released_ms.as_mut().expect("an eviction");
         spread.max = PROMISE_MS;
@@ -192,10 +193,10 @@ mod tests {
 
     #[test]
     fn without_evictions_and_kills_nothing_is_said_of_them() {
-        let (story, mut summary) = fixtures::good();
+        let (history, mut summary) = fixtures::good();
         summary.notice_to_released_ms = None;
         summary.recovered_after_kill_ms = None;
-        assert_eq!(section(&story, &summary).into_string().matches("<dt>").count(), 2);
+        assert_eq!(section(&history, &summary).into_string().matches("<dt>").count(), 2);
     }
 
     #[test]

@@ -6,20 +6,20 @@ use maud::{Markup, html};
 
 use super::KILL;
 use crate::format::frame;
-use crate::history::{JobStory, Shift, ShiftEnd, Story};
+use crate::history::{History, JobHistory, Shift, ShiftEnd};
 
-pub(super) fn section(story: &Story) -> Markup {
+pub(super) fn section(history: &History) -> Markup {
     html! {
         section id="frames" aria-labelledby="frames-title" {
             h2 id="frames-title" { "The frames" }
-            p { "What came out, and which VMs each frame passed through on its way." }
-            div.frames { @for (number, job) in story.jobs.iter().enumerate() { (figure(story, number, job)) } }
+            p { "The results, and the VMs that worked on each frame." }
+            div.frames { @for (number, job) in history.jobs.iter().enumerate() { (figure(history, number, job)) } }
         }
     }
 }
 
-fn figure(story: &Story, number: usize, job: &JobStory) -> Markup {
-    let shifts = shifts(story, number);
+fn figure(history: &History, number: usize, job: &JobHistory) -> Markup {
+    let shifts = shifts(history, number);
     let vms: Vec<_> = shifts.iter().map(|(vm, _)| *vm).collect();
     let interrupted = shifts.iter().filter(|(_, shift)| shift.end != ShiftEnd::Completed).count();
     let faults = faults(job);
@@ -43,24 +43,24 @@ fn figure(story: &Story, number: usize, job: &JobStory) -> Markup {
 }
 
 /// Who worked on a job, in order.
-fn shifts(story: &Story, job: usize) -> Vec<(&str, &Shift)> {
-    let all = story.vms.iter().flat_map(|vm| vm.shifts.iter().map(|shift| (vm.name.as_str(), shift)));
+fn shifts(history: &History, job: usize) -> Vec<(&str, &Shift)> {
+    let all = history.vms.iter().flat_map(|vm| vm.shifts.iter().map(|shift| (vm.name.as_str(), shift)));
     let mut shifts: Vec<_> = all.filter(|(_, shift)| shift.job == job).collect();
     shifts.sort_by_key(|(_, shift)| shift.from_ms);
     shifts
 }
 
 /// What is wrong with a frame: nothing, when all is well.
-pub(super) fn faults(job: &JobStory) -> Vec<String> {
+pub(super) fn faults(job: &JobHistory) -> Vec<String> {
     let mut faults = Vec::new();
     if job.png.is_none() || job.completions == 0 {
         faults.push("lost".to_owned());
     }
-    if job.png.is_some() && !job.as_expected {
+    if job.png.is_some() && !job.matches_reference {
         faults.push("differs from an uninterrupted render".to_owned());
     }
     if job.completions > 1 {
-        faults.push(format!("finished {} times", job.completions));
+        faults.push(format!("completed {} times", job.completions));
     }
     faults
 }
@@ -80,8 +80,8 @@ mod tests {
     use crate::fixtures;
 
     /// A figure without its picture's bytes.
-    fn shown(story: &Story, number: usize) -> String {
-        let html = figure(story, number, &story.jobs[number]).into_string();
+    fn shown(history: &History, number: usize) -> String {
+        let html = figure(history, number, &history.jobs[number]).into_string();
         match html.split_once("base64,") {
             Some((before, after)) => {
                 format!("{before}…{}", &after[after.find('"').expect("the attribute's end")..])
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn a_frame_that_is_lost_wrong_or_there_twice_says_so() {
-        let (story, _) = fixtures::bad();
-        let shown: Vec<_> = (0..3).map(|number| shown(&story, number)).collect();
+        let (history, _) = fixtures::bad();
+        let shown: Vec<_> = (0..3).map(|number| shown(&history, number)).collect();
         insta::assert_snapshot!(shown.join("\n"));
     }
 }

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::format::{count, frame, span};
-use crate::history::{Story, VmEnd, VmStory};
+use crate::history::{History, VmEnd, VmHistory};
 use crate::store::StoreKind;
 use crate::summary::Summary;
 
@@ -18,8 +18,8 @@ const STYLE: &str = include_str!("style.css");
 const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'";
 
 /// The page. Whatever comes from the story is escaped.
-pub(crate) fn page(story: &Story, summary: &Summary) -> String {
-    let verdict = Verdict::of(story, summary);
+pub(crate) fn page(history: &History, summary: &Summary) -> String {
+    let verdict = Verdict::of(history, summary);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -29,18 +29,18 @@ pub(crate) fn page(story: &Story, summary: &Summary) -> String {
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="color-scheme" content="light dark";
                 title { "Reprieve demo: " (verdict.headline()) }
-                style { (PreEscaped(STYLE)) (PreEscaped(timeline::follow(story))) }
+                style { (PreEscaped(STYLE)) (PreEscaped(timeline::follow(history))) }
             }
             body {
                 (sheet())
                 main {
-                    (header(story, summary, &verdict))
-                    (figures::section(story, summary))
-                    (timeline::section(story))
-                    (cost::section(story, summary))
-                    (figures::drains(story))
-                    (frames::section(story))
-                    (footer(story))
+                    (header(history, summary, &verdict))
+                    (figures::section(history, summary))
+                    (timeline::section(history))
+                    (cost::section(history, summary))
+                    (figures::drains(history))
+                    (frames::section(history))
+                    (footer(history))
                 }
             }
         }
@@ -48,9 +48,9 @@ pub(crate) fn page(story: &Story, summary: &Summary) -> String {
     page.into_string()
 }
 
-fn header(story: &Story, summary: &Summary, verdict: &Verdict) -> Markup {
-    let taken = |vm: &&VmStory| !matches!(vm.end, VmEnd::Finished);
-    let at_once = story.vms.len().saturating_sub(story.vms.iter().filter(taken).count());
+fn header(history: &History, summary: &Summary, verdict: &Verdict) -> Markup {
+    let taken = |vm: &&VmHistory| !matches!(vm.end, VmEnd::Finished);
+    let at_once = history.vms.len().saturating_sub(history.vms.iter().filter(taken).count());
     html! {
         header.verdict.bad[!verdict.is_good()] {
             p.eyebrow {
@@ -60,23 +60,23 @@ fn header(story: &Story, summary: &Summary, verdict: &Verdict) -> Markup {
             h1 { (verdict.headline()) "." }
             @if verdict.bad_frames().next().is_some() {
                 p.look {
-                    "Look at: "
-                    @for (frame, place) in verdict.bad_frames() { a href=(place) { (frame) } " " }
+                    "See: "
+                    @for (frame, anchor) in verdict.bad_frames() { a href=(anchor) { (frame) } " " }
                 }
             }
             p {
-                (count(at_once, "VM")) " at a time rendered a zoom into the Mandelbrot set, a frame to a job, in "
-                (span(story.took_ms)) ". "
+                (count(at_once, "VM")) " at a time rendered a zoom into the Mandelbrot set, one frame per job, in "
+                (span(history.took_ms)) ". "
                 @if summary.evictions + summary.kills == 0 {
-                    "None of them was taken away."
+                    "None of them was evicted or killed."
                 } @else {
-                    "Meanwhile some were taken away, as Azure does with Spot VMs: " (summary.evictions) " with a "
-                    "notice " (span(story.notice_ms)) " ahead, and " (summary.kills) " without a word. A fresh VM "
-                    "that knew nothing came in place of each, and what had been cut off "
-                    (if verdict.is_good() { "went on" } else { "should have gone on" })
-                    " elsewhere from its last checkpoint."
+                    "Some were taken away, as Azure does with Spot VMs: " (summary.evictions) " evicted with a "
+                    "notice of " (span(history.notice_ms)) ", and " (summary.kills) " killed without notice. A new VM "
+                    "replaced each of them, and interrupted jobs "
+                    (if verdict.is_good() { "resumed" } else { "should have resumed" })
+                    " on other VMs at their last checkpoint."
                 }
-                @if let Some(kept) = kept(story.store) { " " (kept) }
+                @if let Some(kept) = kept(history.store) { " " (kept) }
             }
         }
     }
@@ -87,7 +87,7 @@ const fn kept(store: StoreKind) -> Option<&'static str> {
     match store {
         StoreKind::Sqlite => None,
         StoreKind::Azurite => Some(
-            "Jobs were in a Storage queue, and checkpoints and frames in a blob container, of the emulator Azurite.",
+            "Jobs were in a Storage queue, checkpoints and frames in a blob container, of the emulator Azurite.",
         ),
     }
 }
@@ -100,7 +100,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    fn of(story: &Story, summary: &Summary) -> Self {
+    fn of(history: &History, summary: &Summary) -> Self {
         let faults = summary.faults();
         let struck = [
             count(summary.jobs, "frame"),
@@ -108,15 +108,15 @@ impl Verdict {
             count(summary.kills, "kill"),
         ];
         let came_to = if faults.is_empty() {
-            "nothing lost, nothing finished twice, every frame equal to an uninterrupted render".to_owned()
+            "nothing lost, nothing completed twice, every frame equal to an uninterrupted render".to_owned()
         } else {
             faults.join(", ")
         };
-        let bad = |number: &usize| !frames::faults(&story.jobs[*number]).is_empty();
+        let bad = |number: &usize| !frames::faults(&history.jobs[*number]).is_empty();
         Self {
             headline: format!("{}: {came_to}", struck.join(", ")),
             faults,
-            bad_frames: (0..story.jobs.len()).filter(bad).collect(),
+            bad_frames: (0..history.jobs.len()).filter(bad).collect(),
         }
     }
 
@@ -139,37 +139,37 @@ impl Verdict {
 const WORDS: [(&str, &str); 5] = [
     (
         "Spot VM",
-        "a virtual machine that costs a fraction of the price, and that Azure takes back when it needs the room.",
+        "a virtual machine at a fraction of the price, which Azure evicts when it needs the capacity.",
     ),
     (
         "Notice",
-        "what Azure tells a VM before it does, as a Preempt event of its Scheduled Events: half a minute ahead as \
-         a rule, sometimes less, sometimes not at all.",
+        "the Preempt event by which Azure announces an eviction to the VM: usually 30 seconds ahead, sometimes \
+         less, sometimes not at all.",
     ),
-    ("Step", "a piece of a job between two points where it can be cut: here, a band of rows of the frame."),
-    ("Checkpoint", "how far a job has come, saved outside the VM, so that another one can go on from there."),
+    ("Step", "the work between two points at which a job can stop: here, a band of rows of the frame."),
+    ("Checkpoint", "a job's saved state, stored outside the VM, from which another VM resumes the job."),
     (
-        "Handed back",
-        "the VM has given up its lease on the job, the time-limited right to work on it. Otherwise nobody could go \
-         on before the lease ran out.",
+        "Released",
+        "the VM gave up its lease on the job, so that another VM can take it at once. Otherwise the job waits until \
+         the lease ends.",
     ),
 ];
 
-fn footer(story: &Story) -> Markup {
+fn footer(history: &History) -> Markup {
     html! {
         section id="again" aria-labelledby="again-title" {
-            h2 id="again-title" { "To see it again" }
+            h2 id="again-title" { "Run it again" }
             p {
-                "The seed decides what strikes whom, and how far the work has come by then: with the same settings, "
-                code { "--store " (story.store.name()) " --seed " (story.seed) } " brings the same evictions and kills, on any machine. The frames had "
-                (count(story.steps_per_job, "step")) " each, and were saved every " (span(story.checkpoint_every_ms))
+                "The seed selects the VMs that are evicted and killed, and when: with the same settings, "
+                code { "--store " (history.store.name()) " --seed " (history.seed) } " repeats the same evictions and kills on any machine. Each frame had "
+                (count(history.steps_per_job, "step")) ", saved every " (span(history.checkpoint_every_ms))
                 "."
             }
             dl.digests {
-                dt { "Digest of the frames" } dd { code { (story.output_digest) } }
-                dt { "Digest of an uninterrupted render" } dd { code { (story.reference_digest) } }
+                dt { "Digest of the frames" } dd { code { (history.output_digest) } }
+                dt { "Digest of an uninterrupted render" } dd { code { (history.reference_digest) } }
             }
-            h2 { "Words" }
+            h2 { "Glossary" }
             dl.words { @for (word, meaning) in WORDS { div { dt { (word) } dd { (meaning) } } } }
         }
     }
@@ -227,10 +227,10 @@ mod tests {
 
     #[test]
     fn a_page_says_that_it_was_on_the_emulator() {
-        let (mut story, summary) = fixtures::good();
-        assert!(!page(&story, &summary).contains("Azurite"));
-        story.store = StoreKind::Azurite;
-        let page = page(&story, &summary);
+        let (mut history, summary) = fixtures::good();
+        assert!(!page(&history, &summary).contains("Azurite"));
+        history.store = StoreKind::Azurite;
+        let page = page(&history, &summary);
         assert!(
             page.contains("of the emulator Azurite.") && page.contains("--store azurite --seed 7"),
             "{page}"
@@ -239,13 +239,13 @@ mod tests {
 
     #[test]
     fn a_page_has_all_its_parts_and_loads_nothing() {
-        let (story, summary) = fixtures::good();
-        let page = page(&story, &summary);
+        let (history, summary) = fixtures::good();
+        let page = page(&history, &summary);
         for part in ["<title>", "<h1>", "id=\"timeline\"", "id=\"cost\"", "id=\"plot\"", "id=\"frames\""] {
             assert_eq!(page.matches(part).count(), 1, "{part}");
         }
-        assert_eq!(page.matches("data-vm=").count(), story.vms.len());
-        assert_eq!(page.matches("<img ").count(), story.jobs.len());
+        assert_eq!(page.matches("data-vm=").count(), history.vms.len());
+        assert_eq!(page.matches("<img ").count(), history.jobs.len());
         for outside in ["http://", "https://", "src=\"/", "<script", "<link", "@import", "url("] {
             assert!(!page.contains(outside), "{outside}");
         }
@@ -253,17 +253,17 @@ mod tests {
 
     #[test]
     fn what_comes_from_the_story_can_not_become_markup() {
-        let (mut story, summary) = fixtures::bad();
+        let (mut history, summary) = fixtures::bad();
         let evil = "<script>\"'&";
-        for vm in &mut story.vms {
+        for vm in &mut history.vms {
             evil.clone_into(&mut vm.name);
         }
-        for job in &mut story.jobs {
+        for job in &mut history.jobs {
             evil.clone_into(&mut job.id);
         }
-        evil.clone_into(&mut story.output_digest);
-        evil.clone_into(&mut story.reference_digest);
-        let page = page(&story, &summary);
+        evil.clone_into(&mut history.output_digest);
+        evil.clone_into(&mut history.reference_digest);
+        let page = page(&history, &summary);
         assert!(!page.contains("<script"), "it is markup");
         assert!(!page.contains("\"'&"), "it ends an attribute");
         assert!(page.contains("&lt;script&gt;&quot;'&amp;"), "it is not there at all");
@@ -271,20 +271,20 @@ mod tests {
 
     #[test]
     fn a_story_in_which_nothing_happened_is_a_page_too() {
-        let (mut story, _) = fixtures::good();
-        story.jobs.clear();
-        story.vms.clear();
-        story.took_ms = 0;
-        let page = page(&story, &Summary::of(&story, Vec::new(), 0));
+        let (mut history, _) = fixtures::good();
+        history.jobs.clear();
+        history.vms.clear();
+        history.took_ms = 0;
+        let page = page(&history, &Summary::of(&history, Vec::new(), 0));
         assert!(page.contains("0 frames, 0 evictions, 0 kills"), "{page}");
     }
 
     #[test]
     fn a_good_run_is_called_good() {
-        let (story, summary) = fixtures::good();
-        let verdict = Verdict::of(&story, &summary);
+        let (history, summary) = fixtures::good();
+        let verdict = Verdict::of(&history, &summary);
         assert!(verdict.is_good());
-        let said = "4 frames, 1 eviction, 1 kill: nothing lost, nothing finished twice, every frame equal to an \
+        let said = "4 frames, 1 eviction, 1 kill: nothing lost, nothing completed twice, every frame equal to an \
                     uninterrupted render";
         assert_eq!(verdict.headline(), said);
         assert_eq!(verdict.bad_frames().count(), 0);
@@ -292,13 +292,14 @@ mod tests {
 
     #[test]
     fn whatever_went_wrong_is_in_the_headline_and_every_bad_frame_is_named() {
-        let (story, summary) = fixtures::bad();
-        let verdict = Verdict::of(&story, &summary);
+        let (history, summary) = fixtures::bad();
+        let verdict = Verdict::of(&history, &summary);
         assert!(!verdict.is_good());
         for fault in summary.faults() {
             assert!(verdict.headline().contains(&fault), "{fault} is not in {:?}", verdict.headline());
         }
-        let frames: Vec<_> = verdict.bad_frames().map(|(frame, place)| format!("{frame} {place}")).collect();
+        let frames: Vec<_> =
+            verdict.bad_frames().map(|(frame, anchor)| format!("{frame} {anchor}")).collect();
         assert_eq!(frames, ["frame 00 #frame-0", "frame 01 #frame-1", "frame 02 #frame-2"]);
     }
 }

@@ -6,64 +6,64 @@ use maud::{Markup, html};
 
 use super::{BACK, DONE, Icon, KILL, NOTICE};
 use crate::format::{at, count, frame, percent, span};
-use crate::history::{Shift, ShiftEnd, Story, VmEnd, VmStory};
+use crate::history::{History, Shift, ShiftEnd, VmEnd, VmHistory};
 
-pub(super) fn section(story: &Story) -> Markup {
-    let scale = Scale::of(story);
+pub(super) fn section(history: &History) -> Markup {
+    let scale = Scale::of(history);
     html! {
         section id="timeline" aria-labelledby="timeline-title" {
             h2 id="timeline-title" { "Which VM worked on what" }
             p {
-                "A lane is the life of one VM, and a bar its time with one frame. A frame that was cut off goes on in "
-                "another lane, from the step where its last checkpoint was; point at a bar to see all of its frame."
+                "Each lane is one VM, and each bar is its work on one frame. An interrupted frame resumes in another lane "
+                "at the step of its last checkpoint. Point at a bar to highlight its frame."
             }
             (legend())
             div.scroll tabindex="0" role="region" aria-label="Timeline, scrolls sideways" {
-                div.lanes role="img" aria-label=(summary(story))
+                div.lanes role="img" aria-label=(summary(history))
                     style={ "--seconds:" (scale.seconds()) ";--tick:" (scale.tick()) } {
                     div.axis {
                         div.ticks {
                             @for tick in scale.ticks() { span style=(scale.at(tick)) { (tick / 1_000) " s" } }
                         }
                     }
-                    @for vm in &story.vms { (lane(vm, scale, story.steps_per_job)) }
+                    @for vm in &history.vms { (lane(vm, scale, history.steps_per_job)) }
                 }
             }
-            (details(story))
+            (details(history))
         }
     }
 }
 
 /// What somebody who can't see the timeline is told instead of it.
-fn summary(story: &Story) -> String {
-    let vms = count(story.vms.len(), "VM");
+fn summary(history: &History) -> String {
+    let vms = count(history.vms.len(), "VM");
     format!(
-        "{vms} over {}, with the frames each of them worked on. The list below says the same.",
-        span(story.took_ms)
+        "{vms} over {}, with the frames that each worked on. The list below has the same data.",
+        span(history.took_ms)
     )
 }
 
 fn legend() -> Markup {
     html! {
         ul.legend aria-label="Legend" {
-            li { span.swatch.done { (DONE) } " finished" }
-            li { span.swatch.back { (BACK) } " handed back after a notice" }
-            li { span.swatch.kill { (KILL) } " cut off by a kill" }
-            li { span.swatch.again {} " done a second time" }
-            li { (NOTICE) span.swatch.notice {} " notice given, the VM has until " (KILL) }
+            li { span.swatch.done { (DONE) } " completed" }
+            li { span.swatch.back { (BACK) } " released after a notice" }
+            li { span.swatch.kill { (KILL) } " interrupted by a kill" }
+            li { span.swatch.again {} " repeated steps" }
+            li { (NOTICE) span.swatch.notice {} " notice, until the VM ends at " (KILL) }
         }
     }
 }
 
-fn lane(vm: &VmStory, scale: Scale, steps_per_job: u32) -> Markup {
+fn lane(vm: &VmHistory, scale: Scale, steps_per_job: u32) -> Markup {
     let rows = rows(&vm.shifts);
     let height = rows.iter().max().map_or(1, |last| last + 1);
     html! {
         div.lane data-vm=(vm.name) {
-            div.name { b { (vm.name) } " " span { (fate(vm)) } }
+            div.name { b { (vm.name) } " " span { (outcome(vm)) } }
             div.track style={ "--rows:" (height) } {
                 div.life style=(scale.span(vm.began_ms, vm.ended_ms))
-                    title={ (vm.name) " lived from " (at(vm.began_ms)) " to " (at(vm.ended_ms)) } {}
+                    title={ (vm.name) " ran from " (at(vm.began_ms)) " to " (at(vm.ended_ms)) } {}
                 (end(vm, scale))
                 @for (shift, row) in vm.shifts.iter().zip(rows) { (bar(vm, shift, row, scale, steps_per_job)) }
             }
@@ -71,59 +71,59 @@ fn lane(vm: &VmStory, scale: Scale, steps_per_job: u32) -> Markup {
     }
 }
 
-fn fate(vm: &VmStory) -> String {
+fn outcome(vm: &VmHistory) -> String {
     match &vm.end {
-        VmEnd::Finished => "to the end".to_owned(),
+        VmEnd::Finished => "ran to the end".to_owned(),
         VmEnd::Evicted(_) => format!("evicted at {}", at(vm.ended_ms)),
-        VmEnd::Killed(_) if vm.announced_in_vain_ms.is_some() => {
-            format!("gone at {}, too soon after its notice", at(vm.ended_ms))
+        VmEnd::Killed(_) if vm.missed_notice_ms.is_some() => {
+            format!("evicted at {}, too soon after its notice", at(vm.ended_ms))
         }
         VmEnd::Killed(_) => format!("killed at {}", at(vm.ended_ms)),
     }
 }
 
-fn end(vm: &VmStory, scale: Scale) -> Markup {
+fn end(vm: &VmHistory, scale: Scale) -> Markup {
     let mark = |at_ms: u64, icon: Icon, said: &str| {
         html! { div.mark style=(scale.at(at_ms)) title={ (at(at_ms)) ": " (said) } { (icon) } }
     };
     let given = |announced_ms: u64| {
         html! {
             div.notice style=(scale.span(announced_ms, vm.ended_ms)) {}
-            (mark(announced_ms, NOTICE, "notice given"))
+            (mark(announced_ms, NOTICE, "eviction notice"))
         }
     };
     match &vm.end {
         VmEnd::Finished => html! {},
         VmEnd::Evicted(eviction) => html! {
             (given(eviction.announced_ms))
-            (mark(vm.ended_ms, KILL, "the VM is gone"))
+            (mark(vm.ended_ms, KILL, "the VM is evicted"))
         },
         VmEnd::Killed(_) => html! {
-            @if let Some(announced_ms) = vm.announced_in_vain_ms { (given(announced_ms)) }
+            @if let Some(announced_ms) = vm.missed_notice_ms { (given(announced_ms)) }
             (mark(vm.ended_ms, KILL, killed(vm)))
         },
     }
 }
 
-fn killed(vm: &VmStory) -> &'static str {
-    match vm.announced_in_vain_ms {
+fn killed(vm: &VmHistory) -> &'static str {
+    match vm.missed_notice_ms {
         None => "killed without a notice",
-        Some(_) => "gone before it could act on its notice",
+        Some(_) => "evicted before it could act on the notice",
     }
 }
 
-fn bar(vm: &VmStory, shift: &Shift, row: usize, scale: Scale, steps_per_job: u32) -> Markup {
+fn bar(vm: &VmHistory, shift: &Shift, row: usize, scale: Scale, steps_per_job: u32) -> Markup {
     let (class, icon, ended) = match shift.end {
-        ShiftEnd::Completed => ("done", DONE, "finished"),
-        ShiftEnd::Released => ("back", BACK, "handed back"),
-        ShiftEnd::Killed => ("kill", KILL, "cut off by a kill"),
+        ShiftEnd::Completed => ("done", DONE, "completed"),
+        ShiftEnd::Released => ("back", BACK, "released"),
+        ShiftEnd::Killed => ("kill", KILL, "interrupted by a kill"),
     };
     let begun = if shift.first_step == 0 {
-        "from its beginning".to_owned()
+        "from the first step".to_owned()
     } else {
         format!("from step {} of {steps_per_job}", shift.first_step)
     };
-    let again = if shift.redone == 0 { String::new() } else { format!(", {} done again", shift.redone) };
+    let again = if shift.redone == 0 { String::new() } else { format!(", {} repeated", shift.redone) };
     html! {
         div class={ "bar " (class) " j" (shift.job) }
             style={ (scale.span(shift.from_ms, shift.to_ms)) ";--row:" (row) }
@@ -142,8 +142,8 @@ fn bar(vm: &VmStory, shift: &Shift, row: usize, scale: Scale, steps_per_job: u32
 }
 
 /// Styles that fade all other bars while one frame is pointed at: what a script would otherwise do.
-pub(super) fn follow(story: &Story) -> String {
-    (0..story.jobs.len()).fold(String::new(), |mut style, job| {
+pub(super) fn follow(history: &History) -> String {
+    (0..history.jobs.len()).fold(String::new(), |mut style, job| {
         // Writing to a string can't fail.
         let _infallible = write!(style, ".lanes:has(.j{job}:hover) .bar:not(.j{job}){{opacity:.25}}");
         style
@@ -160,9 +160,9 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    pub(super) fn of(story: &Story) -> Self {
-        let last = story.vms.iter().map(|vm| vm.ended_ms).max();
-        Self { end_ms: last.unwrap_or(0).max(story.took_ms).max(1) }
+    pub(super) fn of(history: &History) -> Self {
+        let last = history.vms.iter().map(|vm| vm.ended_ms).max();
+        Self { end_ms: last.unwrap_or(0).max(history.took_ms).max(1) }
     }
 
     /// `left` of a point in time.
@@ -216,14 +216,14 @@ pub(super) fn rows(shifts: &[Shift]) -> Vec<usize> {
 }
 
 /// The list, folded up.
-pub(super) fn details(story: &Story) -> Markup {
+pub(super) fn details(history: &History) -> Markup {
     html! {
         details {
-            summary { "The same as a list" }
+            summary { "The timeline as a list" }
             table.events {
-                thead { tr { @for title in ["At", "VM", "What happened"] { th scope="col" { (title) } } } }
+                thead { tr { @for title in ["At", "VM", "Event"] { th scope="col" { (title) } } } }
                 tbody {
-                    @for (ms, vm, what) in of(story) {
+                    @for (ms, vm, what) in of(history) {
                         tr { td.number { (at(ms)) } td { (vm) } td { (what) } }
                     }
                 }
@@ -233,52 +233,53 @@ pub(super) fn details(story: &Story) -> Markup {
 }
 
 /// All that happened, in order: when, on which VM, and what.
-fn of(story: &Story) -> Vec<(u64, &str, String)> {
-    let mut events: Vec<_> = story.vms.iter().flat_map(on).collect();
+fn of(history: &History) -> Vec<(u64, &str, String)> {
+    let mut events: Vec<_> = history.vms.iter().flat_map(on).collect();
     events.sort_by_key(|(ms, ..)| *ms);
     events
 }
 
-fn on(vm: &VmStory) -> Vec<(u64, &str, String)> {
+fn on(vm: &VmHistory) -> Vec<(u64, &str, String)> {
     let mut events = vec![(vm.began_ms, "starts".to_owned())];
     for shift in &vm.shifts {
         let frame = frame(shift.job);
         events.push((
             shift.from_ms,
             match shift.first_step {
-                0 => format!("begins {frame}"),
-                step => format!("goes on with {frame} from step {step}"),
+                0 => format!("starts {frame}"),
+                step => format!("resumes {frame} at step {step}"),
             },
         ));
         let again =
-            if shift.redone == 0 { String::new() } else { format!(", {} of them again", shift.redone) };
+            if shift.redone == 0 { String::new() } else { format!(", {} of them repeated", shift.redone) };
         let steps = format!("after {}{again}", count(shift.steps, "step"));
         events.push((
             shift.to_ms,
             match shift.end {
-                ShiftEnd::Completed => format!("has finished {frame} {steps}"),
-                ShiftEnd::Released => format!("hands {frame} back {steps}"),
+                ShiftEnd::Completed => format!("completes {frame} {steps}"),
+                ShiftEnd::Released => format!("releases {frame} {steps}"),
                 ShiftEnd::Killed => format!("loses {frame} {steps}"),
             },
         ));
     }
-    let notice =
-        |announced_ms| format!("is given notice: gone in {}", span(vm.ended_ms.saturating_sub(announced_ms)));
+    let notice = |announced_ms| {
+        format!("gets an eviction notice of {}", span(vm.ended_ms.saturating_sub(announced_ms)))
+    };
     match &vm.end {
-        VmEnd::Finished => events.push((vm.ended_ms, "stops, as nothing is left to do".to_owned())),
-        VmEnd::Killed(_) => match vm.announced_in_vain_ms {
+        VmEnd::Finished => events.push((vm.ended_ms, "stops, because all jobs are completed".to_owned())),
+        VmEnd::Killed(_) => match vm.missed_notice_ms {
             None => events.push((vm.ended_ms, "is killed without a notice".to_owned())),
             Some(announced_ms) => {
                 events.push((announced_ms, notice(announced_ms)));
-                events.push((vm.ended_ms, "is gone before it could act on its notice".to_owned()));
+                events.push((vm.ended_ms, "is evicted before it could act on the notice".to_owned()));
             }
         },
         VmEnd::Evicted(eviction) => {
             events.push((eviction.announced_ms, notice(eviction.announced_ms)));
             let released_ms = eviction.noticed_ms + eviction.released_after_ms;
             let after = span(eviction.released_after_ms);
-            events.push((released_ms, format!("holds nothing any more, {after} after it read the notice")));
-            events.push((vm.ended_ms, "is gone".to_owned()));
+            events.push((released_ms, format!("has released everything, {after} after it read the notice")));
+            events.push((vm.ended_ms, "is evicted".to_owned()));
         }
     }
     events.into_iter().map(|(ms, what)| (ms, vm.name.as_str(), what)).collect()
@@ -291,30 +292,33 @@ mod tests {
     use crate::history::ShiftEnd;
 
     /// All that a pointer finds out about a VM's lane.
-    fn titles(story: &Story, vm: usize) -> Vec<String> {
-        let lane = lane(&story.vms[vm], Scale::of(story), story.steps_per_job).into_string();
+    fn titles(history: &History, vm: usize) -> Vec<String> {
+        let lane = lane(&history.vms[vm], Scale::of(history), history.steps_per_job).into_string();
         lane.split("title=\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
     }
 
     #[test]
     fn every_bar_and_mark_says_what_it_is() {
-        let (story, _) = fixtures::good();
-        let all: Vec<_> = (0..story.vms.len()).flat_map(|vm| titles(&story, vm)).collect();
+        let (history, _) = fixtures::good();
+        let all: Vec<_> = (0..history.vms.len()).flat_map(|vm| titles(&history, vm)).collect();
         insta::assert_snapshot!(all.join("\n"));
     }
 
     #[test]
     fn a_notice_that_came_too_late_is_shown_as_one() {
-        let (story, _) = fixtures::bad();
-        let titles = titles(&story, 1);
-        assert!(titles.contains(&"5.5 s: notice given".to_owned()), "{titles:?}");
-        assert!(titles.contains(&"6.0 s: gone before it could act on its notice".to_owned()), "{titles:?}");
+        let (history, _) = fixtures::bad();
+        let titles = titles(&history, 1);
+        assert!(titles.contains(&"5.5 s: eviction notice".to_owned()), "{titles:?}");
+        assert!(
+            titles.contains(&"6.0 s: evicted before it could act on the notice".to_owned()),
+            "{titles:?}"
+        );
     }
 
     #[test]
     fn a_frame_is_redone_over_the_part_of_its_bar_that_was() {
-        let (story, _) = fixtures::good();
-        let lane = lane(&story.vms[2], Scale::of(&story), story.steps_per_job).into_string();
+        let (history, _) = fixtures::good();
+        let lane = lane(&history.vms[2], Scale::of(&history), history.steps_per_job).into_string();
         assert_eq!(lane.matches("class=\"again\"").count(), 1);
         assert!(
             lane.contains("<div class=\"again\" style=\"width:42.857%\">"),
@@ -352,8 +356,8 @@ mod tests {
 
     #[test]
     fn everything_is_said_in_the_order_in_which_it_happened() {
-        let (story, _) = fixtures::good();
-        let lines = of(&story).into_iter().map(|(ms, vm, what)| format!("{} {vm} {what}", at(ms)));
+        let (history, _) = fixtures::good();
+        let lines = of(&history).into_iter().map(|(ms, vm, what)| format!("{} {vm} {what}", at(ms)));
         insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));
     }
 }

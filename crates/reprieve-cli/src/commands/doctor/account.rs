@@ -1,4 +1,4 @@
-//! A storage account: who is let in, whether its services answer, what may be done there, and how fast.
+//! Checks of a storage account: identity, services, clock, permissions and latency.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use super::roles::{self, AGAIN, Service};
 use super::{pace, queues};
 use crate::format::duration;
 
-/// From what difference of clocks on it is worth mending: leases and times to live are reckoned at the service, stamps and
-/// the ages of reports here.
+/// The difference of clocks that is a warning: the service computes leases and times to live, this machine
+/// timestamps and the ages of reports.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_mins(1);
 
 /// The Date header has whole seconds, and the answer was under way.
 const DATE_PRECISION: Duration = Duration::from_secs(2);
 
-/// From what difference on a token's beginning may be refused.
+/// The difference of clocks at which Azure may refuse a new token.
 const CLOCK_PROBLEM: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a SAS must last that is not warned of.
+/// The remaining life of a SAS below which there is a warning.
 const SAS_LEFT_MIN: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 const QUEUES: Service = Service { name: "queue roles", thing: "queue" };
@@ -35,11 +35,13 @@ const BLOBS: Service = Service { name: "blob roles", thing: "container" };
 pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding> {
     let account = match Account::new(address, checkup.queues.clone(), checkup.container.clone()) {
         Ok(account) => account,
-        Err(error) => return without(vec![Finding::of("identity", &error, AGAIN)], "there is no way in"),
+        Err(error) => {
+            return without(vec![Finding::of("identity", &error, AGAIN)], "the account can't be opened");
+        }
     };
     let identity = identity(account.sign_in().await);
     if identity.is_problem() {
-        return without(vec![identity], "there is no identity to ask with");
+        return without(vec![identity], "there is no identity");
     }
     let [queue, blob] = account.reach().await;
     let clock = clock(&[&queue, &blob]);
@@ -51,14 +53,14 @@ pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding
             if queue_works {
                 queue_findings(checkup, &account).await
             } else {
-                skipped(&QUEUE_CHECKS, "the queue service lets nobody in or does not answer")
+                skipped(&QUEUE_CHECKS, "the queue service refuses requests or does not answer")
             }
         },
         async {
             if blob_works {
                 blob_findings(account.try_blobs().await)
             } else {
-                skipped(&BLOB_CHECKS, "the blob service lets nobody in or does not answer")
+                skipped(&BLOB_CHECKS, "the blob service refuses requests or does not answer")
             }
         }
     );
@@ -93,24 +95,24 @@ fn identity(signed_in: Result<SignedIn>) -> Finding {
     };
     let now = Timestamp::try_from(clock::wall_now()).unwrap_or_default();
     let left = until.map(|until| until.duration_since(now));
-    let good_for = left.map_or_else(
-        || "no end of its own".to_owned(),
-        |left| format!("good for {}", duration(left.unsigned_abs())),
+    let validity = left.map_or_else(
+        || "without expiry".to_owned(),
+        |left| format!("valid for {}", duration(left.unsigned_abs())),
     );
     let finding = match (by, took, left) {
         ("SAS", _, Some(left)) if left.is_negative() => {
-            let seen = format!("SAS, which ended {} ago", duration(left.unsigned_abs()));
-            Finding::problem(NAME, seen, "make a new SAS, or use a managed identity, which has no end")
+            let seen = format!("SAS, expired {} ago", duration(left.unsigned_abs()));
+            Finding::problem(NAME, seen, "create a new SAS, or use a managed identity, which does not expire")
         }
         ("SAS", _, Some(left)) if left < SAS_LEFT_MIN => {
-            let seen = format!("SAS, {good_for}; workers stop when it ends");
-            Finding::warning(NAME, seen, "make a new SAS, or use a managed identity, which has no end")
+            let seen = format!("SAS, {validity}; workers stop when it expires");
+            Finding::warning(NAME, seen, "create a new SAS, or use a managed identity, which does not expire")
         }
         (_, Some(took), _) => {
-            Finding::ok(NAME, format!("{by}; its token took {} and is {good_for}", duration(took)))
+            Finding::ok(NAME, format!("{by}; its token took {} and is {validity}", duration(took)))
         }
-        ("account key", ..) => Finding::ok(NAME, "account key, which may do everything and has no end"),
-        _ => Finding::ok(NAME, format!("{by}, {good_for}")),
+        ("account key", ..) => Finding::ok(NAME, "account key: all permissions, no expiry"),
+        _ => Finding::ok(NAME, format!("{by}, {validity}")),
     };
     finding
         .with("by", by)
@@ -120,13 +122,9 @@ fn identity(signed_in: Result<SignedIn>) -> Finding {
 
 fn service(name: &'static str, reached: Result<Reached>) -> Finding {
     match reached {
-        Err(error) => Finding::of(
-            name,
-            &error,
-            "check the store's address, the network, and that no firewall is in the way",
-        ),
+        Err(error) => Finding::of(name, &error, "check the store's address, the network and the firewalls"),
         Ok(Reached { took, turned_away: Some(error), .. }) => {
-            Finding::of(name, &error, "check which identity, key or SAS this program was given")
+            Finding::of(name, &error, "check the identity, key or SAS in the settings")
                 .with("took_ms", ms_figure(took))
         }
         Ok(Reached { took, .. }) => {
@@ -137,21 +135,21 @@ fn service(name: &'static str, reached: Result<Reached>) -> Finding {
 
 fn clock(reached: &[&Result<Reached>]) -> Finding {
     const NAME: &str = "clock";
-    const CURE: &str = "set this machine's clock, and keep it right with chrony or NTP";
+    const CURE: &str = "set this machine's clock, and synchronise it with chrony or NTP";
     let answers = reached.iter().filter_map(|reached| reached.as_ref().ok());
     let ahead = answers.filter_map(|reached| reached.ahead).max_by_key(|ahead| ahead.unsigned_abs());
-    let Some(ahead) = ahead else { return Finding::skipped(NAME, "no answer had a date") };
+    let Some(ahead) = ahead else { return Finding::skipped(NAME, "no answer had a Date header") };
     let off = ahead.abs();
     let side = if ahead.is_positive() { "behind" } else { "ahead of" };
-    let seen = format!("this machine's is {} {side} the service's", duration(off.unsigned_abs()));
+    let seen = format!("this machine's clock is {} {side} the service's", duration(off.unsigned_abs()));
     let finding = if off >= CLOCK_PROBLEM {
-        Finding::problem(NAME, format!("{seen}; tokens and signatures are refused for that"), CURE)
+        Finding::problem(NAME, format!("{seen}; Azure refuses its tokens and signatures"), CURE)
     } else if off >= CLOCK_WARNING {
         Finding::warning(NAME, seen, CURE)
     } else {
         Finding::ok(
             NAME,
-            format!("as the service's, to {}", duration(off.unsigned_abs().max(DATE_PRECISION))),
+            format!("equal to the service's within {}", duration(off.unsigned_abs().max(DATE_PRECISION))),
         )
     };
     finding.with("service_ahead_ms", i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX))
@@ -166,8 +164,8 @@ async fn queue_findings(checkup: &Checkup, account: &Account) -> Vec<Finding> {
     };
     let QueueTrial { ground, tried, round_trips } = &trial;
     let mut findings = roles::judged(QUEUES, ground, tried);
-    if roles::may_nothing(&findings) {
-        findings.extend(skipped(&QUEUE_CHECKS[1..], "nothing may be done with queues"));
+    if roles::is_refused_everything(&findings) {
+        findings.extend(skipped(&QUEUE_CHECKS[1..], "no queue operation is allowed"));
         return findings;
     }
     let looks: Vec<_> = looks.into_iter().map(Queue::from).collect();
@@ -179,7 +177,7 @@ async fn queue_findings(checkup: &Checkup, account: &Account) -> Vec<Finding> {
 fn no_round_trips(tried: &[Tried]) -> &'static str {
     match tried.iter().find(|one| one.deed == Deed::Renew).map(|one| &one.outcome) {
         Some(Outcome::Failed(_)) => "no lease could be renewed",
-        _ => "there was no message whose lease could be renewed",
+        _ => "there was no message to renew a lease of",
     }
 }
 
@@ -190,39 +188,39 @@ fn blob_findings(trial: Result<BlobTrial>) -> Vec<Finding> {
         Err(error) => return vec![Finding::of("blob roles", &error, AGAIN)],
     };
     let container = match (&ground, tried.iter().find(|one| one.deed == Deed::Create)) {
-        (Ground::Own(name), _) => Finding::ok("container", format!("{name} is there")),
+        (Ground::Own(name), _) => Finding::ok("container", format!("{name} exists")),
         (Ground::Scratch(_), Some(Tried { outcome: Outcome::Failed(error), .. })) => {
             let mut findings = vec![Finding::of("container", error, AGAIN)];
-            findings.extend(skipped(&BLOB_CHECKS[1..], "there is no container to try it in"));
+            findings.extend(skipped(&BLOB_CHECKS[1..], "there is no container to try them in"));
             return findings;
         }
-        (Ground::Scratch(_), _) => Finding::ok("container", "is not there yet; the first worker makes it"),
+        (Ground::Scratch(_), _) => {
+            Finding::ok("container", "does not exist yet; the first worker creates it")
+        }
     };
     let roles = roles::judged(BLOBS, &ground, &tried);
-    if roles::may_nothing(&roles) {
-        let look = Finding::skipped("container", "nothing may be done with blobs");
-        let conditions = Finding::skipped("conditions", "nothing may be done with blobs");
+    if roles::is_refused_everything(&roles) {
+        let look = Finding::skipped("container", "no blob operation is allowed");
+        let conditions = Finding::skipped("conditions", "no blob operation is allowed");
         return std::iter::once(look).chain(roles).chain([conditions]).collect();
     }
     let mut findings = vec![container];
     findings.extend(roles);
     findings.push(conditions(conditions_kept));
     if let Some(blob) = left_behind {
-        let seen = format!("{blob} could not be deleted");
-        findings.push(Finding::warning("clearing up", seen, "delete it by hand; it does no harm"));
+        let seen = format!("failed to delete {blob}");
+        findings.push(Finding::warning("clearing up", seen, "delete it; it is harmless"));
     }
     findings
 }
 
 fn conditions(kept: Option<bool>) -> Finding {
     match kept {
-        Some(true) => {
-            Finding::ok("conditions", "If-Match and If-None-Match keep a blob from being overwritten")
-        }
+        Some(true) => Finding::ok("conditions", "If-Match and If-None-Match prevent overwriting"),
         Some(false) => Finding::problem(
             "conditions",
-            "a blob was overwritten in spite of If-Match or If-None-Match",
-            "use a storage account of Azure's, or Azurite; with what answers here, two owners of a job could overwrite each \
+            "a blob was overwritten despite If-Match or If-None-Match",
+            "use an Azure storage account or Azurite; on this service two owners of a job could overwrite each \
              other's progress",
         ),
         None => Finding::skipped("conditions", "no blob could be written"),

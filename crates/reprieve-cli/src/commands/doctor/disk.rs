@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-/// What a kind of file system means to an embedded store.
+/// The kind of a file system, by its consequence for an embedded store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Of this machine, and it stays.
+    /// A disk of this machine.
     Local,
-    /// Its locks are not those of one kernel.
+    /// A network file system: its locks are not those of one kernel.
     Network,
-    /// It ends with the machine.
+    /// Lost when the machine stops.
     Memory,
-    /// A container's own, which ends with the container.
+    /// A container's layer, lost when the container stops.
     Layer,
 }
 
@@ -37,7 +37,7 @@ impl Kind {
         match name {
             "tmpfs" | "ramfs" => Self::Memory,
             "overlay" | "aufs" => Self::Layer,
-            // A program of anybody's, such as sshfs or blobfuse2; ntfs-3g and its like are disks.
+            // Any program, such as sshfs or blobfuse2; ntfs-3g and similar are `fuseblk` and are disks.
             name if name.starts_with("fuse.") => Self::Network,
             name if NETWORK.contains(&name) => Self::Network,
             _ => Self::Local,
@@ -45,13 +45,13 @@ impl Kind {
     }
 }
 
-/// The name of the file system that `directory` is on; `None` where the system does not tell.
+/// The name of the file system that `directory` is on; `None` where the system does not report it.
 pub(super) fn file_system(directory: &Path) -> Option<String> {
     let directory = directory.canonicalize().ok()?;
     mounted(&std::fs::read_to_string("/proc/self/mountinfo").ok()?, &directory)
 }
 
-/// How many bytes of it may still be written; `None` where the system does not tell.
+/// The free bytes of the file system; `None` where the system does not report them.
 #[cfg(unix)]
 pub(super) fn free(directory: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(directory).ok()?;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_name() {
+    fn kinds_are_known_by_name() {
         for (name, kind) in [
             ("ext4", Kind::Local),
             ("xfs", Kind::Local),

@@ -1,4 +1,4 @@
-//! An embedded store: its file, the disk it is on, its queues, and how fast it commits.
+//! Checks of an embedded store: its file, its disk, its queues and its latency.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,35 +14,31 @@ use super::disk::{self, Kind};
 use super::finding::{Finding, explained};
 use super::queues::Queue;
 use super::{pace, queues};
-use crate::format::bytes;
+use crate::format::{bytes, duration};
 
 /// The longest that one check takes.
 const CHECK_MAX: Duration = Duration::from_secs(10);
 
-/// How many renewals are measured, and for how long at most.
+/// The most renewals that are measured, and the longest time for them.
 const ROUND_TRIPS: usize = 20;
 const MEASURE_MAX: Duration = Duration::from_secs(4);
 
-/// With less than this free, jobs fail to save their progress soon; with less than that, now.
+/// Free bytes below which there is a warning, and below which jobs fail to save: a problem.
 const FREE_WARNING: u64 = 1 << 30;
 const FREE_PROBLEM: u64 = 64 << 20;
 
-/// What to do about a failure that names no cure.
-const LOOK: &str = "see that this user may read and write the file and its directory";
+/// The cure for a failure that names none.
+const LOOK: &str = "check that this user may read and write the file and its directory";
 
 pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding> {
     let mut findings = Vec::new();
     let directory = match directory_of(&address.path) {
         Ok(directory) => directory,
         Err(error) => {
-            findings.push(Finding::of(
-                "store",
-                &error,
-                "make the directory, or give another path to --store",
-            ));
+            findings.push(Finding::of("store", &error, "create the directory, or give --store another path"));
             for name in ["file system", "free space", "durability", "queues", "round trip", "lease", "drain"]
             {
-                findings.push(Finding::skipped(name, "there is no directory for the file"));
+                findings.push(Finding::skipped(name, "the file's directory does not exist"));
             }
             return findings;
         }
@@ -55,7 +51,7 @@ pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding
     findings.extend(if there {
         looked(checkup, address).await
     } else {
-        vec![Finding::skipped("queues", "there is no store yet")]
+        vec![Finding::skipped("queues", "the store does not exist yet")]
     });
     findings.extend(measured(checkup, address, &directory).await);
     findings
@@ -79,7 +75,7 @@ fn store(address: &Address, there: bool) -> Finding {
     if !there {
         return Finding::ok(
             "store",
-            format!("{path} is not there yet; the first worker or `reprieve enqueue` makes it"),
+            format!("{path} does not exist yet; the first worker or `reprieve enqueue` creates it"),
         );
     }
     let size = address.path.metadata().map(|found| found.len()).unwrap_or_default();
@@ -89,24 +85,24 @@ fn store(address: &Address, there: bool) -> Finding {
 fn file_system(directory: &Path) -> Finding {
     const NAME: &str = "file system";
     let Some(name) = disk::file_system(directory) else {
-        return Finding::skipped(NAME, "this system does not tell");
+        return Finding::skipped(NAME, "this system does not report it");
     };
     let finding = match Kind::of(&name) {
         Kind::Local => Finding::ok(NAME, name.as_str()),
         Kind::Network => Finding::problem(
             NAME,
-            format!("{name}, whose locks do not hold between machines as the store needs it"),
-            "put the file on a disk of this machine; several machines share a store in Azure",
+            format!("{name}: its locks do not work across machines as the store needs"),
+            "put the file on a local disk; to share a store between machines, use Azure",
         ),
         Kind::Memory => Finding::warning(
             NAME,
-            format!("{name}: the store is gone when the machine is"),
-            "put the file on a disk, unless nothing in it matters",
+            format!("{name}: the store is lost when the machine stops"),
+            "put the file on a disk, unless the jobs may be lost",
         ),
         Kind::Layer => Finding::warning(
             NAME,
-            format!("{name}: the store is gone when the container is"),
-            "put the file on a volume, unless nothing in it matters",
+            format!("{name}: the store is lost when the container stops"),
+            "put the file on a volume, unless the jobs may be lost",
         ),
     };
     finding.with("kind", name)
@@ -114,9 +110,9 @@ fn file_system(directory: &Path) -> Finding {
 
 fn free_space(directory: &Path) -> Finding {
     const NAME: &str = "free space";
-    const CURE: &str = "free some, or put the file on a larger disk";
+    const CURE: &str = "free disk space, or put the file on a larger disk";
     let Some(free) = disk::free(directory) else {
-        return Finding::skipped(NAME, "this system does not tell");
+        return Finding::skipped(NAME, "this system does not report it");
     };
     let seen = bytes(free);
     let finding = match free {
@@ -131,13 +127,13 @@ fn durability(durability: Durability) -> Finding {
     let (word, seen) = match durability {
         Durability::PowerLoss => ("power-loss", "a commit survives a power loss"),
         Durability::Process => {
-            ("process", "a commit survives the death of a process; a power loss may take back the last ones")
+            ("process", "a commit survives a process crash; a power loss may undo the last commits")
         }
     };
     Finding::ok("durability", seen).with("durability", word)
 }
 
-/// What is in the queues of a store that is there.
+/// The findings about the queues of an existing store.
 async fn looked(checkup: &Checkup, address: &Address) -> Vec<Finding> {
     let mut looks = Vec::new();
     for name in &checkup.queues {
@@ -163,7 +159,7 @@ async fn depth(address: &Address, name: &QueueName) -> Result<(u64, u64)> {
     Ok((depth.total, depth.poisoned.unwrap_or_default()))
 }
 
-/// How long renewals take in a store of its own beside this one.
+/// Measures renewals in a scratch store beside this one.
 async fn measured(checkup: &Checkup, address: &Address, directory: &Path) -> Vec<Finding> {
     let scratch = directory.join(format!(".reprieve-doctor-{}", WorkerId::unique()));
     let made = std::fs::create_dir(&scratch);
@@ -180,7 +176,7 @@ async fn measured(checkup: &Checkup, address: &Address, directory: &Path) -> Vec
         && let Err(error) = std::fs::remove_dir_all(&scratch)
     {
         let seen = format!("{} could not be removed: {error}", scratch.display());
-        findings.push(Finding::warning("clearing up", seen, "remove it; it does no harm"));
+        findings.push(Finding::warning("clearing up", seen, "remove it; it is harmless"));
     }
     match trips {
         Ok(trips) => findings.extend(pace::judged(&checkup.worker, &trips, "nothing was measured")),
@@ -213,7 +209,7 @@ async fn renewals(directory: &Path, durability: Durability) -> Result<Vec<Durati
 
 async fn bounded<T>(operation: &'static str, check: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(CHECK_MAX, check).await.unwrap_or_else(|_| {
-        let message = format!("the file system did not answer within {CHECK_MAX:?}");
+        let message = format!("the file system did not answer within {}", duration(CHECK_MAX));
         Err(Error::new(ErrorKind::TimedOut, operation, message))
     })
 }

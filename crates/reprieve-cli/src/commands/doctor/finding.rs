@@ -1,4 +1,4 @@
-//! What a check found.
+//! The result of a check.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use reprieve::Error;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum State {
-    /// As it should be.
+    /// Works.
     Ok,
-    /// It works, but somebody should know.
+    /// Works, with a risk.
     Warning,
-    /// It keeps a worker from its work.
+    /// Prevents a worker from working.
     Problem,
     /// Not checked.
     Skipped,
 }
 
-/// What one check found.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) name: String,
     pub(super) state: State,
-    /// What was seen, or why it was not looked at.
+    /// The observation, or the reason for skipping the check.
     pub(super) seen: String,
-    /// What to do about it.
+    /// The advice.
     pub(super) cure: Option<String>,
-    /// What was counted or measured, by names that say the unit.
+    /// Counts and measurements; the names have the units.
     pub(super) figures: Map<String, Value>,
 }
 
@@ -54,19 +54,19 @@ impl Finding {
         Self::new(name, State::Skipped, why)
     }
 
-    /// A problem in the error's own words; `otherwise` is the cure of an error that names none.
+    /// A problem with the error's text; `otherwise` is the cure when the error names none.
     pub(super) fn of(name: impl Into<String>, error: &Error, otherwise: &str) -> Self {
         let (seen, cure) = explained(error);
         Self::problem(name, seen, cure.unwrap_or_else(|| otherwise.to_owned()))
     }
 
-    /// Adds what was counted or measured.
+    /// Adds a count or measurement.
     pub(super) fn with(mut self, figure: &str, value: impl Into<Value>) -> Self {
         self.figures.insert(figure.to_owned(), value.into());
         self
     }
 
-    /// As [`with`](Self::with), for what may not be known.
+    /// As [`with`](Self::with), for a figure that may be unknown.
     pub(super) fn with_known(self, figure: &str, value: Option<impl Into<Value>>) -> Self {
         match value {
             Some(value) => self.with(figure, value),
@@ -84,8 +84,8 @@ pub(super) fn ms_figure(time: Duration) -> Value {
     ((time.as_secs_f64() * 1_000_000.0).round() / 1_000.0).into()
 }
 
-/// What an error says is so, and, after that, what it says is to be done. What it happened to is left out where the finding
-/// has it in its name.
+/// Splits an error's message into the observation and the cure. The target is left out where the finding's name
+/// has it.
 pub(super) fn explained(error: &Error) -> (String, Option<String>) {
     const TARGETS: [&str; 4] = ["queue \"", "container \"", "blob \"", "the storage account: "];
     let mut text = error.message();

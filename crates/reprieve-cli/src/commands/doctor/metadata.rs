@@ -1,4 +1,4 @@
-//! The metadata service: whether it answers, how fast, who it says this VM is, and what it has in store for it.
+//! Checks of the metadata service: latency, this VM's identity and its active events.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use super::finding::{Finding, ms_figure};
 use super::pace::percentile;
 use crate::format::{count, duration};
 
-/// How long one answer may take.
+/// The timeout of one request.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// How long the events may take: the first request of a VM enables the service, which takes up to two minutes.
+/// The timeout of the request for events: a VM's first one enables the service, which takes up to two minutes.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
 const EVENTS_MAX: Duration = Duration::from_secs(8);
 
-/// How often it is asked for its latency, how far apart, and for how long at most: all processes of a VM share five
+/// The number of latency samples, their interval and the longest time for all: the processes of a VM share five
 /// requests per second.
 const SAMPLES: usize = 10;
 const APART: Duration = Duration::from_millis(250);
@@ -29,13 +29,13 @@ const SAMPLING_MAX: Duration = Duration::from_secs(6);
 /// The findings `metadata service`, `vm` and `scheduled events`.
 pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let Some(client) = &checkup.metadata else {
-        let off = "the metadata service is off: an eviction is noticed only by a signal";
-        // Who uses an account mostly is in Azure, where this switch gives away what all is for.
+        let off = "the metadata service is off: only a signal announces an eviction";
+        // A user of a storage account mostly runs in Azure, where notices need the service.
         return vec![match checkup.store {
             StoreAddress::Azure(ref address) if address.on_this_machine().is_none() => Finding::warning(
                 "metadata service",
                 off,
-                "on an Azure VM, leave --metadata-url and REPRIEVE_METADATA_URL out",
+                "on an Azure VM, remove --metadata-url and REPRIEVE_METADATA_URL",
             ),
             _ => Finding::skipped("metadata service", off),
         }];
@@ -54,7 +54,7 @@ pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
     vec![reached(&times, versions), vm(&compute, checkup.vm_name.as_deref()), scheduled_events(events, name)]
 }
 
-/// Who this VM is, and how long each of the answers took.
+/// This VM's identity and the sorted latencies.
 async fn sampled(client: &Client) -> Result<(Compute, Vec<Duration>)> {
     let began = Instant::now();
     let compute = client.compute(ANSWER_MAX).await?;
@@ -62,7 +62,7 @@ async fn sampled(client: &Client) -> Result<(Compute, Vec<Duration>)> {
     while times.len() < SAMPLES && began.elapsed() < SAMPLING_MAX {
         sleep(APART).await;
         let asked = Instant::now();
-        // What fails now and then is a worker's business, which asks again.
+        // A single failure is harmless: a worker tries again.
         if client.compute(ANSWER_MAX).await.is_ok() {
             times.push(asked.elapsed());
         }
@@ -73,24 +73,28 @@ async fn sampled(client: &Client) -> Result<(Compute, Vec<Duration>)> {
 
 fn unreached(client: &Client, error: &reprieve::Error, given: bool) -> Finding {
     const NAME: &str = "metadata service";
-    let seen = format!("{}; a worker takes no job before it has answered", error.message());
+    let seen = format!("{}; a worker receives no jobs before it has answered", error.message());
     if given || is_azure_vm() {
         let cure = format!(
-            "see that {} is right and that no firewall, proxy or container network is in the way, or say --metadata-url off",
+            "check the address {}, and firewalls, proxies and container networks, or set --metadata-url off",
             client.base().trim_end_matches('/')
         );
         return Finding::problem(NAME, seen, cure);
     }
-    Finding::warning(NAME, seen, "outside Azure, say --metadata-url off")
+    Finding::warning(NAME, seen, "outside Azure, set --metadata-url off")
 }
 
 fn reached(times: &[Duration], versions: Result<Vec<String>>) -> Finding {
     let (p50, max) = (percentile(times, 50), times.last().copied().unwrap_or_default());
     let newest = versions.ok().and_then(|versions| versions.into_iter().max());
     let versions =
-        newest.as_ref().map_or_else(String::new, |newest| format!("; knows api-versions to {newest}"));
-    let seen =
-        format!("answers in {}, {} at the most, of {}{versions}", duration(p50), duration(max), times.len());
+        newest.as_ref().map_or_else(String::new, |newest| format!("; newest api-version {newest}"));
+    let seen = format!(
+        "answers in {} (median), {} (max), {} requests{versions}",
+        duration(p50),
+        duration(max),
+        times.len()
+    );
     Finding::ok("metadata service", seen)
         .with("samples", times.len())
         .with("p50_ms", ms_figure(p50))
@@ -106,10 +110,8 @@ fn vm(compute: &Compute, given: Option<&str>) -> Finding {
     let seen = std::iter::once(compute.name.as_str()).chain(more).collect::<Vec<_>>().join(", ");
     let finding = match given {
         Some(given) if !given.eq_ignore_ascii_case(&compute.name) => {
-            let seen = format!(
-                "{seen}; but --vm-name says {given}, so evictions of this VM would be taken for another's"
-            );
-            Finding::warning(NAME, seen, "leave --vm-name out")
+            let seen = format!("{seen}; --vm-name is {given}, so a worker would ignore this VM's evictions");
+            Finding::warning(NAME, seen, "remove --vm-name")
         }
         _ => Finding::ok(NAME, seen),
     };
@@ -128,7 +130,7 @@ fn scheduled_events(events: Result<Answer>, name: &str) -> Finding {
             return Finding::problem(
                 NAME,
                 error.message(),
-                "run it again in two minutes, which the first request of a VM may take; a worker takes no job before",
+                "run this again in two minutes: a VM's first request may take that long; a worker receives no jobs before it",
             );
         }
     };
@@ -139,14 +141,14 @@ fn scheduled_events(events: Result<Answer>, name: &str) -> Finding {
             0 => String::new(),
             others => format!("; {} for other VMs of its set", count(others as u64, "event")),
         };
-        Finding::ok(NAME, format!("answer, and nothing is planned for this VM{others}"))
+        Finding::ok(NAME, format!("none is active for this VM{others}"))
     } else {
-        let ours: Vec<_> = ours.iter().map(|event| told(event)).collect();
-        let seen = format!("for this VM there is {}", ours.join(", and "));
+        let ours: Vec<_> = ours.iter().map(|event| event_summary(event)).collect();
+        let seen = format!("active for this VM: {}", ours.join(", "));
         Finding::warning(
             NAME,
             seen,
-            "`reprieve status` says what a worker does about it; workers on other VMs go on with the work",
+            "`reprieve status` shows what its worker does; workers on other VMs continue the work",
         )
     };
     finding
@@ -155,7 +157,7 @@ fn scheduled_events(events: Result<Answer>, name: &str) -> Finding {
         .with("used_api_version", version.as_str())
 }
 
-fn told(event: &Event) -> String {
+fn event_summary(event: &Event) -> String {
     let status = String::from(event.event_status.clone());
     let not_before = event.not_before.trim();
     let when = if not_before.is_empty() { String::new() } else { format!(", not before {not_before}") };

@@ -1,4 +1,4 @@
-//! `reprieve doctor`: tries out everything that a worker with the same settings would use, and leaves it as it was.
+//! `reprieve doctor`: tries what a worker with the same settings needs, and changes nothing.
 
 mod account;
 mod disk;
@@ -21,16 +21,16 @@ use serde::Serialize;
 use self::finding::{Finding, State};
 use crate::out::Out;
 
-/// How `doctor --help` ends.
+/// The end of `doctor --help`.
 const EXIT_CODES: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
-Exit codes: 0 nothing worse than a warning; 1 a problem was found; 2 wrong usage or settings.
-Data goes to stdout, all else to stderr.";
+Exit codes: 0 no problem; 1 a problem was found; 2 wrong usage or settings.
+Data goes to stdout, everything else to stderr.";
 
-/// Something was found that keeps a worker from its work.
+/// The exit code when there is a problem.
 const PROBLEM: u8 = 1;
 
-/// Checks, without changing anything, whether a worker could do its work here, and says what to mend
+/// Checks what a worker with these settings needs, and says how to fix what fails; changes nothing
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -38,15 +38,15 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Those of a worker, read from the same places.
+    /// The flags of a worker, read from the same places.
     #[command(flatten)]
     worker: WorkerArgs,
 }
 
-/// All that is told, as `--json` prints it.
+/// The whole report, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// When this was so, in milliseconds since the Unix epoch.
+    /// The time of the report, in milliseconds since the Unix epoch.
     at_unix_ms: i64,
     problems: usize,
     warnings: usize,

@@ -7,16 +7,17 @@ use reprieve::worker::{Settings, releasable};
 use super::finding::{Finding, ms_figure};
 use crate::format::{count, duration};
 
-/// A renewal is due every third of the lease; so many would have to fit in between for it to be no matter.
+/// The renewals that should fit into the third of a lease after which one is due.
 const EASE: u32 = 10;
 
-/// How long a worker waits for one renewal at the most, and for a sixth of the lease otherwise.
+/// A worker's longest wait for one renewal; it waits at most a sixth of the lease.
 const RENEWAL_MAX: Duration = Duration::from_secs(10);
 
-/// The most that is read ahead from a store in Azure.
+/// The most messages that a worker reads ahead from a store in Azure.
 const READ_AHEAD_MAX: usize = 32;
 
-/// The findings `round trip`, `lease` and `drain`, from how long renewals took; `why` there are none, if so.
+/// The findings `round trip`, `lease` and `drain`, from the latencies of renewals; `why` is the reason when there
+/// are none.
 pub(super) fn judged(settings: &Settings, trips: &[Duration], why: &str) -> Vec<Finding> {
     let mut sorted = trips.to_vec();
     sorted.sort_unstable();
@@ -25,7 +26,7 @@ pub(super) fn judged(settings: &Settings, trips: &[Duration], why: &str) -> Vec<
     };
     let (p50, p95) = (percentile(&sorted, 50), percentile(&sorted, 95));
     let seen = format!(
-        "{} for a renewal, {} at the 95th percentile, {} at the most, of {}",
+        "a renewal takes {} (median), {} (95th percentile), {} (max), {} renewals",
         duration(p50),
         duration(p95),
         duration(longest),
@@ -46,20 +47,16 @@ fn lease(settings: &Settings, p95: Duration) -> Finding {
         format!("{} long, renewed every {}, which takes {}", duration(lease), duration(every), duration(p95));
     let enough = Duration::from_secs((p95 * EASE * 3).as_secs() + 1);
     let finding = if p95 >= RENEWAL_MAX / 2 {
-        Finding::problem(
-            "lease",
-            seen,
-            "use a store that is nearer: no lease makes up for one as slow as this",
-        )
+        Finding::problem("lease", seen, "use a nearer store: no lease is long enough for one as slow as this")
     } else if p95 >= patience {
-        let seen = format!("{seen}; a worker waits {} for it, and gives the job up", duration(patience));
+        let seen = format!("{seen}; a worker gives the job up after waiting {} for it", duration(patience));
         Finding::problem(
             "lease",
             seen,
-            format!("use --lease {}s or longer, or a store that is nearer", enough.as_secs()),
+            format!("use --lease {}s or longer, or a nearer store", enough.as_secs()),
         )
     } else if p95 * EASE > every {
-        let cure = format!("use --lease {}s or longer, or a store that is nearer", enough.as_secs());
+        let cure = format!("use --lease {}s or longer, or a nearer store", enough.as_secs());
         Finding::warning("lease", seen, cure)
     } else {
         Finding::ok("lease", seen)
@@ -71,19 +68,15 @@ fn drain(settings: &Settings, p95: Duration) -> Finding {
     let (budget, concurrency) = (settings.budget, settings.concurrency);
     let most = releasable(budget, p95);
     let seen = format!(
-        "one of {} can give back {}; {concurrency} run at once here",
-        duration(budget),
-        count(u64::try_from(most).unwrap_or(u64::MAX), "job")
+        "can release {} within its budget of {}; {concurrency} run at once here",
+        count(u64::try_from(most).unwrap_or(u64::MAX), "job"),
+        duration(budget)
     );
     let finding = if most < concurrency {
-        let seen = format!("{seen}, so a worker takes no more than {most}");
-        Finding::warning(
-            "drain",
-            seen,
-            "use a longer --budget, less --concurrency, or a store that is nearer",
-        )
+        let seen = format!("{seen}, so a worker receives at most {most}");
+        Finding::warning("drain", seen, "use a longer --budget, a lower --concurrency, or a nearer store")
     } else if most < concurrency + READ_AHEAD_MAX {
-        Finding::ok("drain", format!("{seen}, and fewer are read ahead than could be"))
+        Finding::ok("drain", format!("{seen}; it reads ahead fewer than it could"))
     } else {
         Finding::ok("drain", seen)
     };

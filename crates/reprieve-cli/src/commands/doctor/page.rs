@@ -1,4 +1,4 @@
-//! A report as people read it.
+//! The report as text.
 
 use console::Style;
 
@@ -6,7 +6,7 @@ use super::finding::{Finding, State};
 use super::{Report, Shown};
 use crate::format::{count, plain};
 
-/// How wide the column of states is.
+/// The width of the column of states.
 const STATE_WIDTH: usize = "problem  ".len();
 
 /// The whole report: the settings, a line for each finding with its cure below it, and the sum.
@@ -51,8 +51,8 @@ fn line(finding: &Finding, width: usize, coloured: bool) -> String {
 
 fn sum(report: &Report) -> String {
     match (report.problems, report.warnings) {
-        (0, 0) => "all is well".to_owned(),
-        (0, warnings) => format!("no problem, {}", count(warnings as u64, "warning")),
+        (0, 0) => "no problems, no warnings".to_owned(),
+        (0, warnings) => format!("0 problems, {}", count(warnings as u64, "warning")),
         (problems, warnings) => {
             format!("{}, {}", count(problems as u64, "problem"), count(warnings as u64, "warning"))
         }

@@ -1,4 +1,4 @@
-//! The queues and their poison queues: whether they are there, what is in them, and what will vanish by itself.
+//! Checks of the queues and poison queues: existence, length and expiring messages.
 
 use jiff::tz::TimeZone;
 use reprieve::{Error, ErrorKind, Result};
@@ -8,10 +8,10 @@ use super::finding::{Finding, State, explained};
 use super::roles::AGAIN;
 use crate::format::count;
 
-/// From how many queues on those that are well are told in one line.
+/// With more queues than this, the healthy ones share one line.
 const EACH_MAX: usize = 4;
 
-/// What is known of one queue.
+/// The observations of one queue.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) name: String,
@@ -29,8 +29,8 @@ impl From<QueueLook> for Queue {
     }
 }
 
-/// A finding for each queue and each poison queue, and for messages that expire. Queues that are missing are no matter when
-/// `creatable`: a worker makes them.
+/// A finding for each queue, each poison queue and for messages that expire. A missing queue is ok when `creatable`: a
+/// worker creates it.
 pub(super) fn judged(queues: &[Queue], creatable: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in queues {
@@ -48,8 +48,9 @@ pub(super) fn judged(queues: &[Queue], creatable: bool) -> Vec<Finding> {
     };
     let (messages, poisoned) = (sum(|queue| &queue.messages), sum(|queue| &queue.poisoned));
     let seen = format!(
-        "{} and {poisoned} poisoned in {} queues; {well} findings about them are well",
+        "{} and {} in {} queues; {well} findings are ok",
         count(messages, "message"),
+        count(poisoned, "dead letter"),
         queues.len()
     );
     let all = Finding::ok("queues", seen).with("messages", messages).with("poisoned", poisoned);
@@ -70,8 +71,9 @@ fn poisoned(name: &str, messages: &Result<u64>, creatable: bool) -> Finding {
     match messages {
         Ok(0) => Finding::ok(finding, "0 messages").with("messages", 0),
         Ok(messages) => {
-            let seen = format!("{} that could not be done", count(*messages, "message"));
-            let cure = "see why with `reprieve status`, mend it, and enqueue them again";
+            let seen = format!("{}: jobs that failed for good", count(*messages, "message"));
+            let cure =
+                "see the reasons in `reprieve status`, fix the cause, then run `reprieve redrive --all`";
             Finding::warning(finding, seen, cure).with("messages", *messages)
         }
         Err(error) => absent(finding, error, creatable),
@@ -80,29 +82,28 @@ fn poisoned(name: &str, messages: &Result<u64>, creatable: bool) -> Finding {
 
 fn absent(name: String, error: &Error, creatable: bool) -> Finding {
     match error.kind() {
-        ErrorKind::NotFound if creatable => Finding::ok(name, "is not there yet; the first worker makes it"),
-        // That is told with the roles.
+        ErrorKind::NotFound if creatable => {
+            Finding::ok(name, "does not exist yet; the first worker creates it")
+        }
+        // The finding about roles reports it.
         ErrorKind::Denied => {
-            Finding::skipped(name, format!("its length is not to be known: {}", explained(error).0))
+            Finding::skipped(name, format!("failed to count its messages: {}", explained(error).0))
         }
         _ => Finding::of(name, error, AGAIN),
     }
 }
 
-/// `None` where no message could be looked at.
+/// `None` when no message could be peeked at.
 fn expiry(name: &str, next: &Result<Next>) -> Option<Finding> {
     let next = next.as_ref().ok().filter(|next| next.peeked > 0)?;
     let finding = format!("expiry in {name}");
     let peeked = count(next.peeked as u64, "message");
     let finding = if let Some(end) = next.first_end {
         let end = end.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M UTC").to_string();
-        let seen = format!(
-            "{} of the next {peeked} will be deleted when their time to live is over, done or not, the first at {end}",
-            next.expiring
-        );
+        let seen = format!("{} of the next {peeked} expire, done or not, the first at {end}", next.expiring);
         Finding::warning(finding, seen, "send messages with a time to live of -1, as `reprieve enqueue` does")
     } else {
-        Finding::ok(finding, format!("none of the next {peeked} has an end"))
+        Finding::ok(finding, format!("none of the next {peeked} expires"))
     };
     Some(finding.with("peeked", next.peeked).with("expiring", next.expiring))
 }
@@ -132,13 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_will_vanish_are_told_with_the_first_time() {
+    fn expiring_messages_are_reported_with_the_first_time() {
         let next = Next { peeked: 32, expiring: 3, first_end: Some("2026-11-28T08:30:00Z".parse().unwrap()) };
         let findings = judged(&[queue("work", Ok(40), Ok(2), next)], true);
         let states: Vec<_> = findings.iter().map(|one| one.state).collect();
         assert_eq!(states, [State::Ok, State::Warning, State::Warning]);
-        let said = "3 of the next 32 messages will be deleted when their time to live is over, done or not, the first at \
-                    2026-11-28 08:30 UTC";
+        let said = "3 of the next 32 messages expire, done or not, the first at 2026-11-28 08:30 UTC";
         assert_eq!(findings[2].seen, said);
     }
 
@@ -150,9 +150,6 @@ mod tests {
         let findings = judged(&queues, true);
         let names: Vec<_> = findings.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["queues", "queue work-3-poison"]);
-        assert_eq!(
-            findings[0].seen,
-            "16 messages and 1 poisoned in 8 queues; 15 findings about them are well"
-        );
+        assert_eq!(findings[0].seen, "16 messages and 1 dead letter in 8 queues; 15 findings are ok");
     }
 }

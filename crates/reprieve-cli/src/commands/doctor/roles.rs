@@ -1,4 +1,4 @@
-//! What may be done, deed by deed, and the role that is missing where one may not be done.
+//! Checks of permissions, operation by operation, with the role that is missing.
 
 use reprieve::ErrorKind;
 use reprieve_azure::storage::check::{Deed, Ground, Outcome, Tried};
@@ -6,35 +6,35 @@ use reprieve_azure::storage::check::{Deed, Ground, Outcome, Tried};
 use super::finding::{Finding, State, explained};
 use crate::format::list;
 
-/// What to do about a failure that names no cure.
+/// The cure for a failure that names none.
 pub(super) const AGAIN: &str =
-    "run it again in a minute; if it stays, see the health of the account in the Azure portal";
+    "run this again in a minute; if it still fails, check the account's health in the Azure portal";
 
-/// What a finding is about, and for which role it looks.
+/// The service whose permissions a finding is about.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Service {
     /// The finding's name.
     pub(super) name: &'static str,
-    /// What a queue or a container is called here.
+    /// The word for a queue or a container.
     pub(super) thing: &'static str,
 }
 
-/// One finding that says what may be done, and one for each deed that failed.
+/// One finding with the permitted operations, and one for each that failed.
 pub(super) fn judged(service: Service, ground: &Ground, tried: &[Tried]) -> Vec<Finding> {
     let done = names(tried, |outcome| matches!(outcome, Outcome::Done));
     let failed: Vec<_> = tried.iter().filter_map(|one| failure(service, one, tried)).collect();
     let attempts = tried.iter().filter(|one| !matches!(one.outcome, Outcome::NotTried(_))).count();
     if done.is_empty() && attempts > 1 && tried.iter().all(|one| is_denied(one) || is_not_tried(one)) {
-        // The same refusal for each deed is told once.
+        // One finding stands for the same refusal of every operation.
         return whole_refusal(service, tried).into_iter().collect();
     }
     let scratch = if matches!(ground, Ground::Scratch(_)) && !done.is_empty() {
-        ", tried on one made for it"
+        "; tried on one created for the check"
     } else {
         ""
     };
     let uncreated = if may_not_create(ground, tried) {
-        format!("; may not create {}s, which is no matter while they are there", service.thing)
+        format!("; may not create {}s, which is only needed where they are missing", service.thing)
     } else {
         String::new()
     };
@@ -47,34 +47,34 @@ pub(super) fn judged(service: Service, ground: &Ground, tried: &[Tried]) -> Vec<
     std::iter::once(figures).chain(failed).collect()
 }
 
-/// Whether what is there had to do, because nothing may be made.
+/// Whether the check used an existing queue or container because it may not create one.
 fn may_not_create(ground: &Ground, tried: &[Tried]) -> bool {
     matches!(ground, Ground::Own(_)) && tried.iter().any(|one| one.deed == Deed::Create && is_denied(one))
 }
 
-/// What the failure of one deed means; `None` when it did not fail, or does not matter.
+/// The finding about one failed operation; `None` when it succeeded or does not matter.
 fn failure(service: Service, one: &Tried, all: &[Tried]) -> Option<Finding> {
     let Outcome::Failed(error) = &one.outcome else { return None };
     let name = format!("{}: {}", service.name, one.deed.name());
     let denied = error.kind() == ErrorKind::Denied;
     match one.deed {
-        // Whether it has to be made is seen where it is looked for.
+        // The finding about the queue reports whether it must be created.
         Deed::Create if denied && service.thing == "queue" => None,
         Deed::Count if denied => {
             let (seen, cure) = explained(error);
-            let seen = format!("{seen}; how long a queue is, `reprieve status` and the metrics can't say");
+            let seen = format!("{seen}; `reprieve status` and the metrics can't show the queue's length");
             Some(Finding::warning(name, seen, cure.unwrap_or_else(|| AGAIN.to_owned())))
         }
         Deed::Remove => {
             let (seen, _) = explained(error);
             let cure = format!("delete the {}s whose names begin with reprieve-doctor-", service.thing);
-            Some(Finding::warning(name, format!("could not clear up: {seen}"), cure))
+            Some(Finding::warning(name, format!("failed to clean up: {seen}"), cure))
         }
         Deed::Renew if denied && has_process_only(all) => {
             let (seen, cure) = explained(error);
             let seen = format!(
-                "{seen}; messages may be received and deleted, but no lease renewed, as with the role Storage Queue Data Message \
-                 Processor: a job that takes longer than its lease would be run twice"
+                "{seen}; the identity may receive and delete messages but not renew leases, as with the role Storage Queue \
+                 Data Message Processor: a job longer than its lease would run twice"
             );
             Some(Finding::problem(name, seen, cure.unwrap_or_else(|| AGAIN.to_owned())))
         }
@@ -82,7 +82,7 @@ fn failure(service: Service, one: &Tried, all: &[Tried]) -> Option<Finding> {
     }
 }
 
-/// Whether messages may be deleted or looked at and not updated, as with the role that tutorials name.
+/// Whether messages may be deleted and peeked at but not updated, as with the role in many tutorials.
 fn has_process_only(tried: &[Tried]) -> bool {
     let done = |deed| tried.iter().any(|one| one.deed == deed && matches!(one.outcome, Outcome::Done));
     done(Deed::Delete) && done(Deed::Peek)
@@ -93,15 +93,15 @@ fn whole_refusal(service: Service, tried: &[Tried]) -> Option<Finding> {
         Outcome::Failed(error) => {
             let (seen, cure) = explained(error);
             let cure = cure.unwrap_or_else(|| AGAIN.to_owned());
-            let finding = Finding::problem(service.name, format!("may do nothing: {seen}"), cure);
+            let finding = Finding::problem(service.name, format!("no operation is allowed: {seen}"), cure);
             Some(tried.iter().fold(finding, |finding, one| finding.with(one.deed.name(), word(&one.outcome))))
         }
         _ => None,
     })
 }
 
-/// Whether the role lets do what comes after; a service of which nothing may be done needs no further look.
-pub(super) fn may_nothing(findings: &[Finding]) -> bool {
+/// Whether every operation was refused, so that the other checks of the service are skipped.
+pub(super) fn is_refused_everything(findings: &[Finding]) -> bool {
     matches!(findings, [only] if only.state == State::Problem)
 }
 
@@ -109,12 +109,12 @@ fn names(tried: &[Tried], which: impl Fn(&Outcome) -> bool) -> Vec<&'static str>
     tried.iter().filter(|one| which(&one.outcome)).map(|one| one.deed.name()).collect()
 }
 
-/// What was not tried and why, each reason once.
+/// The operations that were not tried, by reason.
 fn not_tried(tried: &[Tried]) -> Vec<String> {
     let mut reasons: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
     for one in tried {
         let Outcome::NotTried(why) = one.outcome else { continue };
-        // Nobody but a check removes a queue or a container.
+        // Only the check itself removes a queue or a container.
         if one.deed == Deed::Remove {
             continue;
         }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(states, wanted);
         assert_eq!(
             findings[0].seen,
-            "may peek and delete; may not create queues, which is no matter while they are there; receive not tried: it would \
+            "may peek and delete; may not create queues, which is only needed where they are missing; receive not tried: it would \
              take a job from a worker"
         );
         let renew = &findings[3];
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_everything_is_told_once() {
+    fn a_refusal_of_everything_is_one_finding() {
         let tried = tried([
             (Deed::Create, denied()),
             (Deed::Peek, denied()),
@@ -205,17 +205,21 @@ mod tests {
             (Deed::Receive, Outcome::NotTried("it would take a job from a worker")),
         ]);
         let findings = judged(QUEUES, &own(), &tried);
-        assert!(may_nothing(&findings), "{findings:?}");
-        assert!(findings[0].seen.starts_with("may do nothing: the identity in use"), "{}", findings[0].seen);
+        assert!(is_refused_everything(&findings), "{findings:?}");
+        assert!(
+            findings[0].seen.starts_with("no operation is allowed: the identity in use"),
+            "{}",
+            findings[0].seen
+        );
         assert_eq!(findings[0].figures["renew"], "denied");
     }
 
     #[test]
-    fn a_scratch_queue_that_stays_is_told_with_how_to_remove_it() {
+    fn a_scratch_queue_that_stays_is_reported_with_its_cure() {
         let tried =
             tried([(Deed::Create, Outcome::Done), (Deed::Send, Outcome::Done), (Deed::Remove, denied())]);
         let findings = judged(QUEUES, &Ground::Scratch("reprieve-doctor-1".to_owned()), &tried);
-        assert_eq!(findings[0].seen, "may create and send, tried on one made for it");
+        assert_eq!(findings[0].seen, "may create and send; tried on one created for the check");
         assert_eq!((findings.len(), findings[1].state), (2, State::Warning));
         assert!(findings[1].cure.as_deref().is_some_and(|cure| cure.contains("reprieve-doctor-")));
     }

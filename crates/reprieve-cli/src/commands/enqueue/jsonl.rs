@@ -1,4 +1,4 @@
-//! Reads arguments of jobs, one JSON document per line, in batches that fit into memory however many there are.
+//! Reads arguments of jobs, one JSON document per line, in batches of bounded size.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,25 +8,25 @@ use reprieve::{Error, ErrorKind, Result};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-/// How many lines go into one batch.
+/// The most lines in one batch.
 const BATCH_LINES_MAX: usize = 500;
 
-/// After how many bytes a batch is closed.
+/// The bytes after which a batch is closed.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// The longest line.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// How much is read at once: about a batch of short lines.
+/// The read buffer: about a batch of short lines.
 const READ_BYTES: usize = 64 << 10;
 
-/// What a fault is a fault of.
+/// The operation that errors name.
 pub(super) const OPERATION: &str = "enqueue the jobs";
 
-/// A batch of arguments, or why there are no more.
+/// A batch of arguments, or the error that ends the input.
 pub(super) type Batch = Result<Vec<Box<RawValue>>>;
 
-/// Opens a file, or stdin for `-`; its name for messages comes with it.
+/// Opens a file, or stdin for `-`, and returns it with its name for messages.
 pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
     if path == Path::new("-") {
         return Ok((Box::new(io::stdin()), "stdin".to_owned()));
@@ -41,22 +41,21 @@ pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
     }
 }
 
-/// Checks one JSON document; `whose` is what it is called.
-pub(super) fn parse(whose: &str, text: &str) -> Result<Box<RawValue>> {
+/// Checks one JSON document; `name` is its name in errors.
+pub(super) fn parse(name: &str, text: &str) -> Result<Box<RawValue>> {
     // Not owned: the document without the white space around it.
     let parsed: serde_json::Result<&RawValue> = serde_json::from_str(text);
     parsed.map(ToOwned::to_owned).map_err(|error| {
         let (line, column, said) = (error.line(), error.column(), error.to_string());
         let what = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
         let at = if line > 1 { format!("line {line} column {column}") } else { format!("column {column}") };
-        Error::new(ErrorKind::Invalid, OPERATION, format!("{whose} is no JSON: {what} at {at}"))
+        Error::new(ErrorKind::Invalid, OPERATION, format!("{name} is not JSON: {what} at {at}"))
     })
 }
 
-/// Reads on a thread of its own, so that reading goes on while batches are enqueued. The first fault ends it, after all
-/// that stood before it.
+/// Reads on its own thread, while earlier batches are enqueued. The first error ends it, after all lines before it.
 ///
-/// A batch is closed early when the next line has not arrived yet: whoever writes slowly need not wait for others.
+/// A batch is closed early when the next line has not arrived yet, so a slow writer's lines are not held back.
 pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> mpsc::Receiver<Batch> {
     let (batches, receiver) = mpsc::channel(2);
     std::thread::spawn(move || {
@@ -66,7 +65,7 @@ pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> mpsc::Receiver<B
             let last = end.is_some();
             let full = (!batch.is_empty()).then_some(Ok(batch));
             let fault = end.and_then(Result::err).map(Err);
-            // Nobody receives any more when the command has failed.
+            // The receiver is closed when the command has failed.
             let sent = full.into_iter().chain(fault).all(|one| batches.blocking_send(one).is_ok());
             if last || !sent {
                 return;
@@ -117,17 +116,17 @@ impl Lines {
             }
             let text = std::str::from_utf8(&line).map_err(|_| self.fault("is not UTF-8"))?;
             if !text.trim().is_empty() {
-                return parse(&self.whose(), text).map(Some);
+                return parse(&self.name_of_line(), text).map(Some);
             }
         }
     }
 
-    fn whose(&self) -> String {
+    fn name_of_line(&self) -> String {
         format!("{} line {}", self.name, self.number)
     }
 
     fn fault(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Invalid, OPERATION, format!("{} {what}", self.whose()))
+        Error::new(ErrorKind::Invalid, OPERATION, format!("{} {what}", self.name_of_line()))
     }
 }
 
@@ -135,7 +134,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// What is read, as batches of texts, and the fault at its end.
+    /// The batches as texts, and the error that ended them.
     fn all(from: impl Read + Send + 'static) -> (Vec<Vec<String>>, Option<String>) {
         let mut receiver = read(Box::new(from), "jobs.jsonl".to_owned());
         let mut batches = Vec::new();
@@ -159,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn the_first_fault_names_its_line_and_comes_after_what_stood_before_it() {
+    fn the_first_fault_names_its_line_and_follows_the_lines_before_it() {
         for (bad, said) in [
-            (&b"{\"a\": }"[..], "jobs.jsonl line 3 is no JSON: expected value at column 7"),
-            (b"1 2", "jobs.jsonl line 3 is no JSON: trailing characters at column 3"),
+            (&b"{\"a\": }"[..], "jobs.jsonl line 3 is not JSON: expected value at column 7"),
+            (b"1 2", "jobs.jsonl line 3 is not JSON: trailing characters at column 3"),
             (b"\xff", "jobs.jsonl line 3 is not UTF-8"),
         ] {
             let text = [&b"1\n2\n"[..], bad, b"\n4\n"].concat();
@@ -180,8 +179,8 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_slowly_need_not_wait_for_a_full_batch() {
-        /// Gives one line, and the next only when it is told.
+    fn a_slow_writers_lines_are_not_held_back() {
+        /// Returns one line for each message on the channel.
         struct Slow(std::sync::mpsc::Receiver<&'static [u8]>);
         impl Read for Slow {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {

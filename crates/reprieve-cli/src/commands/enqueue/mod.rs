@@ -17,17 +17,17 @@ use super::{EXIT_CODES, block_on, log_warnings};
 use crate::out::Out;
 use jsonl::Batch;
 
-/// How old the last word of a worker that runs may be: it speaks every ten seconds.
+/// The oldest report of a running worker: workers report every ten seconds.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The longest arguments read from a file.
 const ARGS_BYTES_MAX: u64 = 16 << 20;
 
-/// Puts jobs into a queue
+/// Enqueues jobs
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// The kind of the jobs, as the worker's code calls it
+    /// The kind of the jobs: `Job::KIND` in the worker's code
     kind: String,
 
     /// The arguments of one job, as JSON [default: null]
@@ -40,16 +40,16 @@ pub(crate) struct Args {
 
     /// A file with the arguments of one job per line; - is stdin
     ///
-    /// Jobs are enqueued in batches. A line that is no JSON ends the command; all lines before it are enqueued, and
+    /// Jobs are enqueued in batches. A line that is not JSON ends the command: all lines before it are enqueued,
     /// none after it.
     #[arg(long, value_name = "PATH", group = "source")]
     jsonl: Option<PathBuf>,
 
-    /// How long nobody takes the jobs, such as 5m; at most seven days (168h) [default: 0s]
+    /// How long the jobs are delayed, such as 5m; at most seven days (168h) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     delay: Option<Duration>,
 
-    /// Enqueues jobs of a kind that no running worker of the queue knows
+    /// Enqueues jobs even when no running worker of the queue knows their kind
     #[arg(long)]
     force: bool,
 
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What is said of an enqueued job.
+/// The output for an enqueued job.
 #[derive(Debug, Serialize)]
 struct Enqueued<'a> {
     id: &'a str,
@@ -87,13 +87,13 @@ async fn run(args: Args) -> Result<()> {
     let mut printer = Printer { out: Out::new(), kind: &args.kind, json: args.json, printed: 0 };
     printer.begin()?;
     let enqueued = enqueue(&args, client.producer(), jobs, &mut printer).await;
-    // What was enqueued is told, and the array closed, whatever came after.
+    // The ids so far are printed and the array is closed, also after an error.
     printer.end()?;
     enqueued
 }
 
-/// Refuses a kind that is most likely a typing error: workers of this queue run, and none of them knows it. With none
-/// running there is nobody to ask, and the jobs wait for one that does.
+/// Refuses a kind that is most likely a typing error: workers of this queue run, and none knows it. Without a running
+/// worker any kind is accepted.
 async fn check_kind(client: &Client, kind: &str) -> Result<()> {
     let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
     let ours = reports.iter().filter(|report| client.shares_a_queue_with(&report.queue));
@@ -103,7 +103,7 @@ async fn check_kind(client: &Client, kind: &str) -> Result<()> {
     }
     let known = known.into_iter().collect::<Vec<_>>().join(", ");
     Err(fault(format!(
-        "no running worker of queue {:?} knows kind {kind:?}; they know {known}; start one that does first, or give --force",
+        "no running worker of queue {:?} knows kind {kind:?}; known kinds: {known}; start a worker that knows it first, or add --force",
         client.queue()
     )))
 }
@@ -151,7 +151,7 @@ async fn enqueue(
             Ok(batch) => producer.enqueue(batch.into_iter().map(job).collect()).await,
             Err(error) => Err(error),
         };
-        let ids = enqueued.map_err(|error| half_way(error, printer.printed))?;
+        let ids = enqueued.map_err(|error| add_progress(error, printer.printed))?;
         for id in &ids {
             printer.print(id.as_str())?;
         }
@@ -160,14 +160,14 @@ async fn enqueue(
     Ok(())
 }
 
-/// Says how many were enqueued before it failed.
-fn half_way(error: Error, enqueued: u64) -> Error {
+/// Adds the number of jobs that were enqueued before the error.
+fn add_progress(error: Error, enqueued: u64) -> Error {
     if enqueued == 0 {
         return error;
     }
     let (kind, whole) = (error.kind(), error.to_string());
     let said = whole.strip_prefix(jsonl::OPERATION).map_or(&*whole, |said| said.trim_start_matches(": "));
-    let message = format!("{said}; the {enqueued} jobs before that are enqueued");
+    let message = format!("{said}; the {enqueued} jobs before it are enqueued");
     Error::new(kind, jsonl::OPERATION, message).with_source(error)
 }
 
@@ -185,7 +185,7 @@ impl Printer<'_> {
         if self.json { self.out.text("[") } else { Ok(()) }
     }
 
-    /// Goes on when nobody reads any more: the jobs matter, not their ids.
+    /// Goes on when stdout is closed: the jobs matter, not their ids.
     fn print(&mut self, id: &str) -> Result<()> {
         let separator = match (self.json, self.printed) {
             (true, 0) => "\n",

@@ -7,40 +7,40 @@ use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, E
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::service::{AtArgs, patiently};
+use super::service::{ServiceArgs, retry};
 use crate::format::plain;
-use crate::out::{Out, say};
+use crate::out::{Out, print_stderr};
 
-/// How `approve --help` ends.
+/// The end of `approve --help`.
 pub(super) const AFTER_HELP: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
-Exit codes: 0 approved, or begun already; 1 failed; 2 wrong usage or settings, or an event that is not to be approved: then none is.
-Data goes to stdout, all else to stderr.";
+Exit codes: 0 approved, or already started; 1 failed; 2 wrong usage or settings, or an event that may not be approved: then none is approved.
+Data goes to stdout, everything else to stderr.";
 
 const OPERATION: &str = "approve an event";
 
-/// How long one reading of the events may take, where time for another one is left. It may have to find out first which
-/// api-version the service has.
+/// The timeout of one request for events, when time for another is left. The first may have to negotiate the
+/// api-version.
 const READ_MAX: Duration = Duration::from_secs(5);
 
-/// Longer than anybody waits for a command.
+/// The limit of `--within`.
 const WITHIN_MAX: Duration = Duration::from_hours(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApproveArgs {
-    /// The events, by id; upper and lower case are the same
+    /// The ids of the events, in upper or lower case
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
 
-    /// Also events that are not of this VM alone
+    /// Also approves events that name other VMs
     ///
-    /// An approval lets an event begin on every VM that it names, whatever they are doing.
+    /// An approval starts an event on every VM that it names, whatever they are doing.
     #[arg(long)]
     shared: bool,
 
-    /// Also a Preempt
+    /// Also approves a Preempt
     ///
-    /// The VM is then taken back at once. Nothing is gained by that but time for others.
+    /// Azure then evicts the VM at once. This VM gains nothing.
     #[arg(long)]
     surrender: bool,
 
@@ -53,7 +53,7 @@ pub(crate) struct ApproveArgs {
     json: bool,
 
     #[command(flatten)]
-    at: AtArgs,
+    at: ServiceArgs,
 }
 
 fn within(text: &str) -> Result<Duration, String> {
@@ -64,7 +64,7 @@ fn within(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What was done, as `--json` prints it.
+/// The output, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     approved: Vec<Approved<'a>>,
@@ -76,7 +76,7 @@ struct Approved<'a> {
     #[serde(rename = "type")]
     event_type: &'a str,
     resources: &'a [String],
-    /// It had begun by itself, or was approved before.
+    /// It had started already, by itself or by an earlier approval.
     begun_already: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<()> {
     let asked = Instant::now();
     let (vm, document) = tokio::try_join!(
         at.vm(args.within),
-        patiently(args.within, async |left| at.client.document(left.min(READ_MAX)).await)
+        retry(args.within, async |left| at.client.document(left.min(READ_MAX)).await)
     )?;
     let events = chosen(&args, &document, &vm)?;
     let begun = |event: &Event| event.event_status == EventStatus::Started;
@@ -93,10 +93,10 @@ pub(super) async fn run(args: ApproveArgs) -> Result<()> {
         events.iter().filter(|event| !begun(event)).map(|event| event.event_id.as_str()).collect();
     if !ids.is_empty() {
         for event in events.iter().filter(|event| !begun(event)) {
-            say(&plain(&covers(event)));
+            print_stderr(&plain(&covers(event)));
         }
         let left = args.within.saturating_sub(asked.elapsed());
-        at.client.approve(&ids, left).await.map_err(refused_by_the_service)?;
+        at.client.approve(&ids, left).await.map_err(as_conflict)?;
     }
     let approved = events.iter().map(|event| Approved {
         id: &event.event_id,
@@ -107,7 +107,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<()> {
     print(&args, &Report { approved: approved.collect() })
 }
 
-/// The events that are meant, each once, if all of them may be approved.
+/// The named events, each once, if all of them may be approved.
 fn chosen<'a>(args: &ApproveArgs, document: &'a Document, vm: &str) -> Result<Vec<&'a Event>> {
     let allowed = Allowed { shared: args.shared, surrender: args.surrender };
     let (mut events, mut faults) = (Vec::<&Event>::new(), Vec::new());
@@ -137,24 +137,31 @@ fn there_are(document: &Document) -> String {
         .iter()
         .map(|event| format!("{} ({})", event.event_id, event.event_type.as_str()))
         .collect();
-    if ids.is_empty() { "there is none at all".to_owned() } else { format!("there are {}", ids.join(", ")) }
+    if ids.is_empty() {
+        "no event is active".to_owned()
+    } else {
+        format!("active events: {}", ids.join(", "))
+    }
 }
 
 fn refused(event: &Event, refusal: Refusal) -> String {
     let cure = match refusal {
         Refusal::Shared => format!("; --shared approves it for {}", vms(event)),
-        Refusal::Preempt => "; --surrender does it all the same".to_owned(),
+        Refusal::Preempt => "; --surrender approves it all the same".to_owned(),
         Refusal::Advice | Refusal::NoId | Refusal::Changed => String::new(),
     };
-    format!("{} {} {}{cure}", event.event_type.as_str(), event.event_id, refusal.words())
+    format!("{} {} {}{cure}", event.event_type.as_str(), event.event_id, refusal.reason())
 }
 
-/// The service has no other reason to refuse what it has just told of, and it is no fault of the command line.
-fn refused_by_the_service(error: Error) -> Error {
+/// Turns the service's refusal of an event that it listed into a conflict: the command line was right.
+fn as_conflict(error: Error) -> Error {
     if error.kind() != ErrorKind::Invalid {
         return error;
     }
-    let message = format!("{}; one may be over by now, so see what stands and try again", error.message());
+    let message = format!(
+        "{}; an event may have ended: run `reprieve events watch --once`, then try again",
+        error.message()
+    );
     Error::new(ErrorKind::Conflict, OPERATION, message)
 }
 
@@ -164,7 +171,7 @@ fn covers(event: &Event) -> String {
 
 fn vms(event: &Event) -> String {
     if event.resources.is_empty() {
-        "VMs that it does not name".to_owned()
+        "VMs that it does not list".to_owned()
     } else {
         event.resources.join(", ")
     }
@@ -177,14 +184,14 @@ fn print(args: &ApproveArgs, report: &Report<'_>) -> Result<()> {
         out.text("\n")?;
     } else {
         for Approved { id, event_type, resources, begun_already } in &report.approved {
-            let done = if *begun_already { "has begun already" } else { "approved" };
+            let done = if *begun_already { "already started" } else { "approved" };
             out.text(&(plain(&format!("{id}  {event_type}  {}  {done}", resources.join(","))) + "\n"))?;
         }
     }
     out.flush()
 }
 
-/// What may be approved besides the harmless: an event of this VM alone, that takes nothing for ever.
+/// The events that may be approved besides those of this VM alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Allowed {
     /// Events that name other VMs, too.
@@ -196,34 +203,34 @@ pub(super) struct Allowed {
 /// Why an event is not approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Nothing follows from it, so there is nothing that could begin.
+    /// It is a recommendation and has no start.
     Advice,
-    /// An approval names an event by its id.
+    /// It has no id, by which an approval names it.
     NoId,
-    /// Somebody has to allow it for all.
+    /// It names other VMs, too.
     Shared,
-    /// The VM would be gone the sooner, and nothing gained.
+    /// The VM would be evicted sooner, for no gain.
     Preempt,
-    /// Whoever made the VM ready did so for something else.
+    /// The VM was prepared for an event of another type.
     Changed,
 }
 
 impl Refusal {
-    /// How a sentence about the event goes on.
-    pub(super) const fn words(self) -> &'static str {
+    /// The rest of a sentence that begins with the event.
+    pub(super) const fn reason(self) -> &'static str {
         match self {
-            Self::Advice => "is only an advice, which can't be approved",
-            Self::NoId => "was given no id to approve it by",
-            Self::Shared => "is not of this VM alone",
-            Self::Preempt => "takes the VM back, and approved only does so sooner",
-            Self::Changed => "has become another type of event since its command was run",
+            Self::Advice => "is a recommendation, which can't be approved",
+            Self::NoId => "has no id, which an approval needs",
+            Self::Shared => "does not name this VM alone",
+            Self::Preempt => "evicts the VM, and an approval makes it sooner",
+            Self::Changed => "has changed its type since its command ran",
         }
     }
 }
 
 /// Why `event` must not be approved by the VM called `vm`; `None` when it may be.
 pub(super) fn refusal(event: &Event, vm: &str, allowed: Allowed) -> Option<Refusal> {
-    // One that names nobody may happen to anybody.
+    // An event that names no VM may affect any VM.
     let sole = event.resources.len() == 1 && event.concerns(vm);
     match event.event_type {
         EventType::SpotRebalanceRecommendation => Some(Refusal::Advice),

@@ -1,26 +1,26 @@
-//! A change of an event, as it is told: a line for people, a JSON object, the environment of a command.
+//! The report of an event's change: a line of text, a JSON object, a command's environment.
 
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use reprieve_azure::scheduled_events::{ApiVersion, ChangeKind, EventChange, Scope};
+use reprieve_azure::scheduled_events::{ApiVersion, EventChange, What, Whose};
 use serde::Serialize;
 
 use crate::format::{duration, plain};
 
-/// How long a variable may be, its name included: Windows takes 32767 characters and Linux 128 KiB. One that is longer
-/// would keep the command from being started.
+/// The longest variable, with its name: Windows takes 32767 characters and Linux 128 KiB. A command with a longer one
+/// can't be started.
 const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
 
-/// What is told of one change. As JSON it has one form, on stdout and in the environment.
+/// One change. Its JSON is the same on stdout and in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Told {
-    /// When it was noticed.
+pub(super) struct ChangeReport {
+    /// The time at which the change was seen.
     at: Timestamp,
-    pub(super) what: ChangeKind,
-    pub(super) whose: Scope,
-    /// What this VM is called.
+    pub(super) what: What,
+    pub(super) whose: Whose,
+    /// The name of this VM.
     vm: String,
     pub(super) id: String,
     #[serde(rename = "type")]
@@ -28,25 +28,25 @@ pub(super) struct Told {
     status: String,
     source: String,
     resources: Vec<String>,
-    /// `None` once it has begun, and where none was said that can be read.
+    /// `None` once it has started, and when the document has none that can be parsed.
     not_before: Option<Timestamp>,
-    /// Until it may begin: 0 when that is now, `None` when it is over.
+    /// Until it may start: 0 when that is now, `None` when it has ended.
     seconds_left: Option<u64>,
-    /// How long the VM will be interrupted; `None` when that is unknown.
+    /// The length of the interruption; `None` when unknown.
     duration_seconds: Option<u64>,
     description: String,
-    /// In which the service told of it: older ones have fewer fields.
+    /// The api-version of the document: older ones have fewer fields.
     api_version: ApiVersion,
 }
 
-impl Told {
-    /// Tells the VM called `vm` of a change.
+impl ChangeReport {
+    /// The report of a change for the VM `vm`.
     pub(super) fn new(change: &EventChange, vm: &str) -> Self {
-        let EventChange { kind: what, scope: whose, event, not_before, version, at } = change;
-        // A made-up name is better than none: the life of the event can be followed by it.
+        let EventChange { what, whose, event, not_before, version, at } = change;
+        // A generated id, so that the changes of the event can be matched.
         let id =
             if event.event_id.is_empty() { event.notice_id().to_string() } else { event.event_id.clone() };
-        let told = Self {
+        let report = Self {
             at: timestamp(*at).unwrap_or_default(),
             what: *what,
             whose: *whose,
@@ -57,15 +57,15 @@ impl Told {
             source: event.event_source.clone(),
             resources: event.resources.clone(),
             not_before: not_before.and_then(timestamp),
-            seconds_left: (!what.has_ended()).then_some(0),
+            seconds_left: (!what.is_over()).then_some(0),
             duration_seconds: event.duration().map(|duration| duration.as_secs()),
             description: event.description.clone(),
             api_version: *version,
         };
-        told.with_time_left_at(*at)
+        report.with_time_left_at(*at)
     }
 
-    /// The same, with the time that is left at `now`.
+    /// The same, with the time left at `now`.
     pub(super) fn with_time_left_at(mut self, now: SystemTime) -> Self {
         if let (Some(_), Some(not_before)) = (self.seconds_left, self.not_before) {
             let left = SystemTime::from(not_before).duration_since(now).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Told {
         self
     }
 
-    /// What it is called in a sentence.
+    /// The change's name in a sentence.
     pub(super) fn name(&self) -> String {
         plain(&format!("{} {} {}", self.what.as_str(), self.event_type, self.id))
     }
@@ -91,12 +91,12 @@ impl Told {
         let optional = [&self.source, &self.id, &resources];
         words.extend(optional.into_iter().filter(|word| !word.is_empty()).cloned());
         words.push(match self.seconds_left {
-            None => "over".to_owned(),
+            None => "ended".to_owned(),
             Some(0) => "now".to_owned(),
             Some(seconds) => format!("in {}", duration(Duration::from_secs(seconds))),
         });
         words.push(match self.duration_seconds {
-            None => "for an unknown time".to_owned(),
+            None => "for unknown time".to_owned(),
             Some(0) => "without interruption".to_owned(),
             Some(seconds) => format!("for {}", duration(Duration::from_secs(seconds))),
         });
@@ -107,8 +107,8 @@ impl Told {
         plain(&words.join("  ")) + "\n"
     }
 
-    /// The environment of a command that is run for it. What is too long for one is left out: a command that can't be
-    /// started would not be told at all.
+    /// The environment of the command. A value that is too long is empty, because the command could not be started
+    /// with it.
     pub(super) fn environment(&self) -> serde_json::Result<Vec<(&'static str, String)>> {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         let not_before = self.not_before.map_or_else(String::new, |at| at.to_string());
@@ -137,10 +137,10 @@ impl Told {
     }
 }
 
-const fn whose(whose: Scope) -> &'static str {
+const fn whose(whose: Whose) -> &'static str {
     match whose {
-        Scope::ThisVm => "this",
-        Scope::OtherVms => "rest",
+        Whose::This => "this",
+        Whose::Rest => "rest",
     }
 }
 

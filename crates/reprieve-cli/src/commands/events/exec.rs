@@ -12,27 +12,27 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::change::Told;
+use super::change::ChangeReport;
 use crate::format::duration;
 
 /// The command, and the changes it has still to be run for.
 #[derive(Debug)]
 pub(super) struct Hook {
     command: String,
-    /// How long one run may take; `None`: as long as it likes.
+    /// The longest run; `None`: no limit.
     limit: Option<Duration>,
     /// Unbounded: an event changes a handful of times in its life, and each change counts.
-    waiting: VecDeque<Told>,
+    waiting: VecDeque<ChangeReport>,
     /// At most one.
     running: JoinSet<Ran>,
-    /// Tells the running one that it must end.
+    /// Tells the running command to end.
     end: Arc<Notify>,
 }
 
 /// A run of the command.
 #[derive(Debug)]
 pub(super) struct Ran {
-    pub(super) told: Told,
+    pub(super) change: ChangeReport,
     /// `Err` goes on from "the command for it …".
     pub(super) result: Result<(), String>,
 }
@@ -48,9 +48,9 @@ impl Hook {
         }
     }
 
-    /// Runs the command for `told` when those before it are done. True when it has to wait for that.
-    pub(super) fn push(&mut self, told: Told) -> bool {
-        self.waiting.push_back(told);
+    /// Runs the command for `change` when those before it are done. True when it has to wait for that.
+    pub(super) fn push(&mut self, change: ChangeReport) -> bool {
+        self.waiting.push_back(change);
         self.start_next();
         !self.waiting.is_empty()
     }
@@ -59,12 +59,12 @@ impl Hook {
         !self.running.is_empty()
     }
 
-    /// Forgets what waits, and says how much that was.
+    /// Drops the waiting changes and returns their number.
     pub(super) fn forget_waiting(&mut self) -> usize {
         std::mem::take(&mut self.waiting).len()
     }
 
-    /// Asks the running command to end, and then makes it.
+    /// Ends the running command.
     pub(super) fn end_running(&self) {
         self.end.notify_one();
     }
@@ -77,7 +77,7 @@ impl Hook {
                     self.start_next();
                     return ran;
                 }
-                // Nothing of ours panics or is aborted while somebody waits; the next one is not to suffer for it.
+                // The task panicked, which is a bug; the next command runs all the same.
                 Some(Err(_)) => self.start_next(),
                 None => std::future::pending().await,
             }
@@ -88,16 +88,16 @@ impl Hook {
         if self.is_running() {
             return;
         }
-        if let Some(told) = self.waiting.pop_front() {
-            // What was left of the time when it was noticed is no news after a wait.
-            let told = told.with_time_left_at(wall_now());
-            self.running.spawn(run(self.command.clone(), told, self.limit, Arc::clone(&self.end)));
+        if let Some(change) = self.waiting.pop_front() {
+            // The time left is counted from the start of the command.
+            let change = change.with_time_left_at(wall_now());
+            self.running.spawn(run(self.command.clone(), change, self.limit, Arc::clone(&self.end)));
         }
     }
 }
 
-async fn run(command: String, told: Told, limit: Option<Duration>, end: Arc<Notify>) -> Ran {
-    let started = told
+async fn run(command: String, change: ChangeReport, limit: Option<Duration>, end: Arc<Notify>) -> Ran {
+    let started = change
         .environment()
         .map_err(|error| error.to_string())
         .and_then(|variables| Shell::start(&command, variables).map_err(|error| error.to_string()));
@@ -105,7 +105,7 @@ async fn run(command: String, told: Told, limit: Option<Duration>, end: Arc<Noti
         Ok(shell) => finish(shell, limit, &end).await,
         Err(error) => Err(format!("could not be started: {error}")),
     };
-    Ran { told, result }
+    Ran { change, result }
 }
 
 async fn finish(mut shell: Shell, limit: Option<Duration>, end: &Notify) -> Result<(), String> {
@@ -117,21 +117,21 @@ async fn finish(mut shell: Shell, limit: Option<Duration>, end: &Notify) -> Resu
     };
     let why = tokio::select! {
         result = shell.wait() => return result,
-        () = over => format!("did not end within {}, so it was ended", limit.map(duration).unwrap_or_default()),
-        () = end.notified() => "was still running, so it was ended".to_owned(),
+        () = over => format!("did not end within {} and was ended", limit.map(duration).unwrap_or_default()),
+        () = end.notified() => "was still running and was ended".to_owned(),
     };
     shell.end().await;
     Err(why)
 }
 
-/// How long a command may take to end when it is asked to, before it is made to.
+/// The time between asking a command to end and killing it.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// A running command. Dropped before its end, it is killed.
 #[derive(Debug)]
 pub(super) struct Shell {
     child: Child,
-    /// Whether it has not been seen to end.
+    /// Whether its end has not been observed.
     running: bool,
 }
 
@@ -144,14 +144,14 @@ impl Shell {
         Ok(Self { child: command.kill_on_drop(true).spawn()?, running: true })
     }
 
-    /// Waits for its end; `Err` says how it failed. Cancel-safe.
+    /// Waits for its end; `Err` is the failure. Cancel-safe.
     pub(super) async fn wait(&mut self) -> Result<(), String> {
         let ended = self.child.wait().await;
         self.running = false;
         match ended {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(failure(status)),
-            Err(error) => Err(format!("could not be waited for: {error}")),
+            Err(error) => Err(format!("failed to wait for it: {error}")),
         }
     }
 
@@ -174,7 +174,7 @@ impl Drop for Shell {
     }
 }
 
-/// How a command is ended.
+/// The way to end a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Asked,
@@ -215,7 +215,7 @@ fn shell(command: &str) -> Command {
 #[cfg(windows)]
 fn shell(command: &str) -> Command {
     let mut shell = Command::new("cmd");
-    // cmd takes the outer quotes off and the rest as it stands; others' quoting rules are not its own.
+    // cmd removes the outer quotes and takes the rest as it is; it does not use the usual quoting rules.
     shell.args(["/D", "/S", "/C"]).raw_arg(format!("\"{command}\""));
     shell
 }

@@ -1,4 +1,4 @@
-//! `reprieve events watch`: each change of an event as it comes, a command for it, and an approval after the command.
+//! The loop of `reprieve events watch`: prints each change, runs the command, approves after it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
 use super::approve::{Allowed, Refusal, refusal_when_ready};
-use super::change::Told;
+use super::change::ChangeReport;
 use super::exec::{Hook, Ran};
 use super::printer::Printer;
-use super::service::Silence;
+use super::service::OutageLog;
 use super::watch::WatchArgs;
-use crate::format::plain;
-use crate::out::say;
+use crate::format::{duration, plain};
+use crate::out::print_stderr;
 
-/// How long a stop waits for the running command: less than the 90 s after which systemd kills.
+/// The longest wait for the running command at a stop: less than the 90 s after which systemd kills.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
-/// How long a stop waits for whoever reads the output.
+/// The longest wait for the output's reader at a stop.
 const WRITTEN_MAX: Duration = Duration::from_secs(1);
 
-/// How long an approval is tried: longer than the 70 s for which the service may be away to be updated. Nothing waits
-/// for it, and an event that is not approved begins by itself.
+/// How long an approval is retried: longer than the 70 s for which an update may stop the service. Nothing waits for it,
+/// and an event that is not approved starts at its own time.
 const APPROVE_MAX: Duration = Duration::from_secs(120);
 
-/// How often it is looked whether the service still answers.
+/// How often the service's silence is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: &WatchArgs) -> Result<()> {
@@ -40,24 +40,24 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
     let watcher = Watcher::spawn(at.client.clone(), at.vm_name.clone());
     let mut stop = std::pin::pin!(stop);
     let vm = tokio::select! {
-        vm = at.vm_at_last() => vm,
+        vm = at.vm_when_known() => vm,
         _signal = &mut stop => return Ok(()),
     };
     let mut looks = interval(LOOK_EVERY);
     // After the VM has been frozen, one look is enough.
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let whom = if args.all { "the set of " } else { "" };
-    say(&plain(&format!("watching the events of {whom}{vm} at {}", at.address())));
-    let mut watching = Watching {
+    print_stderr(&plain(&format!("watching the events of {whom}{vm} at {}", at.address())));
+    let mut watching = Watch {
         changes: watcher.changes(),
         lost: false,
         hook: args.exec.as_ref().map(|command| Hook::new(command, args.exec_timeout)),
         printer: Printer::new(args.json, args.all)?,
         watcher: Arc::new(watcher),
         approvals: JoinSet::new(),
-        silence: Silence::of(at.address()),
+        silence: OutageLog::of(at.address()),
         looks,
-        standing: HashMap::new(),
+        active: HashMap::new(),
         vm,
         args,
     };
@@ -69,12 +69,12 @@ pub(super) async fn run(args: &WatchArgs) -> Result<()> {
         Some(ended) => ended,
         None => watching.finish().await,
     };
-    // Somebody who has not read by now what was printed before the end will not be waited for.
+    // A reader that is slower than this misses the rest of the output.
     let written = timeout(WRITTEN_MAX, watching.printer.finish()).await.unwrap_or(Ok(()));
     ended.and(written)
 }
 
-struct Watching<'a> {
+struct Watch<'a> {
     args: &'a WatchArgs,
     vm: String,
     watcher: Arc<Watcher>,
@@ -83,20 +83,20 @@ struct Watching<'a> {
     printer: Printer,
     hook: Option<Hook>,
     approvals: JoinSet<Approval>,
-    silence: Silence,
+    silence: OutageLog,
     looks: Interval,
-    /// This VM's events as they are now, which is later than when their commands began.
-    standing: HashMap<NoticeId, Event>,
+    /// This VM's active events in their present state, which may have changed since their commands started.
+    active: HashMap<NoticeId, Event>,
 }
 
-/// Something that happened.
-enum Happened {
+/// A cause for the loop to act.
+enum LoopEvent {
     Changed(EventChange),
-    /// No change will ever be told again.
+    /// The watcher has ended.
     Lost,
     Ran(Ran),
     Approved(Approval),
-    /// It is time to see whether the service still answers.
+    /// It is time to check whether the service still answers.
     Looked,
 }
 
@@ -106,42 +106,45 @@ struct Approval {
     result: Result<()>,
 }
 
-impl Watching<'_> {
-    /// Prints and runs until nobody reads any more. Nothing is lost by dropping it: what happened is acted upon at once.
+impl Watch<'_> {
+    /// Prints changes and runs commands until the output is closed. Cancel-safe: each event is handled at once.
     async fn watch(&mut self) -> Result<()> {
         loop {
             match self.next().await {
-                Happened::Changed(change) => self.changed(&change)?,
-                Happened::Lost => {
-                    let message = "the watch has ended by a fault of its own; start it again";
+                LoopEvent::Changed(change) => self.changed(&change)?,
+                LoopEvent::Lost => {
+                    let message = "the watcher ended unexpectedly; start it again";
                     return Err(Error::new(ErrorKind::Internal, "watch events", message));
                 }
-                Happened::Ran(ran) => self.ran(&ran),
-                Happened::Approved(approval) => approved(&approval),
-                Happened::Looked => {
-                    self.silence.look(&self.watcher.stats()).iter().for_each(|line| say(line));
+                LoopEvent::Ran(ran) => self.ran(&ran),
+                LoopEvent::Approved(approval) => approved(&approval),
+                LoopEvent::Looked => {
+                    self.silence.look(&self.watcher.stats()).iter().for_each(|line| print_stderr(line));
                 }
             }
-            if self.printer.unread() && self.hook.is_none() {
+            if self.printer.closed() && self.hook.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Waits for what is under way; begins nothing but the approval that the running command was for.
+    /// Waits for the running command and approvals; starts only the approval that this command leads to.
     async fn finish(&mut self) -> Result<()> {
-        // From here on, the first one has ended the watch and this would be the second.
+        // The first signal ended the watch; this is the second.
         let mut again = std::pin::pin!(reprieve::stop_signal()?);
         let forgotten = self.hook.as_mut().map_or(0, Hook::forget_waiting);
         if forgotten > 0 {
             let changes =
                 if forgotten == 1 { "1 change has".to_owned() } else { format!("{forgotten} changes have") };
-            say(&format!("told to stop; {changes} not had the command run"));
+            print_stderr(&format!("stopping; {changes} not run the command"));
         }
         if !self.is_running() && self.approvals.is_empty() {
             return Ok(());
         }
-        say(&format!("told to stop; waiting for what is under way, at most {} s", STOP_MAX.as_secs()));
+        print_stderr(&format!(
+            "stopping; waiting up to {} for the running command and approvals",
+            duration(STOP_MAX)
+        ));
         let mut over = std::pin::pin!(sleep(STOP_MAX));
         let mut ending = false;
         while self.is_running() || (!ending && !self.approvals.is_empty()) {
@@ -153,15 +156,15 @@ impl Watching<'_> {
                     continue;
                 }
                 _signal = &mut again => {
-                    let message = "told to stop twice, so it was ended";
+                    let message = "a second signal ended it";
                     return Err(Error::new(ErrorKind::Internal, "wait for the command", message));
                 }
             };
             match happened {
-                Happened::Changed(change) => self.keep(&change),
-                Happened::Lost | Happened::Looked => {}
-                Happened::Ran(ran) => self.ran(&ran),
-                Happened::Approved(approval) => approved(&approval),
+                LoopEvent::Changed(change) => self.keep(&change),
+                LoopEvent::Lost | LoopEvent::Looked => {}
+                LoopEvent::Ran(ran) => self.ran(&ran),
+                LoopEvent::Approved(approval) => approved(&approval),
             }
         }
         Ok(())
@@ -171,8 +174,8 @@ impl Watching<'_> {
         self.hook.as_ref().is_some_and(Hook::is_running)
     }
 
-    /// What happens next. Cancel-safe, as each of its parts is.
-    async fn next(&mut self) -> Happened {
+    /// The next event. Cancel-safe, as each of its parts is.
+    async fn next(&mut self) -> LoopEvent {
         let Self { watcher, changes, lost, hook, approvals, looks, .. } = self;
         let ended = async {
             match hook {
@@ -183,13 +186,13 @@ impl Watching<'_> {
         tokio::select! {
             change = changes.next(), if !*lost => {
                 *lost = change.is_none();
-                change.map_or(Happened::Lost, Happened::Changed)
+                change.map_or(LoopEvent::Lost, LoopEvent::Changed)
             }
-            ran = ended => Happened::Ran(ran),
-            _ = looks.tick() => Happened::Looked,
-            // What a worker would be told is kept for it, so it would pile up here.
-            _ = watcher.next() => Happened::Looked,
-            Some(Ok(approval)) = approvals.join_next() => Happened::Approved(approval),
+            ran = ended => LoopEvent::Ran(ran),
+            _ = looks.tick() => LoopEvent::Looked,
+            // The notices for a worker are read and dropped, or they would pile up.
+            _ = watcher.next() => LoopEvent::Looked,
+            Some(Ok(approval)) = approvals.join_next() => LoopEvent::Approved(approval),
         }
     }
 
@@ -198,12 +201,12 @@ impl Watching<'_> {
         if !self.args.wants(change) {
             return Ok(());
         }
-        let told = Told::new(change, &self.vm);
-        self.printer.print(&told)?;
+        let change = ChangeReport::new(change, &self.vm);
+        self.printer.print(&change)?;
         if let Some(hook) = &mut self.hook {
-            let name = told.name();
-            if hook.push(told) {
-                say(&format!("the command for {name} waits until the one before it has ended"));
+            let name = change.name();
+            if hook.push(change) {
+                print_stderr(&format!("the command for {name} waits for the previous one to end"));
             }
         }
         Ok(())
@@ -211,39 +214,39 @@ impl Watching<'_> {
 
     fn keep(&mut self, change: &EventChange) {
         match (change.whose, change.what.is_over()) {
-            (Whose::This, false) => drop(self.standing.insert(change.id(), change.event.clone())),
-            (Whose::This, true) => drop(self.standing.remove(&change.id())),
+            (Whose::This, false) => drop(self.active.insert(change.id(), change.event.clone())),
+            (Whose::This, true) => drop(self.active.remove(&change.id())),
             (Whose::Rest, _) => {}
         }
     }
 
     fn ran(&mut self, ran: &Ran) {
-        let Ran { told, result } = ran;
+        let Ran { change, result } = ran;
         match result {
-            Err(why) => say(&format!("the command for {} {why}", told.name())),
+            Err(why) => print_stderr(&format!("the command for {} {why}", change.name())),
             Ok(())
                 if self.args.approve_after_exec
-                    && told.what == What::Noticed
-                    && told.whose == Whose::This =>
+                    && change.what == What::Noticed
+                    && change.whose == Whose::This =>
             {
-                self.approve(told);
+                self.approve(change);
             }
             Ok(()) => {}
         }
     }
 
-    /// Approves the event that was told of, as it is now, if it still waits to begin.
-    fn approve(&mut self, told: &Told) {
-        let id = NoticeId::new(&told.id);
-        let Some(event) = self.standing.get(&id) else { return };
+    /// Approves the reported event in its present state, if it has not started.
+    fn approve(&mut self, change: &ChangeReport) {
+        let id = NoticeId::new(&change.id);
+        let Some(event) = self.active.get(&id) else { return };
         if event.event_status == EventStatus::Started {
             return;
         }
-        let what = plain(&format!("{} {}", told.event_type, told.id));
+        let what = plain(&format!("{} {}", change.event_type, change.id));
         let allowed = Allowed { shared: self.args.approve_shared, surrender: false };
-        if let Some(refusal) = refusal_when_ready(&told.event_type, event, &self.vm, allowed) {
+        if let Some(refusal) = refusal_when_ready(&change.event_type, event, &self.vm, allowed) {
             let cure = if refusal == Refusal::Shared { "; --approve-shared approves it for all" } else { "" };
-            say(&format!("not approved: {what} {}{cure}", refusal.words()));
+            print_stderr(&format!("not approved: {what} {}{cure}", refusal.reason()));
             return;
         }
         let watcher = Arc::clone(&self.watcher);
@@ -256,7 +259,10 @@ impl Watching<'_> {
 
 fn approved(Approval { what, result }: &Approval) {
     match result {
-        Ok(()) => say(&format!("approved {what}")),
-        Err(error) => say(&format!("not approved: {what}, which will begin by itself: {}", error.message())),
+        Ok(()) => print_stderr(&format!("approved {what}")),
+        Err(error) => print_stderr(&format!(
+            "failed to approve {what}, which will start at its own time: {}",
+            error.message()
+        )),
     }
 }

@@ -1,4 +1,4 @@
-//! `reprieve events`: what Azure has in store for this VM, told as it changes, and approved on request.
+//! `reprieve events`: watches Azure's Scheduled Events for this VM, and approves them.
 
 mod approve;
 mod change;
@@ -15,14 +15,14 @@ use reprieve::Result;
 
 use super::{EXIT_CODES, block_on};
 
-/// Watches what Azure has in store for this VM, runs commands for it, and approves it
+/// Watches Azure's Scheduled Events for this VM, runs commands for them, and approves them
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
-    /// Prints this VM's events as they change, and can run a command for each change
+    /// Prints the changes of this VM's events, and can run a command for each
     #[command(after_help = watch::AFTER_HELP)]
     Watch(watch::WatchArgs),
-    /// Lets events begin now instead of at their time
+    /// Approves events, so that they start now instead of at their time
     #[command(after_help = approve::AFTER_HELP)]
     Approve(approve::ApproveArgs),
 }

@@ -1,4 +1,4 @@
-//! Prints changes, each on a line of its own, without waiting for whoever reads them.
+//! Prints changes, one per line, without waiting for the reader of the output.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,20 +9,20 @@ use jiff::tz::TimeZone;
 use reprieve::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-use super::change::Told;
+use super::change::ChangeReport;
 use crate::out::Out;
 
-/// A reader that stands still fills the pipe, and whoever writes more of it stands still, too. So a thread of its own
-/// does: neither polls nor commands nor the signal to stop are to wait for it.
+/// Writes on its own thread: a reader that stops reading fills the pipe and blocks the writer, and neither polls nor
+/// commands nor the signal to stop may wait for it.
 #[derive(Debug)]
 pub(super) struct Printer {
     /// Unbounded, because an event changes a handful of times in its life.
     lines: mpsc::Sender<String>,
-    /// What has become of the lines, when all are written or none will be.
+    /// The result of writing, once all lines are written or writing failed.
     written: oneshot::Receiver<Result<()>>,
-    unread: Arc<AtomicBool>,
+    closed: Arc<AtomicBool>,
     json: bool,
-    /// Whether it is said whose an event is, because it may be others'.
+    /// Whether lines have the column `whose`, because events of other VMs are included.
     all: bool,
     /// The system's.
     zone: TimeZone,
@@ -32,55 +32,55 @@ impl Printer {
     pub(super) fn new(json: bool, all: bool) -> Result<Self> {
         let (lines, to_write) = mpsc::channel();
         let (done, written) = oneshot::channel();
-        let unread = Arc::new(AtomicBool::new(false));
-        let shared = Arc::clone(&unread);
+        let closed = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&closed);
         let write = move || {
             let result = write(&to_write, &shared);
             shared.store(true, Ordering::Relaxed);
-            // Nobody asks when the watch has ended by a fault.
-            let _nobody_asks = done.send(result);
+            // The receiver is dropped when the watch has failed.
+            let _dropped = done.send(result);
         };
         thread::Builder::new().name("reprieve-out".to_owned()).spawn(write).map_err(|error| {
             Error::new(ErrorKind::Internal, "write the output", error.to_string()).with_source(error)
         })?;
-        Ok(Self { lines, written, unread, json, all, zone: TimeZone::system() })
+        Ok(Self { lines, written, closed, json, all, zone: TimeZone::system() })
     }
 
-    pub(super) fn print(&self, told: &Told) -> Result<()> {
+    pub(super) fn print(&self, change: &ChangeReport) -> Result<()> {
         let line = if self.json {
-            let json = serde_json::to_string(told).map_err(|error| {
+            let json = serde_json::to_string(change).map_err(|error| {
                 Error::new(ErrorKind::Internal, "write the output", error.to_string()).with_source(error)
             })?;
             json + "\n"
         } else {
-            told.line(&self.zone, self.all)
+            change.line(&self.zone, self.all)
         };
-        // It fails when nothing can be written any more, which `finish` says.
+        // It fails when nothing can be written any more, which `finish` reports.
         let _unwritten = self.lines.send(line);
         Ok(())
     }
 
-    /// Whether nobody reads any more, or nothing can be written.
-    pub(super) fn unread(&self) -> bool {
-        self.unread.load(Ordering::Relaxed)
+    /// Whether the output is closed or can't be written.
+    pub(super) fn closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// Waits until all is written, for as long as it takes.
     pub(super) async fn finish(self) -> Result<()> {
         drop(self.lines);
         self.written.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Internal, "write the output", "its thread has ended by a fault"))
+            Err(Error::new(ErrorKind::Internal, "write the output", "its thread ended unexpectedly"))
         })
     }
 }
 
-/// Writes lines until there will be none, or nobody reads them.
-fn write(lines: &mpsc::Receiver<String>, unread: &AtomicBool) -> Result<()> {
+/// Writes lines until the sender is dropped.
+fn write(lines: &mpsc::Receiver<String>, closed: &AtomicBool) -> Result<()> {
     let mut out = Out::new();
     for line in lines {
         out.text(&line)?;
         out.flush()?;
-        unread.store(out.unread(), Ordering::Relaxed);
+        closed.store(out.closed(), Ordering::Relaxed);
     }
     Ok(())
 }

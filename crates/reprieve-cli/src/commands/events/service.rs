@@ -1,5 +1,5 @@
-//! The metadata service that is asked, and as which VM: read as a worker reads it; asked again while it
-//! fails; reported when it stays silent.
+//! The metadata service: its address and this VM's name from a worker's settings, retries, and the report
+//! of an outage.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use reprieve_azure::scheduled_events::{Client, Failures, METADATA_URL, Stats};
 use tokio::time::{Instant, sleep};
 
 use crate::format::{duration, plain};
-use crate::out::say;
+use crate::out::print_stderr;
 
-/// How long one request for this VM's name may take, and how long after its failure the next is sent. It has no first
-/// answer to wait for, as the events have.
+/// The timeout of one request for this VM's name, and the pause after its failure. Unlike the events, it has no slow
+/// first answer.
 const NAME_TIMEOUT: Duration = Duration::from_secs(3);
 const NAME_PAUSE: Duration = Duration::from_secs(1);
 
-/// The settings of a worker that say where it hears of events. Here they are flags as they stand; what they mean, and
-/// where they come from when nobody gives the flag, is the worker's to say.
+/// The settings of a worker for the metadata service, as text. The worker's own code parses them and reads them from
+/// the environment and the file when a flag is missing.
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
-pub(super) struct AtArgs {
+pub(super) struct ServiceArgs {
     /// The instance metadata service, which announces events [default: http://169.254.169.254]
     ///
     /// The default is its address in every Azure VM.
@@ -31,9 +31,9 @@ pub(super) struct AtArgs {
     #[arg(long, value_name = "URL")]
     metadata_url: Option<String>,
 
-    /// What Azure calls this VM [default: as the metadata service says]
+    /// This VM's name in Azure [default: from the metadata service]
     ///
-    /// It tells the events of this VM from those of its neighbours.
+    /// Events that name another VM are not this VM's.
     ///
     /// [env: REPRIEVE_VM_NAME]
     #[arg(long, value_name = "NAME")]
@@ -46,32 +46,32 @@ pub(super) struct AtArgs {
     config: Option<String>,
 }
 
-/// A metadata service, and what this VM is said to be called there.
+/// A metadata service, and this VM's name from the settings.
 #[derive(Debug)]
-pub(super) struct At {
+pub(super) struct Service {
     pub(super) client: Client,
-    /// `None`: the service is to be asked.
+    /// `None`: the service knows it.
     pub(super) vm_name: Option<String>,
 }
 
-impl At {
-    /// Where the service is, as people write it.
+impl Service {
+    /// The service's address for messages.
     pub(super) fn address(&self) -> &str {
         self.client.base().trim_end_matches('/')
     }
 
-    /// What this VM is called, asked for no longer than `within`.
+    /// This VM's name, requested for no longer than `within`.
     pub(super) async fn vm(&self, within: Duration) -> Result<String> {
         match &self.vm_name {
             Some(name) => Ok(name.clone()),
-            None => patiently(within, async |left| self.client.compute(left.min(NAME_TIMEOUT)).await)
+            None => retry(within, async |left| self.client.compute(left.min(NAME_TIMEOUT)).await)
                 .await
                 .map(|vm| vm.name),
         }
     }
 
-    /// What this VM is called, however long it takes to learn that; that it does is said.
-    pub(super) async fn vm_at_last(&self) -> String {
+    /// This VM's name, requested until the service answers. The first failure is reported.
+    pub(super) async fn vm_when_known(&self) -> String {
         if let Some(name) = &self.vm_name {
             return name.clone();
         }
@@ -81,9 +81,9 @@ impl At {
                 Ok(vm) => return vm.name,
                 Err(error) if !said => {
                     said = true;
-                    say(&plain(&format!(
-                        "what this VM is called is not known yet: {}; it is asked every second, and a new Azure VM may \
-                         need two minutes; --vm-name says it, too",
+                    print_stderr(&plain(&format!(
+                        "failed to read this VM's name, trying again every second: {}; a new Azure VM may need two \
+                         minutes; --vm-name gives the name",
                         error.message()
                     )));
                 }
@@ -94,21 +94,22 @@ impl At {
     }
 }
 
-impl AtArgs {
-    pub(super) fn read(&self) -> Result<At> {
+impl ServiceArgs {
+    pub(super) fn read(&self) -> Result<Service> {
         let checkup = Checkup::read(&self.as_a_workers()?)?;
         let Some(client) = checkup.metadata else {
             let place = checkup.origins.into_iter().find(|setting| setting.name == "metadata-url");
             let place = place.and_then(|setting| setting.from).unwrap_or_default();
-            let message =
-                format!("{place}: without it there are no events; give its address, such as {METADATA_URL}");
+            let message = format!(
+                "{place}: events need the metadata service; give its address, such as {METADATA_URL}"
+            );
             return Err(Error::new(ErrorKind::Invalid, "read the settings", message));
         };
-        Ok(At { client, vm_name: checkup.vm_name })
+        Ok(Service { client, vm_name: checkup.vm_name })
     }
 
     /// The arguments of a worker with these flags and no others. Its other settings are not read from the environment:
-    /// a queue that is none, say, is no reason to see no events.
+    /// an invalid queue, for example, must not prevent watching events.
     fn as_a_workers(&self) -> Result<WorkerArgs> {
         let ours =
             [("metadata-url", &self.metadata_url), ("vm-name", &self.vm_name), ("config", &self.config)];
@@ -125,13 +126,13 @@ impl AtArgs {
     }
 }
 
-/// How long after a failure it is asked again: all processes of a VM share five requests a second.
+/// The pause after a failure: all processes of a VM share five requests a second.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting>
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Calls until it succeeds, fails for good, or `within` is over, and returns what came last. Each call is told how long
-/// it may take.
-pub(super) async fn patiently<T>(
+/// Calls until the call succeeds, fails permanently, or `within` has passed, and returns the last result. Each call
+/// gets the time that is left.
+pub(super) async fn retry<T>(
     within: Duration,
     mut call: impl AsyncFnMut(Duration) -> Result<T>,
 ) -> Result<T> {
@@ -145,19 +146,19 @@ pub(super) async fn patiently<T>(
     }
 }
 
-/// After how long without an answer it is said. It is asked every second, and one answer may well be missed.
-pub(super) const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// The time without an answer after which an outage is reported. There is a request every second, and one may fail.
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct OutageLog {
     address: String,
     began: Instant,
-    /// Those of before the silence.
+    /// The failures before the outage.
     failures: Failures,
     said: bool,
 }
 
-impl Silence {
+impl OutageLog {
     pub(super) fn of(address: &str) -> Self {
         Self {
             address: address.to_owned(),
@@ -167,25 +168,24 @@ impl Silence {
         }
     }
 
-    /// What is to be said now, if anything.
+    /// The line to print now, if any.
     pub(super) fn look(&mut self, stats: &Stats) -> Option<String> {
         self.change(stats.answer_age, &stats.failures)
     }
 
     fn change(&mut self, answer_age: Option<Duration>, failures: &Failures) -> Option<String> {
         let silent = answer_age.unwrap_or_else(|| self.began.elapsed());
-        let was_said = std::mem::replace(&mut self.said, silent >= SILENCE_MAX);
+        let was_said = std::mem::replace(&mut self.said, silent >= SILENT_AFTER);
         if !self.said {
             self.failures = *failures;
         }
         match (was_said, self.said) {
             (false, true) => {
                 let why = self.why(failures);
-                let patience =
-                    if answer_age.is_none() { "; a new Azure VM may need two minutes" } else { "" };
+                let hint = if answer_age.is_none() { "; a new Azure VM may need two minutes" } else { "" };
                 let address = &self.address;
                 Some(format!(
-                    "no answer from {address} for {}{why}; it is asked every second{patience}",
+                    "no answer from {address} for {}{why}; trying again every second{hint}",
                     duration(silent)
                 ))
             }
@@ -194,7 +194,7 @@ impl Silence {
         }
     }
 
-    /// What has gone wrong in the silence, and how often.
+    /// The failures since the last answer, with their counts.
     fn why(&self, failures: &Failures) -> String {
         let since = failures.iter().map(|(kind, times)| (kind, times - self.failures.of(kind)));
         let since: Vec<_> = since
@@ -209,9 +209,9 @@ impl Silence {
 mod tests {
     use super::*;
 
-    fn given(metadata_url: &str, vm_name: Option<&str>) -> AtArgs {
+    fn given(metadata_url: &str, vm_name: Option<&str>) -> ServiceArgs {
         let owned = |text: &str| Some(text.to_owned());
-        AtArgs { metadata_url: owned(metadata_url), vm_name: vm_name.and_then(owned), config: None }
+        ServiceArgs { metadata_url: owned(metadata_url), vm_name: vm_name.and_then(owned), config: None }
     }
 
     #[test]
@@ -220,8 +220,8 @@ mod tests {
         assert_eq!((at.client.base(), at.vm_name.as_deref()), ("http://127.0.0.1:8169/vm/a_0", Some("a_0")));
         for (url, name, said) in [
             ("https://host", None, "--metadata-url: its scheme is \"https\""),
-            ("", None, "--metadata-url: it is not a complete URL"),
-            ("off", None, "--metadata-url: without it there are no events"),
+            ("", None, "--metadata-url: it is not a whole URL"),
+            ("off", None, "--metadata-url: events need the metadata service"),
             ("http://host", Some(""), "--vm-name: it is empty"),
         ] {
             let error = given(url, name).read().expect_err(url);
@@ -235,7 +235,7 @@ mod tests {
         let busy = || Error::new(ErrorKind::Unavailable, "ask", "busy");
         let began = Instant::now();
         let mut lefts = Vec::new();
-        let result = patiently(Duration::from_millis(2_500), async |left| {
+        let result = retry(Duration::from_millis(2_500), async |left| {
             lefts.push(left.as_millis());
             Err::<(), _>(busy())
         })
@@ -244,14 +244,14 @@ mod tests {
         assert_eq!((lefts, began.elapsed()), (vec![2_500, 1_500, 500], Duration::from_secs(2)));
 
         let mut calls = 0;
-        let third = patiently(Duration::from_secs(10), async |_| {
+        let third = retry(Duration::from_secs(10), async |_| {
             calls += 1;
             if calls < 3 { Err(busy()) } else { Ok(calls) }
         });
         assert_eq!(third.await.expect("the third is answered"), 3);
 
         let mut calls = 0;
-        let refused = patiently(Duration::from_secs(10), async |_| {
+        let refused = retry(Duration::from_secs(10), async |_| {
             calls += 1;
             Err::<(), _>(Error::new(ErrorKind::Invalid, "ask", "no"))
         });
@@ -261,18 +261,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silence_and_its_end_are_said_once() {
-        let mut silence = Silence::of("http://host");
+        let mut silence = OutageLog::of("http://host");
         let none = Failures::default();
         let second = Duration::from_secs(1);
         assert_eq!(silence.change(None, &none), None);
         tokio::time::advance(5 * second).await;
-        let first = "no answer from http://host for 5s; it is asked every second; a new Azure VM may need two minutes";
+        let first = "no answer from http://host for 5s; trying again every second; a new Azure VM may need two minutes";
         assert_eq!(silence.change(None, &none).as_deref(), Some(first));
         tokio::time::advance(5 * second).await;
         assert_eq!(silence.change(None, &none), None);
         assert_eq!(silence.change(Some(second), &none).as_deref(), Some("http://host answers again"));
         assert_eq!(silence.change(Some(4 * second), &none), None);
-        let later = "no answer from http://host for 6s; it is asked every second";
+        let later = "no answer from http://host for 6s; trying again every second";
         assert_eq!(silence.change(Some(6 * second), &none).as_deref(), Some(later));
     }
 }

@@ -22,11 +22,11 @@ pub(crate) struct EvictArgs {
     #[arg(long, value_name = "NAME")]
     vm: String,
 
-    /// How long before it is taken back, such as 5s [default: 30s, what Azure says it gives]
+    /// The time until the eviction, such as 5s [default: 30s, which Azure documents]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, conflicts_with = "withdraw")]
     notice: Option<Duration>,
 
-    /// Withdraws what was announced for the VM and has not begun
+    /// Withdraws the VM's announced events that have not started
     #[arg(long)]
     withdraw: bool,
 
@@ -60,19 +60,19 @@ pub(crate) struct AnnounceArgs {
     #[arg(long = "type", value_name = "TYPE", value_parser = event_type)]
     event_type: EventType,
 
-    /// The VMs it happens to; @first is the set's first, @all are all there are
+    /// The VMs that the event names; @first is the first of the set, @all is every VM
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     vms: Vec<String>,
 
-    /// How long before it begins [default: the minimum that Azure documents for its type]
+    /// The time until it starts [default: the minimum that Azure documents for its type]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, conflicts_with = "started")]
     notice: Option<Duration>,
 
-    /// It is first seen when it has begun, without any notice
+    /// Announces it as Started, without notice
     #[arg(long)]
     started: bool,
 
-    /// How long it is said to interrupt the VMs [default: unknown]
+    /// The announced length of the interruption [default: unknown]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     duration: Option<Duration>,
 
@@ -80,20 +80,20 @@ pub(crate) struct AnnounceArgs {
     #[arg(long, default_value = "Platform")]
     source: String,
 
-    /// Words for people
+    /// The event's description
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     description: String,
 
-    /// How long it is told after it began [default: what the mock was started with]
+    /// How long it stays in the document after its start [default: --started-for of the mock]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     started_for: Option<Duration>,
 
-    /// Other tenants of the host hold it though it is approved: until its time, or for this long
+    /// Other tenants of the host delay an approved event: until its time, or for this long
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, num_args = 0..=1, require_equals = true)]
     #[expect(clippy::option_option, reason = "clap's way to say that an option may have no value")]
     other_tenants: Option<Option<Duration>>,
 
-    /// The VMs are gone when it begins
+    /// Removes the VMs when it starts
     #[arg(long)]
     gone: bool,
 
@@ -126,28 +126,28 @@ pub(super) async fn announce(args: AnnounceArgs) -> Result<()> {
     print(args.json, &event, line.join("  ").trim_end())
 }
 
-/// What becomes of an event.
+/// A change of an event.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Change {
-    /// It begins before its time
+    /// Starts a scheduled event before its time
     Start,
-    /// It has begun, and is over before its time
+    /// Ends a started event before its time
     Complete,
-    /// It has not begun, and never does
+    /// Withdraws an event that has not started
     Withdraw,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EventArgs {
-    /// What becomes of it
+    /// The change
     #[arg(value_enum)]
     change: Change,
 
-    /// The event
+    /// The event's id
     #[arg(value_name = "ID", required_unless_present = "vm", conflicts_with = "vm")]
     event_id: Option<String>,
 
-    /// All events of this VM for which it is possible
+    /// Changes all events of this VM that allow it
     #[arg(long, value_name = "NAME")]
     vm: Option<String>,
 
@@ -190,7 +190,7 @@ enum VmCommand {
     /// Adds a VM to the set
     #[command(after_help = EXIT_CODES)]
     Add(VmName),
-    /// Removes a VM, which is answered 404 from then on
+    /// Removes a VM; its requests are answered with 404 from then on
     #[command(after_help = EXIT_CODES)]
     Remove(VmName),
 }
@@ -229,7 +229,7 @@ pub(super) async fn vm(args: VmArgs) -> Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SpeedArgs {
-    /// How many times faster
+    /// The factor, such as 60
     #[arg(value_parser = crate::values::speed)]
     times: NonZeroU32,
 

@@ -11,47 +11,47 @@ use super::At;
 use crate::format::table;
 use crate::out::answer;
 
-/// What may be asked for.
+/// The end of `fault --help`.
 pub(super) const KINDS: &str = "\
 Kinds:
-  400 to 599  answered with this status; in life 410 for up to 70s, 429 for too many requests
+  400 to 599  answered with this status; Azure sends 410 for up to 70s, 429 for too many requests
   hang        never answered
   reset       connection reset
-  break-off   the answer breaks off in the middle
+  break-off   connection closed in the middle of the answer
   empty       200 without a body
   garbage     200 with an error page, or with --words
-  slow        answered well, but only after --after
-  none        answered well: leaves room between others
+  slow        answered correctly after --after
+  none        answered correctly: spaces out other faults
 
-With neither --requests nor --for it stands until --clear. Faults befall requests in the order they were added.
+Without --requests and --for a fault stays active until --clear. Faults apply in the order in which they were added.
 ";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct FaultArgs {
-    /// What goes wrong (see below)
+    /// The kind of the fault (see below)
     kind: Option<String>,
 
-    /// For which requests
+    /// The requests it applies to
     #[arg(long, value_enum, default_value_t = Of::Events)]
     endpoint: Of,
 
-    /// For how many requests
+    /// The number of requests it applies to
     #[arg(long, value_name = "COUNT", requires = "kind")]
     requests: Option<u64>,
 
-    /// For how long
+    /// How long it stays active
     #[arg(long = "for", value_name = "DURATION", value_parser = crate::values::duration, requires = "kind")]
     lasts: Option<Duration>,
 
-    /// Only for requests of this VM
+    /// Applies to requests of this VM only
     #[arg(long, value_name = "NAME", requires = "kind")]
     vm: Option<String>,
 
-    /// After how long a slow answer comes [default: 5s]
+    /// The delay of a slow answer [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, requires = "kind")]
     after: Option<Duration>,
 
-    /// What is answered as garbage
+    /// The body of a garbage answer
     #[arg(long, requires = "kind")]
     words: Option<String>,
 
@@ -62,12 +62,12 @@ pub(crate) struct FaultArgs {
     #[command(flatten)]
     at: At,
 
-    /// Prints the faults that stand then as JSON
+    /// Prints the active faults as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What requests are for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Of {
     /// Scheduled events, and approvals
@@ -98,14 +98,14 @@ pub(super) async fn run(args: FaultArgs) -> Result<()> {
         let rule = FaultRule { endpoint: endpoint.into(), kind, vm, requests, lasts, after, words };
         control::add_fault(&url, &rule).await?;
     }
-    let standing = control::faults(&url).await?;
-    answer(json, &standing, || shown(&standing))
+    let active = control::faults(&url).await?;
+    answer(json, &active, || shown(&active))
 }
 
 /// The faults as a table.
-pub(super) fn shown(standing: &[FaultState]) -> String {
+pub(super) fn shown(active: &[FaultState]) -> String {
     let or_all = |what: Option<String>| what.unwrap_or_else(|| "all".to_owned());
-    let rows: Vec<_> = standing
+    let rows: Vec<_> = active
         .iter()
         .map(|fault| {
             [
@@ -119,5 +119,5 @@ pub(super) fn shown(standing: &[FaultState]) -> String {
             ]
         })
         .collect();
-    table(["ID", "KIND", "ENDPOINT", "VM", "REQUESTS", "UNTIL", "BEFELL"], &rows)
+    table(["ID", "KIND", "ENDPOINT", "VM", "REQUESTS", "UNTIL", "INJECTED"], &rows)
 }

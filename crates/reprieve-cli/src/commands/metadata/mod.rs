@@ -1,4 +1,4 @@
-//! `reprieve metadata`: Azure's metadata service on this machine, in which things happen on demand.
+//! `reprieve metadata`: a mock of Azure's instance metadata service, with events on demand.
 
 mod change;
 mod fault;
@@ -15,49 +15,49 @@ use serde::Serialize;
 use super::{EXIT_CODES, block_on};
 use crate::out::answer;
 
-/// The manual, for those who write files or speak to the mock over HTTP.
+/// The reference to the manual.
 const MORE: &str = "Scenario files, faults and the HTTP API are described in docs/metadata.md.";
 
-/// Mocks Azure's metadata service on this machine, to try out evictions
+/// Mocks Azure's instance metadata service on this machine, to try out evictions
 #[derive(Debug, Subcommand)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) enum Command {
     /// Serves until it is stopped (Ctrl-C)
     #[command(after_help = EXIT_CODES)]
     Serve(serve::ServeArgs),
-    /// Announces that a VM will be taken back, or withdraws that
+    /// Announces a VM's eviction, or withdraws it
     #[command(after_help = EXIT_CODES)]
     Evict(change::EvictArgs),
     /// Announces any event
     #[command(after_help = EXIT_CODES)]
     Announce(Box<change::AnnounceArgs>),
-    /// Lets events begin, be over, or be withdrawn, now
+    /// Starts, completes or withdraws events now
     #[command(after_help = EXIT_CODES)]
     Event(change::EventArgs),
-    /// Runs a scenario, which is a file or built in; without one, lists those there are
+    /// Runs a scenario, built in or from a file; without one, lists them
     #[command(after_help = format!("{MORE}\n\n{}", EXIT_CODES))]
     Scenario(scenario::ScenarioArgs),
-    /// Lets requests go wrong; without a kind, shows which do
+    /// Injects faults; without a kind, lists the active ones
     #[command(after_help = format!("{}{MORE}\n\n{}", fault::KINDS, EXIT_CODES))]
     Fault(fault::FaultArgs),
-    /// Adds a VM to the set, or removes one
+    /// Adds a VM to the set or removes one
     #[command(after_help = EXIT_CODES)]
     Vm(change::VmArgs),
-    /// Lets everything that is announced from now on go faster than in life
+    /// Speeds up events announced from now on
     #[command(after_help = EXIT_CODES)]
     Speed(change::SpeedArgs),
-    /// Begins to count documents from 1 again, as the service does when it is restarted; events stand
+    /// Restarts the document incarnation at 1, as a restart of the service does; events stay active
     #[command(after_help = EXIT_CODES)]
     Restart(change::RestartArgs),
-    /// Shows the VMs, the events with their approvals, and what happened
+    /// Shows the VMs, the events with their approvals, and the log
     #[command(after_help = EXIT_CODES)]
     State(state::StateArgs),
 }
 
-/// Where a mock is.
+/// The address of a running mock.
 #[derive(Debug, clap::Args)]
 struct At {
-    /// Where the mock is
+    /// The address of the mock
     #[arg(long, value_name = "URL", default_value_t = default_url())]
     url: String,
 }
@@ -88,7 +88,7 @@ async fn run(command: Command) -> Result<()> {
     done.map_err(wrong_name)
 }
 
-/// What is not there was named on the command line, so that is wrong.
+/// Turns a missing thing into a usage error, because the command line named it.
 fn wrong_name(error: Error) -> Error {
     if error.kind() == ErrorKind::NotFound {
         return Error::new(ErrorKind::Invalid, error.operation(), error.message());

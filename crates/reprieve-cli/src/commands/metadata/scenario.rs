@@ -13,14 +13,14 @@ use crate::out::answer;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScenarioArgs {
-    /// The scenario
+    /// The scenario's name
     name: Option<String>,
 
-    /// Runs the scenario in this file, TOML or JSON; the mock has it from then on
+    /// Runs the scenario in this file, TOML or JSON, and adds it to the mock's list
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     file: Option<PathBuf>,
 
-    /// The VM it happens to [default: the first]
+    /// The VM that it names [default: the first]
     #[arg(long, value_name = "NAME")]
     vm: Option<String>,
 
@@ -53,7 +53,11 @@ pub(super) async fn run(args: ScenarioArgs) -> Result<()> {
         (Some(name), _) => name,
         (None, Some(file)) => control::add_scenario(&url, parse(&file, &read(&file)?)?.text()).await?.name,
         (None, None) if vm.is_some() => {
-            return Err(Error::new(ErrorKind::Invalid, "run a scenario", "say which: its name, or --file"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "run a scenario",
+                "name the scenario, or give --file",
+            ));
         }
         (None, None) => return list(&url, json).await,
     };
@@ -72,7 +76,7 @@ async fn list(url: &str, json: bool) -> Result<()> {
     answer(json, &scenarios, || {
         let rows: Vec<_> =
             scenarios.iter().map(|each| [each.name.clone(), each.description.clone()]).collect();
-        table(["SCENARIO", "WHAT HAPPENS"], &rows)
+        table(["SCENARIO", "DESCRIPTION"], &rows)
     })
 }
 
@@ -84,7 +88,7 @@ pub(super) fn read(file: &Path) -> Result<String> {
     })
 }
 
-/// The scenario in it; what is wrong with it is said with the file's name.
+/// Parses a scenario; errors name the file.
 pub(super) fn parse(file: &Path, text: &str) -> Result<Scenario> {
     Scenario::read(text).map_err(|error| {
         let message = format!("{}: {}", file.display(), error.message());

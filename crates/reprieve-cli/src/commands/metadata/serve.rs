@@ -14,7 +14,7 @@ use crate::out::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The address, such as 169.254.169.254:80 in a network namespace; whoever reaches it can do anything to the mock
+    /// The address, such as 169.254.169.254:80 in a network namespace; every client that reaches it controls the mock
     #[arg(long, value_name = "IP:PORT", conflicts_with = "port", default_value_t = address(DEFAULT_PORT))]
     listen: SocketAddr,
 
@@ -22,35 +22,35 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     port: Option<u16>,
 
-    /// Gives each VM a port of its own, where requests need no prefix: this one and the next ones
+    /// Gives each VM its own port, this one and the following, where requests need no prefix
     #[arg(long)]
     port_each: bool,
 
-    /// The VMs there are
+    /// The names of the VMs
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "workers_0,workers_1")]
     vms: Vec<String>,
 
-    /// How many VMs there are, called `workers_0`, `workers_1` and so on
+    /// The number of VMs, named `workers_0`, `workers_1` and so on
     #[arg(long, value_name = "COUNT", conflicts_with = "vms", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     size: Option<u16>,
 
-    /// How many times faster than in life everything goes: notices, and all times of scenarios
+    /// The factor by which notices and scenarios run faster than real time
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = crate::values::speed)]
     speed: NonZeroU32,
 
-    /// How long the first request for events is kept waiting, and all until then; in Azure up to 2m
+    /// The delay of the first answer about events; in Azure up to 2m
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "0s")]
     first_answer_after: Duration,
 
-    /// How long an event is told after it began, unless it says so itself; in Azure about 10m
+    /// How long an event stays in the document after its start, unless it has its own time; in Azure about 10m
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "10s")]
     started_for: Duration,
 
-    /// Answers the version of events that is in preview, 2024-07-09, with 404
+    /// Answers requests of the preview api-version, 2024-07-09, with 404
     #[arg(long)]
     no_preview: bool,
 
-    /// A scenario to have besides those that are built in; may be given more than once
+    /// A file with another scenario; may be given more than once
     #[arg(long, value_name = "FILE")]
     scenario: Vec<PathBuf>,
 
@@ -70,7 +70,7 @@ const fn address(port: u16) -> SocketAddr {
 }
 
 pub(super) async fn run(args: ServeArgs) -> Result<()> {
-    // Listened for before anybody is told that there is something to stop.
+    // Installed before the address is printed, so that a caller may send the signal from then on.
     let stopped = reprieve::stop_signal()?;
     let json = args.json;
     let server = MetadataServer::start(config(args)?).await?;
@@ -88,7 +88,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<()> {
     out.flush()?;
     let at =
         if server.url() == super::default_url() { String::new() } else { format!(" --url {}", server.url()) };
-    crate::out::say(&format!(
+    crate::out::print_stderr(&format!(
         "give each worker the URL of its own VM with --metadata-url; evict with `reprieve metadata evict{at} --vm NAME`"
     ));
     stopped.await;

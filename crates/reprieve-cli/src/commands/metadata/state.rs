@@ -8,7 +8,7 @@ use super::At;
 use crate::format::{plain, table};
 use crate::out::answer;
 
-/// How many lines of the timeline are shown.
+/// The most lines of the log that are shown.
 const LINES: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -16,7 +16,7 @@ pub(crate) struct StateArgs {
     #[command(flatten)]
     at: At,
 
-    /// Prints JSON, with the document and the whole timeline
+    /// Prints JSON, with the document and the whole log
     #[arg(long)]
     json: bool,
 }

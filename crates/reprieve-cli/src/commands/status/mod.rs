@@ -1,4 +1,4 @@
-//! `reprieve status`: a queue, its workers, what they hold and how their drains went.
+//! `reprieve status`: shows a queue, its workers, their jobs and their drains.
 
 mod page;
 
@@ -15,23 +15,23 @@ use serde::Serialize;
 use super::{EXIT_CODES, block_on, log_warnings};
 use crate::out::Out;
 
-/// How old the last report of a worker may be that is still shown.
+/// The oldest report that is shown.
 const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
 
-/// How many drains and how many dead letters are shown.
+/// The most drains, and the most dead letters, that are shown.
 const SHOWN_MAX: usize = 5;
 
-/// How often the queue is counted again because workers took or gave jobs meanwhile. A busy queue never stands still.
+/// The most attempts to count the queue while workers hold the same jobs. A busy queue always changes.
 const LOOKS_MAX: usize = 3;
 
-/// How many drains of all of a store's queues are read to find them.
+/// The most drains, of all queues of the store, that are read to find them.
 const READ_MAX: usize = 50;
 
-/// Shows a queue, its workers, what they hold and how their drains went
+/// Shows a queue, its workers, their jobs and their drains
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
-    /// Shows it again and again, every so many seconds [default: 1]
+    /// Repeats the output every so many seconds [default: 1]
     #[arg(
         long,
         value_name = "SECONDS",
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 /// All that is shown, as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Status {
-    /// When this was so, in milliseconds since the Unix epoch.
+    /// The time of the report, in milliseconds since the Unix epoch.
     at_unix_ms: i64,
     queue: Depth,
     workers: Vec<WorkerReport>,
@@ -60,7 +60,7 @@ struct Status {
     drains: Vec<Drained>,
     /// The oldest ones.
     dead_letters: Vec<Dead>,
-    /// How often a worker of this store reports, at the least.
+    /// The longest interval between two reports of a worker.
     #[serde(skip)]
     report_every: Duration,
 }
@@ -99,12 +99,12 @@ async fn run(args: Args) -> Result<()> {
     let redraws = std::io::stdout().is_terminal() && !args.json;
     let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
     let mut before = if redraws { "\x1b[2J\x1b[H" } else { "" };
-    while !out.unread() {
+    while !out.closed() {
         ticks.tick().await;
         let status = match Status::read(&client).await {
-            // Whoever watches wants to see it come back.
+            // The watch continues and shows the store when it answers again.
             Err(error) if error.is_temporary() => {
-                crate::out::say(&format!("can't look: {error}"));
+                crate::out::print_stderr(&format!("failed to read the status, trying again: {error}"));
                 continue;
             }
             status => status?,

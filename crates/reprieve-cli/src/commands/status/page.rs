@@ -1,15 +1,15 @@
-//! A status as people read it.
+//! The status as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, WorkerReport};
+use reprieve::ports::{DeferredMessage, InFlight, Progress, StandingNotice, WorkerReport};
 
 use super::{Dead, Drained, Status};
 use crate::format::{duration, plain, table};
 
-/// After how many reports that did not come a worker is called silent.
+/// The missed reports after which a worker is called silent.
 const REPORTS_MISSED_MAX: u32 = 3;
 
 /// The whole status. Empty tables are left out.
@@ -24,7 +24,7 @@ pub(super) fn page(status: &Status) -> String {
         let rows: Vec<_> = status.workers.iter().map(|report| worker(report, now, silent_after)).collect();
         section(&mut page, &table(["WORKER", "VM", "STAGE", "HELD", "DONE", "REPORTED"], &rows));
     }
-    let rows: Vec<_> = standing(status).map(|(report, one)| notice(report, one, now)).collect();
+    let rows: Vec<_> = active(status).map(|(report, one)| notice(report, one, now)).collect();
     if !rows.is_empty() {
         section(&mut page, &table(["NOTICE", "VM", "WORKER", "BEGINS", "WORKER IS", "APPROVED"], &rows));
     }
@@ -84,7 +84,7 @@ fn depth(status: &Status) -> String {
         ("poisoned", depth.poisoned),
     ];
     for (state, count) in counts {
-        // A backend that can't tell cheaply says nothing.
+        // A backend that can't count cheaply has no value.
         if let Some(count) = count {
             // Writing to a string can't fail.
             let _infallible = write!(line, " · {count} {state}");
@@ -101,7 +101,7 @@ fn age_of_reports(status: &Status, silent_after: u128) -> String {
     let oldest = live().map(|report| now.saturating_sub(report.at_unix_ms)).max();
     match (status.queue.leased, oldest) {
         (Some(leased), Some(oldest)) if leased != held => format!(
-            "workers report {held} held, in reports up to {} old; the counts above are of this moment\n",
+            "workers report {held} held, in reports up to {} old; the counts above are current\n",
             whole_seconds(oldest)
         ),
         _ => String::new(),
@@ -139,12 +139,12 @@ fn deferral(message: &DeferredMessage, now: i64) -> [String; 4] {
     ]
 }
 
-/// The notices that stand.
-fn standing(status: &Status) -> impl Iterator<Item = (&WorkerReport, &ActiveNotice)> {
+/// The active notices.
+fn active(status: &Status) -> impl Iterator<Item = (&WorkerReport, &StandingNotice)> {
     status.workers.iter().flat_map(|report| report.notices.iter().map(move |notice| (report, notice)))
 }
 
-fn notice(report: &WorkerReport, notice: &ActiveNotice, now: i64) -> [String; 6] {
+fn notice(report: &WorkerReport, notice: &StandingNotice, now: i64) -> [String; 6] {
     let begins = match notice.not_before_unix_ms {
         _ if notice.started => "has begun".to_owned(),
         None => "at any moment".to_owned(),
@@ -160,7 +160,8 @@ fn notice(report: &WorkerReport, notice: &ActiveNotice, now: i64) -> [String; 6]
     ]
 }
 
-/// What workers hold, each job where it was delivered last: one that died still says that it holds what another has by now.
+/// The jobs that workers hold, each with its last delivery: the report of a dead worker still lists jobs that others
+/// hold by now.
 fn held(status: &Status) -> impl Iterator<Item = (&WorkerReport, &InFlight)> {
     let all =
         || status.workers.iter().flat_map(|report| report.in_flight.iter().map(move |job| (report, job)));
@@ -195,7 +196,7 @@ fn job(report: &WorkerReport, job: &InFlight, now: i64, silent_after: u128) -> [
         progress(&job.progress),
         job.steps.to_string(),
         job.delivery.to_string(),
-        // Whether it still has it nobody can say.
+        // It is unknown whether a silent worker still holds the job.
         if silent { format!("{worker} (silent)") } else { worker },
         ago(now.saturating_sub(job.since_unix_ms)),
     ]
@@ -297,8 +298,8 @@ mod tests {
         }
     }
 
-    fn reboot() -> ActiveNotice {
-        ActiveNotice {
+    fn reboot() -> StandingNotice {
+        StandingNotice {
             id: "602d9444-d2cd-49c7-8624-8643e7171297".to_owned(),
             kind: "Reboot".to_owned(),
             started: false,

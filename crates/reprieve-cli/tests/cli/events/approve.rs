@@ -31,7 +31,7 @@ async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
     let url = server.vm_url(ME);
     let none = run(&place, &url, &["approve", "abc"]).await;
     assert_eq!((none.code, none.out.as_str()), (Some(2), ""));
-    assert!(none.err.contains(r#"there is no event "abc"; there is none at all"#), "{}", none.err);
+    assert!(none.err.contains(r#"there is no event "abc"; no event is active"#), "{}", none.err);
 
     let mine = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     let shared = announce(&server, EventType::Freeze, &[ME, NEIGHBOUR], Some(HOUR));
@@ -39,14 +39,14 @@ async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
     let advice = announce(&server, EventType::SpotRebalanceRecommendation, &[ME], Some(HOUR));
     let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
     for (id, said) in [
-        ("abc", format!("there is no event \"abc\"; there are {mine} (Reboot), {shared} (Freeze), ")),
-        (&shared, format!("Freeze {shared} is not of this VM alone; --shared approves it for a_0, a_1")),
-        (&theirs, format!("Redeploy {theirs} is not of this VM alone; --shared approves it for a_1")),
+        ("abc", format!("there is no event \"abc\"; active events: {mine} (Reboot), {shared} (Freeze), ")),
+        (&shared, format!("Freeze {shared} does not name this VM alone; --shared approves it for a_0, a_1")),
+        (&theirs, format!("Redeploy {theirs} does not name this VM alone; --shared approves it for a_1")),
         (
             &advice,
-            format!("SpotRebalanceRecommendation {advice} is only an advice, which can't be approved\n"),
+            format!("SpotRebalanceRecommendation {advice} is a recommendation, which can't be approved\n"),
         ),
-        (&preempt, "; --surrender does it all the same".to_owned()),
+        (&preempt, "; --surrender approves it all the same".to_owned()),
     ] {
         let ran = run(&place, &url, &["approve", &mine, id]).await;
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{id}");
@@ -104,5 +104,9 @@ async fn a_refusal_by_the_service_is_a_failure_and_no_wrong_usage() {
     server.inject(Endpoint::ScheduledEvents, &Fault::Status(400), 1);
     let ran = run(&place, &server.vm_url(ME), &["approve", &id]).await;
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
-    assert!(ran.err.contains("400") && ran.err.contains("see what stands and try again"), "{}", ran.err);
+    assert!(
+        ran.err.contains("400") && ran.err.contains("`reprieve events watch --once`, then try again"),
+        "{}",
+        ran.err
+    );
 }

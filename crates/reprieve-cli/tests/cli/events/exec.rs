@@ -89,7 +89,7 @@ async fn a_slow_command_delays_the_next_one_and_nothing_else() {
     assert_eq!(text(&place, "order").await, "Reboot\n");
     let id = announce(&server, EventType::Terminate, &[ME], Some(HOUR));
     watch.lines(2).await;
-    let said = watch.says("waits until the one before it has ended").await;
+    let said = watch.says("waits for the previous one to end").await;
     assert!(said.contains(&id), "{said}");
     assert_eq!(text(&place, "order").await, "Reboot\n", "one at a time");
     place.write("go", "");
@@ -107,7 +107,7 @@ async fn a_command_over_its_time_is_ended_with_all_it_started() {
     let args = ["--exec", exec, "--exec-timeout", "500ms"];
     let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    watch.says("did not end within 500ms, so it was ended").await;
+    watch.says("did not end within 500ms and was ended").await;
     let pid = text(&place, "inner")
         .await
         .trim()
@@ -133,13 +133,13 @@ async fn an_event_is_approved_when_its_command_has_succeeded() {
     assert_eq!(
         said,
         format!(
-            "not approved: Freeze {shared} is not of this VM alone; --approve-shared approves it for all"
+            "not approved: Freeze {shared} does not name this VM alone; --approve-shared approves it for all"
         )
     );
     let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
     watch.says(&format!("not approved: Preempt {preempt} ")).await;
     let advice = announce(&server, EventType::SpotRebalanceRecommendation, &[ME], Some(HOUR));
-    watch.says(&format!("not approved: SpotRebalanceRecommendation {advice} is only an advice")).await;
+    watch.says(&format!("not approved: SpotRebalanceRecommendation {advice} is a recommendation")).await;
 
     let redeploy = announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
     watch.says(&format!("approved Redeploy {redeploy}")).await;

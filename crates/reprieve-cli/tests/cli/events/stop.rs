@@ -33,11 +33,11 @@ async fn a_stop_waits_for_the_running_command_and_for_its_approval() {
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     until("the command runs", async || place.path("Reboot").exists().then_some(())).await;
     announce(&server, EventType::Freeze, &[ME], Some(HOUR));
-    watch.says("waits until the one before it has ended").await;
+    watch.says("waits for the previous one to end").await;
     // Ctrl-C on a terminal would reach the command, too, if it were in this process's group.
     watch.signal(Signal::INT);
-    watch.says("told to stop; 1 change has not had the command run").await;
-    watch.says("told to stop; waiting for what is under way").await;
+    watch.says("stopping; 1 change has not run the command").await;
+    watch.says("stopping; waiting up to 1m for the running command").await;
     assert!(watch.child.try_wait().expect("a child").is_none(), "it waits");
     place.write("go", "");
     assert_eq!(watch.code().await, Some(0), "{}", watch.said());
@@ -54,7 +54,7 @@ async fn a_second_signal_ends_the_watch_and_the_command_at_once() {
     let path = place.path("pid");
     let pid = until("the command runs", async || std::fs::read_to_string(&path).ok()).await;
     watch.signal(Signal::TERM);
-    watch.says("told to stop; waiting").await;
+    watch.says("stopping; waiting up to 1m").await;
     watch.signal(Signal::TERM);
     assert_eq!(watch.code().await, Some(1));
     watch.says("error: failed to wait for the command: ").await;

@@ -26,7 +26,7 @@ async fn a_whole_life_is_told_in_words_and_as_json() {
     let id = server.announce(redeploy).expect("an event").event_id;
 
     let words = words.lines(3).await;
-    for (line, what, when) in [(0, "noticed", "in "), (1, "started", "now"), (2, "completed", "over")] {
+    for (line, what, when) in [(0, "noticed", "in "), (1, "started", "now"), (2, "completed", "ended")] {
         let columns: Vec<_> =
             words[line].split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
         let [at, columns @ .., description] = &columns[..] else { panic!("{words:?}") };
@@ -34,7 +34,7 @@ async fn a_whole_life_is_told_in_words_and_as_json() {
         assert!(at.starts_with("20") && at.len() == "2026-04-11 22:26:58".len(), "{at}");
         assert_eq!([*said, *kind, *source, *event, *vm], [what, "Redeploy", "User", id.as_str(), ME]);
         assert!(time.starts_with(when), "{words:?}");
-        assert_eq!(*duration, "for an unknown time");
+        assert_eq!(*duration, "for unknown time");
         assert!(description.ends_with("requested by authorized user."), "{description}");
     }
 
@@ -76,7 +76,7 @@ async fn a_withdrawn_event_is_told_as_that() {
     assert!(watch.lines(1).await[0].contains("  in 59m "), "{}", watch.said());
     server.withdraw(&Which::EventId(id.clone())).expect("it has not begun");
     let line = watch.lines(2).await.remove(1);
-    assert!(line.contains("  withdrawn  Reboot     Platform  ") && line.contains("  over  "), "{line}");
+    assert!(line.contains("  withdrawn  Reboot     Platform  ") && line.contains("  ended  "), "{line}");
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn once_prints_what_stands_and_ends() {
     let (place, server) = scene(HOUR).await;
     let url = server.vm_url(ME);
     let ran = run(&place, &url, &["watch", "--once"]).await;
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", "nothing is planned for a_0\n"));
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "", "no event is active for a_0\n"));
 
     announce(&server, EventType::Reboot, &[NEIGHBOUR], None);
     announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
@@ -137,13 +137,13 @@ async fn a_service_that_does_not_answer_is_said_and_its_return_too() {
     let config = Config { first_answer_after: 7 * SECOND, ..Config::with_vms([ME]) };
     let server = MetadataServer::start(config).await.expect("a mock");
     let watch = Watch::of(&place, &server.vm_url(ME), &["--json"]).await;
-    watch.says("it is asked every second; a new Azure VM may need two minutes").await;
+    watch.says("trying again every second; a new Azure VM may need two minutes").await;
     watch.says("answers again").await;
 
     server.inject(Endpoint::ScheduledEvents, &Fault::Status(503), 1_000);
     let said = watch.says("(server ").await;
     assert!(
-        said.starts_with("no answer from http://127.0.0.1:") && said.ends_with("; it is asked every second"),
+        said.starts_with("no answer from http://127.0.0.1:") && said.ends_with("; trying again every second"),
         "{said}"
     );
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
@@ -181,10 +181,10 @@ async fn the_service_and_the_name_are_said_as_to_a_worker() {
 fn wrong_usage_exits_with_2() {
     let place = Place::new();
     for (args, said) in [
-        (&["watch", "--metadata-url", "off"][..], "--metadata-url: without it there are no events"),
+        (&["watch", "--metadata-url", "off"][..], "--metadata-url: events need the metadata service"),
         (&["watch", "--metadata-url", "https://host"], "speaks http only"),
         (&["watch", "--vm-name", ""], "--vm-name: it is empty"),
-        (&["watch", "--type", "Evict"], "there are Freeze, Reboot, Redeploy, Preempt"),
+        (&["watch", "--type", "Evict"], "known types: Freeze, Reboot, Redeploy, Preempt"),
         (&["watch", "--once", "--exec", "true"], "cannot be used with"),
         (&["watch", "--exec-timeout", "1s"], "--exec"),
         (&["watch", "--exec", "true", "--exec-timeout", "1"], "is not a number and a unit"),
@@ -203,7 +203,7 @@ fn wrong_usage_exits_with_2() {
     let ran: crate::support::Ran =
         command.env("REPRIEVE_METADATA_URL", "off").output().expect("it runs").into();
     assert_eq!(ran.code, Some(2));
-    assert!(ran.err.contains("REPRIEVE_METADATA_URL: without it there are no events"), "{}", ran.err);
+    assert!(ran.err.contains("REPRIEVE_METADATA_URL: events need the metadata service"), "{}", ran.err);
 }
 
 #[test]

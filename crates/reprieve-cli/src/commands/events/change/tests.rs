@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use reprieve_azure::scheduled_events::document::Document;
-use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion};
+use reprieve_azure::scheduled_events::{Answer, ApiVersion, Standing};
 
 use super::super::exec::Shell;
 use super::*;
@@ -15,16 +15,16 @@ fn at(time: &str) -> SystemTime {
     time.parse::<Timestamp>().expect("a time").into()
 }
 
-/// What is told of the changes from nothing to the first document, from that to the second, and so on.
-fn told(vm: &str, documents: &[&str]) -> Vec<Told> {
-    let mut standing = ActiveEvents::default();
+/// The reports of the changes from nothing to the first document, from that to the second, and so on.
+fn changes(vm: &str, documents: &[&str]) -> Vec<ChangeReport> {
+    let mut active = Standing::default();
     let changes = documents.iter().flat_map(|events| {
         let document = format!(r#"{{"DocumentIncarnation":1,"Events":[{events}]}}"#);
         let document = Document::read(document.as_bytes()).expect("a document");
         let answer = Answer { wall: at(NOTICED), ..Answer::now(document, ApiVersion::NEWEST) };
-        standing.update(&answer, vm)
+        active.update(&answer, vm)
     });
-    changes.map(|change| Told::new(&change, vm)).collect()
+    changes.map(|change| ChangeReport::new(&change, vm)).collect()
 }
 
 const FREEZE: &str = r#"{"EventId":"C7061BAC-AFDC-4513-B24B-AA5F13A16123","EventStatus":"Scheduled",
@@ -43,16 +43,16 @@ const PREEMPT: &str = r#"{"EventId":"c1bf8322","EventStatus":"Scheduled","EventT
 
 #[test]
 fn a_life_is_a_line_for_each_change() {
-    let lines = told("westno_1", &[FREEZE, STARTED, ""])
+    let lines = changes("westno_1", &[FREEZE, STARTED, ""])
         .iter()
-        .map(|told| told.line(&TimeZone::UTC, false))
+        .map(|change| change.line(&TimeZone::UTC, false))
         .collect::<String>();
     let id = "C7061BAC-AFDC-4513-B24B-AA5F13A16123  WestNO_0,WestNO_1";
     let rest = "for 5s  Virtual machine is being paused.";
     let expected = format!(
         "2026-04-11 22:11:58  noticed    Freeze     Platform  {id}  in 14m 59s  {rest}\n\
          2026-04-11 22:11:58  started    Freeze     Platform  {id}  now  {rest}\n\
-         2026-04-11 22:11:58  completed  Freeze     Platform  {id}  over  {rest}\n"
+         2026-04-11 22:11:58  completed  Freeze     Platform  {id}  ended  {rest}\n"
     );
     assert_eq!(lines, expected);
 }
@@ -60,27 +60,25 @@ fn a_life_is_a_line_for_each_change() {
 #[test]
 fn an_event_that_is_put_off_has_changed() {
     let put_off = FREEZE.replace("22:26:58", "23:30:00");
-    let told = told("westno_0", &[FREEZE, &put_off, &put_off]);
-    assert_eq!(
-        told.iter().map(|told| told.what).collect::<Vec<_>>(),
-        [ChangeKind::Noticed, ChangeKind::Changed]
-    );
-    assert!(told[1].line(&TimeZone::UTC, false).contains("  in 1h 18m  "), "{told:?}");
+    let changes = changes("westno_0", &[FREEZE, &put_off, &put_off]);
+    assert_eq!(changes.iter().map(|change| change.what).collect::<Vec<_>>(), [What::Noticed, What::Changed]);
+    assert!(changes[1].line(&TimeZone::UTC, false).contains("  in 1h 18m  "), "{changes:?}");
 }
 
 #[test]
 fn times_are_those_of_the_zone() {
     let zone = TimeZone::fixed(jiff::tz::offset(2));
-    let [preempt] = &told("vm-spot", &[PREEMPT])[..] else { panic!("one change") };
-    let line = "2026-04-12 00:11:58  noticed    Preempt    Platform  c1bf8322  vm-spot  in 29s  for an unknown time\n";
+    let [preempt] = &changes("vm-spot", &[PREEMPT])[..] else { panic!("one change") };
+    let line =
+        "2026-04-12 00:11:58  noticed    Preempt    Platform  c1bf8322  vm-spot  in 29s  for unknown time\n";
     assert_eq!(preempt.line(&zone, false), line);
 }
 
 #[test]
 fn others_are_told_from_this_vm_where_both_may_be_meant() {
-    let lines: Vec<_> = told("vm-spot", &[&format!("{FREEZE},{PREEMPT}")])
+    let lines: Vec<_> = changes("vm-spot", &[&format!("{FREEZE},{PREEMPT}")])
         .iter()
-        .map(|told| told.line(&TimeZone::UTC, true))
+        .map(|change| change.line(&TimeZone::UTC, true))
         .collect();
     assert!(lines[0].contains("  noticed    this  Preempt    "), "{lines:?}");
     assert!(lines[1].contains("  noticed    rest  Freeze     "), "{lines:?}");
@@ -89,14 +87,14 @@ fn others_are_told_from_this_vm_where_both_may_be_meant() {
 #[test]
 fn words_of_others_cannot_drive_the_terminal_or_break_the_line() {
     let event = PREEMPT.replace(r#""Description":"""#, r#""Description":"a\u001b[2J\nb""#);
-    let line = told("vm-spot", &[&event])[0].line(&TimeZone::UTC, false);
+    let line = changes("vm-spot", &[&event])[0].line(&TimeZone::UTC, false);
     assert!(line.ends_with("  a\u{fffd}[2J\u{fffd}b\n"), "{line:?}");
 }
 
 #[test]
 fn json_has_every_field_also_those_that_say_nothing() {
-    let json = |told: &Told| serde_json::to_value(told).expect("JSON");
-    let [noticed, started, completed] = &told("westno_1", &[FREEZE, STARTED, ""])[..] else {
+    let json = |change: &ChangeReport| serde_json::to_value(change).expect("JSON");
+    let [noticed, started, completed] = &changes("westno_1", &[FREEZE, STARTED, ""])[..] else {
         panic!("three")
     };
     let expected = serde_json::json!({
@@ -107,16 +105,17 @@ fn json_has_every_field_also_those_that_say_nothing() {
         "api_version": "2024-07-09"
     });
     assert_eq!(json(noticed), expected);
-    let time =
-        |told: &Told| [&json(told)["not_before"], &json(told)["seconds_left"]].map(ToString::to_string);
+    let time = |change: &ChangeReport| {
+        [&json(change)["not_before"], &json(change)["seconds_left"]].map(ToString::to_string)
+    };
     assert_eq!(time(started), ["null", "0"]);
     assert_eq!(time(completed), ["null", "null"]);
-    assert_eq!(json(&told("vm-spot", &[PREEMPT])[0])["duration_seconds"], serde_json::Value::Null);
+    assert_eq!(json(&changes("vm-spot", &[PREEMPT])[0])["duration_seconds"], serde_json::Value::Null);
 }
 
 #[test]
 fn a_command_finds_all_of_it_in_its_environment() {
-    let noticed = told("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-11T22:26:00Z"));
+    let noticed = changes("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-11T22:26:00Z"));
     let variables = noticed.environment().expect("JSON");
     let value = |name| variables.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str());
     for (name, expected) in [
@@ -147,10 +146,10 @@ fn a_command_finds_all_of_it_in_its_environment() {
 
 #[test]
 fn what_is_over_has_no_time_left_and_what_is_late_none_either() {
-    let noticed = told("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-12T00:00:00Z"));
+    let noticed = changes("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-12T00:00:00Z"));
     assert_eq!(noticed.seconds_left, Some(0));
-    let withdrawn = told("westno_1", &[FREEZE, ""]).remove(1);
-    assert_eq!((withdrawn.what, withdrawn.seconds_left), (ChangeKind::Withdrawn, None));
+    let withdrawn = changes("westno_1", &[FREEZE, ""]).remove(1);
+    assert_eq!((withdrawn.what, withdrawn.seconds_left), (What::Withdrawn, None));
     let variables = withdrawn.environment().expect("JSON");
     let blank: Vec<_> =
         variables.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| *name).collect();
@@ -160,7 +159,7 @@ fn what_is_over_has_no_time_left_and_what_is_late_none_either() {
 #[test]
 fn no_word_of_others_keeps_a_command_from_being_started() {
     let event = PREEMPT.replace(r#""Description":"""#, r#""Description":"a\u0000b""#);
-    let variables = told("vm-spot", &[&event])[0].environment().expect("JSON");
+    let variables = changes("vm-spot", &[&event])[0].environment().expect("JSON");
     assert!(variables.iter().all(|(_, value)| !value.contains('\0')), "{variables:?}");
     assert!(variables.contains(&("REPRIEVE_EVENT_DESCRIPTION", "a\u{fffd}b".to_owned())));
 }
@@ -172,7 +171,7 @@ async fn an_event_that_is_longer_than_any_environment_is_told_as_far_as_it_fits(
     let event = PREEMPT.replace("c1bf8322", &long).replace("vm-spot", &long);
     let event = event
         .replace(r#""Description":"""#, &format!(r#""EventSource":"{long}","Description":"{long}{long}""#));
-    let variables = told(&long, &[&event])[0].environment().expect("JSON");
+    let variables = changes(&long, &[&event])[0].environment().expect("JSON");
     let blank: Vec<_> =
         variables.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| *name).collect();
     let unknown = "REPRIEVE_EVENT_DURATION_SECONDS";
@@ -184,7 +183,7 @@ async fn an_event_that_is_longer_than_any_environment_is_told_as_far_as_it_fits(
 #[test]
 fn an_event_without_an_id_has_a_name_all_the_same() {
     let event = PREEMPT.replace("c1bf8322", "");
-    assert_eq!(told("vm-spot", &[&event])[0].name(), "noticed Preempt preempt-without-id");
+    assert_eq!(changes("vm-spot", &[&event])[0].name(), "noticed Preempt preempt-without-id");
 }
 
 #[test]
