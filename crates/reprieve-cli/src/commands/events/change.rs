@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use reprieve_azure::scheduled_events::{ApiVersion, EventChange, What, Whose};
+use reprieve_azure::scheduled_events::{ApiVersion, ChangeKind, EventChange, Scope};
 use serde::Serialize;
 
 use crate::format::{duration, plain};
@@ -18,8 +18,8 @@ const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
 pub(super) struct ChangeReport {
     /// The time at which the change was seen.
     at: Timestamp,
-    pub(super) what: What,
-    pub(super) whose: Whose,
+    pub(super) what: ChangeKind,
+    pub(super) whose: Scope,
     /// The name of this VM.
     vm: String,
     pub(super) id: String,
@@ -42,7 +42,7 @@ pub(super) struct ChangeReport {
 impl ChangeReport {
     /// The report of a change for the VM `vm`.
     pub(super) fn new(change: &EventChange, vm: &str) -> Self {
-        let EventChange { what, whose, event, not_before, version, at } = change;
+        let EventChange { kind: what, scope: whose, event, not_before, version, at } = change;
         // A generated id, so that the changes of the event can be matched.
         let id =
             if event.event_id.is_empty() { event.notice_id().to_string() } else { event.event_id.clone() };
@@ -57,7 +57,7 @@ impl ChangeReport {
             source: event.event_source.clone(),
             resources: event.resources.clone(),
             not_before: not_before.and_then(timestamp),
-            seconds_left: (!what.is_over()).then_some(0),
+            seconds_left: (!what.has_ended()).then_some(0),
             duration_seconds: event.duration().map(|duration| duration.as_secs()),
             description: event.description.clone(),
             api_version: *version,
@@ -137,10 +137,10 @@ impl ChangeReport {
     }
 }
 
-const fn whose(whose: Whose) -> &'static str {
+const fn whose(whose: Scope) -> &'static str {
     match whose {
-        Whose::This => "this",
-        Whose::Rest => "rest",
+        Scope::ThisVm => "this",
+        Scope::OtherVms => "rest",
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use reprieve::ports::InterruptionSource as _;
 use reprieve::{Error, ErrorKind, NoticeId, Result};
 use reprieve_azure::scheduled_events::document::{Event, EventStatus};
-use reprieve_azure::scheduled_events::{Changes, EventChange, Watcher, What, Whose};
+use reprieve_azure::scheduled_events::{ChangeKind, Changes, EventChange, Scope, Watcher};
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, timeout};
 
@@ -213,10 +213,10 @@ impl Watch<'_> {
     }
 
     fn keep(&mut self, change: &EventChange) {
-        match (change.whose, change.what.is_over()) {
-            (Whose::This, false) => drop(self.active.insert(change.id(), change.event.clone())),
-            (Whose::This, true) => drop(self.active.remove(&change.id())),
-            (Whose::Rest, _) => {}
+        match (change.scope, change.kind.has_ended()) {
+            (Scope::ThisVm, false) => drop(self.active.insert(change.id(), change.event.clone())),
+            (Scope::ThisVm, true) => drop(self.active.remove(&change.id())),
+            (Scope::OtherVms, _) => {}
         }
     }
 
@@ -226,8 +226,8 @@ impl Watch<'_> {
             Err(why) => print_stderr(&format!("the command for {} {why}", change.name())),
             Ok(())
                 if self.args.approve_after_exec
-                    && change.what == What::Noticed
-                    && change.whose == Whose::This =>
+                    && change.what == ChangeKind::Noticed
+                    && change.whose == Scope::ThisVm =>
             {
                 self.approve(change);
             }
@@ -251,7 +251,7 @@ impl Watch<'_> {
         }
         let watcher = Arc::clone(&self.watcher);
         self.approvals.spawn(async move {
-            let result = watcher.acknowledge(&[id], APPROVE_MAX).await;
+            let result = watcher.approve(&[id], APPROVE_MAX).await;
             Approval { what, result }
         });
     }

@@ -7,7 +7,7 @@ use clap::builder::Resettable;
 use clap::{Arg, Args, FromArgMatches};
 use reprieve::checkup::Checkup;
 use reprieve::{Error, ErrorKind, Result, WorkerArgs};
-use reprieve_azure::scheduled_events::{Client, Failures, METADATA_URL, Stats};
+use reprieve_azure::scheduled_events::{Client, FailureKind, METADATA_URL, Stats};
 use tokio::time::{Instant, sleep};
 
 use crate::format::{duration, plain};
@@ -149,13 +149,18 @@ pub(super) async fn retry<T>(
 /// The time without an answer after which an outage is reported. There is a request every second, and one may fail.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
+/// The number of failed polls by kind, since the watch began.
+type Failures = Vec<(FailureKind, u64)>;
+
+/// Reports an outage of the metadata service and its end.
 #[derive(Debug)]
 pub(super) struct OutageLog {
     address: String,
     began: Instant,
+    looked: Instant,
     /// The failures before the outage.
     failures: Failures,
-    said: bool,
+    reported: bool,
 }
 
 impl OutageLog {
@@ -163,23 +168,26 @@ impl OutageLog {
         Self {
             address: address.to_owned(),
             began: Instant::now(),
-            failures: Failures::default(),
-            said: false,
+            looked: Instant::now(),
+            failures: Failures::new(),
+            reported: false,
         }
     }
 
     /// The line to print now, if any.
     pub(super) fn look(&mut self, stats: &Stats) -> Option<String> {
-        self.change(stats.answer_age, &stats.failures)
+        self.change(stats.answer_age, &stats.failures.iter().collect())
     }
 
     fn change(&mut self, answer_age: Option<Duration>, failures: &Failures) -> Option<String> {
         let silent = answer_age.unwrap_or_else(|| self.began.elapsed());
-        let was_said = std::mem::replace(&mut self.said, silent >= SILENT_AFTER);
-        if !self.said {
-            self.failures = *failures;
+        let was_reported = std::mem::replace(&mut self.reported, silent >= SILENT_AFTER);
+        // Only an answer ends what went wrong before: every failure since then explains the outage.
+        if answer_age.is_some_and(|age| age < self.looked.elapsed()) {
+            self.failures.clone_from(failures);
         }
-        match (was_said, self.said) {
+        self.looked = Instant::now();
+        match (was_reported, self.reported) {
             (false, true) => {
                 let why = self.why(failures);
                 let hint = if answer_age.is_none() { "; a new Azure VM may need two minutes" } else { "" };
@@ -196,7 +204,9 @@ impl OutageLog {
 
     /// The failures since the last answer, with their counts.
     fn why(&self, failures: &Failures) -> String {
-        let since = failures.iter().map(|(kind, times)| (kind, times - self.failures.of(kind)));
+        let before =
+            |kind| self.failures.iter().find(|(known, _)| *known == kind).map_or(0, |(_, times)| *times);
+        let since = failures.iter().map(|(kind, times)| (*kind, times - before(*kind)));
         let since: Vec<_> = since
             .filter(|(_, times)| *times > 0)
             .map(|(kind, times)| format!("{} {times}x", kind.as_str().replace('_', " ")))
@@ -260,9 +270,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silence_and_its_end_are_said_once() {
+    async fn an_outage_and_its_end_are_reported_once() {
         let mut silence = OutageLog::of("http://host");
-        let none = Failures::default();
+        let none = Failures::new();
         let second = Duration::from_secs(1);
         assert_eq!(silence.change(None, &none), None);
         tokio::time::advance(5 * second).await;
@@ -274,5 +284,22 @@ mod tests {
         assert_eq!(silence.change(Some(4 * second), &none), None);
         let later = "no answer from http://host for 6s; trying again every second";
         assert_eq!(silence.change(Some(6 * second), &none).as_deref(), Some(later));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_failure_since_the_last_answer_explains_the_outage() {
+        let mut outage = OutageLog::of("http://host");
+        let second = Duration::from_secs(1);
+        let failed = |times| vec![(FailureKind::TimedOut, 2), (FailureKind::Server, times)];
+        tokio::time::advance(second).await;
+        assert_eq!(outage.change(Some(second / 2), &failed(1)), None);
+        for (age, times) in [(1, 2), (2, 3), (3, 4), (4, 4)] {
+            tokio::time::advance(second).await;
+            assert_eq!(outage.change(Some(age * second + second / 2), &failed(times)), None);
+        }
+        tokio::time::advance(second).await;
+        // None failed since the last look.
+        let line = outage.change(Some(5 * second + second / 2), &failed(4)).expect("an outage");
+        assert!(line.contains(" (server 3x); "), "{line}");
     }
 }

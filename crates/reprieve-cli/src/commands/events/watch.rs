@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reprieve::Result;
 use reprieve_azure::scheduled_events::document::EventType;
-use reprieve_azure::scheduled_events::{EventChange, Standing, Whose};
+use reprieve_azure::scheduled_events::{ActiveEvents, EventChange, Scope};
 
 use super::change::ChangeReport;
 use super::printer::Printer;
@@ -91,7 +91,7 @@ pub(crate) struct WatchArgs {
 impl WatchArgs {
     /// Whether the flags select this change.
     pub(super) fn wants(&self, change: &EventChange) -> bool {
-        (self.all || change.whose == Whose::This)
+        (self.all || change.scope == Scope::ThisVm)
             && (self.types.is_empty() || self.types.contains(&change.event.event_type))
     }
 }
@@ -122,7 +122,7 @@ pub(super) async fn once(args: &WatchArgs) -> Result<()> {
     };
     let (vm, answer) = report_delay(&at, &fault, asked).await?;
     // Compared with an empty set, every active event is a change.
-    let changes = Standing::default().update(&answer, &vm);
+    let changes = ActiveEvents::default().update(&answer, &vm);
     let wanted: Vec<_> = changes.iter().filter(|change| args.wants(change)).collect();
     let printer = Printer::new(args.json, args.all)?;
     for change in &wanted {

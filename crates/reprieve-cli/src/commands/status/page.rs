@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use reprieve::ports::{DeferredMessage, InFlight, Progress, StandingNotice, WorkerReport};
+use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, WorkerReport};
 
 use super::{Dead, Drained, Status};
 use crate::format::{duration, plain, table};
@@ -140,11 +140,11 @@ fn deferral(message: &DeferredMessage, now: i64) -> [String; 4] {
 }
 
 /// The active notices.
-fn active(status: &Status) -> impl Iterator<Item = (&WorkerReport, &StandingNotice)> {
+fn active(status: &Status) -> impl Iterator<Item = (&WorkerReport, &ActiveNotice)> {
     status.workers.iter().flat_map(|report| report.notices.iter().map(move |notice| (report, notice)))
 }
 
-fn notice(report: &WorkerReport, notice: &StandingNotice, now: i64) -> [String; 6] {
+fn notice(report: &WorkerReport, notice: &ActiveNotice, now: i64) -> [String; 6] {
     let begins = match notice.not_before_unix_ms {
         _ if notice.started => "has begun".to_owned(),
         None => "at any moment".to_owned(),
@@ -298,8 +298,8 @@ mod tests {
         }
     }
 
-    fn reboot() -> StandingNotice {
-        StandingNotice {
+    fn reboot() -> ActiveNotice {
+        ActiveNotice {
             id: "602d9444-d2cd-49c7-8624-8643e7171297".to_owned(),
             kind: "Reboot".to_owned(),
             started: false,

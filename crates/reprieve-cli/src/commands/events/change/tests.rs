@@ -3,7 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use reprieve_azure::scheduled_events::document::Document;
-use reprieve_azure::scheduled_events::{Answer, ApiVersion, Standing};
+use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion};
 
 use super::super::exec::Shell;
 use super::*;
@@ -17,7 +17,7 @@ fn at(time: &str) -> SystemTime {
 
 /// The reports of the changes from nothing to the first document, from that to the second, and so on.
 fn changes(vm: &str, documents: &[&str]) -> Vec<ChangeReport> {
-    let mut active = Standing::default();
+    let mut active = ActiveEvents::default();
     let changes = documents.iter().flat_map(|events| {
         let document = format!(r#"{{"DocumentIncarnation":1,"Events":[{events}]}}"#);
         let document = Document::read(document.as_bytes()).expect("a document");
@@ -61,7 +61,10 @@ fn a_life_is_a_line_for_each_change() {
 fn an_event_that_is_put_off_has_changed() {
     let put_off = FREEZE.replace("22:26:58", "23:30:00");
     let changes = changes("westno_0", &[FREEZE, &put_off, &put_off]);
-    assert_eq!(changes.iter().map(|change| change.what).collect::<Vec<_>>(), [What::Noticed, What::Changed]);
+    assert_eq!(
+        changes.iter().map(|change| change.what).collect::<Vec<_>>(),
+        [ChangeKind::Noticed, ChangeKind::Changed]
+    );
     assert!(changes[1].line(&TimeZone::UTC, false).contains("  in 1h 18m  "), "{changes:?}");
 }
 
@@ -149,7 +152,7 @@ fn what_is_over_has_no_time_left_and_what_is_late_none_either() {
     let noticed = changes("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-12T00:00:00Z"));
     assert_eq!(noticed.seconds_left, Some(0));
     let withdrawn = changes("westno_1", &[FREEZE, ""]).remove(1);
-    assert_eq!((withdrawn.what, withdrawn.seconds_left), (What::Withdrawn, None));
+    assert_eq!((withdrawn.what, withdrawn.seconds_left), (ChangeKind::Withdrawn, None));
     let variables = withdrawn.environment().expect("JSON");
     let blank: Vec<_> =
         variables.iter().filter(|(_, value)| value.is_empty()).map(|(name, _)| *name).collect();
