@@ -64,7 +64,7 @@ impl Demo {
     }
 }
 
-/// What a demo said.
+/// The exit code and output of a demo.
 #[derive(Debug)]
 struct Ended {
     code: Option<i32>,
@@ -159,7 +159,7 @@ async fn ctrl_c_deletes_what_the_demo_had_on_azurite() {
     demo.interrupt();
     let (ended, _directory) = demo.end();
     assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
-    assert!(ended.err.ends_with("SIGINT ended it; its files are in reprieve-demo\n"), "{ended:?}");
+    assert!(ended.err.ends_with("SIGINT stopped it; its files are in reprieve-demo\n"), "{ended:?}");
     check_gone(azurite.connection_string(), ended.name()).await;
 }
 

@@ -1,4 +1,4 @@
-//! The demo's directory: made, or taken over from an earlier demo, and never from anything else.
+//! The demo's directory: created, or taken over from an earlier demo.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use reprieve::{Error, ErrorKind, Result};
 
-/// Says that a directory is a demo's, and is locked while one runs.
+/// Marks a demo's directory; locked while a demo runs.
 const MARKER: &str = ".reprieve-demo";
 
-/// All that a demo makes, and so all that the next one removes.
+/// The files of a demo, which the next demo removes.
 const MADE: [&str; 6] = [STORE, LOGS, FRAMES, JOURNAL, REPORT, SUMMARY];
 const STORE: &str = "store";
 const LOGS: &str = "logs";
@@ -26,7 +26,7 @@ pub(crate) const STORE_FILE: &str = "store/reprieve.db";
 pub(crate) struct DemoDirectory {
     /// Absolute, because workers run in it.
     path: PathBuf,
-    /// As it was given, for people.
+    /// The path as it was given, for messages.
     shown: PathBuf,
     _marker: File,
 }

@@ -15,13 +15,13 @@ use tokio::time::{Instant, timeout};
 use crate::directory::{self, DemoDirectory};
 use crate::store::DemoStore;
 
-/// How many frames a VM renders at once.
+/// The frames that a VM renders at once.
 pub(crate) const CONCURRENCY: usize = 2;
 
-/// How often the workers save.
+/// The workers' `--checkpoint-every`.
 pub(crate) const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a worker whose work is done may take to end.
+/// The longest wait for an idle worker to exit.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// All VMs, in as many slots as there are at a time.
@@ -35,7 +35,7 @@ pub(crate) struct Fleet {
     metadata: MetadataServer,
     slots: Vec<Vm>,
     gone: Vec<Lifetime>,
-    /// How many VMs were started.
+    /// The number of VMs that were started.
     begun: usize,
 }
 
@@ -45,11 +45,11 @@ struct Vm {
     name: String,
     process: Child,
     began_unix_ms: i64,
-    /// When an eviction was announced, and when it will strike.
+    /// The time of an eviction's announcement, and of the eviction.
     evicted: Option<(i64, Instant)>,
 }
 
-/// What became of a VM.
+/// The lifetime of a VM that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     number: usize,
@@ -66,7 +66,7 @@ impl Lifetime {
     }
 }
 
-/// How it ended, as far as the fleet knows.
+/// The end of a VM, as far as the fleet knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Finished,
@@ -74,7 +74,7 @@ pub(crate) enum End {
     Killed,
 }
 
-/// A VM that is gone, and the one in its place.
+/// A VM that has ended, and its replacement.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replaced {
     pub(crate) gone: String,
@@ -108,7 +108,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// How many VMs there are at a time.
+    /// The number of VMs at a time.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -143,7 +143,7 @@ impl Fleet {
         Ok(Replaced { gone, by })
     }
 
-    /// When the next eviction strikes.
+    /// The time of the next eviction.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.slots.iter().filter_map(|vm| Some(vm.evicted?.1)).min()
     }
@@ -175,8 +175,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Ends all VMs, because the work is done, and tells the life of each, in the order in which they began. One that is
-    /// about to be evicted is killed now instead of later.
+    /// Ends all VMs, because the work is done, and returns the lifetime of each, in the order of their starts. A VM that
+    /// is about to be evicted is killed.
     pub(crate) async fn finish(mut self) -> Result<Vec<Lifetime>> {
         let ended_unix_ms = unix_millis();
         for vm in &mut self.slots {
@@ -195,7 +195,7 @@ impl Fleet {
         Ok(self.gone)
     }
 
-    /// Kills everything and waits until it is gone.
+    /// Kills all processes and waits for their end.
     pub(crate) async fn stop(mut self) {
         for vm in &mut self.slots {
             end(&mut vm.process).await;
@@ -216,7 +216,7 @@ impl Fleet {
     fn worker(&self, vm: &str) -> io::Result<Child> {
         let log = File::create(directory::log(&self.logs, vm))?;
         let mut command = Command::new(&self.program);
-        // Neither the environment nor the settings file of whoever runs the demo has a say in it.
+        // The caller's environment and settings file do not apply.
         command.env_clear().current_dir(&self.directory);
         if let Some(root) = std::env::var_os("SystemRoot") {
             // Without it nothing on Windows opens a socket.

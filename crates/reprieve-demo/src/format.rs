@@ -1,4 +1,4 @@
-//! Numbers, times and lists as people read them.
+//! Formats of numbers, times and lists.
 
 /// `1 frame`, `2 frames`.
 pub(crate) fn count(number: impl TryInto<u64>, what: &str) -> String {
@@ -29,7 +29,7 @@ pub(crate) fn range(least: u64, most: u64) -> String {
     }
 }
 
-/// How a job is called, by its number.
+/// The name of a job, by its number.
 pub(crate) fn frame(job: usize) -> String {
     format!("frame {job:02}")
 }

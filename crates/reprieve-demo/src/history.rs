@@ -1,4 +1,4 @@
-//! What happened in a demo, put together afterwards: the one source of the table, the JSON line and the report.
+//! The history of a demo: the source of the table, the JSON line and the report.
 //!
 //! All times are milliseconds since the demo's clock began, which is when the first VM was started.
 
@@ -27,7 +27,7 @@ pub(crate) struct History {
     pub(crate) reference_digest: String,
 }
 
-/// What became of one job: one frame of the zoom.
+/// The history of one job, which renders one frame.
 #[derive(Debug, Clone)]
 pub(crate) struct JobHistory {
     /// Its id in the queue.
@@ -50,16 +50,16 @@ pub(crate) struct VmHistory {
     /// For a VM that was evicted before it could act on its notice, and so counts as killed: when that was announced.
     /// `None` for all others.
     pub(crate) missed_notice_ms: Option<u64>,
-    /// What it did, in the order in which it began; shifts at different jobs overlap.
+    /// Its shifts, in the order of their starts; shifts at different jobs overlap.
     pub(crate) shifts: Vec<Shift>,
 }
 
-/// How a VM ended.
+/// The end of a VM.
 #[derive(Debug, Clone)]
 pub(crate) enum VmEnd {
-    /// All jobs were done, and it was told to stop.
+    /// All jobs were completed, and the demo stopped it.
     Finished,
-    /// It got a Preempt notice, gave everything back, and was killed when the notice was over.
+    /// It got a Preempt notice, released its jobs, and was killed at the end of the notice.
     Evicted(Eviction),
     /// It was killed without a notice, or with one that was too short to act on.
     Killed(Vec<Recovery>),
@@ -70,7 +70,7 @@ pub(crate) enum VmEnd {
 pub(crate) struct Eviction {
     /// When the metadata service began to announce it.
     pub(crate) announced_ms: u64,
-    /// When the worker had read that: it asks once a second.
+    /// When the worker had read the notice: it polls once a second.
     pub(crate) noticed_ms: u64,
     /// From then until the last lease was released.
     pub(crate) released_after_ms: u64,
@@ -104,17 +104,17 @@ pub(crate) struct Shift {
     pub(crate) first_step: u32,
     /// Steps it finished.
     pub(crate) steps: u32,
-    /// Those of them that somebody had done before.
+    /// The steps of these that had been done before.
     pub(crate) redone: u32,
     pub(crate) end: ShiftEnd,
 }
 
-/// How a VM's time with a job ended.
+/// The end of a shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShiftEnd {
     /// The job was finished.
     Completed,
-    /// Its lease was given back in a drain.
+    /// A drain released its lease.
     Released,
     /// The VM was killed.
     Killed,

@@ -1,4 +1,4 @@
-//! The journal: where the workers say which steps they really do, past everything that is on trial.
+//! The journal: the steps that the workers really do, written past the code under test.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use reprieve::clock::unix_millis;
 
-/// What a worker says of a step.
+/// A journal event of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepEvent {
     Began,

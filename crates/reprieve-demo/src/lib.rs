@@ -43,10 +43,10 @@ pub use summary::Summary;
 use worker::{Frame, Render};
 pub use worker::{VmArgs, work};
 
-/// The longest notice: what Azure says it gives.
+/// The longest notice, as Azure documents it.
 const NOTICE_MAX: Duration = Duration::from_secs(30);
 
-/// The most that strikes a job on average; with more the demo would be about little else.
+/// The most faults per job on average.
 const FAULTS_PER_JOB_MAX: usize = 2;
 
 /// The settings of a demo, as flags.
@@ -152,7 +152,7 @@ impl DemoArgs {
         StoreKind::parse(&self.store)
     }
 
-    /// From an empty directory to the story, with nothing left running however it ends.
+    /// Runs the demo in an empty directory, and leaves no process running however it ends.
     async fn play(
         &self,
         directory: &DemoDirectory,

@@ -1,9 +1,9 @@
-//! Reads what the workers log: which jobs they completed, and how their drains went.
+//! Reads the workers' logs: completed jobs and drains.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// What a worker logged, as far as it matters here.
+/// A line of a worker's log that the demo uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Logged {
     pub(crate) at_unix_ms: i64,
@@ -15,7 +15,7 @@ pub(crate) struct Logged {
 pub(crate) enum LogEvent {
     /// A job's result is stored and its message is deleted.
     Completed { id: String },
-    /// Everything that was held is given back.
+    /// A drain has released all jobs.
     Drained(Drained),
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Drained {
     pub(crate) released_after_ms: u64,
     pub(crate) quiesced_after_ms: u64,
     pub(crate) work_lost_ms: u64,
-    /// Deliveries that were not given back.
+    /// Deliveries that were not released.
     pub(crate) abandoned: u64,
 }
 
@@ -36,7 +36,7 @@ impl Logged {
         self.at_unix_ms.saturating_sub_unsigned(drained.quiesced_after_ms)
     }
 
-    /// Reads a line of `vm`'s log; `None` for one that says something else.
+    /// Reads a line of `vm`'s log; `None` for any other line.
     pub(crate) fn read(vm: &str, line: &str) -> Option<Self> {
         #[derive(Deserialize)]
         struct Line {

@@ -23,7 +23,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Of the workers in `place`.
+    /// Observes the workers in `directory`.
     pub(crate) fn new(directory: &DemoDirectory) -> Self {
         Self {
             logs: directory.logs(),
@@ -39,8 +39,8 @@ impl Observer {
         self.by_vm.push((vm.to_owned(), TailedFile::new(directory::log(&self.logs, vm))));
     }
 
-    /// Enters what is new into `board`, and returns what is news to people. The logs come first: what a VM gave back it
-    /// gave back before another took it.
+    /// Applies new lines to `progress` and returns the updates to show. Logs come first: a VM released a job before
+    /// another resumed it.
     pub(crate) fn look(&mut self, progress: &mut Progress) -> Result<Vec<Update>> {
         let mut news = Vec::new();
         for (vm, log) in &mut self.by_vm {
@@ -61,7 +61,7 @@ impl Observer {
         Ok(news)
     }
 
-    /// Whether `vm` has given everything back at a notice.
+    /// Whether `vm` has drained.
     pub(crate) fn has_drained(&self, vm: &str) -> bool {
         self.logged.iter().any(|logged| logged.vm == vm && matches!(logged.what, LogEvent::Drained(_)))
     }

@@ -1,4 +1,4 @@
-//! What the jobs left in the store, compared with an uninterrupted render.
+//! The jobs' outputs in the store, compared with an uninterrupted render.
 
 use std::fmt::Write;
 use std::num::NonZero;

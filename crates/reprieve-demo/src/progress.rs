@@ -1,4 +1,4 @@
-//! What is so right now, as the journal and the logs tell it: how far each job is, and who holds it.
+//! The present progress of each job and its holder, from the journal and the logs.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ pub(crate) struct Progress {
     numbers: HashMap<String, usize>,
 }
 
-/// Where one job is.
+/// The progress of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Job {
     /// The steps that were ever done.
     pub(crate) done: u32,
     pub(crate) state: State,
-    /// Whether a worker has said that its result is stored and its message deleted.
+    /// Whether a worker has logged that its result is stored and its message deleted.
     completed: bool,
     delivery: u32,
 }
@@ -29,7 +29,7 @@ pub(crate) enum State {
     #[default]
     Waiting,
     Held(Holder),
-    /// Handed back, or its holder was killed.
+    /// Released, or its holder was killed.
     Interrupted,
     Finished,
 }
@@ -43,12 +43,12 @@ pub(crate) struct Holder {
     pub(crate) moved: bool,
 }
 
-/// Something to tell whoever watches.
+/// An update to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Update {
-    /// An interrupted job goes on.
+    /// An interrupted job resumes.
     Resumed { job: usize, vm: String, step: u32 },
-    /// A VM has given everything back.
+    /// A VM has released its jobs.
     Released { vm: String, report: Drained },
 }
 
@@ -65,18 +65,18 @@ impl Progress {
         &self.jobs
     }
 
-    /// How much of the work is done, in thousandths of all steps.
+    /// The share of done steps, in thousandths.
     pub(crate) fn done_permille(&self) -> u32 {
         let done: usize = self.jobs.iter().map(|job| job.done as usize).sum();
         u32::try_from(done * 1_000 / (self.jobs.len() * BANDS as usize).max(1)).unwrap_or(u32::MAX)
     }
 
-    /// Whether every job was completed by somebody who could still say so.
+    /// Whether the logs show that every job is completed.
     pub(crate) fn all_completed(&self) -> bool {
         self.jobs.iter().all(|job| job.completed)
     }
 
-    /// Whether `vm` has something to lose: a job that it has moved on.
+    /// Whether `vm` has work to lose: it has done a step of a job that it holds.
     pub(crate) fn is_at_work(&self, vm: &str) -> bool {
         self.held_by(vm).any(|holder| holder.moved)
     }
@@ -92,12 +92,12 @@ impl Progress {
     pub(crate) fn entered(&mut self, entry: &Entry) -> Option<Update> {
         let Entry { vm, job: number, delivery, step, what, .. } = entry;
         let job = self.jobs.get_mut(*number)?;
-        // What an owner before the last one says is history.
+        // An entry of an earlier owner changes nothing.
         if *delivery < job.delivery {
             return None;
         }
         let is_new = *delivery > job.delivery;
-        // Not everybody who received it had begun it.
+        // A worker may receive a job without starting it.
         let was_begun = std::mem::replace(&mut job.delivery, *delivery) > 0;
         if is_new {
             job.state = State::Held(Holder { vm: vm.clone(), first: *step, moved: false });

@@ -1,5 +1,4 @@
-//! Tells the story afterwards: from the journal, the logs and the lives of the VMs, to what each of them did and what its end
-//! cost.
+//! Reconstructs the history from the journal, the logs and the lifetimes of the VMs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use crate::journal::{Entry, StepEvent};
 use crate::log::{Drained, LogEvent, Logged};
 use crate::store::StoreKind;
 
-/// All that was seen of a demo.
+/// The observations of a demo.
 #[derive(Debug)]
 pub(crate) struct Observations {
     pub(crate) seed: u64,
@@ -27,7 +26,7 @@ pub(crate) struct Observations {
     pub(crate) logged: Vec<Logged>,
 }
 
-/// What a job left in the store.
+/// The output of a job.
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) id: String,
@@ -37,7 +36,7 @@ pub(crate) struct Output {
     pub(crate) matches_reference: bool,
 }
 
-/// A time of a VM with a job, as the journal tells it.
+/// A shift of a VM at a job, as in the journal.
 #[derive(Debug)]
 struct RawShift {
     vm: String,
@@ -56,15 +55,15 @@ impl RawShift {
     }
 }
 
-/// How a VM ended, and what it said of its drain.
+/// The end of a VM, with the report of its drain.
 struct VmOutcome<'a> {
     life: &'a Lifetime,
-    /// When it read its notice, and what came of that.
+    /// When it read its notice, and the drain that followed.
     drained: Option<(i64, Drained)>,
 }
 
 impl Observations {
-    /// The whole story.
+    /// The history.
     pub(crate) fn reconstruct(self) -> History {
         let clock = Clock { began: self.lifetimes.first().map_or(0, |life| life.began_unix_ms) };
         let raw_shifts = raw_shifts(&self.entries);
@@ -79,8 +78,8 @@ impl Observations {
             id: output.id.clone(),
             png: output.png.clone(),
             matches_reference: output.matches_reference,
-            // Who was killed the moment it had completed a job can't say so any more; the result does. Without a result
-            // nothing is completed, whoever says so.
+            // A worker that was killed just after completing a job has not logged it, but the result exists. Without a
+            // result a job is not completed, whatever the logs have.
             completions: if output.has_result {
                 u32::try_from(logged(&output.id).max(1)).unwrap_or(u32::MAX)
             } else {
@@ -101,7 +100,7 @@ impl Observations {
         }
     }
 
-    /// Each time that a VM said it had completed a job: VM, job and time.
+    /// The logged completions: VM, job and time.
     fn completions(&self) -> impl Iterator<Item = (&str, &str, i64)> {
         self.logged.iter().filter_map(|logged| match &logged.what {
             LogEvent::Completed { id } => Some((logged.vm.as_str(), id.as_str(), logged.at_unix_ms)),
@@ -110,7 +109,7 @@ impl Observations {
     }
 }
 
-/// What is needed to tell of one VM.
+/// The data for the history of one VM.
 struct Reconstruction<'a> {
     seen: &'a Observations,
     raw_shifts: &'a [RawShift],
@@ -158,7 +157,7 @@ impl Reconstruction<'_> {
         }
     }
 
-    /// How the jobs went on that a killed VM held. One that nobody took over is lost, which is told elsewhere.
+    /// The recoveries of the jobs that a killed VM held. A job that no VM resumed is lost, and counted elsewhere.
     fn recoveries(&self, outcome: &VmOutcome<'_>) -> Vec<Recovery> {
         let own = self.raw_shifts.iter().enumerate().filter(|(_, raw)| raw.vm == outcome.life.vm);
         let held = own.filter(|(index, raw)| self.end(*index, raw, outcome).0 == ShiftEnd::Killed);
@@ -186,13 +185,13 @@ impl Reconstruction<'_> {
         }
     }
 
-    /// How a time with a job ended, and when.
+    /// The end of a shift, and its time.
     fn end(&self, index: usize, raw: &RawShift, outcome: &VmOutcome<'_>) -> (ShiftEnd, i64) {
         let id = self.seen.outputs.get(raw.job).map_or("", |output| output.id.as_str());
         if let Some(&at) = self.completed.get(&(raw.vm.as_str(), id)) {
             return (ShiftEnd::Completed, at);
         }
-        // As above: it was killed before it could say so.
+        // As above: it was killed before it logged the completion.
         if raw.reached() == self.seen.steps_per_job && self.next(index).is_none() {
             return (ShiftEnd::Completed, raw.last);
         }
@@ -201,12 +200,12 @@ impl Reconstruction<'_> {
                 (ShiftEnd::Released, noticed.saturating_add_unsigned(report.released_after_ms))
             }
             (End::Evicted { .. }, None) | (End::Killed, _) => (ShiftEnd::Killed, outcome.life.ended_unix_ms),
-            // It gave the job back by itself, as after a failed step.
+            // It released the job itself, as after a failed step.
             (End::Finished, _) => (ShiftEnd::Released, raw.last),
         }
     }
 
-    /// Who had the job next.
+    /// The next shift at the same job.
     fn next(&self, index: usize) -> Option<&RawShift> {
         let (job, after) = (self.raw_shifts[index].job, &self.raw_shifts[index + 1..]);
         after.iter().find(|raw| raw.job == job)

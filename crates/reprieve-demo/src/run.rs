@@ -1,4 +1,4 @@
-//! Runs the demo: the VMs work, the faults of the schedule strike, until nothing is left to do.
+//! Runs the VMs and injects the faults of the schedule until all jobs are completed.
 
 use std::time::Duration;
 
@@ -13,16 +13,17 @@ use crate::progress::Progress;
 use crate::schedule::{Fault, Kind};
 use crate::screen::Screen;
 
-/// How often the workers are looked at: often enough that a picture of them moves.
+/// The interval at which journal and logs are read: short enough for moving bars.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// How often the queue is asked whether it is empty: who was killed the moment it had completed a job could not say so.
+/// The interval at which the queue's length is read: a worker that was killed just after completing a job did not log
+/// it.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
-/// How long nothing may move. Far longer than any notice or lease, so something is broken then.
+/// The longest time without a step. Far longer than any notice or lease.
 const STALLED: Duration = Duration::from_secs(120);
 
-/// A demo under way.
+/// A running demo.
 #[derive(Debug)]
 pub(crate) struct Run {
     store: Store,
@@ -31,7 +32,7 @@ pub(crate) struct Run {
     observer: Observer,
     screen: Screen,
     notice: Duration,
-    /// The faults that have not struck yet.
+    /// The faults to inject.
     due: Vec<Fault>,
 }
 
@@ -52,7 +53,7 @@ impl Run {
         Self { store, fleet, progress: Progress::new(ids), observer, screen, notice, due }
     }
 
-    /// Plays until every job is completed and no eviction is half way.
+    /// Runs until every job is completed and no eviction is in progress.
     ///
     /// # Cancel safety
     /// Dropping it leaves VMs that [`stop`](Self::stop) ends.
@@ -94,18 +95,18 @@ impl Run {
     pub(crate) async fn finish(mut self) -> Result<(Vec<Lifetime>, Observer)> {
         self.screen.clear();
         let lifetimes = self.fleet.finish().await?;
-        // What they still had to say.
+        // The last lines of their logs.
         self.observer.look(&mut self.progress)?;
         Ok((lifetimes, self.observer))
     }
 
-    /// Kills everything, and waits until it is gone.
+    /// Kills all processes and waits for their end.
     pub(crate) async fn stop(self) {
         self.screen.clear();
         self.fleet.stop().await;
     }
 
-    /// Whether everybody who was told to go has handed everything back.
+    /// Whether every VM with a notice has released its jobs.
     fn is_calm(&self) -> bool {
         self.fleet.going().all(|vm| self.observer.has_drained(vm))
     }
@@ -118,7 +119,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets every fault strike that is due and finds a victim; the others wait.
+    /// Injects every fault that is due and finds a VM with work; the others wait.
     async fn strike(&mut self) -> Result<()> {
         let done = self.progress.done_permille();
         for fault in std::mem::take(&mut self.due) {
@@ -145,7 +146,7 @@ impl Run {
         round.find(|&slot| self.fleet.staying(slot).is_some_and(|vm| self.progress.is_at_work(vm)))
     }
 
-    /// Takes note of a VM that is gone and of the one in its place.
+    /// Records that a VM was replaced.
     fn replaced(&mut self, replaced: &Replaced, noticed: bool) -> Result<()> {
         // All that the dead one wrote is read before it is forgotten.
         self.look()?;

@@ -1,4 +1,4 @@
-//! Which faults strike, when and whom: decided by the seed alone, before anything has started.
+//! The schedule of faults, determined by the seed alone.
 //!
 //! A fault's time is a share of the work, not of the clock, so a seed means the same on a fast machine and a slow one.
 
@@ -13,13 +13,13 @@ use serde::Serialize;
 const FROM_PERMILLE: u32 = 50;
 const TO_PERMILLE: u32 = 750;
 
-/// What is done to a VM.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// It gets a Preempt notice, and is killed when that is over.
+    /// A Preempt notice, then a kill at its end.
     Eviction,
-    /// It is killed without a word.
+    /// A kill without notice.
     Kill,
 }
 
@@ -27,9 +27,9 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Fault {
     pub(crate) kind: Kind,
-    /// How much of the work is done when it strikes, in thousandths of all steps.
+    /// The share of done steps at which it is injected, in thousandths.
     pub(crate) at_permille: u32,
-    /// Whom: the VM in this place, counted from 0. While that one has nothing to lose, the next place that has.
+    /// The VM's slot, from 0. While that VM has no work to lose, the next slot whose VM has.
     pub(crate) slot: usize,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn plan(seed: u64, evictions: usize, kills: usize, slots: usize) -> V
     let width = (TO_PERMILLE - FROM_PERMILLE) / count;
     let mut from = FROM_PERMILLE;
     let mut at = || {
-        // Not the whole width, so that two do not strike at once.
+        // Less than the whole width, so that two faults are apart.
         let at = from + random.random_range(0..=width * 3 / 4);
         from += width;
         at

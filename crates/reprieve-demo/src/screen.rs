@@ -1,4 +1,4 @@
-//! What is shown while it happens: a bar per job and the events above them on a terminal, else the events alone.
+//! The output while the demo runs: on a terminal a bar per job below the events, else the events alone.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -26,13 +26,13 @@ pub(crate) fn say(line: &str) {
     let _closed = writeln!(io::stderr(), "{line}");
 }
 
-/// Where the demo is shown, which is stderr.
+/// The demo's output on stderr.
 #[derive(Debug)]
 pub(crate) struct Screen {
     began: Instant,
     all: MultiProgress,
     bars: Vec<Bar>,
-    /// How many bars there is room for.
+    /// The number of bars that fit.
     room: usize,
 }
 
@@ -95,25 +95,25 @@ impl Screen {
     /// An event, above the bars.
     pub(crate) fn say(&self, line: &str) {
         let line = format!("{:5.1}s  {line}", self.began.elapsed().as_secs_f64());
-        // When stderr is gone there is nobody to tell, and nothing depends on it.
+        // When stderr is closed, the demo goes on.
         if self.all.is_hidden() || self.all.println(&line).is_err() {
             say(&line);
         }
     }
 
-    /// That an eviction was announced.
+    /// Prints that an eviction was announced.
     pub(crate) fn announced(&self, vm: &str, notice: Duration) {
         let when = if notice.is_zero() { "now".to_owned() } else { format!("in {notice:?}") };
         self.say(&format!("{vm}: eviction announced, {when}"));
     }
 
-    /// That a VM was killed, with or without notice, and another came.
+    /// Prints that a VM was evicted or killed, and replaced.
     pub(crate) fn replaced(&self, Replaced { gone, by }: &Replaced, noticed: bool) {
         let how = if noticed { "is evicted" } else { "is killed without notice" };
         self.say(&format!("{gone} {how}; {by} replaces it"));
     }
 
-    /// What the workers said.
+    /// Prints an update.
     pub(crate) fn news(&self, news: &Update) {
         self.say(&match news {
             Update::Resumed { job, vm, step: 0 } => {
@@ -128,12 +128,12 @@ impl Screen {
 
     /// Takes the bars off the terminal.
     pub(crate) fn clear(&self) {
-        // A terminal that is gone shows nothing either.
+        // A closed terminal shows nothing either.
         let _gone = self.all.clear();
     }
 }
 
-/// How many bars a terminal of this size has room for: one at least.
+/// The number of bars that fit on a terminal of this size, at least one.
 fn room(rows: usize, columns: usize) -> usize {
     (rows.saturating_sub(EVENT_ROWS) / BAR_COLUMNS.div_ceil(columns.max(1))).max(1)
 }
@@ -153,7 +153,7 @@ fn released(vm: &str, report: &Drained) -> String {
     format!("{vm}: released {jobs} {after_ms} ms after reading the notice")
 }
 
-/// Where a job is, in a few words.
+/// The state of a job, in a few words.
 fn remark(state: &State) -> String {
     match state {
         State::Waiting => String::new(),

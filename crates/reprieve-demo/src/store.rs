@@ -1,5 +1,5 @@
-//! Where the demo keeps its jobs: in an embedded store in its directory, or in a queue and a container of its own on the
-//! storage emulator. Never in a real account.
+//! The demo's store: an embedded store in its directory, or its own queue and container on the storage emulator. Never a
+//! real account.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use tokio::time::timeout;
 
 use crate::directory::{DemoDirectory, STORE_FILE};
 
-/// Says where the emulator is, when that is not where everybody looks for it; tells the workers which store is theirs.
+/// The variable with the emulator's connection string; also gives the workers their store.
 const VARIABLE: &str = "REPRIEVE_STORE";
 
-/// How long an emulator may take to accept a connection: it is on this machine.
+/// The timeout of a connection to the emulator, which is on this machine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long deleting may take: somebody waits for the command to end.
+/// The timeout of deleting the queue and the container.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A worker's drain and lease on the emulator. A Storage queue never learns that a process died, so what a killed one
 /// held waits for the end of its lease: it is as short as outlasts such a drain, in the whole seconds that the service
-/// counts in. The frames are handed back in milliseconds, so a short drain is no hurry.
+/// counts in. A drain takes milliseconds, so a short budget is enough.
 const BUDGET: Duration = Duration::from_secs(4);
 const LEASE: Duration = Duration::from_secs(6);
 const _: () = assert!(2 * LEASE.as_millis() >= 3 * BUDGET.as_millis(), "a lease outlasts a drain");
 
-/// What kinds of store there are.
+/// The kind of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum StoreKind {
@@ -70,7 +70,7 @@ impl StoreKind {
         }
     }
 
-    /// As people call it on the command line.
+    /// The name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sqlite => "sqlite",
@@ -113,7 +113,7 @@ impl DemoStore {
 
     /// Makes the store.
     ///
-    /// It is opened directly, and not as other commands do: the settings of whoever runs the demo have no other say in it.
+    /// It is opened directly, because the caller's other settings do not apply.
     pub(crate) async fn open(&self, directory: &DemoDirectory) -> Result<Store> {
         match self {
             Self::Embedded => {
@@ -139,7 +139,7 @@ impl DemoStore {
         }
     }
 
-    /// What people should know of it beforehand, if anything.
+    /// A line about the store to print first, if any.
     pub(crate) fn remark(&self) -> Option<String> {
         let Self::Emulator(emulator) = self else { return None };
         let Emulator { address, name, .. } = emulator.as_ref();
@@ -175,14 +175,14 @@ impl Emulator {
                  address; unset {VARIABLE} to use the one on the usual ports"
             )));
         }
-        // Short, because people read it; demos on one machine are few.
+        // Short, for readers; few demos share a machine.
         let name = format!("demo-{:08x}", rand::random::<u32>());
         let options =
             AzureOptions::new(vec![QueueName::parse(&name)?]).container(ContainerName::parse(&name)?);
         Ok(Self { address, text: text.to_owned(), name, options })
     }
 
-    /// Fails at once when nobody is there: the store itself would be patient.
+    /// Fails at once when nothing listens; the store itself would retry.
     async fn answers(&self) -> Result<()> {
         for directory in self.address.on_this_machine().into_iter().flatten() {
             let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(&directory)).await;

@@ -1,4 +1,4 @@
-//! What a demo came to, in numbers: computed from its story, and printed by `--json` as it stands here.
+//! The results of a demo in numbers, computed from its history; `--json` prints them.
 
 use serde::Serialize;
 
@@ -18,11 +18,11 @@ pub struct Summary {
     pub(crate) duplicated: usize,
     /// Frames that are there and differ from an uninterrupted render.
     pub(crate) different: usize,
-    /// Evictions that struck.
+    /// Evictions that were injected.
     pub(crate) evictions: usize,
-    /// Kills without notice that struck.
+    /// Kills that were injected.
     pub(crate) kills: usize,
-    /// Faults of the schedule that found nobody at work any more.
+    /// Faults of the schedule that found no VM with work.
     pub(crate) missed: usize,
     /// Messages that were left, in the queue and in the poison queue.
     pub(crate) left_over: u64,
@@ -46,7 +46,7 @@ pub struct Summary {
     pub(crate) schedule: Vec<Fault>,
 }
 
-/// How something measured several times is spread. With few measurements the upper ones are the greatest.
+/// The spread of several measurements. With few of them, the upper percentiles are the maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) p50: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Longest {
 }
 
 impl Spread {
-    /// Of these; `None` of none.
+    /// The spread of these values; `None` without any.
     pub(crate) fn of(all: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut sorted: Vec<_> = all.into_iter().collect();
         sorted.sort_unstable();
@@ -73,7 +73,7 @@ impl Spread {
 }
 
 impl Summary {
-    /// The numbers of `story`, whose faults were to be `schedule`; `left_over` messages were left when it ended.
+    /// The results of `history` with the planned `schedule`; `left_over` messages were left when it ended.
     pub(crate) fn of(history: &History, schedule: Vec<Fault>, left_over: u64) -> Self {
         let jobs = history.jobs.len();
         let count = |what: fn(&crate::history::JobHistory) -> bool| {
@@ -117,7 +117,7 @@ impl Summary {
         }
     }
 
-    /// Everything that is not as promised, a sentence's part each; none when all is well.
+    /// The failed checks, each as a phrase; empty when all passed.
     pub(crate) fn faults(&self) -> Vec<String> {
         let some = |count: usize, what: &str| (count > 0).then(|| format!("{what}: {count}"));
         let unequal = self.output_digest != self.reference_digest && self.lost + self.different == 0;
@@ -149,7 +149,7 @@ impl History {
         })
     }
 
-    /// How the jobs went on that killed VMs held.
+    /// The recoveries of the jobs that killed VMs held.
     pub(crate) fn recoveries(&self) -> impl Iterator<Item = &Recovery> {
         self.vms.iter().flat_map(|vm| match &vm.end {
             VmEnd::Killed(recoveries) => recoveries.as_slice(),

@@ -1,11 +1,11 @@
-//! The table at the end, in words that need no explanation.
+//! The table of results.
 
 use crate::format::{count, range, span};
 use crate::history::{History, VmEnd};
 use crate::store::StoreKind;
 use crate::summary::{Spread, Summary};
 
-/// What happened, a line for each thing.
+/// The results, one per line.
 pub(crate) fn table(history: &History, summary: &Summary) -> String {
     let mut table = String::new();
     let mut line = |what: String, said: String| {
@@ -101,7 +101,7 @@ fn work(summary: &Summary) -> String {
     format!("{redone} of {total} steps were repeated ({percent:.1} %)")
 }
 
-/// Where that was, unless it is where a demo always is.
+/// The store, when it is not the default.
 const fn on(store: StoreKind) -> &'static str {
     match store {
         StoreKind::Sqlite => "",

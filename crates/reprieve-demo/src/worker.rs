@@ -14,18 +14,17 @@ use tokio::time::{Instant, sleep_until};
 use crate::frame::{self, BAND_BYTES, BANDS};
 use crate::journal::{Journal, StepEvent};
 
-/// How long a step takes. A band is computed sooner, but then no eviction would come in the middle of anything, and there
-/// would be nothing to watch.
+/// The length of a step. A band is computed faster, but then no eviction would interrupt anything.
 const PACE: Duration = Duration::from_millis(230);
 
-/// What a worker process is told. It is started by the demo, and by nobody else.
+/// The arguments of a worker process, which only the demo starts.
 #[derive(Debug, clap::Args)]
 pub struct VmArgs {
-    /// Where to say which steps are done
+    /// The journal's path
     #[arg(long, value_name = "PATH")]
     journal: PathBuf,
 
-    /// As whom
+    /// The name of the VM
     #[arg(long, value_name = "NAME")]
     vm: String,
 
@@ -37,7 +36,7 @@ pub struct VmArgs {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Frame {
     pub(crate) number: u32,
-    /// Of how many.
+    /// The number of frames.
     pub(crate) of: u32,
 }
 
@@ -111,7 +110,7 @@ impl Job for Render {
 }
 
 impl Canvas {
-    /// How many bands are done. A checkpoint with anything but whole bands, less than all of them, is not ours.
+    /// The number of done bands. A checkpoint must hold whole bands, and fewer than all.
     fn bands(&self) -> Result<u32, JobError> {
         let bands = u32::try_from(self.pixels.len() / BAND_BYTES).ok().filter(|&bands| bands < BANDS);
         bands.filter(|_| self.pixels.len().is_multiple_of(BAND_BYTES)).ok_or_else(|| {
@@ -120,7 +119,7 @@ impl Canvas {
     }
 }
 
-/// Works until it is killed or the demo is gone. Must be called outside any runtime.
+/// Works until the process is killed or the demo ends. Must be called outside any runtime.
 pub fn work(args: VmArgs) -> ExitCode {
     end_with_stdin();
     let journal = match Journal::open(&args.journal, args.vm) {
@@ -136,7 +135,7 @@ pub fn work(args: VmArgs) -> ExitCode {
 }
 
 /// Ends the process when its standard input ends: that is a pipe which only the demo holds, so no worker is left behind
-/// however the demo ends. Nothing is given back, as at a kill; when all is done, there is nothing to give back.
+/// however the demo ends. Nothing is released, as at a kill; after the last job there is nothing to release.
 fn end_with_stdin() {
     std::thread::spawn(|| {
         let mut nothing = [0; 64];

@@ -1,4 +1,4 @@
-//! Stories told from journals and logs that were written by hand. A job has four steps; times are seconds.
+//! Histories from hand-written journals and logs. A job has four steps; times are seconds.
 
 use super::*;
 

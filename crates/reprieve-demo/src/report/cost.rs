@@ -1,4 +1,4 @@
-//! What the evictions and kills cost: work done again, and work that checkpoints saved.
+//! The cost of evictions and kills: repeated work, and work that checkpoints saved.
 
 use maud::{Markup, html};
 
@@ -44,9 +44,9 @@ fn waited(history: &History) -> Option<String> {
 struct Work {
     /// All there was to do.
     needed: u64,
-    /// What was done of frames that were then cut off or handed back: all of it would be lost without checkpoints.
+    /// Steps of frames that were then interrupted: without checkpoints all of them would be lost.
     cut: u64,
-    /// What was done more than once.
+    /// Repeated steps.
     again: u64,
 }
 

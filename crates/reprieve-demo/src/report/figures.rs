@@ -1,4 +1,4 @@
-//! The figures that people look at first, and each drain beside the limits that are promised.
+//! The main figures, and each drain beside its limits.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::format::{count, share, span};
 use crate::history::{Eviction, History, VmEnd, VmHistory};
 use crate::summary::Summary;
 
-/// What a drain promises for 99 in 100, and always.
+/// The limits for 99 of 100 drains, and for every drain.
 pub(super) const PROMISE_MS: u64 = 1_000;
 pub(super) const LIMIT_MS: u64 = 10_000;
 
@@ -96,7 +96,7 @@ pub(super) fn drains(history: &History) -> Markup {
     }
 }
 
-/// A VM's name and eviction, if that found it with something to hand back.
+/// A VM's name and eviction, if it held jobs.
 fn evicted(vm: &VmHistory) -> Option<(&str, &Eviction)> {
     match &vm.end {
         VmEnd::Evicted(eviction) if eviction.held > 0 => Some((&vm.name, eviction)),
@@ -168,7 +168,7 @@ impl Axis {
             .take_while(move |&tick| tick <= self.last_ms)
     }
 
-    /// Where a duration stands; the ends stand for what is beyond them.
+    /// The position of a duration, clamped to the axis.
     fn at(self, ms: u64) -> String {
         let log = |ms: u64| f64::from(u32::try_from(ms.max(FIRST_MS)).unwrap_or(u32::MAX)).log10();
         format!("{:.2}%", (log(ms) / log(self.last_ms) * 100.0).min(100.0))

@@ -50,7 +50,7 @@ fn shifts(history: &History, job: usize) -> Vec<(&str, &Shift)> {
     shifts
 }
 
-/// What is wrong with a frame: nothing, when all is well.
+/// The failed checks of a frame.
 pub(super) fn faults(job: &JobHistory) -> Vec<String> {
     let mut faults = Vec::new();
     if job.png.is_none() || job.completions == 0 {

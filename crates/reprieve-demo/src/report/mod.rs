@@ -14,7 +14,7 @@ mod timeline;
 
 const STYLE: &str = include_str!("style.css");
 
-/// What the page may load: pictures and styles that it holds itself, and nothing else.
+/// The page's content policy: only its own pictures and styles.
 const POLICY: &str = "default-src 'none'; img-src data:; style-src 'unsafe-inline'";
 
 /// The page. Whatever comes from the story is escaped.
@@ -82,7 +82,7 @@ fn header(history: &History, summary: &Summary, verdict: &Verdict) -> Markup {
     }
 }
 
-/// Where the jobs were, unless that is where a demo always has them.
+/// The store, when it is not the default.
 const fn kept(store: StoreKind) -> Option<&'static str> {
     match store {
         StoreKind::Sqlite => None,
@@ -92,7 +92,7 @@ const fn kept(store: StoreKind) -> Option<&'static str> {
     }
 }
 
-/// What the run came to.
+/// The verdict on a run.
 struct Verdict {
     headline: String,
     faults: Vec<String>,
@@ -135,7 +135,7 @@ impl Verdict {
     }
 }
 
-/// What a newcomer may not know, in the order in which it is met.
+/// The glossary, in the order of first use.
 const WORDS: [(&str, &str); 5] = [
     (
         "Spot VM",
@@ -177,14 +177,14 @@ fn footer(history: &History) -> Markup {
 
 /// A frame was finished.
 const DONE: Icon = Icon("done");
-/// A job was handed back.
+/// A job was released.
 const BACK: Icon = Icon("back");
 /// A VM was killed, or a job cut off by that.
 const KILL: Icon = Icon("kill");
 /// A notice was given.
 const NOTICE: Icon = Icon("notice");
 
-/// A sign, which says nothing to a screen reader: there are always words beside it.
+/// An icon, hidden from screen readers: there is always text beside it.
 #[derive(Clone, Copy)]
 struct Icon(&'static str);
 
@@ -198,7 +198,7 @@ impl maud::Render for Icon {
     }
 }
 
-/// What the icons refer to: once per page, ahead of them.
+/// The icons' shapes, once per page.
 fn sheet() -> Markup {
     PreEscaped(
         r#"<svg width="0" height="0" aria-hidden="true" class="sheet"><defs>

@@ -34,7 +34,7 @@ pub(super) fn section(history: &History) -> Markup {
     }
 }
 
-/// What somebody who can't see the timeline is told instead of it.
+/// The timeline's text alternative.
 fn summary(history: &History) -> String {
     let vms = count(history.vms.len(), "VM");
     format!(
@@ -150,7 +150,7 @@ pub(super) fn follow(history: &History) -> String {
     })
 }
 
-/// How many ticks fit: each has its label beside it.
+/// The most ticks that fit with their labels.
 const TICKS_MAX: u64 = 11;
 
 /// The timeline's length in time, from which all positions follow.
