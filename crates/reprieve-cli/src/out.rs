@@ -5,7 +5,8 @@ use std::io::{self, BufWriter, ErrorKind as IoErrorKind, Write};
 use reprieve::{Error, ErrorKind, Result};
 use serde::Serialize;
 
-/// Buffered standard output. When its reader has closed the pipe (`| head`), the rest is dropped silently.
+/// Buffered standard output. When its reader has closed the pipe (`| head`), the rest is dropped
+/// silently.
 #[derive(Debug)]
 pub(crate) struct Out {
     to: BufWriter<io::Stdout>,

@@ -88,8 +88,8 @@ pub(super) fn good() -> (History, Summary) {
     (history, summary)
 }
 
-/// The same with a frame lost, one that differs, one that was finished twice, a message left over, faults that did not
-/// strike, and a drain slower than promised.
+/// The same with a frame lost, one that differs, one that was finished twice, a message left over,
+/// faults that did not strike, and a drain slower than promised.
 pub(super) fn bad() -> (History, Summary) {
     let (mut history, _) = good();
     history.jobs[0].png = None;
@@ -117,7 +117,8 @@ fn named_vm(name: &str, (began_ms, ended_ms): (u64, u64), end: VmEnd, shifts: Ve
     VmHistory { name: name.to_owned(), began_ms, ended_ms, end, missed_notice_ms: None, shifts }
 }
 
-/// A shift at `job` from when to when, from which step on, and how many steps: all, and those done again.
+/// A shift at `job` from when to when, from which step on, and how many steps: all, and those done
+/// again.
 pub(super) fn shift(
     job: usize,
     (from_ms, to_ms): (u64, u64),

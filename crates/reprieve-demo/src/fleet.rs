@@ -1,4 +1,5 @@
-//! The VMs: worker processes that are started, evicted, killed and replaced, and never outlive the demo.
+//! The VMs: worker processes that are started, evicted, killed and replaced, and never outlive the
+//! demo.
 
 use std::fs::File;
 use std::io;
@@ -175,8 +176,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Ends all VMs, because the work is done, and returns the lifetime of each, in the order of their starts. A VM that
-    /// is about to be evicted is killed.
+    /// Ends all VMs, because the work is done, and returns the lifetime of each, in the order of
+    /// their starts. A VM that is about to be evicted is killed.
     pub(crate) async fn finish(mut self) -> Result<Vec<Lifetime>> {
         let ended_unix_ms = unix_millis();
         for vm in &mut self.slots {
@@ -242,7 +243,8 @@ impl Vm {
     }
 }
 
-/// Kills a process, if it has not ended, and waits until it is gone. Either only fails for one that is.
+/// Kills a process, if it has not ended, and waits until it is gone. Either only fails for one that
+/// is.
 async fn end(process: &mut Child) {
     let _gone = process.start_kill();
     let _gone = process.wait().await;

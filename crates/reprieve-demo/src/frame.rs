@@ -1,7 +1,9 @@
-//! The pictures: frames of a zoom into the Mandelbrot set, computed band by band and encoded as PNG.
+//! The pictures: frames of a zoom into the Mandelbrot set, computed band by band and encoded as
+//! PNG.
 //!
-//! Only sums, products, quotients and bits of `f64`, which are the same on every machine; `powf` and `ln` are not. So a frame
-//! that was interrupted, resumed elsewhere and finished can be compared byte for byte with one that was not.
+//! Only sums, products, quotients and bits of `f64`, which are the same on every machine; `powf`
+//! and `ln` are not. So a frame that was interrupted, resumed elsewhere and finished can be
+//! compared byte for byte with one that was not.
 
 use std::ops::Range;
 
@@ -20,15 +22,16 @@ pub(crate) const BAND_BYTES: usize = (WIDTH * BAND_ROWS) as usize;
 /// Where the zoom goes: spirals in the valley of the seahorses.
 const CENTRE: (f64, f64) = (-0.743_643_887_037_151, 0.131_825_904_205_33);
 
-/// How wide the first frame is, and how often that is halved until the last: as far as it looks good with the iterations
-/// there are.
+/// How wide the first frame is, and how often that is halved until the last: as far as it looks
+/// good with the iterations there are.
 const FIRST_WIDTH: f64 = 3.2;
 const HALVINGS: f64 = 13.0;
 
 /// When a point is taken to be inside.
 const ITERATIONS: u32 = 600;
 
-/// The square of the distance at which a point has surely left; far out, so that the shades are smooth.
+/// The square of the distance at which a point has surely left; far out, so that the shades are
+/// smooth.
 const ESCAPED: f64 = 65_536.0;
 
 /// Computes band `band` of frame `frame` of `frames`: its pixels, row by row.
@@ -69,7 +72,8 @@ pub(crate) fn encode(pixels: &[u8]) -> Result<Vec<u8>, png::EncodingError> {
     Ok(file)
 }
 
-/// How wide frame `frame` of `frames` is in the plane: halved evenly, and in between along a straight line.
+/// How wide frame `frame` of `frames` is in the plane: halved evenly, and in between along a
+/// straight line.
 fn width(frame: u32, frames: u32) -> f64 {
     let mut left = HALVINGS * f64::from(frame) / f64::from(frames.saturating_sub(1).max(1));
     let mut width = FIRST_WIDTH;
@@ -80,7 +84,8 @@ fn width(frame: u32, frames: u32) -> f64 {
     width * (1.0 - left / 2.0)
 }
 
-/// The colour of a point, as an index into the palette: 0 inside the set, else by how soon it escapes.
+/// The colour of a point, as an index into the palette: 0 inside the set, else by how soon it
+/// escapes.
 fn shade(x: f64, y: f64) -> u8 {
     if surely_inside(x, y) {
         return 0;

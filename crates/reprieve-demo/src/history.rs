@@ -47,8 +47,8 @@ pub(crate) struct VmHistory {
     pub(crate) began_ms: u64,
     pub(crate) ended_ms: u64,
     pub(crate) end: VmEnd,
-    /// For a VM that was evicted before it could act on its notice, and so counts as killed: when that was announced.
-    /// `None` for all others.
+    /// For a VM that was evicted before it could act on its notice, and so counts as killed: when
+    /// that was announced. `None` for all others.
     pub(crate) missed_notice_ms: Option<u64>,
     /// Its shifts, in the order of their starts; shifts at different jobs overlap.
     pub(crate) shifts: Vec<Shift>,

@@ -39,8 +39,8 @@ impl Journal {
         Ok(Self { file: File::options().append(true).create(true).open(path)?, vm })
     }
 
-    /// Adds a line. It is one write to a file that is open for appending, so it is whole though other workers write too,
-    /// and though this one may be killed the next moment.
+    /// Adds a line. It is one write to a file that is open for appending, so it is whole though
+    /// other workers write too, and though this one may be killed the next moment.
     pub(crate) fn note(&self, job: usize, delivery: u32, step: u32, what: StepEvent) -> io::Result<()> {
         let entry = Entry { at_unix_ms: unix_millis(), vm: self.vm.clone(), job, delivery, step, what };
         let line = entry.line();

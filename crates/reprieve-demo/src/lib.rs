@@ -1,8 +1,8 @@
 //! The demo: renders a zoom into the Mandelbrot set on VMs that are evicted and killed, and checks
 //! that nothing is lost.
 //!
-//! [`run`] starts the VMs as processes of the calling program, with `demo-worker` and [`VmArgs`] as
-//! their command line: that command calls [`work`].
+//! [`run()`] starts the VMs as processes of the calling program, with `demo-worker` and [`VmArgs`]
+//! as their command line: that command calls [`work`].
 
 mod directory;
 #[cfg(test)]
@@ -73,16 +73,19 @@ pub struct DemoArgs {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     notice: Duration,
 
-    /// Selects the VMs that are evicted and killed, and when; the same for the same seed [default: random]
+    /// Selects the VMs that are evicted and killed, and when; the same for the same seed [default:
+    /// random]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// The store: sqlite, an embedded store in --dir, or azurite, the storage emulator on this machine, on its
-    /// usual ports or at the connection string in REPRIEVE_STORE; never a real account
+    /// The store: sqlite, an embedded store in --dir, or azurite, the storage emulator on this
+    /// machine, on its usual ports or at the connection string in REPRIEVE_STORE; never a real
+    /// account
     #[arg(long, value_name = "STORE", default_value = "sqlite")]
     store: String,
 
-    /// The directory for the frames, the report and everything else; an earlier demo there is replaced
+    /// The directory for the frames, the report and everything else; an earlier demo there is
+    /// replaced
     #[arg(long, value_name = "PATH", default_value = "reprieve-demo")]
     dir: PathBuf,
 }

@@ -31,7 +31,8 @@ pub(crate) struct Drained {
 }
 
 impl Logged {
-    /// When the notice of a drain was read: its report is logged at the very moment at which it has quiesced.
+    /// When the notice of a drain was read: its report is logged at the very moment at which it has
+    /// quiesced.
     pub(crate) fn noticed_unix_ms(&self, drained: &Drained) -> i64 {
         self.at_unix_ms.saturating_sub_unsigned(drained.quiesced_after_ms)
     }

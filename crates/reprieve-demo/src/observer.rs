@@ -39,8 +39,8 @@ impl Observer {
         self.by_vm.push((vm.to_owned(), TailedFile::new(directory::log(&self.logs, vm))));
     }
 
-    /// Applies new lines to `progress` and returns the updates to show. Logs come first: a VM released a job before
-    /// another resumed it.
+    /// Applies new lines to `progress` and returns the updates to show. Logs come first: a VM
+    /// released a job before another resumed it.
     pub(crate) fn look(&mut self, progress: &mut Progress) -> Result<Vec<Update>> {
         let mut news = Vec::new();
         for (vm, log) in &mut self.by_vm {
@@ -85,8 +85,8 @@ impl TailedFile {
         Self { path, file: None, rest: Vec::new() }
     }
 
-    /// The lines that were added since, without their ends. Half a line is kept until the rest of it is there, which is
-    /// never when its writer was killed.
+    /// The lines that were added since, without their ends. Half a line is kept until the rest of
+    /// it is there, which is never when its writer was killed.
     pub(crate) fn read(&mut self) -> io::Result<Vec<String>> {
         let file = match &mut self.file {
             Some(file) => file,

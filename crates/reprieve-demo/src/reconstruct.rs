@@ -78,8 +78,8 @@ impl Observations {
             id: output.id.clone(),
             png: output.png.clone(),
             matches_reference: output.matches_reference,
-            // A worker that was killed just after completing a job has not logged it, but the result exists. Without a
-            // result a job is not completed, whatever the logs have.
+            // A worker that was killed just after completing a job has not logged it, but the
+            // result exists. Without a result a job is not completed, whatever the logs have.
             completions: if output.has_result {
                 u32::try_from(logged(&output.id).max(1)).unwrap_or(u32::MAX)
             } else {
@@ -157,7 +157,8 @@ impl Reconstruction<'_> {
         }
     }
 
-    /// The recoveries of the jobs that a killed VM held. A job that no VM resumed is lost, and counted elsewhere.
+    /// The recoveries of the jobs that a killed VM held. A job that no VM resumed is lost, and
+    /// counted elsewhere.
     fn recoveries(&self, outcome: &VmOutcome<'_>) -> Vec<Recovery> {
         let own = self.raw_shifts.iter().enumerate().filter(|(_, raw)| raw.vm == outcome.life.vm);
         let held = own.filter(|(index, raw)| self.end(*index, raw, outcome).0 == ShiftEnd::Killed);

@@ -16,8 +16,8 @@ use crate::screen::Screen;
 /// The interval at which journal and logs are read: short enough for moving bars.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// The interval at which the queue's length is read: a worker that was killed just after completing a job did not log
-/// it.
+/// The interval at which the queue's length is read: a worker that was killed just after completing
+/// a job did not log it.
 const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// The longest time without a step. Far longer than any notice or lease.

@@ -1,6 +1,7 @@
 //! The schedule of faults, determined by the seed alone.
 //!
-//! A fault's time is a share of the work, not of the clock, so a seed means the same on a fast machine and a slow one.
+//! A fault's time is a share of the work, not of the clock, so a seed means the same on a fast
+//! machine and a slow one.
 
 use rand::Rng;
 use rand::SeedableRng;
@@ -8,8 +9,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-/// When faults strike, in thousandths of all steps: not before every VM has begun, and not so late that nobody could
-/// show how the work goes on.
+/// When faults strike, in thousandths of all steps: not before every VM has begun, and not so late
+/// that nobody could show how the work goes on.
 const FROM_PERMILLE: u32 = 50;
 const TO_PERMILLE: u32 = 750;
 
@@ -35,7 +36,8 @@ pub(crate) struct Fault {
 
 /// The faults of a demo, in their order.
 pub(crate) fn plan(seed: u64, evictions: usize, kills: usize, slots: usize) -> Vec<Fault> {
-    // ChaCha and not the standard generator, because its numbers are the same on every machine and in every version.
+    // ChaCha and not the standard generator, because its numbers are the same on every machine and
+    // in every version.
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut kinds = [vec![Kind::Eviction; evictions], vec![Kind::Kill; kills]].concat();
     kinds.shuffle(&mut random);
@@ -52,8 +54,8 @@ pub(crate) fn plan(seed: u64, evictions: usize, kills: usize, slots: usize) -> V
     kinds.into_iter().zip(slots).map(|(kind, slot)| Fault { kind, at_permille: at(), slot }).collect()
 }
 
-/// Whom each fault strikes: everybody once before anybody twice, and nobody twice running, because the one who comes in
-/// place of a victim has nothing to lose at first.
+/// Whom each fault strikes: everybody once before anybody twice, and nobody twice running, because
+/// the one who comes in place of a victim has nothing to lose at first.
 fn victims(random: &mut ChaCha8Rng, count: usize, slots: usize) -> Vec<usize> {
     let mut victims: Vec<usize> = Vec::with_capacity(count + slots);
     while victims.len() < count {

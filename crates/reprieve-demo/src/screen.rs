@@ -1,4 +1,5 @@
-//! The output while the demo runs: on a terminal a bar per job below the events, else the events alone.
+//! The output while the demo runs: on a terminal a bar per job below the events, else the events
+//! alone.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -170,7 +171,8 @@ fn remark(state: &State) -> String {
     }
 }
 
-/// A bar that has not been drawn: one that is changed before it is among the others would draw itself at once.
+/// A bar that has not been drawn: one that is changed before it is among the others would draw
+/// itself at once.
 fn fresh(label: &str) -> ProgressBar {
     let bar = ProgressBar::new(BANDS.into()).with_prefix(label.to_owned());
     match ProgressStyle::with_template("{prefix}  {bar:30} {pos:>2}/{len}  {msg}") {

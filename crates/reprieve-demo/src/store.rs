@@ -1,5 +1,5 @@
-//! The demo's store: an embedded store in its directory, or its own queue and container on the storage emulator. Never a
-//! real account.
+//! The demo's store: an embedded store in its directory, or its own queue and container on the
+//! storage emulator. Never a real account.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,9 +24,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The timeout of deleting the queue and the container.
 const CLEAR_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A worker's drain and lease on the emulator. A Storage queue never learns that a process died, so what a killed one
-/// held waits for the end of its lease: it is as short as outlasts such a drain, in the whole seconds that the service
-/// counts in. A drain takes milliseconds, so a short budget is enough.
+/// A worker's drain and lease on the emulator. A Storage queue never learns that a process died, so
+/// what a killed one held waits for the end of its lease: it is as short as outlasts such a drain,
+/// in the whole seconds that the service counts in. A drain takes milliseconds, so a short budget
+/// is enough.
 const BUDGET: Duration = Duration::from_secs(4);
 const LEASE: Duration = Duration::from_secs(6);
 const _: () = assert!(2 * LEASE.as_millis() >= 3 * BUDGET.as_millis(), "a lease outlasts a drain");
@@ -78,7 +79,8 @@ impl StoreKind {
         }
     }
 
-    /// How long the lease is whose end a killed worker's jobs wait for; `None` where the store sees that a worker died.
+    /// How long the lease is whose end a killed worker's jobs wait for; `None` where the store sees
+    /// that a worker died.
     pub(crate) const fn lease_to_wait_for(self) -> Option<Duration> {
         match self {
             Self::Sqlite => None,
@@ -126,8 +128,8 @@ impl DemoStore {
         }
     }
 
-    /// Tells a worker in the demo's directory which store is its own: in its environment, because it may be a secret, and
-    /// everybody on this machine can read a command line.
+    /// Tells a worker in the demo's directory which store is its own: in its environment, because
+    /// it may be a secret, and everybody on this machine can read a command line.
     pub(crate) fn reconstruct(&self, worker: &mut Command) {
         match self {
             Self::Embedded => drop(worker.env(VARIABLE, format!("sqlite:{STORE_FILE}"))),
@@ -163,7 +165,8 @@ impl DemoStore {
 }
 
 impl Emulator {
-    /// The one that `given`, the variable's text, means: by a connection string, or else on the usual ports.
+    /// The one that `given`, the variable's text, means: by a connection string, or else on the
+    /// usual ports.
     fn at(given: &str) -> Result<Self> {
         // --store wins over a variable that is about another kind of store.
         let text = if given.is_empty() || given.starts_with("sqlite:") { "azurite" } else { given };

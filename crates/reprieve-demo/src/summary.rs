@@ -30,17 +30,21 @@ pub struct Summary {
     pub(crate) steps_total: u64,
     /// Steps that were done again.
     pub(crate) steps_redone: u64,
-    /// From the moment a worker had read its notice until its last lease was released; `None` without an eviction.
+    /// From the moment a worker had read its notice until its last lease was released; `None`
+    /// without an eviction.
     pub(crate) notice_to_released_ms: Option<Spread>,
-    /// The same from the moment the notice was published, with the wait until the worker asked again.
+    /// The same from the moment the notice was published, with the wait until the worker asked
+    /// again.
     pub(crate) announced_to_released_ms: Option<Spread>,
-    /// From a kill until another VM had begun a step of the job; `None` without a job that was held.
+    /// From a kill until another VM had begun a step of the job; `None` without a job that was
+    /// held.
     pub(crate) recovered_after_kill_ms: Option<Longest>,
     pub(crate) output_digest: String,
     pub(crate) reference_digest: String,
     pub(crate) seed: u64,
     pub(crate) store: StoreKind,
-    /// How long a lease was, where a killed worker's jobs wait for its end; `None` where the store sees that it died.
+    /// How long a lease was, where a killed worker's jobs wait for its end; `None` where the store
+    /// sees that it died.
     pub(crate) lease_ms: Option<u64>,
     pub(crate) seconds: f64,
     pub(crate) schedule: Vec<Fault>,
@@ -73,7 +77,8 @@ impl Spread {
 }
 
 impl Summary {
-    /// The results of `history` with the planned `schedule`; `left_over` messages were left when it ended.
+    /// The results of `history` with the planned `schedule`; `left_over` messages were left when it
+    /// ended.
     pub(crate) fn of(history: &History, schedule: Vec<Fault>, left_over: u64) -> Self {
         let jobs = history.jobs.len();
         let count = |what: fn(&crate::history::JobHistory) -> bool| {
@@ -136,7 +141,8 @@ impl Summary {
 }
 
 impl History {
-    /// How long a lease was, where a killed VM's jobs waited for its end; `None` where the store saw that it died.
+    /// How long a lease was, where a killed VM's jobs waited for its end; `None` where the store
+    /// saw that it died.
     pub(crate) fn lease_ms(&self) -> Option<u64> {
         self.store.lease_to_wait_for().map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
     }

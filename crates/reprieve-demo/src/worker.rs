@@ -134,8 +134,9 @@ pub fn work(args: VmArgs) -> ExitCode {
     reprieve::work(args.worker, |worker| worker.job(Render { journal }))
 }
 
-/// Ends the process when its standard input ends: that is a pipe which only the demo holds, so no worker is left behind
-/// however the demo ends. Nothing is released, as at a kill; after the last job there is nothing to release.
+/// Ends the process when its standard input ends: that is a pipe which only the demo holds, so no
+/// worker is left behind however the demo ends. Nothing is released, as at a kill; after the last
+/// job there is nothing to release.
 fn end_with_stdin() {
     std::thread::spawn(|| {
         let mut nothing = [0; 64];

@@ -65,7 +65,8 @@ fn block_on(command: impl Future<Output = Result<()>>) -> ExitCode {
     }
 }
 
-/// Prints on stderr what the store logs while it retries, so that a slow command shows why it waits.
+/// Prints on stderr what the store logs while it retries, so that a slow command shows why it
+/// waits.
 fn log_warnings() {
     const OURS: &str = "off,reprieve=warn,reprieve_core=warn,reprieve_azure=warn,reprieve_local=warn";
     let log = tracing_subscriber::fmt().with_env_filter(OURS).with_writer(std::io::stderr);

@@ -25,7 +25,8 @@ pub(crate) struct Args {
     #[arg(long)]
     all: bool,
 
-    /// Prints {"jobs": [...], "unreadable": N, "held": N, "failures": [...]} instead of one id per line
+    /// Prints {"jobs": [...], "unreadable": N, "held": N, "failures": [...]} instead of one id per
+    /// line
     #[arg(long)]
     json: bool,
 

@@ -8,7 +8,8 @@ fn at(seconds: i64) -> i64 {
     BEGAN + seconds * 1_000
 }
 
-/// What `vm` notes of its time with `job`: these steps, a second each, the first of them at second `from`.
+/// What `vm` notes of its time with `job`: these steps, a second each, the first of them at second
+/// `from`.
 fn worked(vm: &str, delivery: u32, job: usize, steps: std::ops::Range<u32>, from: i64) -> Vec<Entry> {
     let entry = |step: u32, at_unix_ms, what| Entry { at_unix_ms, vm: vm.into(), job, delivery, step, what };
     let each = |(step, second)| {

@@ -74,7 +74,8 @@ fn again(summary: &Summary) -> Figure {
     }
 }
 
-/// Where the axis begins. A drain takes tens of milliseconds and the promise is a second, so each step is tenfold.
+/// Where the axis begins. A drain takes tens of milliseconds and the promise is a second, so each
+/// step is tenfold.
 const FIRST_MS: u64 = 1;
 
 pub(super) fn drains(history: &History) -> Markup {

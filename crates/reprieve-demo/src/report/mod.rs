@@ -129,7 +129,8 @@ impl Verdict {
         &self.headline
     }
 
-    /// The frames to look at, if something is wrong with some: how each is called, and its place on the page.
+    /// The frames to look at, if something is wrong with some: how each is called, and its place on
+    /// the page.
     fn bad_frames(&self) -> impl Iterator<Item = (String, String)> {
         self.bad_frames.iter().map(|&number| (frame(number), format!("#frame-{number}")))
     }

@@ -1,4 +1,5 @@
-//! The timeline: a lane for each VM, with what it worked on and how it ended; and the same as a list.
+//! The timeline: a lane for each VM, with what it worked on and how it ended; and the same as a
+//! list.
 
 use std::fmt::Write as _;
 
@@ -199,8 +200,8 @@ impl Scale {
     }
 }
 
-/// A row for each shift, so that no two overlap in one: the first that is free by then. Shifts come in the order in
-/// which they began.
+/// A row for each shift, so that no two overlap in one: the first that is free by then. Shifts come
+/// in the order in which they began.
 pub(super) fn rows(shifts: &[Shift]) -> Vec<usize> {
     let mut free_from: Vec<u64> = Vec::new();
     let row = |shift: &Shift| {

@@ -16,8 +16,8 @@ use super::roles::{self, AGAIN, Service};
 use super::{pace, queues};
 use crate::format::duration;
 
-/// The difference of clocks that is a warning: the service computes leases and times to live, this machine
-/// timestamps and the ages of reports.
+/// The difference of clocks that is a warning: the service computes leases and times to live, this
+/// machine timestamps and the ages of reports.
 const CLOCK_WARNING: SignedDuration = SignedDuration::from_mins(1);
 
 /// The Date header has whole seconds, and the answer was under way.

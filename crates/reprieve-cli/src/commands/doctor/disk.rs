@@ -37,7 +37,8 @@ impl Kind {
         match name {
             "tmpfs" | "ramfs" => Self::Memory,
             "overlay" | "aufs" => Self::Layer,
-            // Any program, such as sshfs or blobfuse2; ntfs-3g and similar are `fuseblk` and are disks.
+            // Any program, such as sshfs or blobfuse2; ntfs-3g and similar are `fuseblk` and are
+            // disks.
             name if name.starts_with("fuse.") => Self::Network,
             name if NETWORK.contains(&name) => Self::Network,
             _ => Self::Local,
@@ -63,7 +64,8 @@ pub(super) fn free(_directory: &Path) -> Option<u64> {
     None
 }
 
-/// The file system of the mount that `directory` is in: the deepest, of two at the same place the later.
+/// The file system of the mount that `directory` is in: the deepest, of two at the same place the
+/// later.
 /// <https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html>
 fn mounted(mounts: &str, directory: &Path) -> Option<String> {
     let mount = |line: &str| {

@@ -84,8 +84,8 @@ pub(super) fn ms_figure(time: Duration) -> Value {
     ((time.as_secs_f64() * 1_000_000.0).round() / 1_000.0).into()
 }
 
-/// Splits an error's message into the observation and the cure. The target is left out where the finding's name
-/// has it.
+/// Splits an error's message into the observation and the cure. The target is left out where the
+/// finding's name has it.
 pub(super) fn explained(error: &Error) -> (String, Option<String>) {
     const TARGETS: [&str; 4] = ["queue \"", "container \"", "blob \"", "the storage account: "];
     let mut text = error.message();

@@ -16,12 +16,13 @@ use crate::format::{count, duration};
 /// The timeout of one request.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The timeout of the request for events: a VM's first one enables the service, which takes up to two minutes.
+/// The timeout of the request for events: a VM's first one enables the service, which takes up to
+/// two minutes.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
 const EVENTS_MAX: Duration = Duration::from_secs(8);
 
-/// The number of latency samples, their interval and the longest time for all: the processes of a VM share five
-/// requests per second.
+/// The number of latency samples, their interval and the longest time for all: the processes of a
+/// VM share five requests per second.
 const SAMPLES: usize = 10;
 const APART: Duration = Duration::from_millis(250);
 const SAMPLING_MAX: Duration = Duration::from_secs(6);

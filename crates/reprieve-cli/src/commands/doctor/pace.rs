@@ -16,8 +16,8 @@ const RENEWAL_MAX: Duration = Duration::from_secs(10);
 /// The most messages that a worker reads ahead from a store in Azure.
 const READ_AHEAD_MAX: usize = 32;
 
-/// The findings `round trip`, `lease` and `drain`, from the latencies of renewals; `why` is the reason when there
-/// are none.
+/// The findings `round trip`, `lease` and `drain`, from the latencies of renewals; `why` is the
+/// reason when there are none.
 pub(super) fn judged(settings: &Settings, trips: &[Duration], why: &str) -> Vec<Finding> {
     let mut sorted = trips.to_vec();
     sorted.sort_unstable();

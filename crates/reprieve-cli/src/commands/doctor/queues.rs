@@ -29,8 +29,8 @@ impl From<QueueLook> for Queue {
     }
 }
 
-/// A finding for each queue, each poison queue and for messages that expire. A missing queue is ok when `creatable`: a
-/// worker creates it.
+/// A finding for each queue, each poison queue and for messages that expire. A missing queue is ok
+/// when `creatable`: a worker creates it.
 pub(super) fn judged(queues: &[Queue], creatable: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for queue in queues {

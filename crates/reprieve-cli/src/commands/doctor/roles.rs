@@ -82,7 +82,8 @@ fn failure(service: Service, one: &Tried, all: &[Tried]) -> Option<Finding> {
     }
 }
 
-/// Whether messages may be deleted and peeked at but not updated, as with the role in many tutorials.
+/// Whether messages may be deleted and peeked at but not updated, as with the role in many
+/// tutorials.
 fn has_process_only(tried: &[Tried]) -> bool {
     let done = |deed| tried.iter().any(|one| one.deed == deed && matches!(one.outcome, Outcome::Done));
     done(Deed::Delete) && done(Deed::Peek)

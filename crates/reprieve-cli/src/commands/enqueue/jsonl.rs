@@ -53,9 +53,11 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Box<RawValue>> {
     })
 }
 
-/// Reads on its own thread, while earlier batches are enqueued. The first error ends it, after all lines before it.
+/// Reads on its own thread, while earlier batches are enqueued. The first error ends it, after all
+/// lines before it.
 ///
-/// A batch is closed early when the next line has not arrived yet, so a slow writer's lines are not held back.
+/// A batch is closed early when the next line has not arrived yet, so a slow writer's lines are not
+/// held back.
 pub(super) fn read(from: Box<dyn Read + Send>, name: String) -> mpsc::Receiver<Batch> {
     let (batches, receiver) = mpsc::channel(2);
     std::thread::spawn(move || {

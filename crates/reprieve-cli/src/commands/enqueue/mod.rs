@@ -40,8 +40,8 @@ pub(crate) struct Args {
 
     /// A file with the arguments of one job per line; - is stdin
     ///
-    /// Jobs are enqueued in batches. A line that is not JSON ends the command: all lines before it are enqueued,
-    /// none after it.
+    /// Jobs are enqueued in batches. A line that is not JSON ends the command: all lines before it
+    /// are enqueued, none after it.
     #[arg(long, value_name = "PATH", group = "source")]
     jsonl: Option<PathBuf>,
 
@@ -92,8 +92,8 @@ async fn run(args: Args) -> Result<()> {
     enqueued
 }
 
-/// Refuses a kind that is most likely a typing error: workers of this queue run, and none knows it. Without a running
-/// worker any kind is accepted.
+/// Refuses a kind that is most likely a typing error: workers of this queue run, and none knows it.
+/// Without a running worker any kind is accepted.
 async fn check_kind(client: &Client, kind: &str) -> Result<()> {
     let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
     let ours = reports.iter().filter(|report| client.shares_a_queue_with(&report.queue));

@@ -19,8 +19,8 @@ Data goes to stdout, everything else to stderr.";
 
 const OPERATION: &str = "approve an event";
 
-/// The timeout of one request for events, when time for another is left. The first may have to negotiate the
-/// api-version.
+/// The timeout of one request for events, when time for another is left. The first may have to
+/// negotiate the api-version.
 const READ_MAX: Duration = Duration::from_secs(5);
 
 /// The limit of `--within`.
@@ -153,7 +153,8 @@ fn refused(event: &Event, refusal: Refusal) -> String {
     format!("{} {} {}{cure}", event.event_type.as_str(), event.event_id, refusal.reason())
 }
 
-/// Turns the service's refusal of an event that it listed into a conflict: the command line was right.
+/// Turns the service's refusal of an event that it listed into a conflict: the command line was
+/// right.
 fn as_conflict(error: Error) -> Error {
     if error.kind() != ErrorKind::Invalid {
         return error;
@@ -241,7 +242,8 @@ pub(super) fn refusal(event: &Event, vm: &str, allowed: Allowed) -> Option<Refus
     }
 }
 
-/// The same after a command has made the VM ready for an event of the type `ready_for`, which it may not be any more.
+/// The same after a command has made the VM ready for an event of the type `ready_for`, which it
+/// may not be any more.
 pub(super) fn refusal_when_ready(
     ready_for: &str,
     event: &Event,

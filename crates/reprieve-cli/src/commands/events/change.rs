@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::format::{duration, plain};
 
-/// The longest variable, with its name: Windows takes 32767 characters and Linux 128 KiB. A command with a longer one
-/// can't be started.
+/// The longest variable, with its name: Windows takes 32767 characters and Linux 128 KiB. A command
+/// with a longer one can't be started.
 const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
 
 /// One change. Its JSON is the same on stdout and in the environment.
@@ -107,8 +107,8 @@ impl ChangeReport {
         plain(&words.join("  ")) + "\n"
     }
 
-    /// The environment of the command. A value that is too long is empty, because the command could not be started
-    /// with it.
+    /// The environment of the command. A value that is too long is empty, because the command could
+    /// not be started with it.
     pub(super) fn environment(&self) -> serde_json::Result<Vec<(&'static str, String)>> {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         let not_before = self.not_before.map_or_else(String::new, |at| at.to_string());

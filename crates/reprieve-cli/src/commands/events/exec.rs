@@ -48,7 +48,8 @@ impl Hook {
         }
     }
 
-    /// Runs the command for `change` when those before it are done. True when it has to wait for that.
+    /// Runs the command for `change` when those before it are done. True when it has to wait for
+    /// that.
     pub(super) fn push(&mut self, change: ChangeReport) -> bool {
         self.waiting.push_back(change);
         self.start_next();
@@ -136,8 +137,8 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Starts `command` with these variables besides this process's own. It has no input, and both of its outputs go to
-    /// this process's stderr: stdout is for data.
+    /// Starts `command` with these variables besides this process's own. It has no input, and both
+    /// of its outputs go to this process's stderr: stdout is for data.
     pub(super) fn start(command: &str, variables: Vec<(&'static str, String)>) -> io::Result<Self> {
         let mut command = shell(command);
         command.envs(variables).stdin(Stdio::null()).stdout(io::stderr()).stderr(Stdio::inherit());
@@ -215,7 +216,8 @@ fn shell(command: &str) -> Command {
 #[cfg(windows)]
 fn shell(command: &str) -> Command {
     let mut shell = Command::new("cmd");
-    // cmd removes the outer quotes and takes the rest as it is; it does not use the usual quoting rules.
+    // cmd removes the outer quotes and takes the rest as it is; it does not use the usual quoting
+    // rules.
     shell.args(["/D", "/S", "/C"]).raw_arg(format!("\"{command}\""));
     shell
 }

@@ -20,14 +20,15 @@ use super::watch::WatchArgs;
 use crate::format::{duration, plain};
 use crate::out::print_stderr;
 
-/// The longest wait for the running command at a stop: less than the 90 s after which systemd kills.
+/// The longest wait for the running command at a stop: less than the 90 s after which systemd
+/// kills.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// The longest wait for the output's reader at a stop.
 const WRITTEN_MAX: Duration = Duration::from_secs(1);
 
-/// How long an approval is retried: longer than the 70 s for which an update may stop the service. Nothing waits for it,
-/// and an event that is not approved starts at its own time.
+/// How long an approval is retried: longer than the 70 s for which an update may stop the service.
+/// Nothing waits for it, and an event that is not approved starts at its own time.
 const APPROVE_MAX: Duration = Duration::from_secs(120);
 
 /// How often the service's silence is checked.
@@ -85,7 +86,8 @@ struct Watch<'a> {
     approvals: JoinSet<Approval>,
     silence: OutageLog,
     looks: Interval,
-    /// This VM's active events in their present state, which may have changed since their commands started.
+    /// This VM's active events in their present state, which may have changed since their commands
+    /// started.
     active: HashMap<NoticeId, Event>,
 }
 
@@ -107,7 +109,8 @@ struct Approval {
 }
 
 impl Watch<'_> {
-    /// Prints changes and runs commands until the output is closed. Cancel-safe: each event is handled at once.
+    /// Prints changes and runs commands until the output is closed. Cancel-safe: each event is
+    /// handled at once.
     async fn watch(&mut self) -> Result<()> {
         loop {
             match self.next().await {
@@ -128,7 +131,8 @@ impl Watch<'_> {
         }
     }
 
-    /// Waits for the running command and approvals; starts only the approval that this command leads to.
+    /// Waits for the running command and approvals; starts only the approval that this command
+    /// leads to.
     async fn finish(&mut self) -> Result<()> {
         // The first signal ended the watch; this is the second.
         let mut again = std::pin::pin!(reprieve::stop_signal()?);

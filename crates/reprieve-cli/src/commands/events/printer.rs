@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use super::change::ChangeReport;
 use crate::out::Out;
 
-/// Writes on its own thread: a reader that stops reading fills the pipe and blocks the writer, and neither polls nor
-/// commands nor the signal to stop may wait for it.
+/// Writes on its own thread: a reader that stops reading fills the pipe and blocks the writer, and
+/// neither polls nor commands nor the signal to stop may wait for it.
 #[derive(Debug)]
 pub(super) struct Printer {
     /// Unbounded, because an event changes a handful of times in its life.

@@ -1,5 +1,5 @@
-//! The metadata service: its address and this VM's name from a worker's settings, retries, and the report
-//! of an outage.
+//! The metadata service: its address and this VM's name from a worker's settings, retries, and the
+//! report of an outage.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use tokio::time::{Instant, sleep};
 use crate::format::{duration, plain};
 use crate::out::print_stderr;
 
-/// The timeout of one request for this VM's name, and the pause after its failure. Unlike the events, it has no slow
-/// first answer.
+/// The timeout of one request for this VM's name, and the pause after its failure. Unlike the
+/// events, it has no slow first answer.
 const NAME_TIMEOUT: Duration = Duration::from_secs(3);
 const NAME_PAUSE: Duration = Duration::from_secs(1);
 
-/// The settings of a worker for the metadata service, as text. The worker's own code parses them and reads them from
-/// the environment and the file when a flag is missing.
+/// The settings of a worker for the metadata service, as text. The worker's own code parses them
+/// and reads them from the environment and the file when a flag is missing.
 #[derive(Debug, Args)]
 #[expect(clippy::doc_markdown, reason = "the fields' docs are --help, which is no Markdown")]
 pub(super) struct ServiceArgs {
@@ -108,8 +108,8 @@ impl ServiceArgs {
         Ok(Service { client, vm_name: checkup.vm_name })
     }
 
-    /// The arguments of a worker with these flags and no others. Its other settings are not read from the environment:
-    /// an invalid queue, for example, must not prevent watching events.
+    /// The arguments of a worker with these flags and no others. Its other settings are not read
+    /// from the environment: an invalid queue, for example, must not prevent watching events.
     fn as_a_workers(&self) -> Result<WorkerArgs> {
         let ours =
             [("metadata-url", &self.metadata_url), ("vm-name", &self.vm_name), ("config", &self.config)];
@@ -130,8 +130,8 @@ impl ServiceArgs {
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting>
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Calls until the call succeeds, fails permanently, or `within` has passed, and returns the last result. Each call
-/// gets the time that is left.
+/// Calls until the call succeeds, fails permanently, or `within` has passed, and returns the last
+/// result. Each call gets the time that is left.
 pub(super) async fn retry<T>(
     within: Duration,
     mut call: impl AsyncFnMut(Duration) -> Result<T>,
@@ -146,7 +146,8 @@ pub(super) async fn retry<T>(
     }
 }
 
-/// The time without an answer after which an outage is reported. There is a request every second, and one may fail.
+/// The time without an answer after which an outage is reported. There is a request every second,
+/// and one may fail.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(5);
 
 /// The number of failed polls by kind, since the watch began.

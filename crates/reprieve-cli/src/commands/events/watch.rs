@@ -67,16 +67,16 @@ pub(crate) struct WatchArgs {
 
     /// The longest run of the command [default: no limit]
     ///
-    /// After that the command is ended and has failed. Without a limit, a command that hangs blocks those for later
-    /// changes, which is reported on stderr; but a limit that fits a Freeze would cut short the drain for a Redeploy
-    /// that is days ahead.
+    /// After that the command is ended and has failed. Without a limit, a command that hangs blocks
+    /// those for later changes, which is reported on stderr; but a limit that fits a Freeze would
+    /// cut short the drain for a Redeploy that is days ahead.
     #[arg(long, value_name = "DURATION", value_parser = crate::values::nonzero_duration, requires = "exec")]
     pub(super) exec_timeout: Option<Duration>,
 
     /// Approves an event when the command for its `noticed` change succeeded
     ///
-    /// It then starts at once instead of at its time. Only events that name this VM alone are approved; never a
-    /// Preempt, which would only come sooner.
+    /// It then starts at once instead of at its time. Only events that name this VM alone are
+    /// approved; never a Preempt, which would only come sooner.
     #[arg(long, requires = "exec")]
     pub(super) approve_after_exec: bool,
 
@@ -104,7 +104,8 @@ fn event_type(text: &str) -> Result<EventType, String> {
     })
 }
 
-/// The longest wait for an answer: a VM's first request enables the service, which takes up to two minutes.
+/// The longest wait for an answer: a VM's first request enables the service, which takes up to two
+/// minutes.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
 const WITHIN: Duration = Duration::from_secs(130);
 

@@ -14,7 +14,8 @@ use crate::out::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The address, such as 169.254.169.254:80 in a network namespace; every client that reaches it controls the mock
+    /// The address, such as 169.254.169.254:80 in a network namespace; every client that reaches it
+    /// controls the mock
     #[arg(long, value_name = "IP:PORT", conflicts_with = "port", default_value_t = address(DEFAULT_PORT))]
     listen: SocketAddr,
 
@@ -42,7 +43,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "0s")]
     first_answer_after: Duration,
 
-    /// How long an event stays in the document after its start, unless it has its own time; in Azure about 10m
+    /// How long an event stays in the document after its start, unless it has its own time; in
+    /// Azure about 10m
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "10s")]
     started_for: Duration,
 

@@ -21,7 +21,8 @@ const REPORT_AGE_MAX: Duration = Duration::from_mins(10);
 /// The most drains, and the most dead letters, that are shown.
 const SHOWN_MAX: usize = 5;
 
-/// The most attempts to count the queue while workers hold the same jobs. A busy queue always changes.
+/// The most attempts to count the queue while workers hold the same jobs. A busy queue always
+/// changes.
 const LOOKS_MAX: usize = 3;
 
 /// The most drains, of all queues of the store, that are read to find them.
@@ -158,8 +159,8 @@ impl Status {
     }
 }
 
-/// The queue and its workers, of one moment as far as that can be had: between two looks at the workers in which they
-/// hold the same.
+/// The queue and its workers, of one moment as far as that can be had: between two looks at the
+/// workers in which they hold the same.
 async fn look(store: &Store) -> Result<(Depth, Vec<WorkerReport>)> {
     let held = |workers: &[WorkerReport]| -> Vec<_> {
         workers

@@ -93,7 +93,8 @@ fn depth(status: &Status) -> String {
     line + "\n"
 }
 
-/// A note of how old the workers' reports are, where what they hold is not what the queue counts as leased.
+/// A note of how old the workers' reports are, where what they hold is not what the queue counts as
+/// leased.
 fn age_of_reports(status: &Status, silent_after: u128) -> String {
     let now = status.at_unix_ms;
     let live = || status.workers.iter().filter(|report| !is_silent(report, now, silent_after));
@@ -108,8 +109,9 @@ fn age_of_reports(status: &Status, silent_after: u128) -> String {
     }
 }
 
-/// The messages that workers could not use, each as it was seen last, but for those that are known to be gone: dead letters,
-/// those that were not received when they were due, and those that a worker holds since.
+/// The messages that workers could not use, each as it was seen last, but for those that are known
+/// to be gone: dead letters, those that were not received when they were due, and those that a
+/// worker holds since.
 fn deferred(status: &Status) -> impl Iterator<Item = &DeferredMessage> {
     let is_dead =
         |job: &str| status.dead_letters.iter().any(|dead| dead.job.as_deref().unwrap_or(&dead.id) == job);
@@ -160,8 +162,8 @@ fn notice(report: &WorkerReport, notice: &ActiveNotice, now: i64) -> [String; 6]
     ]
 }
 
-/// The jobs that workers hold, each with its last delivery: the report of a dead worker still lists jobs that others
-/// hold by now.
+/// The jobs that workers hold, each with its last delivery: the report of a dead worker still lists
+/// jobs that others hold by now.
 fn held(status: &Status) -> impl Iterator<Item = (&WorkerReport, &InFlight)> {
     let all =
         || status.workers.iter().flat_map(|report| report.in_flight.iter().map(move |job| (report, job)));
@@ -247,7 +249,8 @@ fn cut(text: &str) -> String {
     text.chars().take(CHARS_MAX).chain(['…']).collect()
 }
 
-/// The end of a worker's id, which is its random part: workers that began together have the beginning in common.
+/// The end of a worker's id, which is its random part: workers that began together have the
+/// beginning in common.
 fn short(worker: &str) -> String {
     let skipped = worker.chars().count().saturating_sub(8);
     plain(&worker.chars().skip(skipped).collect::<String>())
@@ -375,7 +378,8 @@ mod tests {
             since_unix_ms: NOW - age,
             seen_unix_ms: NOW - age,
         };
-        // Two workers hold order-1 and order-2 since a minute and a second, and order-0 is a dead letter.
+        // Two workers hold order-1 and order-2 since a minute and a second, and order-0 is a dead
+        // letter.
         let deferred = vec![
             seen("waits", 1_000),
             seen("order-0", 1_000),

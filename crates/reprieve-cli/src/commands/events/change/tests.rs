@@ -15,7 +15,8 @@ fn at(time: &str) -> SystemTime {
     time.parse::<Timestamp>().expect("a time").into()
 }
 
-/// The reports of the changes from nothing to the first document, from that to the second, and so on.
+/// The reports of the changes from nothing to the first document, from that to the second, and so
+/// on.
 fn changes(vm: &str, documents: &[&str]) -> Vec<ChangeReport> {
     let mut active = ActiveEvents::default();
     let changes = documents.iter().flat_map(|events| {
