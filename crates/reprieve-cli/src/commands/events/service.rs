@@ -231,7 +231,7 @@ mod tests {
         assert_eq!((at.client.base(), at.vm_name.as_deref()), ("http://127.0.0.1:8169/vm/a_0", Some("a_0")));
         for (url, name, said) in [
             ("https://host", None, "--metadata-url: its scheme is \"https\""),
-            ("", None, "--metadata-url: it is not a whole URL"),
+            ("", None, "--metadata-url: it is not a complete URL"),
             ("off", None, "--metadata-url: events need the metadata service"),
             ("http://host", Some(""), "--vm-name: it is empty"),
         ] {

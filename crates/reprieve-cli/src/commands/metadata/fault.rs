@@ -114,10 +114,16 @@ pub(super) fn shown(active: &[FaultState]) -> String {
                 fault.endpoint.to_string(),
                 or_all(fault.vm.clone()),
                 or_all(fault.requests_left.map(|left| left.to_string())),
-                fault.until_unix_ms.map(super::state::time).unwrap_or_default(),
+                fault.until_unix_ms.map(time).unwrap_or_default(),
                 fault.befell.to_string(),
             ]
         })
         .collect();
     table(["ID", "KIND", "ENDPOINT", "VM", "REQUESTS", "UNTIL", "INJECTED"], &rows)
+}
+
+/// A time to the second, or as it is if it is none.
+pub(super) fn time(unix_ms: i64) -> String {
+    let time = jiff::Timestamp::from_millisecond(unix_ms);
+    time.map_or_else(|_| unix_ms.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }

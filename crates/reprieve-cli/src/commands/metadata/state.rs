@@ -5,6 +5,7 @@ use reprieve_sim::control;
 use reprieve_sim::metadata::{Entry, EventState, Running, State, VmState};
 
 use super::At;
+use super::fault::{self, time};
 use crate::format::{plain, table};
 use crate::out::answer;
 
@@ -36,7 +37,7 @@ fn shown(state: &State) -> String {
         tables.push(running(&state.running));
     }
     if !state.faults.is_empty() {
-        tables.push(super::fault::shown(&state.faults));
+        tables.push(fault::shown(&state.faults));
     }
     if !state.timeline.is_empty() {
         tables.push(timeline(&state.timeline[state.timeline.len().saturating_sub(LINES)..]));
@@ -95,10 +96,4 @@ fn word(word: &impl serde::Serialize) -> String {
         Ok(serde_json::Value::String(word)) => word,
         other => format!("{other:?}"),
     }
-}
-
-/// A time to the second, or as it is if it is none.
-pub(super) fn time(unix_ms: i64) -> String {
-    let time = jiff::Timestamp::from_millisecond(unix_ms);
-    time.map_or_else(|_| unix_ms.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
