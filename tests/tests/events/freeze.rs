@@ -14,7 +14,7 @@ use crate::support::{
 /// As long as some renewals, so that a freeze outlasts the lease that is not renewed for it.
 const LEASE: [&str; 2] = ["--lease", "3s"];
 
-const VERIFYING: &str = "the freeze is over; verifying every lease";
+const VERIFYING: &str = "the freeze has ended; verifying every lease";
 
 #[tokio::test]
 async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_job() {
@@ -45,7 +45,7 @@ async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_j
     assert_eq!((walked.sum, walked.delivery, walked.pid), (79 * 80 / 2, 1, worker.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
     assert_eq!(stages(&worker), ["resume", "start"]);
-    assert_eq!(worker.log().lines("jobs rest between steps until the freeze is over").len(), 0);
+    assert_eq!(worker.log().lines("jobs rest between steps until the freeze has ended").len(), 0);
     worker.stop().await;
     other.stop().await;
 }
@@ -59,7 +59,7 @@ async fn rested_through(seconds: Option<u64>) {
     set.stepped(&job, &worker, 4).await;
     let other = set.worker("set_1", &LEASE);
     let id = set.announce(&freeze("set_0", seconds, secs(1)));
-    says(&worker, "jobs rest between steps until the freeze is over").await;
+    says(&worker, "jobs rest between steps until the freeze has ended").await;
     // The step that is under way ends, and then it is saved.
     let rests_at = until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
     let lasts = set.leases().into_iter().min().expect("a lease") - unix_millis();
@@ -100,11 +100,11 @@ async fn a_freeze_that_is_withdrawn_changes_nothing() {
     let id = set.announce(&freeze("set_0", None, secs(30)));
     says(&worker, "noticed; going on").await;
     set.withdraw(&id);
-    says(&worker, "a notice no longer stands").await;
+    says(&worker, "a notice is no longer active").await;
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (44 * 45 / 2, 1, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"]);
-    for message in ["jobs rest between steps until the freeze is over", VERIFYING] {
+    for message in ["jobs rest between steps until the freeze has ended", VERIFYING] {
         assert_eq!(worker.log().lines(message).len(), 0, "{message}");
     }
     worker.stop().await;

@@ -77,7 +77,7 @@ async fn replayed(not_before_has_passed: bool) {
     assert_eq!(told(), over);
 
     for worker in &workers {
-        let verified = says(worker, "the freeze is over; verifying every lease").await;
+        let verified = says(worker, "the freeze has ended; verifying every lease").await;
         assert_eq!(verified.number("leases"), 1);
         assert_eq!(stages(worker), ["resume", "start"], "both worked all the time");
     }

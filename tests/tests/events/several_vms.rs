@@ -93,7 +93,7 @@ async fn a_machine_that_never_is_ready_leaves_the_event_to_begin_by_itself() {
     let worker = set.worker("set_0", &["--approve", "leader", "--approve-wait", "1s"]);
     let id = set.announce(&restart(&["set_0", "set_1"]));
     drained(&worker).await;
-    let gave_up = says(&worker, "not all were ready in time; the event is left to begin by itself").await;
+    let gave_up = says(&worker, "not all workers were ready in time; the event begins by itself").await;
     assert!(gave_up.text("missing").contains("set_1"), "{gave_up:?}");
     stays("nobody approves", QUIET, || set.approvers(&id).is_empty()).await;
 }
