@@ -10,7 +10,7 @@
 //! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team implements and uses.
 //! - [`Producer`], [`NewJob`]: enqueue jobs. [`Redrive`]: sends dead letters again. [`Shards`]:
 //!   several queues used as one.
-//! - [`worker`]: the control loop, the guardians of the leases, the drain.
+//! - [`worker`]: the dispatcher, the guardians of the leases, the drain.
 //! - [`interruption`]: what a notice calls for, decided by pure functions.
 //! - [`ports`]: queue, records, blobs, interruptions, roster.
 //! - [`record`], [`envelope`]: the formats of a job's record and of its messages. [`checkpoint`]:

@@ -14,7 +14,7 @@ use super::measure::Recent;
 use super::monitor::Monitor;
 use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::Reporter;
-use super::running::{Kind, RunningJobs};
+use super::running::{KEPT, RunningJobs};
 use super::settings::Settings;
 use super::shared::{Deferred, Shared};
 use super::stop::Stopping;
@@ -234,7 +234,7 @@ impl WorkerBuilder {
             telemetry: Arc::clone(&self.telemetry),
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),
-            runs: Kind::all_runs(),
+            runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
             rules: watch::Sender::default(),

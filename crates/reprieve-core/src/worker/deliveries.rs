@@ -126,8 +126,8 @@ impl Deliveries {
         self.guardians.try_join_next().map(|ended| TaskEnded::Guardian(ended.ok().map(Box::new)))
     }
 
-    /// Leaves every held delivery to its lease, and `receiving` more; jobs that still run are not
-    /// waited for any more. Returns the number of each.
+    /// Leaves every held delivery to its lease, and does not wait any more for jobs that still run.
+    /// Returns the number of each; a receive under way counts as one delivery.
     pub(super) fn abandon(&mut self, receiving: bool) -> (usize, usize) {
         let (left, running) = (self.guardians.len() + usize::from(receiving), self.given_up.len());
         for kind in self.shared.running.map(RunningJob::kind) {

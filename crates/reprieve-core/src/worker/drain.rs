@@ -164,7 +164,7 @@ struct Drain {
 /// have succeeded, and their answers are awaited.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The shortest silence of the control loop that counts as a freeze; the loop runs once a second.
+/// The shortest silence of the dispatcher that counts as a freeze; the loop runs once a second.
 const FREEZE: Duration = Duration::from_millis(1_500);
 
 fn millis(time: Duration) -> u64 {

@@ -157,28 +157,25 @@ impl Isolation {
     ) -> Option<Alone> {
         let alone = async {
             let (waiting, earliest) = (self.wait_for_others(survived), Instant::now() + after);
-            self.change(|_| {});
             sleep(GATHER.min(limit / 2)).await;
             let mut changed = self.changed.subscribe();
             loop {
-                let blocked = {
+                let wait_until = {
                     let mut counts = self.lock();
                     let is_next = !counts.wanted && counts.waiting.first() == Some(&waiting.1);
                     let idle = counts.idle_since.map(|since| since + QUIET);
                     let earliest = idle.map_or(earliest, |idle| idle.min(earliest));
                     let until = counts.free_from.map_or(earliest, |free_from| free_from.max(earliest));
-                    match Some(until).filter(|until| *until > Instant::now()) {
-                        None if is_next => {
-                            counts.wanted = true;
-                            break;
-                        }
-                        until => until.filter(|_| is_next),
+                    if is_next && until <= Instant::now() {
+                        counts.wanted = true;
+                        break;
                     }
+                    is_next.then_some(until)
                 };
                 tokio::select! {
                     biased;
                     () = changed.changed() => {}
-                    () = sleep_until(blocked.unwrap_or_else(Instant::now)), if blocked.is_some() => {}
+                    () = sleep_until(wait_until.unwrap_or_else(Instant::now)), if wait_until.is_some() => {}
                 }
             }
             drop(waiting);
@@ -195,6 +192,7 @@ impl Isolation {
         counts.last += 1;
         let place = (survived, counts.last);
         counts.waiting.insert(place);
+        counts.note_idle();
         Waiting(self, place)
     }
 }

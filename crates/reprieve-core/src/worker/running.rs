@@ -13,7 +13,7 @@ use crate::ids::JobId;
 use crate::ports::InFlight;
 
 /// How long a kind's measurements count: longer than the longest time between two saves.
-const KEPT: Duration = Duration::from_hours(1);
+pub(super) const KEPT: Duration = Duration::from_hours(1);
 
 /// One kind of job.
 #[derive(Debug)]
@@ -29,11 +29,6 @@ pub(crate) struct Kind {
 impl Kind {
     pub(super) fn new(name: &'static str, schema: u32) -> Self {
         Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT) }
-    }
-
-    /// Creates the series of all kinds' run times.
-    pub(super) fn all_runs() -> Recent {
-        Recent::new(KEPT)
     }
 }
 

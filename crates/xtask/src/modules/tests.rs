@@ -2,43 +2,18 @@
 
 use super::*;
 
-/// What is still there: the crate's root, then the parent's path and the members of a circle, or
-/// the two modules of an import upward. An entry may lose members and go; none may grow or be
-/// added.
-const KNOWN: &[(&str, &str, &[&str])] = &[];
-
 #[test]
-fn the_workspace_has_no_circle_and_no_import_upward_but_those_that_are_known() {
-    let mut stale: Vec<_> = KNOWN.iter().collect();
-    let mut new = Vec::new();
+fn the_workspace_has_no_circle_and_no_import_upward() {
+    let mut found = Vec::new();
     for (name, file) in crate_roots(root()).unwrap() {
-        for finding in check(&name, &file).unwrap() {
-            let known = KNOWN.iter().find(|known| known.0 == name && is(&finding, known.1, known.2));
-            stale.retain(|entry| Some(*entry) != known);
-            if known.is_none() {
-                new.push(format!("{}: {finding}", shown(&file)));
-            }
-        }
+        let findings = check(&name, &file).unwrap();
+        found.extend(findings.into_iter().map(|finding| format!("{}: {finding}", shown(&file))));
     }
     assert!(
-        new.is_empty(),
+        found.is_empty(),
         "break these circles, or move what is shared into a lower module:\n{}",
-        new.join("\n")
+        found.join("\n")
     );
-    assert!(stale.is_empty(), "remove from KNOWN what is gone: {stale:?}");
-}
-
-/// Whether `finding` is the known one, or what is left of it.
-fn is(finding: &Finding, parent: &str, members: &[&str]) -> bool {
-    match finding {
-        Finding::Circle(circle) => {
-            circle.parent == parent && circle.members.iter().all(|member| members.contains(&member.as_str()))
-        }
-        Finding::Upward { from, to, .. } => {
-            parent.is_empty() && members.contains(&from.as_str()) && members.contains(&to.as_str())
-        }
-        Finding::Unlisted(_) | Finding::Missing(_) => false,
-    }
 }
 
 /// The circles of a crate, `parent: members`.

@@ -65,7 +65,7 @@ impl Outcome {
 /// The writes that remain when a guardian has ended.
 pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A guardian's report to the control loop when it ends.
+/// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) kind: String,
     pub(in crate::worker) outcome: Outcome,
