@@ -174,7 +174,7 @@ async fn what_could_not_be_deleted_is_named() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let name = ended.name();
     let said = format!(
-        "could not delete the queues {name} and {name}-poison and the container {name} on azurite at 127.0.0.1:"
+        "failed to delete the queues {name} and {name}-poison and the container {name} on azurite at 127.0.0.1:"
     );
     assert!(ended.err.contains(&said), "{ended:?}");
 }
