@@ -239,6 +239,20 @@ async fn a_settlement_under_way_when_a_notice_comes_hurries_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_completion_that_is_applied_when_a_notice_comes_and_answered_later_is_counted() {
+    for late_ms in [20, 700, 3_000] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(1, 1_000)]).await;
+        faults.next_calls(Op::Complete, 1, Fault::LateAnswer(ms(late_ms)));
+        let worker = start(&store, &job);
+        within(secs(5), "the message is gone", async || total(&inner).await == 0).await;
+        let report = worker.evict(secs(30)).await;
+        assert_eq!((report.finished, report.leases_lost), (1, 0), "{late_ms} ms late: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn releases_go_out_soon_after_storage_answers_again() {
     for _ in 0..5 {
         let (inner, job) = (memory::store(), Steps::default());

@@ -2,6 +2,7 @@
 //! message is never settled twice.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -50,8 +51,9 @@ struct Settling<'a> {
     lease: &'a mut Lease,
     how: &'a Settlement,
     took: &'a Recent,
-    /// A try was not answered: it may have been applied.
-    unanswered: bool,
+    /// A try was not answered: it may have been applied. Stays true when a drain, or the late answer
+    /// of a renewal, cuts a try short.
+    unanswered: AtomicBool,
 }
 
 /// Settles the message of `lease`: calmly, or hurried once a drain begins, without waiting for a try
@@ -107,7 +109,7 @@ async fn settle_as(
         let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
         terms(shared, ends, deadline, part)
     };
-    let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: false };
+    let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
     let hurried = tokio::select! {
         biased;
         hurried = hurry => hurried,
@@ -160,20 +162,18 @@ impl Settling<'_> {
 
     fn end(self, done: Result<()>) -> Result<()> {
         match done {
-            Err(error) if error.kind() == ErrorKind::LeaseLost && self.unanswered && self.was_applied() => {
-                Ok(())
-            }
+            Err(error) if error.kind() == ErrorKind::LeaseLost && self.was_applied() => Ok(()),
             done => done,
         }
     }
 
-    /// Reports whether an unanswered try was surely applied, now that the next one finds the
-    /// receipt void. After an unanswered renewal, the receipt itself is in doubt. A delete that
-    /// finds no message is done at any time; for other settlements, the message may belong to
+    /// Reports whether there was an unanswered try and it was surely applied, now that the next one
+    /// finds the receipt void. After an unanswered renewal, the receipt itself is in doubt. A delete
+    /// that finds no message is done at any time; for other settlements, the message may belong to
     /// another owner once the lease has ended.
     fn was_applied(&self) -> bool {
         let ours = *self.how == Settlement::Complete || Instant::now() < self.lease.ends();
-        !self.lease.is_in_doubt() && ours
+        self.unanswered.load(Relaxed) && !self.lease.is_in_doubt() && ours
     }
 }
 
@@ -184,17 +184,15 @@ async fn tries(
     delivery: &Delivery,
     how: &Settlement,
     took: &Recent,
-    unanswered: &mut bool,
+    unanswered: &AtomicBool,
 ) -> Result<()> {
     const OPERATION: &str = "settle a message";
-    let open = std::sync::atomic::AtomicBool::new(*unanswered);
-    let call = || call(terms, delivery, how, took, &open);
+    let call = || call(terms, delivery, how, took, unanswered);
     let mut done = persist(OPERATION, terms.patience, may_pass, call).await;
     let is_late = Instant::now() > terms.patience.until + LATE;
     if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut || is_late && may_pass(error)) {
         done = bounded(OPERATION, terms.patience.each, call()).await;
     }
-    *unanswered = open.into_inner();
     done
 }
 
@@ -203,9 +201,8 @@ async fn call(
     delivery: &Delivery,
     how: &Settlement,
     took: &Recent,
-    unanswered: &std::sync::atomic::AtomicBool,
+    unanswered: &AtomicBool,
 ) -> Result<()> {
-    use std::sync::atomic::Ordering::Relaxed;
     let _turn = match &terms.turns {
         Some(turns) => turns.acquire().await.ok(),
         None => None,
@@ -247,7 +244,8 @@ mod tests {
         let patience = Patience::calm(Duration::from_secs(2), lease.ends());
         let terms = Terms { queue: Arc::clone(&store.queue), patience, turns: None };
         let took = Recent::new(LEASE);
-        let mut settling = Settling { lease: &mut lease, how, took: &took, unanswered: false };
+        let mut settling =
+            Settling { lease: &mut lease, how, took: &took, unanswered: AtomicBool::new(false) };
         let done = settling.persist(&terms).await;
         settling.end(done)
     }
