@@ -128,6 +128,11 @@ impl Handle {
         self.unanswered > 0
     }
 
+    /// Whether this delivery owns the record, or may own it through an unanswered write.
+    pub(crate) fn may_own(&self) -> bool {
+        self.own.is_some() || self.is_in_doubt()
+    }
+
     /// The job's account, as far as this delivery knows it.
     pub(crate) fn account(&self) -> Account {
         self.own().map_or_else(|| self.fresh_account().0, |record| record.account.clone())

@@ -86,39 +86,37 @@ impl Guardian {
     }
 
     /// Deletes the message of a finished job and removes what the job no longer needs. Writes
-    /// `done` into the record first.
-    async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
+    /// `done` into the record first, if there is one or the job is to be remembered.
+    pub(super) async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
         let shared = Arc::clone(&self.shared);
-        let remembered = self.remembered(assignment).await;
-        if let Err(error) = self.conclude_done(assignment, remembered, found_result).await {
-            return Self::gave_up(assignment, &error);
+        let mut remembered = self.remembered(assignment).await;
+        // A short job has no record: it completes without one, and reserves no memory for one.
+        let recorded = assignment.run.record.lock().await.may_own() || !remembered.is_zero();
+        if recorded {
+            remembered = match Box::pin(self.conclude_done(assignment, remembered, found_result)).await {
+                Ok(remembered) => remembered,
+                Err(error) => return Self::gave_up(assignment, &error),
+            };
         }
-        // The record of another owner may have been adopted meanwhile.
-        let remembered = remembered.max(self.remembered(assignment).await);
         let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
         let settled = self.settle(Settlement::Complete).await;
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
         if settled.is_ok() {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
-            clean_up(&shared, assignment, remembered, each).await;
+            if recorded {
+                Box::pin(clean_up(&shared, assignment, remembered, each)).await;
+            }
         }
         report
     }
 
-    /// Writes `done` into the record if this delivery owns one or may have created one, or if the
-    /// job is to be remembered.
+    /// Writes `done` into the record, and returns how long the record is kept after that.
     async fn conclude_done(
         &self,
         assignment: &Assignment,
         remembered: Duration,
         found_result: bool,
-    ) -> Result<()> {
-        let handle = assignment.run.record.lock().await;
-        let owns = handle.own().is_some() || handle.is_in_doubt();
-        drop(handle);
-        if !owns && remembered.is_zero() {
-            return Ok(());
-        }
+    ) -> Result<Duration> {
         // A record that is removed next gets an expiry too: its worker may die before it removes
         // the record.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
@@ -129,7 +127,8 @@ impl Guardian {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
             let is_settled = written == Written::Taken || !found_result;
             if is_settled || !assignment.run.record.lock().await.adopt_present().await? {
-                return Ok(());
+                // The record of another owner may have been adopted.
+                return Ok(remembered.max(self.remembered(assignment).await));
             }
         }
     }

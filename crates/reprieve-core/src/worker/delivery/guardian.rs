@@ -93,7 +93,8 @@ impl Guardian {
         Self { shared, registry, lease, drain, rules, checked }
     }
 
-    /// Guards the delivery until it is settled.
+    /// Guards the delivery until it is settled. Rare ways are boxed, so that a held delivery reserves
+    /// no memory for them.
     pub(in crate::worker) async fn guard(self) -> DeliveryReport {
         match Assignment::read(&self.shared, &self.registry, &self.lease.delivery, self.lease.ends_shared()) {
             Ok(assignment) => {
@@ -103,10 +104,10 @@ impl Guardian {
             }
             Err(Unusable::Bad(reason)) => {
                 let body = self.lease.delivery.body.clone();
-                self.dead_letter("", None, reason, body).await
+                Box::pin(self.dead_letter("", None, reason, body)).await
             }
             Err(Unusable::Misfit { envelope, misfit, since_unix_ms, reason }) => {
-                self.defer_unusable(*envelope, misfit, since_unix_ms, reason).await
+                Box::pin(self.defer_unusable(*envelope, misfit, since_unix_ms, reason)).await
             }
         }
     }
@@ -121,7 +122,7 @@ impl Guardian {
             Waited::Lost => return self.lost(&assignment),
             // The semaphore is never closed.
             Waited::Done(Err(_)) | Waited::Time | Waited::Drain => {
-                return self.give_back(assignment, Outcome::Unstarted).await;
+                return Box::pin(self.give_back(assignment, Outcome::Unstarted)).await;
             }
         };
         let guarded = Guarded::new(&self.shared);
@@ -140,9 +141,12 @@ impl Guardian {
                     self.shared.runs.note(began.elapsed());
                     assignment.kind.runs.note(began.elapsed());
                 }
-                self.finish(assignment, ended).await
+                match ended {
+                    RunOutcome::Done => self.complete(&assignment, false).await,
+                    ended => Box::pin(self.finish(assignment, ended)).await,
+                }
             }
-            Waited::Time | Waited::Drain => self.cut(assignment, task).await,
+            Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
             Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
         }
     }
@@ -228,7 +232,7 @@ impl Guardian {
                 () = sleep_until(until.unwrap_or(renew_at)), if until.is_some() => return Waited::Time,
                 () = sleep_until(renew_at), if !outlasts => {
                     let queue = Arc::clone(&self.store().queue);
-                    if !self.lease.renew(&self.shared, &queue, self.drain.clone()).await {
+                    if !Box::pin(self.lease.renew(&self.shared, &queue, self.drain.clone())).await {
                         return Waited::Lost;
                     }
                 }
@@ -268,4 +272,19 @@ fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
         }
         Err(_) => RunOutcome::Lost,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<A, F: Future>(_: impl Fn(A) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_held_delivery_reserves_no_memory_for_rare_ends() {
+        let size = size_of_future(Guardian::guard);
+        assert!(size < 6 * 1024, "{size} bytes");
+    }
 }
