@@ -48,7 +48,7 @@ impl Assignment {
         registry: &Registry,
         delivery: &Delivery,
         lease_ends: watch::Sender<Instant>,
-    ) -> Result<Self, Unusable> {
+    ) -> Result<Box<Self>, Unusable> {
         if let Some(unreadable) = &delivery.unreadable {
             let (reason, since_unix_ms) = (unreadable.reason.clone(), unreadable.since_unix_ms);
             let envelope = Box::new(None);
@@ -69,7 +69,7 @@ impl Assignment {
         };
         let run = Arc::new(job_run(shared, delivery, &envelope, &kind, lease_ends));
         let args_in_blob = matches!(envelope.data, Data::Blob(_));
-        Ok(Self { envelope, kind, runnable, run, args_in_blob })
+        Ok(Box::new(Self { envelope, kind, runnable, run, args_in_blob }))
     }
 
     pub(super) fn job(&self) -> &JobId {

@@ -20,7 +20,7 @@ use crate::job::JobError;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
-use crate::record::{End, EndKind, Record, Status, Written};
+use crate::record::{End, EndKind, Handle, Record, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
 use crate::worker::shared::Shared;
 
@@ -40,7 +40,11 @@ const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
 
 impl Guardian {
     /// Settles the message according to how the run ended.
-    pub(super) async fn finish(self, assignment: Assignment, ended: RunOutcome) -> DeliveryReport {
+    pub(super) async fn finish(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        ended: RunOutcome,
+    ) -> DeliveryReport {
         let job = assignment.job().clone();
         match ended {
             RunOutcome::Done => self.complete(&assignment, false).await,
@@ -87,11 +91,18 @@ impl Guardian {
 
     /// Deletes the message of a finished job and removes what the job no longer needs. Writes
     /// `done` into the record first, if there is one or the job is to be remembered.
-    pub(super) async fn complete(self, assignment: &Assignment, found_result: bool) -> DeliveryReport {
+    pub(super) async fn complete(
+        self: Box<Self>,
+        assignment: &Assignment,
+        found_result: bool,
+    ) -> DeliveryReport {
         let shared = Arc::clone(&self.shared);
-        let mut remembered = self.remembered(assignment).await;
-        // A short job has no record: it completes without one, and reserves no memory for one.
-        let recorded = assignment.run.record.lock().await.may_own() || !remembered.is_zero();
+        let (mut remembered, recorded) = {
+            let handle = assignment.run.record.lock().await;
+            let remembered = self.remembered(assignment, &handle);
+            // A short job has no record: it completes without one, and reserves no memory for one.
+            (remembered, handle.may_own() || !remembered.is_zero())
+        };
         if recorded {
             remembered = match Box::pin(self.conclude_done(assignment, remembered, found_result)).await {
                 Ok(remembered) => remembered,
@@ -126,9 +137,10 @@ impl Guardian {
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
             let is_settled = written == Written::Taken || !found_result;
-            if is_settled || !assignment.run.record.lock().await.adopt_present().await? {
+            let mut handle = assignment.run.record.lock().await;
+            if is_settled || !handle.adopt_present().await? {
                 // The record of another owner may have been adopted.
-                return Ok(remembered.max(self.remembered(assignment).await));
+                return Ok(remembered.max(self.remembered(assignment, &handle)));
             }
         }
     }
@@ -136,9 +148,8 @@ impl Guardian {
     /// Returns how long the record of a finished job is kept, so that a second message does not run
     /// the job again. Zero where the result is proof enough and no owner with another message needs
     /// the record.
-    async fn remembered(&self, assignment: &Assignment) -> Duration {
+    fn remembered(&self, assignment: &Assignment, handle: &Handle) -> Duration {
         let asked = self.shared.settings.remember_done;
-        let handle = assignment.run.record.lock().await;
         let message = &self.lease.delivery.id;
         let is_anothers_mark =
             |record: &Record| record.owner.message != *message && record.expires_unix_ms.is_some();
@@ -168,7 +179,7 @@ impl Guardian {
     }
 
     /// Finishes a settlement that an earlier owner began and the record states.
-    async fn finish_settling(self, assignment: &Assignment, status: Status) -> DeliveryReport {
+    async fn finish_settling(self: Box<Self>, assignment: &Assignment, status: Status) -> DeliveryReport {
         tracing::info!(job = %assignment.job(), ?status, "finishing what an earlier owner began");
         match status {
             Status::DeadLettered { reason } => self.bury_letter(assignment, reason).await,
@@ -184,7 +195,7 @@ impl Guardian {
     /// Sends the copy in which a moved job continues, then deletes this message. An earlier owner
     /// may have sent the copy already. Of two copies, the second to be received waits for the first
     /// and is deleted when the job is done.
-    async fn send_copy(self, assignment: &Assignment) -> DeliveryReport {
+    async fn send_copy(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
         let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         let copy = NewMessage { body, delay: Duration::ZERO };
@@ -202,7 +213,7 @@ impl Guardian {
         handle.own().map_or(assignment.envelope.notes.generation, |record| record.generation)
     }
 
-    async fn fail(self, assignment: Assignment, error: &JobError) -> DeliveryReport {
+    async fn fail(self: Box<Self>, assignment: Box<Assignment>, error: &JobError) -> DeliveryReport {
         if !error.is_retry() {
             return self.bury(&assignment, error.to_string()).await;
         }
@@ -217,7 +228,7 @@ impl Guardian {
     }
 
     /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
-    async fn bury(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn bury(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
             Ok(Written::Taken) => self.bury_letter(assignment, reason).await,
@@ -232,20 +243,20 @@ impl Guardian {
 
     /// Sends the dead letter and deletes the message. The letter contains the same job under the
     /// next generation.
-    async fn bury_letter(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn bury_letter(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
 
     /// Dead-letters a message with the job id of another job, with its original body.
-    async fn bury_body(self, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn bury_body(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
         let body = self.lease.delivery.body.clone();
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
 
     /// Moves the message to the poison queue with `body`, and logs the reason.
     pub(super) async fn dead_letter(
-        self,
+        self: Box<Self>,
         kind: &str,
         assignment: Option<&Assignment>,
         reason: String,
@@ -267,7 +278,7 @@ impl Guardian {
     /// Moves the message to the poison queue with `body`, or with its original body where `body` is
     /// too large. The original body has the generation of its message; a redrive reads the record
     /// and raises it.
-    async fn settle_letter(self, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
+    async fn settle_letter(self: Box<Self>, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
         let (as_it_came, same) = (self.lease.delivery.body.clone(), letter.clone());
         self.settle_or(Settlement::DeadLetter(letter, body), async || {
             tracing::warn!("the letter is too large for the queue; its message is dead-lettered as it came");
@@ -279,8 +290,8 @@ impl Guardian {
     /// Defers a job that this worker can't run and another one may; dead-letters it when that has
     /// lasted too long.
     async fn defer_misfit(
-        self,
-        mut assignment: Assignment,
+        self: Box<Self>,
+        mut assignment: Box<Assignment>,
         misfit: Misfit,
         reason: String,
     ) -> DeliveryReport {
@@ -296,7 +307,7 @@ impl Guardian {
     /// Does the same for a message of unknown kind or with an unreadable body, which names no job
     /// of this worker.
     pub(super) async fn defer_unusable(
-        self,
+        self: Box<Self>,
         envelope: Option<Envelope>,
         misfit: Misfit,
         since: i64,
@@ -342,14 +353,22 @@ impl Guardian {
 
     /// Revokes and releases a job that has not yielded by the soft mark; it resumes at its last
     /// checkpoint.
-    pub(super) async fn cut(self, assignment: Assignment, task: JoinHandle<RunOutcome>) -> DeliveryReport {
+    pub(super) async fn cut(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        task: JoinHandle<RunOutcome>,
+    ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
         DeliveryReport { task: Some(task), ..self.give_back(assignment, Outcome::Cut).await }
     }
 
     /// Releases a job that was interrupted.
-    pub(super) async fn give_back(self, assignment: Assignment, outcome: Outcome) -> DeliveryReport {
+    pub(super) async fn give_back(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        outcome: Outcome,
+    ) -> DeliveryReport {
         let run = Arc::clone(&assignment.run);
         let (kind, why) = match outcome {
             Outcome::Unstarted => (EndKind::Deferred, "its worker had to stop before a step of it had run"),
@@ -369,8 +388,8 @@ impl Guardian {
     }
 
     async fn release(
-        self,
-        assignment: Assignment,
+        self: Box<Self>,
+        assignment: Box<Assignment>,
         outcome: Outcome,
         kind: EndKind,
         why: &str,
@@ -391,7 +410,7 @@ impl Guardian {
     /// Releases the message with its notes. Where a body with them is too large for the queue, the
     /// delivery's end goes into the record.
     async fn release_with(
-        self,
+        self: Box<Self>,
         assignment: &Assignment,
         outcome: Outcome,
         end: End,
@@ -413,7 +432,7 @@ impl Guardian {
     /// Handles a write that the store refused because another owner of the job wrote before. While
     /// the lease holds, the message is released, so that its next delivery finds out at once what
     /// the job needs.
-    async fn superseded(self, assignment: Assignment) -> DeliveryReport {
+    async fn superseded(self: Box<Self>, assignment: Box<Assignment>) -> DeliveryReport {
         let run = Arc::clone(&assignment.run);
         run.revoked.cancel();
         if self.lease.ends() <= Instant::now() {
@@ -450,18 +469,19 @@ impl Guardian {
         DeliveryReport::ended(assignment.kind.name, Outcome::Abandoned)
     }
 
-    pub(super) async fn settle(self, how: Settlement) -> Result<()> {
+    pub(super) async fn settle(self: Box<Self>, how: Settlement) -> Result<()> {
         self.settle_or(how, async || None).await
     }
 
     /// Settles the message; as `otherwise` returns, if its new body is too large for the queue.
     async fn settle_or(
-        self,
+        self: Box<Self>,
         how: Settlement,
         otherwise: impl AsyncFnOnce() -> Option<Settlement>,
     ) -> Result<()> {
-        let Self { shared, lease, drain, .. } = self;
-        settle(&shared, lease, drain, how, otherwise).await
+        let Self { shared, lease, drain, .. } = *self;
+        // Boxed, so that a guardian does not reserve memory for its end from the start.
+        Box::pin(settle(&shared, lease, drain, how, otherwise)).await
     }
 }
 

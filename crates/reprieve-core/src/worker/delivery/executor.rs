@@ -150,6 +150,9 @@ impl Execution {
     /// Records that a suspect's run has ended, before the others go on. If this process dies later,
     /// the death is not charged to the suspect, although its message is not settled yet.
     async fn account(&self) {
+        if !self.is_alone() {
+            return;
+        }
         let mut record = self.run.record.lock().await;
         if self.is_alone() && record.own().is_some() {
             // If the write is refused or unanswered, the settlement finds out.
@@ -157,14 +160,15 @@ impl Execution {
         }
     }
 
-    /// Runs to the end and commits the result; any other end is the error.
+    /// Runs to the end and commits the result; any other end is the error. What a short job never
+    /// does is boxed, so that its run reserves no memory for it.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
-        let record = self.claim().await?;
+        let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;
         let args: J::Args = self.args().await?;
         let at = match &record {
-            Some(record) => self.load(record).await?,
+            Some(record) => Box::pin(self.load(record)).await?,
             None => None,
         };
         let at = at.unwrap_or_else(|| job.begin(&args));
@@ -190,14 +194,14 @@ impl Execution {
             // A step that never awaits must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
             if cx.is_interrupted() {
-                return Err(self.save_and_yield(&encode(&at)?).await);
+                return Err(Box::pin(self.save_and_yield(&encode(&at)?)).await);
             }
             if self.rules.get().throttle.paused {
-                self.rest(&encode(&at)?).await?;
+                Box::pin(self.rest(&encode(&at)?)).await?;
                 continue;
             }
             if self.shared.isolation.is_wanted() && !self.is_alone() {
-                self.make_way(&encode(&at)?).await?;
+                Box::pin(self.make_way(&encode(&at)?)).await?;
                 // An interruption ends the rest, and no step may begin in one.
                 if cx.is_interrupted() {
                     continue;
@@ -209,7 +213,7 @@ impl Execution {
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
                     self.estimate(job, args, &next);
                     if !cx.is_interrupted() && self.save_is_due() {
-                        self.save_in_passing(&encode(&next)?).await?;
+                        Box::pin(self.save_in_passing(&encode(&next)?)).await?;
                     }
                     self.careful_steps = self.careful_steps.saturating_sub(1);
                     at = next;
@@ -485,11 +489,15 @@ impl Execution {
 
     /// Stores the job's result before its message is settled. A `null` result is not written. The
     /// first complete result wins, even if an older owner wrote it.
-    async fn commit(&mut self, json: Vec<u8>) -> Result<(), RunOutcome> {
-        const OPERATION: &str = "write a result";
+    async fn commit(&self, json: Vec<u8>) -> Result<(), RunOutcome> {
         if json == b"null" {
             return Ok(());
         }
+        Box::pin(self.write_result(json)).await
+    }
+
+    async fn write_result(&self, json: Vec<u8>) -> Result<(), RunOutcome> {
+        const OPERATION: &str = "write a result";
         self.run.may_write(OPERATION).await.map_err(|_| RunOutcome::Lost)?;
         let run = Arc::clone(&self.run);
         let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
@@ -537,4 +545,37 @@ fn fingerprint(state: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::JobContext;
+
+    #[derive(Debug)]
+    struct Noop;
+
+    #[async_trait::async_trait]
+    impl Job for Noop {
+        const KIND: &'static str = "noop";
+        type Args = ();
+        type Checkpoint = ();
+        type Output = ();
+
+        fn begin(&self, (): &()) {}
+
+        async fn step(&self, _: &JobContext, (): &(), (): ()) -> std::result::Result<Step<(), ()>, JobError> {
+            Ok(Step::Done(()))
+        }
+    }
+
+    fn size_of_future<A, B, F: Future>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_run_reserves_no_memory_for_what_short_jobs_never_do() {
+        let size = size_of_future(execute::<Noop>);
+        assert!(size < 2 * 1024, "{size} bytes");
+    }
 }

@@ -30,13 +30,20 @@ const ARGS_WITHIN: Duration = Duration::from_secs(10);
 const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 impl Execution {
-    /// Claims the job before loading or decoding anything of it, and returns its record. A first
-    /// delivery reads and writes nothing, and has no record.
+    /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
+    /// finished jobs are remembered.
+    pub(super) fn needs_claim(&self) -> bool {
+        !self.is_first() || !self.shared.settings.remember_done.is_zero()
+    }
+
+    fn is_first(&self) -> bool {
+        self.run.fence() <= Fence::new(0, 1)
+    }
+
+    /// Claims the job before loading or decoding anything of it, and returns its record. The first
+    /// delivery of a job without one has none.
     pub(super) async fn claim(&mut self) -> Result<Option<Record>, RunOutcome> {
-        let is_first = self.run.fence() <= Fence::new(0, 1);
-        if is_first && self.shared.settings.remember_done.is_zero() {
-            return Ok(None);
-        }
+        let is_first = self.is_first();
         let mut alone = None;
         loop {
             let (look, has_result) = self.look().await?;
@@ -277,15 +284,12 @@ impl Execution {
     }
 
     /// Reads the arguments, from the message or from their blob.
-    pub(super) async fn args<A: DeserializeOwned>(&mut self) -> Result<A, RunOutcome> {
-        let json = match &self.data {
-            Data::Inline(json) => json.get().as_bytes().to_vec(),
-            Data::Blob(name) => {
-                let name = name.clone();
-                self.args_blob(&name).await?
-            }
+    pub(super) async fn args<A: DeserializeOwned>(&self) -> Result<A, RunOutcome> {
+        let read = match &self.data {
+            Data::Inline(json) => serde_json::from_str(json.get()),
+            Data::Blob(name) => serde_json::from_slice(&Box::pin(self.args_blob(name)).await?),
         };
-        serde_json::from_slice(&json).map_err(|error| {
+        read.map_err(|error| {
             let reason = format!("the arguments do not fit kind {:?}: {}", self.kind.name, misfit(&error));
             RunOutcome::Misfit(Misfit::Shape, reason)
         })

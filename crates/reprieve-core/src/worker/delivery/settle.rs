@@ -72,8 +72,7 @@ pub(super) async fn settle(
     how: Settlement,
     otherwise: impl AsyncFnOnce() -> Option<Settlement>,
 ) -> Result<()> {
-    // Boxed, so that a guardian does not reserve memory for its longest end from the start.
-    let settled = Box::pin(settle_as(shared, &mut lease, drain.clone(), &how)).await;
+    let settled = settle_as(shared, &mut lease, drain.clone(), &how).await;
     let settled = match settled {
         Err(error) if error.kind() == ErrorKind::TooLarge => match otherwise().await {
             Some(how) => Box::pin(settle_as(shared, &mut lease, drain, &how)).await,
@@ -115,7 +114,7 @@ async fn settle_as(
         hurried = hurry => hurried,
         done = settling.persist(&calm) => return settling.end(done),
     };
-    let done = settling.persist(&hurried).await;
+    let done = Box::pin(settling.persist(&hurried)).await;
     settling.end(done)
 }
 
@@ -191,7 +190,7 @@ async fn tries(
     let mut done = persist(OPERATION, terms.patience, may_pass, call).await;
     let is_late = Instant::now() > terms.patience.until + LATE;
     if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut || is_late && may_pass(error)) {
-        done = bounded(OPERATION, terms.patience.each, call()).await;
+        done = Box::pin(bounded(OPERATION, terms.patience.each, call())).await;
     }
     done
 }
