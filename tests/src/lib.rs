@@ -12,7 +12,6 @@ mod nothing;
 mod pictures;
 mod run;
 mod sandbox;
-mod wait;
 mod walked;
 mod worker;
 
@@ -21,8 +20,8 @@ pub use journal::{Journal, Stepped};
 pub use log::{Line, Log};
 pub use nothing::saw_nothing;
 pub use pictures::{Picture, pictures};
+pub use reprieve_testkit::{Process, until};
 pub use run::{Cost, Finished, Made, Run, Unreadable};
 pub use sandbox::Sandbox;
-pub use wait::until;
 pub use walked::Walked;
 pub use worker::Worker;

@@ -3,16 +3,15 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use reprieve_core::ports::WorkerReport;
-use rustix::process::{Pid, Signal, kill_process};
+use reprieve_testkit::{Process, Signal, until};
 
 use crate::log::Log;
 use crate::sandbox::Sandbox;
-use crate::wait::until;
 
 /// How long a process may take to start or to end when nothing keeps it from that: this machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -20,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A running worker; killed when dropped. When the test fails, the end of its log is printed.
 #[derive(Debug)]
 pub struct Worker {
-    child: Child,
+    process: Process,
     log: Log,
 }
 
@@ -62,22 +61,20 @@ impl Worker {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = Log::new(directory.join(format!("worker-{number}.log")));
         let file = File::create(log.path()).expect("a log file");
-        let child = command
+        command
             .args(["--log-format", "json"])
             .current_dir(directory)
             .env("REPRIEVE_LOG", "info,reprieve_core=debug,thumbnails=debug")
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log file"))
-            .stderr(file)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{} did not start: {error}", command.get_program().display()));
-        Self { child, log }
+            .stderr(file);
+        Self { process: Process::start(&mut command), log }
     }
 
     /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Its log.
@@ -91,7 +88,7 @@ impl Worker {
     /// # Panics
     /// When it has been waited for already.
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("a process to signal");
+        self.process.signal(signal);
     }
 
     /// Kills it, with SIGKILL where there are signals, and waits until it is gone.
@@ -99,10 +96,9 @@ impl Worker {
     /// # Panics
     /// When it has ended by itself: then the test would not test what it says.
     pub fn kill(&mut self) {
-        let ended = self.child.try_wait().expect("a child");
+        let ended = self.process.try_ended();
         assert_eq!(ended, None, "the worker ended before it was killed:\n{}", self.log.text());
-        self.child.kill().expect("a child to kill");
-        self.child.wait().expect("a child that was killed");
+        self.process.kill();
     }
 
     /// Waits until it has ended by itself.
@@ -110,7 +106,7 @@ impl Worker {
     /// # Panics
     /// When it has not within `limit`.
     pub async fn ended(&mut self, limit: Duration) -> ExitStatus {
-        until("the worker has ended", limit, async || self.child.try_wait().expect("a child")).await
+        self.process.ended(limit).await
     }
 
     /// Whether it has ended by itself.
@@ -118,7 +114,7 @@ impl Worker {
     /// # Panics
     /// When the operating system does not know it.
     pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("a child").is_some()
+        self.process.try_ended().is_some()
     }
 
     /// Asks it to stop, and waits until it has, with success.
@@ -159,9 +155,6 @@ impl Worker {
 impl Drop for Worker {
     #[expect(clippy::print_stderr, reason = "a failed test is of no use without its workers' logs")]
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
-        let _gone = self.child.kill();
-        let _gone = self.child.wait();
         if std::thread::panicking() {
             let text = self.log.text();
             let from = text.lines().count().saturating_sub(40);

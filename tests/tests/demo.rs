@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
 use reprieve_core::{ErrorKind, QueueName};
 use reprieve_tests::azurite::{Azurite, azurite, unique};
-use reprieve_tests::{binary, until};
-use rustix::process::{Pid, Signal, kill_process};
+use reprieve_tests::{Process, binary, until};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,23 +23,23 @@ const SMALL: &str =
 struct Demo {
     directory: TempDir,
     connection_string: String,
-    child: Child,
+    process: Process,
 }
 
 impl Demo {
     fn start(connection_string: &str) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let child = Command::new(binary("reprieve-cli", "reprieve"))
+        let mut command = Command::new(binary("reprieve-cli", "reprieve"));
+        command
             .args(SMALL.split(' '))
             .current_dir(&directory)
             .env_clear()
             .env("REPRIEVE_STORE", connection_string)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it runs");
-        Self { directory, connection_string: connection_string.to_owned(), child }
+            .stderr(Stdio::piped());
+        let process = Process::start(&mut command);
+        Self { directory, connection_string: connection_string.to_owned(), process }
     }
 
     /// Waits until its workers are in the middle of something.
@@ -50,12 +50,12 @@ impl Demo {
     }
 
     fn interrupt(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).expect("a process to signal");
+        self.process.signal(Signal::INT);
     }
 
     /// Waits for its end. Its directory is still there then.
     fn end(self) -> (Ended, TempDir) {
-        let Output { status, stdout, stderr } = self.child.wait_with_output().expect("it ends");
+        let Output { status, stdout, stderr } = self.process.output();
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let ended = Ended { code: status.code(), out: text(stdout), err: text(stderr) };
         let secret = key(&self.connection_string);

@@ -87,12 +87,8 @@ impl Service {
 }
 
 /// Waits until `met`, for two minutes at most.
-pub(crate) async fn until(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(120);
-    while !met() {
-        assert!(tokio::time::Instant::now() < deadline, "waited two minutes until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+pub(crate) async fn until(what: &str, met: impl FnMut() -> bool) {
+    reprieve_testkit::until_true(what, Duration::from_secs(120), met).await;
 }
 
 async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {

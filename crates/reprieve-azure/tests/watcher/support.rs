@@ -14,7 +14,7 @@ use reprieve_azure::scheduled_events::{Client, Watcher};
 use reprieve_core::ports::{Change, Ending, InterruptionSource};
 use reprieve_core::{Notice, NoticeKind, Phase};
 use reprieve_sim::metadata::{Config, MetadataServer};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 pub(crate) const ME: &str = "workers_0";
 pub(crate) const NEIGHBOUR: &str = "workers_1";
@@ -90,12 +90,8 @@ pub(crate) async fn calm_for(watcher: &Watcher, long: Duration) {
 }
 
 /// Waits until `met`, for a minute at most.
-pub(crate) async fn until(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + seconds(60);
-    while !met() {
-        assert!(Instant::now() < deadline, "waited a minute until {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+pub(crate) async fn until(what: &str, met: impl FnMut() -> bool) {
+    reprieve_testkit::until_true(what, seconds(60), met).await;
 }
 
 #[track_caller]

@@ -131,17 +131,16 @@ fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
 #[cfg(target_os = "linux")]
 mod processes {
     use std::path::Path;
-    use std::process::Child;
 
-    use rustix::process::{Pid, Signal, kill_process};
+    use reprieve_testkit::{Process, Signal, eventually};
 
     use super::*;
-    use crate::support::eventually;
+    use crate::support::LONG;
 
     /// A demo that was started.
     struct Demo {
         place: Place,
-        child: Child,
+        process: Process,
     }
 
     impl Demo {
@@ -150,25 +149,22 @@ mod processes {
         }
 
         fn start_in(place: Place) -> Self {
-            let child = place.command(&SMALL).spawn().expect("it runs");
-            let demo = Self { place, child };
-            eventually("both workers work", || demo.journal_lines() > 4 && workers(&demo.place).len() == 2);
+            let process = place.start(&SMALL);
+            let demo = Self { place, process };
+            eventually("both workers work", LONG, || {
+                demo.journal_lines() > 4 && workers(&demo.place).len() == 2
+            });
             demo
         }
 
         fn kill(&mut self) {
-            self.child.kill().expect("a child to kill");
-            self.child.wait().expect("it ends");
-            eventually("the workers are gone", || workers(&self.place).is_empty());
+            self.process.kill();
+            eventually("the workers are gone", LONG, || workers(&self.place).is_empty());
         }
 
         fn journal_lines(&self) -> usize {
             let journal = std::fs::read_to_string(self.place.path("reprieve-demo/journal"));
             journal.map_or(0, |text| text.lines().count())
-        }
-
-        fn signal(&self, signal: Signal) {
-            kill_process(Pid::from_child(&self.child), signal).expect("a process to signal");
         }
     }
 
@@ -187,9 +183,9 @@ mod processes {
     #[test]
     fn ctrl_c_ends_all_processes_and_says_where_the_files_are() {
         let demo = Demo::start();
-        demo.signal(Signal::INT);
-        let Demo { place, child } = demo;
-        let ran = Ran::from(child.wait_with_output().expect("it ends"));
+        demo.process.signal(Signal::INT);
+        let Demo { place, process } = demo;
+        let ran = Ran::from(process.output());
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
         assert!(ran.err.ends_with("SIGINT stopped it; its files are in reprieve-demo\n"), "{}", ran.err);
         assert_eq!(workers(&place), [0; 0], "they were gone before it was");

@@ -1,15 +1,15 @@
 //! `reprieve metadata`.
 
 use std::io::{BufRead, BufReader};
-use std::process::Child;
 
+use reprieve_testkit::Process;
 use serde_json::{Value, json};
 
-use crate::support::{Place, Ran};
+use crate::support::{LONG, Place, Ran};
 
 /// A served mock and the URLs of its VMs.
 struct Mock {
-    child: Child,
+    process: Process,
     urls: Vec<(String, String)>,
 }
 
@@ -20,12 +20,12 @@ impl Mock {
 
     /// One of two VMs.
     fn serve_with(place: &Place, args: &[&str]) -> Self {
-        let mut child = place.command(&[&["metadata", "serve"], args].concat()).spawn().expect("it runs");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let mut process = place.start(&[&["metadata", "serve"], args].concat());
+        let lines = BufReader::new(process.stdout()).lines();
         let vm = |line: String| line.split_once("  ").map(|(vm, url)| (vm.to_owned(), url.to_owned()));
         let urls =
             lines.map_while(Result::ok).take(2).map(|line| vm(line).expect("a VM and its URL")).collect();
-        Self { child, urls }
+        Self { process, urls }
     }
 
     /// Runs a command about it that must succeed, and reads the JSON it prints.
@@ -39,13 +39,6 @@ impl Mock {
     /// Runs a command about it.
     fn run(&self, place: &Place, args: &[&str]) -> Ran {
         place.run(&[&["metadata"], args, &["--url", &self.urls[0].1]].concat())
-    }
-}
-
-impl Drop for Mock {
-    fn drop(&mut self) {
-        // Both fail for one that has ended, which is as good.
-        let _ended = (self.child.kill(), self.child.wait());
     }
 }
 
@@ -79,12 +72,11 @@ fn a_served_mock_evicts_and_withdraws() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_the_mock_with_0() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use reprieve_testkit::Signal;
     for signal in [Signal::INT, Signal::TERM] {
         let mut mock = Mock::serve(&Place::new());
-        let pid = Pid::from_raw(mock.child.id().try_into().unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
-        assert_eq!(mock.child.wait().unwrap().code(), Some(0));
+        mock.process.signal(signal);
+        assert_eq!(mock.process.wait(LONG).code(), Some(0));
     }
 }
 
@@ -138,7 +130,7 @@ fn each_vm_may_have_a_port_and_the_hint_says_where_the_mock_is() {
     assert_eq!((first.as_str(), second.as_str()), ("workers_0", "workers_1"));
     assert!(one != other && one.matches('/').count() == 2, "{one} {other}");
     let mut hint = String::new();
-    let mut stderr = BufReader::new(mock.child.stderr.take().expect("a pipe"));
+    let mut stderr = BufReader::new(mock.process.stderr());
     stderr.read_line(&mut hint).expect("a line");
     assert!(hint.contains(&format!("evict --url {one} --vm NAME`")), "{hint}");
 }

@@ -1,37 +1,29 @@
 //! `reprieve storage`.
 
 use std::io::{BufRead, BufReader};
-use std::process::Child;
 
+use reprieve_testkit::Process;
 use serde_json::{Value, json};
 
-use crate::support::Place;
+use crate::support::{LONG, Place};
 
 /// A served double.
 struct Double {
-    child: Child,
+    process: Process,
     served: Value,
 }
 
 impl Double {
     fn serve(place: &Place) -> Self {
         let ports = ["--blob-port", "0", "--queue-port", "0", "--json"];
-        let mut child =
-            place.command(&[&["storage", "serve"], &ports[..]].concat()).spawn().expect("it runs");
+        let mut process = place.start(&[&["storage", "serve"], &ports[..]].concat());
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        Self { child, served: serde_json::from_str(&line).expect("JSON") }
+        BufReader::new(process.stdout()).read_line(&mut line).expect("a line");
+        Self { process, served: serde_json::from_str(&line).expect("JSON") }
     }
 
     fn queue_url(&self) -> &str {
         self.served["queue_url"].as_str().expect("a URL")
-    }
-}
-
-impl Drop for Double {
-    fn drop(&mut self) {
-        // Both fail for one that has ended, which is as good.
-        let _ended = (self.child.kill(), self.child.wait());
     }
 }
 
@@ -95,11 +87,10 @@ fn a_wrong_rule_changes_nothing() {
 #[cfg(unix)]
 #[test]
 fn a_signal_ends_the_double_with_0() {
-    use rustix::process::{Pid, Signal, kill_process};
+    use reprieve_testkit::Signal;
     let mut double = Double::serve(&Place::new());
-    let pid = Pid::from_raw(double.child.id().try_into().unwrap()).unwrap();
-    kill_process(pid, Signal::INT).unwrap();
-    assert_eq!(double.child.wait().unwrap().code(), Some(0));
+    double.process.signal(Signal::INT);
+    assert_eq!(double.process.wait(LONG).code(), Some(0));
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Parser;
 use reprieve::worker::{Monitor, Stopper, Worker, stopping};
 use reprieve::{Client, Job, JobContext, JobError, Step, StoreArgs, async_trait};
+use reprieve_testkit::Process;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 /// How long anything is waited for. Far longer than it takes, because machines that test are busy.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -53,6 +53,11 @@ impl Place {
             command.env_remove(name);
         }
         command
+    }
+
+    /// Starts the command. Its output is piped.
+    pub(crate) fn start(&self, args: &[&str]) -> Process {
+        Process::start(&mut self.command(args))
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
@@ -139,23 +144,7 @@ impl Working {
     }
 }
 
-/// Looks at `condition` until it gives something.
-pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(there) = condition().await {
-            return there;
-        }
-        assert!(Instant::now() < deadline, "waited {LONG:?} until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-/// As [`until`], for what can be looked at without awaiting.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let look = async {
-        until(what, async || condition().then_some(())).await;
-        Ok::<(), reprieve::Error>(())
-    };
-    reprieve::block_on(look).expect("a runtime");
+/// Waits as long as anything is waited for.
+pub(crate) async fn until<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
+    reprieve_testkit::until(what, LONG, condition).await
 }

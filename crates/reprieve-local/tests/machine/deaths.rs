@@ -8,8 +8,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reprieve_core::ports::{Payload, RecordWrite, Store, Stored, WorkerReport};
 use reprieve_core::{BlobName, ErrorKind, JobId, PayloadName, WorkerId};
+#[cfg(unix)]
+use reprieve_testkit::Signal;
 use tokio::time::{Instant, sleep};
 
+use crate::process::finish;
 use crate::scene::{PATIENCE, Say, Scene, open, send};
 
 const LARGE: usize = 3 << 20;
@@ -80,6 +83,7 @@ async fn recovering_gives_back_at_once() {
     }
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_frozen_process_keeps_its_leases_until_they_end_and_is_refused_afterwards() {
     const LEASE: Duration = Duration::from_millis(2_500);
@@ -89,7 +93,7 @@ async fn a_frozen_process_keeps_its_leases_until_they_end_and_is_refused_afterwa
     let begun = Instant::now();
     let child = scene.start("hold", &LEASE.as_millis().to_string());
     scene.log().wait_for("holding").await;
-    child.signal("STOP");
+    child.signal(Signal::STOP);
     let frozen = Instant::now();
     let mut deliveries = Vec::new();
     while deliveries.len() < 20 {
@@ -103,7 +107,7 @@ async fn a_frozen_process_keeps_its_leases_until_they_end_and_is_refused_afterwa
         assert!(frozen.elapsed() < PATIENCE);
         sleep(Duration::from_millis(20)).await;
     }
-    child.signal("CONT");
+    child.signal(Signal::CONT);
     scene.log().wait_for("refused 20").await;
 }
 
@@ -161,7 +165,7 @@ async fn processes_share_a_queue_fairly() {
     send(&store, MESSAGES as usize).await;
     File::create(scene.directory.path().join("go")).unwrap();
     for child in children {
-        child.finish();
+        finish(child);
     }
     let lines = scene.log().lines();
     let shares: Vec<u32> =

@@ -8,7 +8,7 @@ use reprieve_core::{BlobName, Error, ErrorKind, JobId, PayloadName, WorkerId};
 use reprieve_local::{LocalStore, Options, QueueName};
 use rusqlite::Connection;
 
-use crate::process::Process;
+use crate::process::{finish, start_under};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -218,9 +218,8 @@ fn on_a_small_disk(mount: &str, role: &str) {
         return;
     }
     let wrapper = [namespace, &["sh", "-c", &script, "sh"]].concat();
-    let output =
-        Process::start_under(&wrapper, &[role, directory.path().join("reprieve.db").to_str().unwrap()])
-            .finish();
+    let path = directory.path().join("reprieve.db");
+    let output = finish(start_under(&wrapper, &[role, path.to_str().unwrap()]));
     assert!(String::from_utf8_lossy(&output.stdout).contains("the child is done"), "the child did run");
 }
 

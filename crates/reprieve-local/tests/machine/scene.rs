@@ -8,9 +8,10 @@ use std::time::Duration;
 use reprieve_core::WorkerId;
 use reprieve_core::ports::{NewMessage, Store};
 use reprieve_local::{Durability, LocalStore, Options, QueueName};
+use reprieve_testkit::Process;
 use tokio::time::{Instant, sleep};
 
-use crate::process::Process;
+use crate::process;
 use crate::{deaths, torture};
 
 /// How long anything may take on a busy machine.
@@ -62,7 +63,7 @@ impl Scene {
     }
 
     pub(crate) fn start(&self, role: &str, argument: &str) -> Process {
-        Process::start(&[role, self.directory.path().to_str().unwrap(), argument])
+        process::start(&[role, self.directory.path().to_str().unwrap(), argument])
     }
 }
 

@@ -11,6 +11,7 @@ use reprieve_core::{BlobName, ErrorKind, Fence, JobId, PayloadName, Writer};
 use rusqlite::Connection;
 use tokio::time::{Instant, sleep};
 
+use crate::process::output_if_ended;
 use crate::scene::{Log, PATIENCE, Say, Scene, open, send};
 
 /// How long processes are killed in the default run. Raise it by hand to hunt.
@@ -31,7 +32,7 @@ async fn killing_processes_at_any_moment_loses_nothing() {
     while begun.elapsed() < TORTURE {
         sleep(Duration::from_millis(rng.random_range(20..120))).await;
         let place = rng.random_range(0..4);
-        let ended = children[place].last_words();
+        let ended = output_if_ended(&mut children[place]);
         assert!(ended.is_none(), "a process ended by itself: {}", ended.unwrap_or_default());
         children[place].kill();
         children[place] = start(place, &mut rng);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reprieve_sim::metadata::Which;
 use reprieve_sim::metadata::{Config, MetadataServer};
-use rustix::process::Signal;
+use reprieve_testkit::Signal;
 
 use crate::support::{Place, Worker, get, until};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reprieve::NewJob;
 use reprieve::ports::WorkerReport;
-use rustix::process::Signal;
+use reprieve_testkit::Signal;
 use serde_json::value::RawValue;
 
 use crate::support::{Place, Worker, until};

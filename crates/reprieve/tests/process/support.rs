@@ -1,18 +1,16 @@
 //! Real worker processes of the examples, their logs, and HTTP as a probe speaks it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Parser;
 use reprieve::{Client, StoreArgs};
-use rustix::process::{Pid, Signal, kill_process};
+use reprieve_testkit::{Lines, Process, Signal, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 /// How long anything is waited for. Far longer than it takes, because machines that test are busy.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
@@ -72,37 +70,37 @@ fn executable(example: &str) -> PathBuf {
     path.join("examples").join(example)
 }
 
-/// A running worker. It is killed when a test ends before it.
+/// A running worker and its log.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    child: Child,
-    log: Receiver<String>,
-    told: Vec<Value>,
+    process: Process,
+    log: Lines,
+    /// How many lines of the log were read by [`says`](Self::says).
+    read: usize,
 }
 
 impl Worker {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("the example runs");
-        let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
-        let (lines, log) = channel();
-        std::thread::spawn(move || {
-            stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
-        });
-        Self { child, log, told: Vec::new() }
+        let mut process = Process::start(command.stderr(Stdio::piped()));
+        let log = Lines::of(process.stderr());
+        Self { process, log, read: 0 }
     }
 
-    /// Waits for a line of the log with this message.
+    /// Waits for the next line of the log with this message.
     pub(crate) fn says(&mut self, message: &str) -> Value {
-        loop {
-            let Ok(line) = self.log.recv_timeout(LONG) else {
-                panic!("the worker never said {message:?}, only {:#?}", self.told)
-            };
-            let line: Value = serde_json::from_str(&line).expect("the log is JSON");
-            self.told.push(line.clone());
-            if line["message"] == message {
-                return line;
+        let mut found = None;
+        eventually(&format!("the worker logs {message:?}, not only {:#?}", self.log), LONG, || {
+            for line in self.log.all().iter().skip(self.read) {
+                self.read += 1;
+                let line: Value = serde_json::from_str(line).expect("the log is JSON");
+                if line["message"] == message {
+                    found = Some(line);
+                    return true;
+                }
             }
-        }
+            false
+        });
+        found.expect("the line that was waited for")
     }
 
     /// Waits until it is in a stage.
@@ -111,27 +109,12 @@ impl Worker {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a process id")).expect("a process id");
-        kill_process(pid, signal).expect("it runs");
+        self.process.signal(signal);
     }
 
     /// Waits for its end and returns its exit code.
     pub(crate) fn ends(&mut self) -> Option<i32> {
-        loop {
-            match self.log.recv_timeout(LONG) {
-                Ok(_) => {}
-                // The log ends when the process does.
-                Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("a child").code(),
-                Err(RecvTimeoutError::Timeout) => panic!("the worker did not end within {LONG:?}"),
-            }
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Both fail for one that has ended, which is as good.
-        let _ended = (self.child.kill(), self.child.wait());
+        self.process.wait(LONG).code()
     }
 }
 
@@ -154,14 +137,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-/// Looks at `condition` until it gives something.
-pub(crate) async fn until<T>(what: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + LONG;
-    loop {
-        if let Some(there) = condition().await {
-            return there;
-        }
-        assert!(Instant::now() < deadline, "waited {LONG:?} until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+/// Waits as long as anything is waited for.
+pub(crate) async fn until<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
+    reprieve_testkit::until(what, LONG, condition).await
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use rustix::process::Signal;
+use reprieve_testkit::Signal;
 
 use crate::support::{Place, Worker, until};
 

@@ -7,20 +7,20 @@ use reprieve_sim::metadata::Announcement;
 use rustix::process::{Pid, Signal, test_kill_process};
 
 use super::support::{HOUR, ME, Watch, announce, has_begun, scene};
-use crate::support::{Place, until};
+use crate::support::{LONG, Place, until};
 
 #[tokio::test]
 async fn a_signal_ends_a_watch_with_0() {
     let (place, server) = scene(HOUR).await;
     for signal in [Signal::INT, Signal::TERM] {
         let mut watch = Watch::of(&place, &server.vm_url(ME), &["--exec", "true"]).await;
-        watch.signal(signal);
+        watch.process.signal(signal);
         assert_eq!(watch.code().await, Some(0), "{}", watch.said());
     }
     // Also before there is anything to watch.
     let mut watch = Watch::started(&Place::new(), &["--metadata-url", "http://127.0.0.1:1"]);
     watch.says("can't be reached").await;
-    watch.signal(Signal::TERM);
+    watch.process.signal(Signal::TERM);
     assert_eq!(watch.code().await, Some(0));
 }
 
@@ -35,10 +35,10 @@ async fn a_stop_waits_for_the_running_command_and_for_its_approval() {
     announce(&server, EventType::Freeze, &[ME], Some(HOUR));
     watch.says("waits for the previous one to end").await;
     // Ctrl-C on a terminal would reach the command, too, if it were in this process's group.
-    watch.signal(Signal::INT);
+    watch.process.signal(Signal::INT);
     watch.says("stopping; 1 change has not run the command").await;
     watch.says("stopping; waiting up to 1m for the running command").await;
-    assert!(watch.child.try_wait().expect("a child").is_none(), "it waits");
+    assert!(watch.process.try_ended().is_none(), "it waits");
     place.write("go", "");
     assert_eq!(watch.code().await, Some(0), "{}", watch.said());
     assert!(place.path("ended").exists() && !place.path("Freeze").exists());
@@ -53,9 +53,9 @@ async fn a_second_signal_ends_the_watch_and_the_command_at_once() {
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     let path = place.path("pid");
     let pid = until("the command runs", async || std::fs::read_to_string(&path).ok()).await;
-    watch.signal(Signal::TERM);
+    watch.process.signal(Signal::TERM);
     watch.says("stopping; waiting up to 1m").await;
-    watch.signal(Signal::TERM);
+    watch.process.signal(Signal::TERM);
     assert_eq!(watch.code().await, Some(1));
     watch.says("error: failed to wait for the command: ").await;
     let pid = pid.trim().parse().ok().and_then(Pid::from_raw).expect("a pid");
@@ -65,12 +65,10 @@ async fn a_second_signal_ends_the_watch_and_the_command_at_once() {
 #[tokio::test]
 async fn a_watch_without_a_command_ends_when_nobody_reads() {
     let (place, server) = scene(HOUR).await;
-    let mut child =
-        place.command(&["events", "watch", "--metadata-url", &server.vm_url(ME)]).spawn().expect("it runs");
-    drop(child.stdout.take());
+    let mut process = place.start(&["events", "watch", "--metadata-url", &server.vm_url(ME)]);
+    drop(process.stdout());
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    let status = until("it ends", async || child.try_wait().expect("a child")).await;
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(process.ended(LONG).await.code(), Some(0));
 }
 
 #[tokio::test]
@@ -79,7 +77,7 @@ async fn a_reader_that_stands_still_holds_up_neither_the_command_nor_the_stop() 
     let url = server.vm_url(ME);
     let args = ["events", "watch", "--metadata-url", &url, "--exec", "echo > $REPRIEVE_EVENT_TYPE"];
     // Its stdout is a pipe that nobody reads, and each of these is more than it holds.
-    let mut child = place.command(&args).spawn().expect("it runs");
+    let mut process = place.start(&args);
     for event_type in [EventType::Reboot, EventType::Freeze] {
         let file = place.path(event_type.as_str());
         let long = Announcement {
@@ -89,8 +87,6 @@ async fn a_reader_that_stands_still_holds_up_neither_the_command_nor_the_stop() 
         server.announce(long).expect("an event");
         until("the command has run", async || file.exists().then_some(())).await;
     }
-    let pid = Pid::from_raw(child.id().try_into().expect("a pid")).expect("a pid");
-    rustix::process::kill_process(pid, Signal::TERM).expect("it runs");
-    let status = until("it ends", async || child.try_wait().expect("a child")).await;
-    assert_eq!(status.code(), Some(0));
+    process.signal(Signal::TERM);
+    assert_eq!(process.ended(LONG).await.code(), Some(0));
 }

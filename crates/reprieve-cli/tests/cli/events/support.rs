@@ -1,14 +1,12 @@
 //! A mock with two VMs, and a watch of the first whose lines are read as they come.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::Child;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::{EventStatus, EventType};
 use reprieve_sim::metadata::{Announcement, Config, MetadataServer};
+use reprieve_testkit::{Lines, Process};
 
-use crate::support::{Place, Ran, until};
+use crate::support::{LONG, Place, Ran, until};
 
 pub(super) const ME: &str = "a_0";
 pub(super) const NEIGHBOUR: &str = "a_1";
@@ -48,12 +46,10 @@ pub(super) async fn run(place: &Place, url: &str, args: &[&str]) -> Ran {
 
 /// A running `reprieve events watch`, killed at the latest when it is dropped.
 pub(super) struct Watch {
-    pub(super) child: Child,
+    pub(super) process: Process,
     out: Lines,
     err: Lines,
 }
-
-type Lines = Arc<Mutex<Vec<String>>>;
 
 impl Watch {
     /// Begins to watch, and waits until it says that it does.
@@ -65,16 +61,16 @@ impl Watch {
 
     pub(super) fn started(place: &Place, args: &[&str]) -> Self {
         let mut command = place.command(&[&["events", "watch"], args].concat());
-        let mut child = command.env("TZ", "UTC").spawn().expect("it runs");
-        let (out, err) = (child.stdout.take().expect("a pipe"), child.stderr.take().expect("a pipe"));
-        Self { child, out: lines(out), err: lines(err) }
+        let mut process = Process::start(command.env("TZ", "UTC"));
+        let (out, err) = (Lines::of(process.stdout()), Lines::of(process.stderr()));
+        Self { process, out, err }
     }
 
     /// The first `count` lines of stdout, when they are there.
     pub(super) async fn lines(&self, count: usize) -> Vec<String> {
         let there = || {
-            let out = self.out.lock().expect("no panic");
-            (out.len() >= count).then(|| out.clone())
+            let out = self.out.all();
+            (out.len() >= count).then_some(out)
         };
         until(&format!("there are {count} lines, not {:?} {:?}", self.out, self.err), async || there()).await
     }
@@ -87,42 +83,17 @@ impl Watch {
 
     /// The first line of stderr with `words` in it, when it is there.
     pub(super) async fn says(&self, words: &str) -> String {
-        let line = || self.err.lock().expect("no panic").iter().find(|line| line.contains(words)).cloned();
-        until(&format!("it says {words:?}"), async || line()).await
+        until(&format!("it says {words:?}"), async || self.err.find(|line| line.contains(words))).await
     }
 
     /// All that it has said on stderr.
     pub(super) fn said(&self) -> String {
-        self.err.lock().expect("no panic").join("\n")
-    }
-
-    #[cfg(unix)]
-    pub(super) fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.child.id().try_into().expect("a pid")).expect("a pid");
-        rustix::process::kill_process(pid, signal).expect("it runs");
+        self.err.all().join("\n")
     }
 
     /// Its exit code, when it has ended.
     #[cfg(unix)]
     pub(super) async fn code(&mut self) -> Option<i32> {
-        until("it ends", async || self.child.try_wait().expect("a child")).await.code()
+        self.process.ended(LONG).await.code()
     }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        // Both fail for one that has ended, which is as good.
-        let _ended = (self.child.kill(), self.child.wait());
-    }
-}
-
-fn lines(from: impl Read + Send + 'static) -> Lines {
-    let lines = Lines::default();
-    let kept = Arc::clone(&lines);
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(Result::ok) {
-            kept.lock().expect("no panic").push(line);
-        }
-    });
-    lines
 }
