@@ -2,15 +2,17 @@
 
 use std::cell::RefCell;
 
+use rand::Rng;
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
 thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
 /// Derives every random choice on this thread from `seed`, so that a simulation can be replayed.
+#[cfg(any(test, feature = "testing"))]
 pub fn seed(seed: u64) {
+    use rand::SeedableRng;
     SEEDED.with_borrow_mut(|seeded| *seeded = Some(SmallRng::seed_from_u64(seed)));
 }
 

@@ -15,10 +15,12 @@
 //! - [`ports`]: queue, records, blobs, interruptions, roster.
 //! - [`record`], [`envelope`]: the formats of a job's record and of its messages. [`checkpoint`]:
 //!   how often progress is saved.
-//! - [`clock`], [`chance`], [`process`]: time, random choices and tasks, replaceable so that a
-//!   simulation can be replayed.
-//! - [`memory`], [`conformance`]: in-memory backends, and the test suites that every backend must
-//!   pass.
+//! - [`clock`]: the time.
+//!
+//! With the feature `testing`, for dev-dependencies:
+//! - `memory`, `conformance`: in-memory backends with faults on demand, and the test suites that
+//!   every backend must pass.
+//! - `chance`, `process`: random choices and tasks, replaceable so that a simulation can be replayed.
 //!
 //! # Example: a job of a hundred steps survives a drain in the middle
 //! ```
@@ -69,9 +71,13 @@
 //! # }).unwrap();
 //! ```
 
+#[cfg(not(feature = "testing"))]
+mod chance;
+#[cfg(feature = "testing")]
 pub mod chance;
 pub mod checkpoint;
 pub mod clock;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod context;
 mod deadline;
@@ -82,10 +88,15 @@ mod ids;
 pub mod interruption;
 mod job;
 
+#[cfg(any(test, feature = "testing"))]
 pub mod memory;
 mod notice;
 
 pub mod ports;
+#[cfg(not(feature = "testing"))]
+#[expect(unreachable_pub, reason = "a simulation replaces it")]
+mod process;
+#[cfg(feature = "testing")]
 pub mod process;
 mod producer;
 mod queue_name;

@@ -25,16 +25,12 @@ struct Held {
     waiting: Vec<Waker>,
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Gate {
     /// A gate for a process that runs.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Runs `main` as the process's first task.
-    pub async fn run<F: Future + Send>(self, main: F) -> F::Output {
-        GATE.scope(self.clone(), self.pass(main)).await
     }
 
     /// Stops every task before its next poll.
@@ -50,6 +46,13 @@ impl Gate {
             std::mem::take(&mut held.waiting)
         };
         waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Gate {
+    /// Runs `main` as the process's first task.
+    pub async fn run<F: Future + Send>(self, main: F) -> F::Output {
+        GATE.scope(self.clone(), self.pass(main)).await
     }
 
     async fn pass<F: Future>(self, future: F) -> F::Output {

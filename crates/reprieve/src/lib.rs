@@ -41,8 +41,8 @@
 //! - [`run`], or [`WorkerArgs`] and [`work`] for a command with subcommands of its own.
 //! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or inspect a queue; [`block_on`],
 //!   [`stop_signal`], [`parse_duration`] and [`fail`] for their `main`.
-//! - [`worker`], [`memory`] and the other modules of the core, for tests and for custom worker
-//!   processes.
+//! - [`worker`], [`ports`] and the other modules of the core, for custom worker processes; `memory`,
+//!   with the feature `testing`, for the tests of jobs.
 
 #[doc(hidden)]
 pub mod checkup;
@@ -65,14 +65,13 @@ pub use settings::{StoreArgs, WorkerArgs};
 pub use signals::stop_signal;
 pub use work::{run, work};
 
+#[cfg(feature = "testing")]
+pub use reprieve_core::memory;
 pub use reprieve_core::{
-    BLOB_NAME_BYTES_MAX, BlobName, Deadline, Error, ErrorKind, Fence, Initiator, JOB_ID_BYTES_MAX, Job,
-    JobContext, JobError, JobId, MessageId, NewJob, Notice, NoticeId, NoticeKind, Patience, PayloadName,
-    Phase, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Step, WorkerId, Writer,
+    BlobName, Deadline, Error, ErrorKind, Job, JobContext, JobError, JobId, NewJob, Notice, NoticeId,
+    NoticeKind, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Step, WorkerId,
 };
-pub use reprieve_core::{
-    checkpoint, clock, conformance, envelope, interruption, memory, ports, record, telemetry, worker,
-};
+pub use reprieve_core::{checkpoint, clock, interruption, ports, telemetry, worker};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 
 use reprieve::WorkerId;
-use reprieve::envelope::{Data, Envelope};
 use reprieve::ports::WorkerReport;
+use reprieve_core::envelope::{Data, Envelope};
 use serde_json::Value;
 
 use crate::support::{Place, Ran};

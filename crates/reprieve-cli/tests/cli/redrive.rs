@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use reprieve::envelope::Envelope;
 use reprieve::ports::{DeadLetter, NewMessage, RecordWrite};
 use reprieve::{Client, JobId};
+use reprieve_core::envelope::Envelope;
 use serde_json::Value;
 
 use crate::support::Place;

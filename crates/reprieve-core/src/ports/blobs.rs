@@ -9,7 +9,7 @@ use crate::ids::{BlobName, Writer};
 
 /// Stores the jobs' inputs and outputs.
 ///
-/// # Promises, each a function of [`crate::conformance::blobs`]
+/// # Promises, each a function of `conformance::blobs`
 /// - A reader sees the whole of one write or nothing, never a part or a mixture.
 /// - A put by an owner of a job fails with [`Superseded`](crate::ErrorKind::Superseded), and
 ///   changes nothing, when the blob was last written under a greater fence of the same job. Fences

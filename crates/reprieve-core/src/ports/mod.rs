@@ -1,5 +1,5 @@
 //! The ports: the worker's only interfaces to the outside. Each is object-safe and has a
-//! conformance suite in [`crate::conformance`] that every backend runs.
+//! conformance suite in `conformance` that every backend runs.
 
 mod blobs;
 mod interruption;

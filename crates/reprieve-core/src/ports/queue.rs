@@ -186,7 +186,7 @@ pub struct Depth {
 
 /// A queue with visibility-timeout leases, and its poison queue.
 ///
-/// # Promises, each a function of [`crate::conformance::queue`]
+/// # Promises, each a function of `conformance::queue`
 /// - A message that was sent is delivered until it is completed or dead-lettered: at least once,
 ///   never lost.
 /// - While a lease holds, no other receiver gets the message; when the lease ends, one can.

@@ -73,7 +73,7 @@ pub struct RecordWrite {
 /// [`crate::record`] defines the bytes. The store promises only that a write is whole or absent,
 /// and that it refuses a write unless the caller knew the version that it replaces.
 ///
-/// # Promises, each a function of [`crate::conformance::records`]
+/// # Promises, each a function of `conformance::records`
 /// - After a write has returned, every load from any process returns its bytes, until the next
 ///   write.
 /// - A write or removal that expects another version changes no record and fails with

@@ -53,7 +53,7 @@ const AT_ONCE: usize = 16;
 ///   the run goes to another.
 /// - Message ids are those of the shards, so that adding a shard changes no id. No two shards may
 ///   use the same id: Storage queues create unique ones, and so does
-///   [`MemoryQueue::named`](crate::memory::MemoryQueue::named).
+///   `MemoryQueue::named`.
 /// - Receipts are `<queue>:<receipt>`. Listed dead letters come from the shards' poison queues in
 ///   turn, in each shard's own order.
 /// - Each shard is a [part](Queue::part) of the queue.

@@ -6,10 +6,10 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use reprieve::envelope::Envelope;
 use reprieve::ports::{DeadLettered, Depth, Store, WorkerReport};
 use reprieve::worker::{DRAINS, DrainReport, report_every};
 use reprieve::{BlobName, Client, Result, StoreArgs, clock};
+use reprieve_core::envelope::Envelope;
 use serde::Serialize;
 
 use super::{EXIT_CODES, block_on, log_warnings};
