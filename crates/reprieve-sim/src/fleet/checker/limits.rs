@@ -26,6 +26,10 @@ impl Checker<'_> {
                 self.alone_too_late(*job, record, *issued);
                 self.not_proved_after_all(event.process, *job, record);
             }
+            What::Removed { job } if *job < self.view.jobs.len() => {
+                let view = &mut self.view.jobs[*job];
+                view.incidents.append(&mut view.cleared);
+            }
             What::DeadLettered { message, reason } => self.buried(message, reason),
             _ => {}
         }
@@ -143,7 +147,7 @@ impl Checker<'_> {
         }
         // Incidents since the write was sent happened at the job's present place.
         view.outside.retain(|at| *at >= issued);
-        view.incidents.retain(|at| *at >= issued);
+        view.cleared.extend(view.incidents.extract_if(.., |at| *at < issued));
         for message in self.view.messages.values_mut().filter(|message| message.job == job) {
             (message.deaths, message.failures) = ((0, 0), 0);
         }
