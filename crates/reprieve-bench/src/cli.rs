@@ -1,4 +1,4 @@
-//! The command line of the benchmarks, and their course from the first section to the exit code.
+//! The benchmarks' command line, and their sequence from the first section to the exit code.
 
 use std::fs;
 use std::io::Write as _;
@@ -19,50 +19,51 @@ use crate::report::{Report, now};
 use crate::sections::{Bench, Section, say};
 use crate::table;
 
-/// Measures what Reprieve costs, beside SQLite by hand and beside other queues, which it installs for that.
+/// Measures the cost of Reprieve, of hand-written SQLite, and of other queues, which it installs.
 ///
-/// Takes three quarters of an hour with everything. Close what else runs: on a busy machine it measures the other programs.
+/// A full run takes 45 minutes. Close other programs first: on a busy machine they change the
+/// figures.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask bench",
     after_help = "Exit codes: 0 measured; 1 something could not be measured, or has \
-become worse; 2 wrong usage. A goal that is not met is said and is no failure."
+become worse; 2 wrong usage. A missed goal is reported and is not a failure."
 )]
 struct Cli {
-    /// Only these sections
+    /// Runs only these sections
     #[arg(long, value_name = "SECTION", value_delimiter = ',', value_enum)]
     only: Vec<Section>,
 
-    /// How many rounds of everything [default: by section, 1 to 10]
+    /// The number of rounds [default: by section, 1 to 10]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
 
-    /// Tries the benchmarks out with small amounts; the figures mean nothing
+    /// Runs with small amounts to test the benchmarks; the figures mean nothing
     #[arg(long)]
     quick: bool,
 
-    /// Measures ours only
+    /// Measures Reprieve only
     #[arg(long)]
     no_peers: bool,
 
-    /// Writes the result as JSON
+    /// Writes the result as JSON to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Writes the tables as Markdown
+    /// Writes the tables as Markdown to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 
-    /// Compares with an earlier JSON, and fails when something of ours is worse by a tenth and by more than the rounds
-    /// of either run differ
+    /// Compares with an earlier JSON, and fails when a value of Reprieve is worse by more than 10 %
+    /// and by more than the spread of either run's rounds
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
 
-    /// Where peers are installed and stores are made: on the disk that is to be measured [default: target/bench]
+    /// The directory for peers and stores, on the disk to measure [default: target/bench]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
-    /// The seed of random moments and data [default: a random one, which is told]
+    /// The seed of random times and data [default: a random seed, which is printed]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 }
@@ -70,17 +71,17 @@ struct Cli {
 const FAILED: u8 = 1;
 const WRONG_USAGE: u8 = 2;
 
-/// The whole command.
+/// Runs the command.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => {
-            // A reader that has gone away wants no more help.
+            // Ignore a closed pipe.
             let _unread = usage.print();
             return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(WRONG_USAGE));
         }
     };
-    // Before all the work: a mistyped name should not cost half an hour.
+    // Read it before the work: a mistyped name should not cost half an hour.
     let before = match cli.compare.as_deref().map(Report::read).transpose() {
         Ok(before) => before,
         Err(error) => {
@@ -103,7 +104,7 @@ fn block_on(cli: &Cli, before: Option<&Report>) -> Result<bool> {
     runtime.block_on(async {
         tokio::select! {
             done = bench(cli, before) => done,
-            // Dropping what is under way ends every process that it started.
+            // Dropping the run ends every process that it started.
             pressed = tokio::signal::ctrl_c() => {
                 pressed.context("Ctrl-C can't be listened for")?;
                 anyhow::bail!("stopped by Ctrl-C; nothing was written");
@@ -112,10 +113,10 @@ fn block_on(cli: &Cli, before: Option<&Report>) -> Result<bool> {
     })
 }
 
-/// True when everything was measured and nothing has become worse.
+/// Returns true when everything was measured and nothing became worse.
 async fn bench(cli: &Cli, before: Option<&Report>) -> Result<bool> {
     let directory = directory(cli.dir.as_deref())?;
-    // Stores of an earlier run that was killed would fill the disk.
+    // Remove stores of an earlier run that was killed: they would fill the disk.
     let work = directory.join("work");
     if work.exists() {
         fs::remove_dir_all(&work).with_context(|| format!("{} can't be removed", work.display()))?;
@@ -155,7 +156,7 @@ async fn bench(cli: &Cli, before: Option<&Report>) -> Result<bool> {
     publish(cli, &report, before)
 }
 
-/// Where everything is done, as an absolute path, since peers have directories of their own.
+/// Returns the working directory as an absolute path: peers run in directories of their own.
 fn directory(named: Option<&Path>) -> Result<PathBuf> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
     let directory = named.unwrap_or(&default);
@@ -163,14 +164,14 @@ fn directory(named: Option<&Path>) -> Result<PathBuf> {
     Ok(fs::canonicalize(directory)?)
 }
 
-/// Those that were asked for, in the usual order.
+/// Returns the requested sections in the usual order.
 fn sections(only: &[Section]) -> Vec<Section> {
     use clap::ValueEnum as _;
     let all = Section::value_variants().iter().copied();
     all.filter(|section| only.is_empty() || only.contains(section)).collect()
 }
 
-/// Installs the peers that take part in these sections.
+/// Installs the peers that these sections need.
 async fn install(bench: &mut Bench, sections: &[Section], installs: &Path) -> Result<()> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
     let (mut peers, mut storage_peers) = (Vec::new(), Vec::new());
@@ -194,7 +195,7 @@ async fn install(bench: &mut Bench, sections: &[Section], installs: &Path) -> Re
     Ok(())
 }
 
-/// Says and writes what was found.
+/// Prints the result and writes the requested files.
 fn publish(cli: &Cli, report: &Report, before: Option<&Report>) -> Result<bool> {
     if let Some(file) = &cli.json {
         report.write(file)?;

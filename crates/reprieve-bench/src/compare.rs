@@ -1,12 +1,12 @@
-//! Compares a run with an earlier one, and says what has become worse than noise explains.
+//! Compares a run with an earlier one, and finds regressions beyond the noise.
 
 use crate::measure::{Better, Measure};
 use crate::report::Report;
 
-/// A change below this share of the earlier median is no change.
+/// Changes below this share of the earlier median are ignored.
 const NOISE: f64 = 0.1;
 
-/// A measure of both runs.
+/// A measure that both runs have.
 #[derive(Debug)]
 pub(crate) struct Change<'a> {
     pub(crate) before: &'a Measure,
@@ -18,17 +18,17 @@ pub(crate) struct Change<'a> {
 pub(crate) enum Verdict {
     Same,
     Better,
-    /// Worse, and ours.
+    /// Worse, and Reprieve's.
     Regressed,
-    /// Worse, and somebody else's.
+    /// Worse, and a peer's.
     ReferenceWorse,
 }
 
-/// What the comparison of two runs finds.
+/// The comparison of two runs.
 #[derive(Debug)]
 pub(crate) struct Comparison<'a> {
     pub(crate) changes: Vec<Change<'a>>,
-    /// What the earlier run measured and this one, which ran the same section, did not.
+    /// Measures of the earlier run that are missing from this run of the same section.
     pub(crate) missing: Vec<&'a Measure>,
 }
 
@@ -55,13 +55,13 @@ impl<'a> Comparison<'a> {
 }
 
 impl Change<'_> {
-    /// The median now as a multiple of the one before; `None` where that was 0.
+    /// The new median as a multiple of the earlier one; `None` if the earlier one is 0.
     pub(crate) fn ratio(&self) -> Option<f64> {
         (self.before.median != 0.0).then(|| self.now.median / self.before.median)
     }
 }
 
-/// Worse means: by more than a tenth, and by more than either run's rounds differ among themselves.
+/// "Worse" means: by more than a tenth, and by more than the spread of either run's rounds.
 fn verdict(before: &Measure, now: &Measure) -> Verdict {
     let slack = (before.median.abs() * NOISE).max(before.spread()).max(now.spread());
     let gain = match now.better {

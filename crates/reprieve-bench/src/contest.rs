@@ -15,11 +15,12 @@ use crate::process::Process;
 use crate::raw_sqlite;
 use crate::wait::until;
 
-/// How long a drain of ours may take.
+/// The time limit of one of the worker's drains.
 const DRAINING: Duration = Duration::from_mins(3);
 
-/// How often the store is checked: seldom enough to cost nothing, and far less than any drain takes.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often the store is checked: seldom enough to cost nothing, and far less than any drain
+/// takes.
+const POLL: Duration = Duration::from_millis(5);
 
 /// A contestant.
 #[derive(Debug, Clone, Copy)]
@@ -83,9 +84,9 @@ async fn ours(
     let flags = ["--concurrency", concurrency];
     let mut workers = (0..processes).map(|_| place.worker(&flags)).collect::<Result<Vec<_>>>()?;
     let done = || Ok(watch.is_empty()?.then_some(()));
-    let drained = until("all jobs are done", DRAINING, LOOK, done).await;
+    let drained = until("all jobs are done", DRAINING, POLL, done).await;
     let drain_seconds = began.elapsed().as_secs_f64();
-    drained.with_context(|| workers[0].last_words())?;
+    drained.with_context(|| workers[0].log_tail())?;
 
     let usage = workers.iter().map(Process::usage).collect::<Result<Vec<_>>>()?;
     try_join_all(workers.iter_mut().map(Process::stop)).await?;
@@ -101,7 +102,8 @@ async fn ours(
     })
 }
 
-/// Each job is on disk before the next one is sent. The store is closed afterwards, as when a producer has ended.
+/// Each job is on disk before the next one is sent. The store is closed afterwards, as when a
+/// producer ends.
 async fn enqueue_singly(place: &Place, jobs: usize) -> Result<f64> {
     let jobs = noops(jobs)?;
     let local = place.open().await?;
@@ -124,7 +126,7 @@ async fn enqueue_at_once(place: &Place, jobs: usize) -> Result<f64> {
 
 /// Returns the number of jobs that a stopped worker reports as completed.
 fn completed(worker: &Process) -> Result<usize> {
-    let stopped = worker.says("stopped")?.context("a worker did not say how it stopped")?;
+    let stopped = worker.logged("stopped")?.context("a worker did not log how it stopped")?;
     let completed = stopped["completed"].as_u64().context("a worker did not say what it completed")?;
     Ok(completed.try_into()?)
 }

@@ -1,4 +1,4 @@
-//! The jobs of the benchmarks. They are known to the worker `bench-worker` by the names in [`Job::KIND`].
+//! The benchmarks' jobs. [`Job::KIND`] names them for the worker `bench-worker`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,63 +10,64 @@ use reprieve::worker::WorkerBuilder;
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
 use serde::{Deserialize, Serialize};
 
-/// Adds all of them to a worker.
+/// Adds all benchmark jobs to a worker.
 pub fn all(worker: WorkerBuilder) -> WorkerBuilder {
     worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries)
 }
 
-/// How long a job goes on that does not yield: far longer than any drain.
+/// The run time of a job that does not yield: far longer than any drain.
 const STUBBORN: Duration = Duration::from_mins(2);
 
-/// Does nothing, with a payload that is read and let go.
+/// Reads its payload and does nothing.
 #[derive(Debug)]
 pub struct Noop;
 
-/// Notes a tick in a journal and waits, so many times: each tick is a step.
+/// Writes a tick to a journal and waits, repeatedly; each tick is a step.
 #[derive(Debug)]
 pub struct Ticks;
 
-/// What [`Ticks`] is asked.
+/// The arguments of [`Ticks`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TicksArgs {
-    /// How many.
+    /// The number of ticks.
     pub ticks: u64,
-    /// How long it waits after each, in milliseconds.
+    /// The wait after each tick, in milliseconds.
     pub tick_ms: u64,
-    /// Where they are noted.
+    /// The journal's path.
     pub journal: PathBuf,
 }
 
-/// Says in the journal, which is its argument, that it runs, and waits to be interrupted.
+/// Writes to the journal, which is its argument, that it runs, and waits to be interrupted.
 #[derive(Debug)]
 pub struct Yields;
 
-/// Says that it runs, and waits without looking whether it is interrupted.
+/// Writes that it runs, and waits without checking for an interruption.
 #[derive(Debug)]
 pub struct Ignores;
 
-/// Says that it runs, and holds on to its thread.
+/// Writes that it runs, and blocks its thread.
 #[derive(Debug)]
 pub struct Blocks;
 
-/// Has a checkpoint of so many bytes after its first step, says that it was saved, and waits to be interrupted.
+/// Saves a large checkpoint after its first step, writes that it is saved, and waits to be
+/// interrupted.
 #[derive(Debug)]
 pub struct Carries;
 
-/// What [`Carries`] is asked.
+/// The arguments of [`Carries`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CarriesArgs {
-    /// How many bytes.
+    /// The checkpoint's length in bytes.
     pub bytes: usize,
-    /// Where it says so.
+    /// The journal's path.
     pub journal: PathBuf,
 }
 
-/// Adds the line `<unix ms> <pid> <tick>` to a journal, whole even if the process is killed the next moment: it is one
-/// write to a file opened for appending.
+/// Adds the line `<unix ms> <pid> <tick>` to a journal. The line is complete even if the process is
+/// killed right after: it is one write to a file opened for appending.
 ///
 /// # Errors
-/// The file's.
+/// Fails when the file can't be opened or written.
 pub fn note(journal: &Path, tick: u64) -> io::Result<()> {
     let mut file = File::options().append(true).create(true).open(journal)?;
     file.write_all(format!("{} {} {tick}\n", unix_millis(), std::process::id()).as_bytes())

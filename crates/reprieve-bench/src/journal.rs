@@ -1,4 +1,4 @@
-//! The journal of a job that ticks, whoever runs it: lines of `<unix ms> <pid> <tick>`.
+//! The journal of a job that ticks: lines of `<unix ms> <pid> <tick>`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// A tick that was noted.
+/// One line of the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tick {
     pub(crate) at_unix_ms: i64,
     pub(crate) pid: u32,
-    /// Which of the job's ticks.
+    /// The number of the tick in its job.
     pub(crate) number: u64,
 }
 
-/// All that was noted so far; nothing while there is no journal.
+/// Reads all ticks so far; none while there is no journal.
 pub(crate) fn read(journal: &Path) -> Result<Vec<Tick>> {
     let text = match fs::read_to_string(journal) {
         Ok(text) => text,
@@ -37,12 +37,12 @@ fn parse(line: &str) -> Option<Tick> {
     words.next().is_none().then_some(tick)
 }
 
-/// How many of them had been noted before.
+/// Returns the number of ticks that repeat an earlier one.
 pub(crate) fn redone(ticks: &[Tick]) -> usize {
     ticks.len() - distinct(ticks)
 }
 
-/// How many different ones there are.
+/// Returns the number of different ticks.
 pub(crate) fn distinct(ticks: &[Tick]) -> usize {
     ticks.iter().map(|tick| tick.number).collect::<BTreeSet<_>>().len()
 }

@@ -1,19 +1,20 @@
-//! The benchmarks, `cargo xtask bench`: what Reprieve costs, beside its peers and beside SQLite itself, in one run.
+//! The benchmarks, `cargo xtask bench`: they measure Reprieve, its peers and plain SQLite in one
+//! run.
 //!
-//! | module | what it does |
+//! | module | purpose |
 //! |---|---|
-//! | `cli` | reads the command line, runs the sections, writes what came of them |
-//! | `sections` | one file for each thing that is measured |
-//! | `measure`, `report` | a measure: its values, their median and its goal; all of a run, as JSON |
-//! | `table`, `compare` | the measures for people; and beside those of an earlier run |
-//! | `contest` | the contestants: our worker, `raw_sqlite`, and the peers that `peers` installs and runs |
+//! | `cli` | reads the command line, runs the sections, writes the results |
+//! | `sections` | one file for each section |
+//! | `measure`, `report` | a measure: its values, their median and its goal; a whole run, as JSON |
+//! | `table`, `compare` | tables of the measures; the comparison with an earlier run |
+//! | `contest` | the contestants: our worker, `raw_sqlite`, and the `peers` |
 //! | `noop` | the no-op jobs, and the figures of a run of them |
-//! | `place`, `process`, `watch`, `journal` | a store of its own for each trial, what runs on it, and how that is seen |
-//! | `site`, `tenancy` | the same for storage accounts: Azurite or the storage double, and a queue and container in it |
-//! | [`jobs`] | the jobs that our worker does meanwhile |
-//! | [`by_hand`] | what a user would write on the SDK instead of a worker, as a program of its own |
+//! | `place`, `process`, `watch`, `journal` | a trial's store and processes, and their observation |
+//! | `site`, `tenancy` | the same for storage accounts (Azurite or the double) |
+//! | [`jobs`] | the jobs that the worker runs |
+//! | [`by_hand`] | the same work without a worker, as a program of its own |
 //!
-//! It runs where there are process groups and signals, and what it says of memory and processors it reads in `/proc`.
+//! It needs process groups and signals, and reads memory and CPU time from `/proc`.
 
 pub mod by_hand;
 pub mod jobs;

@@ -1,4 +1,4 @@
-//! What the machine is, as far as figures depend on it. What can't be found out is left empty.
+//! The properties of the machine that affect figures. Unknown properties are empty.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// A machine, and what runs on it.
+/// A machine and its load.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Machine {
@@ -17,16 +17,16 @@ pub(crate) struct Machine {
     pub(crate) os: String,
     pub(crate) rustc: String,
     pub(crate) sqlite: String,
-    /// The file system that the stores were on.
+    /// The file system of the stores.
     pub(crate) filesystem: String,
-    /// What was measured; `-dirty` when files differed from it.
+    /// The measured commit; `-dirty` with uncommitted changes.
     pub(crate) commit: String,
-    /// How many processes ran or wanted to, on average, in the minute before: a busy machine measures itself.
+    /// The load average of the minute before the run.
     pub(crate) load_before: f64,
 }
 
 impl Machine {
-    /// This one, with its stores in `directory`.
+    /// Describes this machine, with its stores in `directory`.
     pub(crate) fn look(directory: &Path) -> Self {
         let (info, memory) = (text("/proc/cpuinfo"), text("/proc/meminfo"));
         let kib = field(&memory, "MemTotal", ':').trim_end_matches(" kB").parse::<f64>().unwrap_or_default();
@@ -36,10 +36,10 @@ impl Machine {
             ram_gib: (kib / 1024.0 / 1024.0 * 10.0).round() / 10.0,
             kernel: text("/proc/sys/kernel/osrelease").trim().to_owned(),
             os: field(&text("/etc/os-release"), "PRETTY_NAME", '=').trim_matches('"').to_owned(),
-            rustc: says("rustc", &["--version"]),
+            rustc: first_line("rustc", &["--version"]),
             sqlite: rusqlite::version().to_owned(),
             filesystem: filesystem(&text("/proc/self/mounts"), directory).to_owned(),
-            commit: says("git", &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]),
+            commit: first_line("git", &["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]),
             load_before: text("/proc/loadavg")
                 .split(' ')
                 .next()
@@ -48,12 +48,12 @@ impl Machine {
         }
     }
 
-    /// Whether figures from both can be compared.
+    /// Whether figures from both machines can be compared.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         (&self.cpu, self.cores, &self.filesystem) == (&other.cpu, other.cores, &other.filesystem)
     }
 
-    /// What there is to say of it, one thing a line.
+    /// Describes the machine, one property per line.
     pub(crate) fn lines(&self) -> Vec<String> {
         let ram = format!("{} GiB", self.ram_gib);
         let processor = format!("{}, {} cores", self.cpu, self.cores);
@@ -80,27 +80,28 @@ fn text(file: &str) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
 
-/// The value of the first line that begins with `name`.
+/// Returns the value of the first line that begins with `name`.
 fn field<'a>(text: &'a str, name: &str, sign: char) -> &'a str {
     let mut lines = text.lines().filter_map(|line| line.split_once(sign));
     lines.find(|(key, _)| key.trim() == name).map_or("", |(_, value)| value.trim())
 }
 
-/// The first line that a command says of this repository.
-fn says(program: &str, arguments: &[&str]) -> String {
-    let said = Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
-    let said = said.ok().filter(|said| said.status.success()).map(|said| said.stdout).unwrap_or_default();
-    String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned()
+/// Returns the first line that a command prints, run in this repository.
+fn first_line(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    let output =
+        output.ok().filter(|output| output.status.success()).map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&output).lines().next().unwrap_or_default().to_owned()
 }
 
-/// The type of the file system that is mounted nearest above `directory`.
+/// Returns the type of the file system that holds `directory`.
 fn filesystem<'a>(mounts: &'a str, directory: &Path) -> &'a str {
     let mounts = mounts.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
         Some((Path::new(words.next()?), words.next()?))
     });
     let above = mounts.filter(|(mounted, _)| directory.starts_with(mounted));
-    // Of two mounts at one place the later one is what is seen.
+    // Of two mounts at one path the later one is visible.
     above.max_by_key(|(mounted, _)| mounted.components().count()).map_or("", |(_, kind)| kind)
 }
 

@@ -1,4 +1,4 @@
-//! The command `reprieve-bench`, which `cargo xtask bench` builds and runs.
+//! The command `reprieve-bench`; `cargo xtask bench` builds and runs it.
 
 use std::process::ExitCode;
 

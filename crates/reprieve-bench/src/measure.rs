@@ -1,17 +1,17 @@
-//! A measure: the values of its rounds, what they come to, and whether that meets its goal.
+//! A measure: the values of its rounds, their median, and whether it meets its goal.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing that was measured, in several rounds.
+/// A value that was measured in several rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measure {
-    /// The section it belongs to.
+    /// The section of the measure.
     pub(crate) section: String,
-    /// Its name, which no other measure of the section has.
+    /// The name, unique in its section.
     pub(crate) name: String,
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// Whether it is somebody else's, to compare with: it is never a regression of ours.
+    /// Whether it belongs to a peer: then it is never a regression.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) reference: bool,
     /// One value per round.
@@ -23,7 +23,7 @@ pub(crate) struct Measure {
     pub(crate) goal: Option<Goal>,
 }
 
-/// Which way is better.
+/// The direction that is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Better {
@@ -31,12 +31,12 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// What a measure is to be.
+/// The target of a measure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Goal {
     #[serde(flatten)]
     pub(crate) bound: Bound,
-    /// What of the values it is said of.
+    /// The figure that must meet it.
     pub(crate) of: Of,
     pub(crate) met: bool,
 }
@@ -48,17 +48,17 @@ pub(crate) enum Bound {
     AtMost(f64),
 }
 
-/// A figure that stands for all values.
+/// A figure that represents all values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Of {
     Median,
     P99,
-    /// The least favourable one.
+    /// The worst value.
     Worst,
 }
 
-/// What a value is a value of: everything of a [`Measure`] but the values.
+/// The description of a value: all of a [`Measure`] except the values.
 #[derive(Debug, Clone)]
 pub(crate) struct Kind {
     section: &'static str,
@@ -88,19 +88,19 @@ impl Kind {
         self
     }
 
-    /// Says that it is somebody else's.
+    /// Marks the measure as a peer's.
     pub(crate) fn reference(mut self, reference: bool) -> Self {
         self.reference = reference;
         self
     }
 }
 
-/// All measures of a run, in the order in which their first values came.
+/// All measures of a run, in the order of their first values.
 #[derive(Debug, Default)]
 pub(crate) struct Measures(Vec<Measure>);
 
 impl Measures {
-    /// Adds the value of one more round.
+    /// Adds the value of another round.
     pub(crate) fn add(&mut self, kind: Kind, value: f64) {
         let same = |measure: &&mut Measure| measure.section == kind.section && measure.name == kind.name;
         if let Some(measure) = self.0.iter_mut().find(same) {
@@ -130,7 +130,7 @@ impl Measures {
 }
 
 impl Measure {
-    /// How far apart the values are.
+    /// Returns the spread of the values.
     pub(crate) fn spread(&self) -> f64 {
         self.max - self.min
     }
@@ -156,7 +156,7 @@ impl Measure {
     }
 }
 
-/// The middle value, or the mean of the two in the middle. Not a number when there are none.
+/// Returns the middle value, or the mean of the two in the middle; NaN without values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -168,8 +168,8 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The least value that a share of `at` of all values does not exceed: of fewer than a hundred values, the 0.99
-/// quantile is the greatest. Not a number when there are none.
+/// Returns the least value that a share of `at` of all values does not exceed; NaN without values.
+/// With fewer than a hundred values, the 0.99 quantile is the greatest.
 pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_goal_is_judged_by_the_figure_it_is_said_of() {
+    fn a_goal_is_checked_against_its_own_figure() {
         let fast = || Kind::higher("throughput", "ratio", "×");
         check(&fast().goal(Of::Median, 3.0), &[1.0, 3.0, 9.0], true);
         check(&fast().goal(Of::Median, 3.0), &[1.0, 2.9, 9.0], false);

@@ -1,4 +1,4 @@
-//! The peers: what each needs to be installed, and how it is run. They say so themselves, in `peers/NAME/peer.json`.
+//! The peers: how to install and run them. Each peer's `peers/NAME/peer.json` describes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,17 @@ use tokio::process::Command;
 use crate::noop::Figures;
 use crate::process::{Process, last_lines};
 
-/// How long one command of an installation may take: the longest builds a release of apalis.
+/// The time limit of one installation command: the longest builds apalis in release mode.
 const INSTALLING: Duration = Duration::from_mins(30);
 
-/// How long a throughput run may take. The peers have limits of their own; this is for one that hangs.
+/// The time limit of a throughput run. Peers have limits of their own; this one ends a peer that
+/// hangs.
 const MEASURING: Duration = Duration::from_mins(15);
 
-/// How long enqueueing one job or starting a server may take.
+/// The time limit of enqueueing one job or of starting a server.
 const STARTING: Duration = Duration::from_mins(1);
 
-/// A peer that can be run.
+/// An installed peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     /// The name of its directory.
@@ -31,26 +32,26 @@ pub(crate) struct Peer {
     install: PathBuf,
 }
 
-/// What a peer says of itself.
+/// A peer's own description, from its `peer.json`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {
     name: String,
     version: String,
-    /// One line: which backend, which settings.
+    /// Its backend and settings, in one line.
     what: String,
-    /// Commands that install it. They are run every time, and are quick when there is nothing to do.
+    /// The installation commands. They run every time, and are quick when it is installed.
     install: Vec<Vec<String>>,
     run: Vec<String>,
-    /// Whether it has a server, which must run for it to enqueue and to work.
+    /// Whether it has a server, which must run while it enqueues and works.
     #[serde(default)]
     serve: bool,
-    /// Whether it works on a storage account, and takes part in nothing else.
+    /// Whether it works on a storage account. Such a peer takes part in nothing else.
     #[serde(default)]
     storage: bool,
 }
 
-/// The directories of all peers in `sources`, in order.
+/// Returns the directories of all peers in `sources`, in order.
 pub(crate) fn directories(sources: &Path) -> Result<Vec<PathBuf>> {
     let listed = fs::read_dir(sources).with_context(|| format!("{} can't be read", sources.display()))?;
     let mut directories = Vec::new();
@@ -65,7 +66,7 @@ pub(crate) fn directories(sources: &Path) -> Result<Vec<PathBuf>> {
 }
 
 impl Peer {
-    /// The peer of the directory `source`, to be installed below `installs`.
+    /// Reads the peer in the directory `source`, which installs below `installs`.
     pub(crate) fn read(source: &Path, installs: &Path) -> Result<Self> {
         let id = source.file_name().context("a peer without a name")?.to_string_lossy().into_owned();
         let manifest = fs::read(source.join("peer.json"))?;
@@ -87,7 +88,7 @@ impl Peer {
         Ok(())
     }
 
-    /// One line for whoever reads the results.
+    /// Describes the peer in one line of the results.
     pub(crate) fn what(&self) -> String {
         let Manifest { name, version, what, .. } = &self.manifest;
         if what.contains(version) { what.clone() } else { format!("{name} {version}: {what}") }
@@ -108,7 +109,7 @@ impl Peer {
         self.measure(&arguments, directory).await
     }
 
-    /// Enqueues no-op jobs and drains them with so many processes.
+    /// Enqueues no-op jobs and drains them with this number of processes.
     pub(crate) async fn throughput(
         &self,
         directory: &Path,
@@ -122,8 +123,8 @@ impl Peer {
     async fn measure(&self, arguments: &[&str], directory: &Path) -> Result<Figures> {
         let mut process =
             Process::start_piped(self.run(arguments, directory)?, &directory.join("stderr.log"))?;
-        let said = process.output(MEASURING).await?;
-        figures(&said)
+        let output = process.output(MEASURING).await?;
+        figures(&output)
     }
 
     /// Enqueues one job that ticks.
@@ -132,7 +133,7 @@ impl Peer {
         let command = self.run(&["enqueue", "--ticks", &ticks, "--tick-ms", &tick_ms], directory)?;
         let mut process = Process::start(command, &directory.join("enqueue.log"))?;
         let status = process.ended(STARTING).await?;
-        ensure!(status.success(), "enqueueing ended with {status}: {}", process.last_words());
+        ensure!(status.success(), "enqueueing ended with {status}: {}", process.log_tail());
         Ok(())
     }
 
@@ -164,8 +165,8 @@ impl Peer {
         };
         let Some((program, rest)) = words.split_first() else { bail!("its peer.json has an empty command") };
         let program = filled(program);
-        // A program of its own, as opposed to one that is looked for on the PATH. Said as a whole path, because whose
-        // directory a relative one starts from depends on the platform.
+        // A relative path to the peer's own program. Make it absolute: platforms disagree about the
+        // directory it is relative to.
         let program = if program.contains('/') { self.install.join(program) } else { program.into() };
         let mut command = Command::new(program);
         command.args(rest.iter().map(filled)).args(arguments).current_dir(&self.install);
@@ -173,10 +174,10 @@ impl Peer {
     }
 }
 
-/// The last line that a peer said is what it measured.
-fn figures(said: &str) -> Result<Figures> {
-    let line = said.lines().rfind(|line| !line.trim().is_empty()).context("it said nothing")?;
-    serde_json::from_str(line).with_context(|| format!("it said {line:?}, which are no figures"))
+/// Reads the figures from the last line that a peer printed.
+fn figures(output: &str) -> Result<Figures> {
+    let line = output.lines().rfind(|line| !line.trim().is_empty()).context("it printed nothing")?;
+    serde_json::from_str(line).with_context(|| format!("it printed {line:?} instead of figures"))
 }
 
 #[cfg(test)]
@@ -191,13 +192,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_is_installed_and_run_as_it_says() {
+    async fn a_peer_is_installed_and_run_by_its_own_commands() {
         let directory = tempfile::tempdir().unwrap();
         let source = peer(
             directory.path(),
             r#"{"name": "echo", "version": "2", "what": "echo 2 on paper",
                 "install": [["cp", "{peer}/peer.json", "{install}/installed"]],
-                "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 2, \"drain_seconds\": 0.5, \"completed\": 9}'", "{install}/said"]}"#,
+                "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 2, \"drain_seconds\": 0.5, \"completed\": 9}'", "{install}/arguments"]}"#,
         );
         assert_eq!(directories(&directory.path().join("sources")).unwrap(), std::slice::from_ref(&source));
         let peer = Peer::read(&source, &directory.path().join("installs")).unwrap();
@@ -209,13 +210,13 @@ mod tests {
         assert!(directory.path().join("installs/echo/installed").is_file());
         let figures = peer.throughput(directory.path(), 9, 4).await.unwrap();
         assert_eq!((figures.completed, figures.drain_seconds), (9, 0.5));
-        let said = fs::read_to_string(directory.path().join("installs/echo/said")).unwrap();
+        let arguments = fs::read_to_string(directory.path().join("installs/echo/arguments")).unwrap();
         let directory = directory.path().display();
-        assert_eq!(said.trim(), format!("throughput --jobs 9 --processes 4 --dir {directory}"));
+        assert_eq!(arguments.trim(), format!("throughput --jobs 9 --processes 4 --dir {directory}"));
     }
 
     #[tokio::test]
-    async fn a_peer_that_can_t_be_installed_says_which_command_failed() {
+    async fn a_failed_installation_names_the_command() {
         let directory = tempfile::tempdir().unwrap();
         let source = peer(
             directory.path(),
@@ -226,27 +227,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_on_storage_is_told_where_that_is() {
+    async fn a_peer_on_storage_gets_the_queues_url() {
         let directory = tempfile::tempdir().unwrap();
         let source = peer(
             directory.path(),
             r#"{"name": "e", "version": "2", "what": "e", "install": [], "storage": true,
-                "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 1, \"drain_seconds\": 1, \"completed\": 5}'", "{install}/said"]}"#,
+                "run": ["sh", "-c", "echo \"$@\" >$0; echo '{\"enqueue_seconds\": 1, \"drain_seconds\": 1, \"completed\": 5}'", "{install}/arguments"]}"#,
         );
         let peer = Peer::read(&source, &directory.path().join("installs")).unwrap();
         assert!(peer.is_on_storage());
         peer.install().await.unwrap();
         let figures = peer.storage(directory.path(), 5, "http://127.0.0.1:1/a").await.unwrap();
         assert_eq!(figures.completed, 5);
-        let said = fs::read_to_string(directory.path().join("installs/echo/said")).unwrap();
+        let arguments = fs::read_to_string(directory.path().join("installs/echo/arguments")).unwrap();
         let directory = directory.path().display();
-        assert_eq!(said.trim(), format!("storage --jobs 5 --queues http://127.0.0.1:1/a --dir {directory}"));
+        assert_eq!(
+            arguments.trim(),
+            format!("storage --jobs 5 --queues http://127.0.0.1:1/a --dir {directory}")
+        );
     }
 
     #[test]
     fn what_is_no_figures_is_quoted() {
-        assert_eq!(figures("").unwrap_err().to_string(), "it said nothing");
-        assert_eq!(figures("a\nb\n").unwrap_err().to_string(), "it said \"b\", which are no figures");
+        assert_eq!(figures("").unwrap_err().to_string(), "it printed nothing");
+        assert_eq!(figures("a\nb\n").unwrap_err().to_string(), "it printed \"b\" instead of figures");
         assert!(
             figures("warming up\n{\"enqueue_seconds\":1,\"drain_seconds\":1,\"completed\":1}\n\n").is_ok()
         );

@@ -1,4 +1,4 @@
-//! A directory of a trial's own with a store in it, and the real worker processes that run there.
+//! A trial's own directory with a store in it, and the real worker processes that run there.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::process::Process;
 use crate::wait::until;
 use crate::watch::Watch;
 
-/// How long a worker may take until it says that it works: its start is measured elsewhere.
+/// The time limit of a worker's start: another section measures the start itself.
 const STARTING: Duration = Duration::from_secs(30);
 
-/// What a commit of the store survives, as its address says it.
+/// The durability of the store's commits, as its address names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     PowerLoss,
@@ -36,7 +36,7 @@ impl Durability {
     }
 }
 
-/// A directory, removed when it is dropped, with a store in it.
+/// A directory with a store, removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     directory: TempDir,
@@ -45,7 +45,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new one below `work`.
+    /// Creates a directory below `work`.
     pub(crate) fn new(work: &Path, durability: Durability) -> Result<Self> {
         let directory = tempfile::tempdir_in(work)
             .with_context(|| format!("no directory can be made in {}", work.display()))?;
@@ -56,12 +56,12 @@ impl Place {
         self.directory.path()
     }
 
-    /// A path in it.
+    /// Returns a path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Opens the store as a producer does, and makes it when there is none yet.
+    /// Opens the store as a producer does, and creates it if there is none.
     pub(crate) async fn open(&self) -> Result<LocalStore> {
         let address = Address::parse(&self.address())?;
         let options = Options::new(QueueName::parse("default")?).durability(address.durability);
@@ -75,18 +75,18 @@ impl Place {
         Ok(local)
     }
 
-    /// Looks into the store, which is there already.
+    /// Opens the existing store for observation.
     pub(crate) fn watch(&self) -> Result<Watch> {
         Watch::open(&self.path("reprieve.db"))
     }
 
-    /// Starts a worker without a metadata service and with the defaults, but for `arguments`. It sees nothing of the
-    /// environment.
+    /// Starts a worker without a metadata service, with default settings except for `arguments`,
+    /// and with an empty environment.
     pub(crate) fn worker(&self, arguments: &[&str]) -> Result<Process> {
         self.spot_worker("off", arguments)
     }
 
-    /// Starts a worker on the VM whose metadata service is at `url`.
+    /// Starts a worker on the VM with its metadata service at `url`.
     pub(crate) fn spot_worker(&self, url: &str, arguments: &[&str]) -> Result<Process> {
         let mut command = Command::new(beside_this("bench-worker")?);
         command
@@ -108,20 +108,20 @@ impl Place {
     }
 }
 
-/// Waits until a worker says that it takes jobs.
+/// Waits until a worker logs that it takes jobs.
 pub(crate) async fn started(worker: &Process) -> Result<()> {
-    let takes_jobs = || Ok(worker.says("began")?.map(drop));
+    let takes_jobs = || Ok(worker.logged("began")?.map(drop));
     let wait = until("the worker has begun", STARTING, Duration::from_millis(5), takes_jobs).await;
-    wait.with_context(|| format!("the worker did not start: {}", worker.last_words()))
+    wait.with_context(|| format!("the worker did not start: {}", worker.log_tail()))
 }
 
-/// A job of `kind`, to be done now.
+/// Returns a job of `kind`, due now.
 pub(crate) fn job(kind: &str, args: &impl Serialize) -> Result<NewJob> {
     let args = serde_json::value::to_raw_value(args)?;
     Ok(NewJob { kind: kind.to_owned(), args, delay: Duration::ZERO })
 }
 
-/// A binary that was built with this one.
+/// Returns the path of a binary in this program's own directory.
 pub(crate) fn beside_this(name: &str) -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program can't be found")?;
     let path = this.with_file_name(name);

@@ -1,5 +1,5 @@
-//! A process under measurement: started in a group of its own, seen in `/proc`, and gone with all its children when it
-//! is dropped.
+//! A process under measurement. It starts in its own process group, is observed through `/proc`,
+//! and is killed with all its children when it is dropped.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long a process may take to be gone when it was killed, or to end when it was told to: a drain takes ten seconds.
+/// The time limit for a killed process to exit, or for a stopped one: a drain takes ten seconds.
 const ENDING: Duration = Duration::from_secs(30);
 
 /// A process and its children.
@@ -25,7 +25,7 @@ pub(crate) struct Process {
     log: PathBuf,
 }
 
-/// What a process has used since it began.
+/// The resources that a process has used since its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) cpu_seconds: f64,
@@ -42,7 +42,7 @@ impl Process {
         Self::spawn(command, log)
     }
 
-    /// Starts `command`, whose standard output is read by the caller; what it says on stderr is in `log`.
+    /// Starts `command` with a piped standard output, and with its stderr in `log`.
     pub(crate) fn start_piped(mut command: Command, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("{} can't be made", log.display()))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
@@ -63,62 +63,63 @@ impl Process {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// What it has said on its standard output, when that is over.
+    /// Waits until the standard output ends, and returns it.
     pub(crate) async fn output(&mut self, limit: Duration) -> Result<String> {
-        let mut said = String::new();
+        let mut output = String::new();
         let mut stdout = self.child.stdout.take().context("its output is not piped")?;
-        let read = timeout(limit, stdout.read_to_string(&mut said)).await;
+        let read = timeout(limit, stdout.read_to_string(&mut output)).await;
         read.with_context(|| format!("it was not done after {limit:?}"))??;
         let status = self.ended(ENDING).await?;
         if !status.success() {
-            bail!("it ended with {status}: {}", self.last_words());
+            bail!("it ended with {status}: {}", self.log_tail());
         }
-        Ok(said)
+        Ok(output)
     }
 
-    /// Waits for the first line of its standard output, which is passed by.
+    /// Waits for the first line of the standard output, and discards it.
     pub(crate) async fn first_line(&mut self, limit: Duration) -> Result<()> {
         let mut line = String::new();
         let mut stdout = BufReader::new(self.child.stdout.take().context("its output is not piped")?);
         let read = timeout(limit, stdout.read_line(&mut line)).await;
-        if read.with_context(|| format!("it said nothing within {limit:?}"))?? == 0 {
-            bail!("it ended at once: {}", self.last_words());
+        if read.with_context(|| format!("it printed nothing within {limit:?}"))?? == 0 {
+            bail!("it ended at once: {}", self.log_tail());
         }
-        // Left open: a process that writes where nobody can read is killed.
+        // Keep the pipe open: writing to a closed pipe kills a process.
         self.child.stdout = Some(stdout.into_inner());
         Ok(())
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     pub(crate) async fn ended(&mut self, limit: Duration) -> Result<ExitStatus> {
         let ended = timeout(limit, self.child.wait()).await;
-        Ok(ended.with_context(|| format!("it had not ended after {limit:?}: {}", self.last_words()))??)
+        Ok(ended.with_context(|| format!("it had not ended after {limit:?}: {}", self.log_tail()))??)
     }
 
-    /// Sends a signal to it and to all its children, as a service manager does, or a machine that goes away.
+    /// Sends a signal to the process and all its children, as a service manager or a vanishing
+    /// machine does.
     pub(crate) fn signal_all(&self, signal: Signal) -> Result<()> {
         kill_process_group(self.pid, signal).context("the process to signal is gone")
     }
 
-    /// Kills it and its children, and waits until it is gone.
+    /// Kills the process and its children, and waits until it has ended.
     pub(crate) async fn kill(mut self) -> Result<()> {
         self.signal_all(Signal::KILL)?;
         self.ended(ENDING).await?;
         Ok(())
     }
 
-    /// Asks it to stop, and waits until it has, with success.
+    /// Asks the process to stop, and waits until it has ended successfully.
     pub(crate) async fn stop(&mut self) -> Result<()> {
         kill_process(self.pid, Signal::TERM).context("the process to stop is gone")?;
         let status = self.ended(ENDING).await?;
         if !status.success() {
-            bail!("it stopped with {status}: {}", self.last_words());
+            bail!("it stopped with {status}: {}", self.log_tail());
         }
         Ok(())
     }
 
-    /// The first line of its log, which is JSON, with this message; `None` while there is none.
-    pub(crate) fn says(&self, message: &str) -> Result<Option<Value>> {
+    /// Returns the first line of the JSON log with this message; `None` while there is none.
+    pub(crate) fn logged(&self, message: &str) -> Result<Option<Value>> {
         let log = fs::read(&self.log).with_context(|| format!("{} can't be read", self.log.display()))?;
         let log = String::from_utf8_lossy(&log);
         // The last line may be half written.
@@ -126,34 +127,34 @@ impl Process {
         Ok(lines.find(|line| line["message"] == message))
     }
 
-    /// What it has used so far.
+    /// Returns the resources used so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         usage(&format!("/proc/{}", self.pid()))
     }
 
-    /// The end of its log, for whoever is told that it failed.
-    pub(crate) fn last_words(&self) -> String {
+    /// Returns the end of the log, for error messages.
+    pub(crate) fn log_tail(&self) -> String {
         last_lines(&self.log)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Once it has been waited for, its id may be another process's.
+        // After the wait the id may belong to another process.
         if self.child.id().is_some() {
-            // It may have ended by itself, which is as good.
+            // It may have ended by itself already.
             let _gone = kill_process_group(self.pid, Signal::KILL);
         }
     }
 }
 
-/// Whether a process is there and has not ended; one that has is there until its parent has looked.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
 
-/// What this process has used so far.
+/// Returns the resources that this process has used so far.
 pub(crate) fn own_usage() -> Result<Usage> {
     usage("/proc/self")
 }
@@ -170,7 +171,7 @@ fn usage(proc: &str) -> Result<Usage> {
 
 /// <https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html>
 fn parse_usage(stat: &str, status: &str, ticks_per_second: u64) -> Option<Usage> {
-    // The second field is the program's name in parentheses, which may have spaces and parentheses in it.
+    // The second field is the program's name in parentheses; it may contain spaces and parentheses.
     let mut after_name = stat.rsplit_once(')')?.1.split_whitespace();
     let user: u32 = after_name.nth(11)?.parse().ok()?;
     let system: u32 = after_name.next()?.parse().ok()?;
@@ -187,7 +188,7 @@ fn parse_usage(stat: &str, status: &str, ticks_per_second: u64) -> Option<Usage>
     })
 }
 
-/// The end of a log, on one line.
+/// Returns the end of a log, on one line.
 pub(crate) fn last_lines(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,9 +1,10 @@
-//! The ceiling: the same rows, written by the same statements at the same durability, with nothing around them.
+//! The upper bound: the same rows, written by the same statements at the same durability, and
+//! nothing else.
 //!
-//! One thread in one process, which prepared all bodies beforehand. Its transactions are as large as those of our worker
-//! ever are: it sends in transactions of 1,000, as `LocalStore` does when it is given many at once, and leases and
-//! completes 256 at a time, the most operations that the store's writer commits together. Our own worker stays far below
-//! that, since it holds at most its concurrency and one batch: so this is more than it could reach by any means.
+//! One thread in one process, with all bodies prepared beforehand. Its transactions are as large as
+//! the worker's largest: 1,000 messages per send, as in `LocalStore`, and 256 leases or
+//! completions, the store writer's limit. The worker itself stays far below that, since it holds at
+//! most its concurrency and one batch. So no worker can reach this bound.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::noop::{Figures, noops};
 use crate::place::{Durability, Place};
 use crate::process::own_usage;
 
-/// The tables are the store's own, so that the ceiling moves with them.
+/// The tables are the store's own, so that the bound follows changes to them.
 const SCHEMA: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../reprieve-local/src/schema.sql"));
 
 /// The statements of `reprieve-local`'s `messages/lease.rs`.
@@ -75,7 +76,7 @@ pub(crate) fn run(place: &Place, jobs: usize) -> Result<Figures> {
     })
 }
 
-/// Messages as our producer writes them.
+/// Returns messages as the producer writes them.
 fn bodies(jobs: usize) -> Result<Vec<Vec<u8>>> {
     let jobs = noops(jobs)?.into_iter();
     Ok(jobs.map(|job| Envelope::new(JobId::unique(), &job.kind, Data::Inline(job.args)).to_body()).collect())
@@ -111,7 +112,7 @@ fn send(conn: &mut Connection, bodies: &[Vec<u8>]) -> Result<()> {
     Ok(tx.commit()?)
 }
 
-/// The keys of what was leased. The bodies are read, as a worker must.
+/// Returns the keys of the leased messages. It reads the bodies, as a worker must.
 fn lease(conn: &mut Connection) -> Result<Vec<[i64; 3]>> {
     let tx = begin(conn)?;
     let now = unix_millis();
@@ -132,7 +133,7 @@ fn lease(conn: &mut Connection) -> Result<Vec<[i64; 3]>> {
     Ok(leased)
 }
 
-/// How many were held and are done.
+/// Returns the number of completed messages.
 fn complete(conn: &mut Connection, leased: &[[i64; 3]]) -> Result<usize> {
     let tx = begin(conn)?;
     let mut completed = 0;
@@ -148,7 +149,7 @@ fn complete(conn: &mut Connection, leased: &[[i64; 3]]) -> Result<usize> {
 mod tests {
     use super::*;
 
-    /// Fails when the store's tables are no longer those that the statements here are for.
+    /// Fails when the store's tables no longer fit these statements.
     #[test]
     fn the_ceiling_does_every_job_once() {
         let directory = tempfile::tempdir().unwrap();
@@ -158,7 +159,7 @@ mod tests {
         assert!(figures.drain_seconds > 0.0 && figures.enqueue_batch_seconds.is_some());
     }
 
-    /// The ceiling is only one for what is really written: every statement is one of the store's own.
+    /// Every statement must be one of the store's own, else the bound means nothing.
     #[test]
     fn the_statements_are_those_of_the_store() {
         let source =

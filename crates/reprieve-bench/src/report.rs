@@ -1,4 +1,4 @@
-//! All that one run found, with the machine it was found on, as it is kept in JSON.
+//! The result of one run and the machine it ran on, saved as JSON.
 
 use std::fs;
 use std::path::Path;
@@ -14,35 +14,35 @@ use crate::measure::Measure;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    /// When it began.
+    /// The start of the run.
     pub(crate) date: jiff::Timestamp,
-    /// Whether it was a trial of the benchmarks themselves: its figures mean nothing.
+    /// Whether it was a quick run: then its figures mean nothing.
     pub(crate) quick: bool,
     /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// Who was measured beside us: each peer's own description.
+    /// The measured peers, each in its own words.
     pub(crate) peers: Vec<String>,
-    /// What could not be measured, and why.
+    /// The failed measurements, and why they failed.
     pub(crate) not_measured: Vec<String>,
     pub(crate) measures: Vec<Measure>,
 }
 
 impl Report {
-    /// Reads one that was kept.
+    /// Reads a saved report.
     pub(crate) fn read(file: &Path) -> Result<Self> {
         let json = fs::read(file).with_context(|| format!("{} can't be read", file.display()))?;
         serde_json::from_slice(&json)
             .with_context(|| format!("{} is no result of this command", file.display()))
     }
 
-    /// Keeps it.
+    /// Saves the report.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let mut json = serde_json::to_vec_pretty(self)?;
         json.push(b'\n');
         fs::write(file, json).with_context(|| format!("{} can't be written", file.display()))
     }
 
-    /// The sections there are measures of, in order.
+    /// The sections with measures, in order.
     pub(crate) fn sections(&self) -> Vec<&str> {
         let mut sections: Vec<&str> = Vec::new();
         for measure in &self.measures {
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-/// The time of day, for a report's date.
+/// Returns the current time, for the report's date.
 pub(crate) fn now() -> jiff::Timestamp {
     jiff::Timestamp::try_from(wall_now()).unwrap_or_default()
 }
@@ -91,7 +91,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_measure_is_written_as_the_documentation_says() {
+    fn a_measure_is_written_as_documented() {
         let mut measures = Measures::default();
         measures.add(Kind::lower("notice", "released", "ms").goal(Of::P99, 1000.0), 12.5);
         let json = serde_json::to_value(&with(measures).measures[0]).unwrap();

@@ -1,4 +1,4 @@
-//! A storage account on this machine: a fresh Azurite, or a storage double on a thread of its own.
+//! A storage account on this machine: a fresh Azurite, or a storage double on its own thread.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -13,22 +13,22 @@ use reqwest::Url;
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-/// Memory, where there is some: what is measured is not a disk.
+/// A memory file system, where there is one: the disk is not measured.
 const MEMORY: &str = "/dev/shm";
 
-/// What answers.
+/// The kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Azurite,
-    /// As far away as this round trip.
+    /// The storage double with this round-trip time.
     Double(Duration),
 }
 
 impl Kind {
-    /// A double next door.
+    /// A storage double without latency.
     pub(crate) const DOUBLE: Self = Self::Double(Duration::ZERO);
 
-    /// What the tables call it.
+    /// The name in the tables.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Azurite => "Azurite".to_owned(),
@@ -37,7 +37,7 @@ impl Kind {
         }
     }
 
-    /// Starts one, with nothing in it.
+    /// Starts a server with an empty account.
     pub(crate) async fn start(self, work: &Path) -> Result<Site> {
         match self {
             Self::Azurite => azurite(work).await,
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A running storage account. It is gone when this is dropped.
+/// A running storage account. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Site {
     blobs: String,
@@ -55,7 +55,7 @@ pub(crate) struct Site {
     tenants: Cell<u32>,
 }
 
-/// What runs. Azurite ends before its directory does.
+/// The server. Azurite ends before its directory is removed.
 #[derive(Debug)]
 enum Server {
     Azurite { _running: azurite::Azurite, _directory: TempDir },
@@ -67,13 +67,13 @@ impl Drop for Server {
         if let Self::Double { runtime, .. } = self
             && let Some(runtime) = runtime.take()
         {
-            // Not waited for: an asynchronous task may not.
+            // An asynchronous task can't be waited for here.
             runtime.shutdown_background();
         }
     }
 }
 
-/// Whether Azurite can be started here, and why not.
+/// Fails with the reason when Azurite can't be started here.
 pub(crate) fn azurite_is_there() -> Result<()> {
     ensure!(azurite::is_installed(), "Azurite is not installed; `cargo xtask test` installs it");
     let node = std::process::Command::new("node").arg("--version").output();
@@ -90,7 +90,7 @@ async fn azurite(work: &Path) -> Result<Site> {
     let directory = tempfile::tempdir_in(if memory.is_dir() { memory } else { work })?;
     let options = azurite::Options {
         directory: directory.path().to_owned(),
-        // Also when this process is killed.
+        // Also ends it when this process is killed.
         discard: true,
         ports: azurite::Ports::default(),
         tls: None,
@@ -103,7 +103,7 @@ async fn azurite(work: &Path) -> Result<Site> {
     Ok(Site { blobs: url(blob), queues: url(queue), server, tenants: Cell::new(0) })
 }
 
-/// On one thread, so that it leaves a core to who is measured, as a service on another machine would.
+/// Runs on one thread, so that a core is left for the contestants, as with a remote service.
 async fn double(away: Duration) -> Result<Site> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let fixed_ms = u64::try_from(away.as_millis())?;
@@ -118,8 +118,7 @@ async fn double(away: Duration) -> Result<Site> {
 }
 
 impl Site {
-    /// A value of `REPRIEVE_STORE`. With a SAS, so that nobody who is measured has a signature to calculate that others have
-    /// not.
+    /// Returns a value of `REPRIEVE_STORE` with a SAS, so that no contestant has to sign requests.
     pub(crate) fn connection_string(&self) -> Result<String> {
         Ok(format!(
             "AccountName={ACCOUNT};BlobEndpoint={};QueueEndpoint={};SharedAccessSignature={}",
@@ -129,17 +128,17 @@ impl Site {
         ))
     }
 
-    /// The URL of one of its queues, with the same SAS.
+    /// Returns the URL of one of its queues, with the same SAS.
     pub(crate) fn queue_url(&self, queue: &str) -> Result<Url> {
         Ok(Url::parse(&format!("{}/{queue}?{}", self.queues, sas()?))?)
     }
 
-    /// Where Azurite's queues are.
+    /// The URL of Azurite's queues.
     pub(crate) fn queues(&self) -> &str {
         &self.queues
     }
 
-    /// The double, which counts what it is asked.
+    /// The storage double, which counts requests.
     pub(crate) fn counting(&self) -> Result<&StorageServer> {
         match &self.server {
             Server::Double { server, .. } => Ok(server),
@@ -147,7 +146,7 @@ impl Site {
         }
     }
 
-    /// A name that nobody else has here.
+    /// Returns a name that is unique here.
     pub(crate) fn name(&self) -> String {
         let number = self.tenants.get();
         self.tenants.set(number + 1);
@@ -155,7 +154,7 @@ impl Site {
     }
 }
 
-/// Lets everybody do everything, for ever, on machines that know Azurite's key.
+/// Returns a SAS with all permissions and a distant expiry, for machines with Azurite's key.
 /// <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>
 fn sas() -> Result<String> {
     let [version, services, types, permissions] = ["2022-11-02", "bq", "sco", "rwdlacup"];
@@ -196,7 +195,7 @@ mod tests {
         assert_eq!((one.waiting().await.unwrap(), other.waiting().await.unwrap()), (3, 0));
         assert_eq!(site.counting().unwrap().counts().requests(Operation::Send), 3);
         assert_eq!(one.free(3).await.unwrap(), 3);
-        // Held ones are waiting, too, but not free.
+        // Leased messages count as waiting, but not as free.
         assert_eq!((one.waiting().await.unwrap(), one.free(3).await.unwrap()), (3, 0));
         let queue = site.queue_url("bench-0").unwrap();
         let answer = reqwest::get(queue.clone()).await;

@@ -1,4 +1,4 @@
-//! Shows measures to people: on a terminal, in Markdown, and beside those of an earlier run.
+//! Formats measures: for a terminal, as Markdown, and beside those of an earlier run.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::report::Report;
 
 const HEAD: [&str; 5] = ["", "median", "least to most", "rounds", "goal"];
 
-/// All measures, in columns.
+/// Formats all measures in columns.
 pub(crate) fn terminal(report: &Report) -> String {
     let mut out = String::new();
     for section in report.sections() {
@@ -16,11 +16,11 @@ pub(crate) fn terminal(report: &Report) -> String {
         rows.extend(of(report, section).map(row));
         columns(&mut out, &rows);
     }
-    said(&mut out, report);
+    remarks(&mut out, report);
     out
 }
 
-/// The tables for documentation, with the machine they are of.
+/// Formats the tables for documentation, with the machine.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut out = String::new();
     for line in report.machine.lines() {
@@ -34,11 +34,11 @@ pub(crate) fn markdown(report: &Report) -> String {
             _ = writeln!(out, "| {} |", row(measure).map(|cell| cell.replace('|', "\\|")).join(" | "));
         }
     }
-    said(&mut out, report);
+    remarks(&mut out, report);
     out
 }
 
-/// Both runs, and what has become of each measure.
+/// Formats both runs, and the change of each measure.
 pub(crate) fn comparison(comparison: &Comparison<'_>) -> String {
     let mut rows = vec![["", "before", "now", "ratio", ""].map(str::to_owned)];
     for change in &comparison.changes {
@@ -93,8 +93,8 @@ fn goal(goal: Goal) -> String {
     format!("{bound}{of}: {}", if goal.met { "met" } else { "NOT MET" })
 }
 
-/// What was not measured, and what the figures are not.
-fn said(out: &mut String, report: &Report) {
+/// Adds the peers, the failed measurements, and the warning about a quick run.
+fn remarks(out: &mut String, report: &Report) {
     for peer in &report.peers {
         _ = writeln!(out, "\nBeside us: {peer}");
     }
@@ -113,7 +113,7 @@ fn with_unit(value: f64, unit: &str) -> String {
     format!("{} {unit}", number(value))
 }
 
-/// Three digits where that is a rounding, all of them where it would not be.
+/// Rounds to three digits, but keeps all digits of larger numbers.
 fn number(value: f64) -> String {
     match value.abs() {
         whole if whole.fract() == 0.0 => thousands(value),
@@ -136,7 +136,7 @@ fn thousands(value: f64) -> String {
     out
 }
 
-/// Writes rows with the first column to the left, numbers to the right, and the last as it is.
+/// Aligns the first column to the left and numbers to the right; the last column stays as it is.
 fn columns(out: &mut String, rows: &[[String; 5]]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; 4] = [0, 1, 2, 3].map(width);

@@ -1,4 +1,4 @@
-//! A queue and a container of a trial's own in a storage account, and the real processes that work there.
+//! A trial's own queue and container in a storage account, and the real processes that work there.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::place::beside_this;
 use crate::process::Process;
 use crate::site::Site;
 
-/// How long a queue may take to be emptied.
+/// The time limit for emptying a queue.
 const DRAINING: Duration = Duration::from_mins(3);
 
-/// A queue and a container, made anew. The processes' logs are in a directory, which is removed with this.
+/// A new queue and container. Dropping it removes the directory with the processes' logs.
 #[derive(Debug)]
 pub(crate) struct Tenancy<'s> {
     site: &'s Site,
@@ -32,14 +32,14 @@ pub(crate) struct Tenancy<'s> {
 }
 
 impl<'s> Tenancy<'s> {
-    /// A new one at `site`, with its directory below `work`.
+    /// Creates a tenancy at `site`, with its directory below `work`.
     pub(crate) async fn new(site: &'s Site, work: &Path) -> Result<Self> {
         let (name, directory) = (site.name(), tempfile::tempdir_in(work)?);
         let store = AzureStore::open(&address(site)?, options(&name)?).await?.store();
         Ok(Self { site, name, directory, store, started: Cell::new(0) })
     }
 
-    /// Its ports, as a producer has them.
+    /// Opens the store as a producer does.
     pub(crate) const fn store(&self) -> &Store {
         &self.store
     }
@@ -48,12 +48,13 @@ impl<'s> Tenancy<'s> {
         self.directory.path().join(name)
     }
 
-    /// What the blobs of this container begin with, for whoever counts them.
+    /// The prefix of this container's blobs, for counting.
     pub(crate) fn blobs(&self, prefix: &str) -> String {
         format!("{}/{prefix}", self.name)
     }
 
-    /// Removes queue and container: what is left in a queue costs Azurite time in all others.
+    /// Removes the queue and the container: messages left in one queue slow down all of Azurite's
+    /// queues.
     pub(crate) async fn destroy(self) -> Result<()> {
         Ok(AzureStore::destroy(&address(self.site)?, &options(&self.name)?).await?)
     }
@@ -63,18 +64,18 @@ impl<'s> Tenancy<'s> {
         Ok(())
     }
 
-    /// The URL of its queue, with a SAS.
+    /// Returns the URL of its queue, with a SAS.
     pub(crate) fn queue_url(&self) -> Result<Url> {
         self.site.queue_url(&self.name)
     }
 
-    /// How many messages there are, held ones included.
+    /// Returns the number of messages, including leased ones.
     pub(crate) async fn waiting(&self) -> Result<u64> {
         Ok(self.store.queue.depth().await?.total)
     }
 
-    /// Waits until all of `jobs` messages are gone. Looks ever more often towards the end, because every look costs the
-    /// server as much as a message does.
+    /// Waits until all of `jobs` messages are gone. It polls more often towards the end, because
+    /// each poll costs the server as much as a message.
     pub(crate) async fn emptied(&self, jobs: usize) -> Result<()> {
         let (began, jobs) = (Instant::now(), u64::try_from(jobs)?);
         loop {
@@ -92,8 +93,8 @@ impl<'s> Tenancy<'s> {
         }
     }
 
-    /// Starts a worker on the VM whose metadata service is at `url`, or on none with `off`; with the defaults, but for
-    /// `arguments`. It sees nothing of the environment.
+    /// Starts a worker on the VM with its metadata service at `url`, or without one for `off`.
+    /// Settings are the defaults except for `arguments`, and the environment is empty.
     pub(crate) fn worker(&self, url: &str, arguments: &[&str]) -> Result<Process> {
         let mut command = Command::new(beside_this("bench-worker")?);
         command
@@ -107,7 +108,7 @@ impl<'s> Tenancy<'s> {
         self.start(command)
     }
 
-    /// Starts a loop by hand, with so many messages in hand.
+    /// Starts a hand-written loop with this number of messages in flight.
     pub(crate) fn by_hand(&self, way: &str, in_flight: &str) -> Result<Process> {
         let mut command = Command::new(beside_this("bench-by-hand")?);
         command
@@ -134,7 +135,7 @@ impl<'s> Tenancy<'s> {
         Process::start(command, &self.path(&format!("process-{number}.log")))
     }
 
-    /// Takes all messages that nobody holds, of which there are no more than `count`, and says how many they were.
+    /// Receives all messages that are not leased, at most `count`, and returns their number.
     pub(crate) async fn free(&self, count: usize) -> Result<usize> {
         let queue = &self.store.queue;
         let mut free = 0;

@@ -1,11 +1,11 @@
-//! Waiting for something to be so, never longer than said.
+//! Waiting for a condition, with a time limit.
 
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// Looks at `condition` every so often until it gives something, and returns that.
+/// Polls `condition` until it returns a value, and returns that.
 pub(crate) async fn until<T>(
     what: &str,
     limit: Duration,

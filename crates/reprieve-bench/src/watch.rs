@@ -1,5 +1,5 @@
-//! Looks into a store from outside, past everything that is measured, and cheaply: each look is a lookup or two in one
-//! small read of SQLite's own.
+//! Reads a store from outside, bypassing the measured code. A read is cheap: one or two lookups in
+//! one small SQLite transaction.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rusqlite::{Connection, OpenFlags};
 
-/// A look at the store's messages. Only for stores of one queue, with nothing in the poison queue.
+/// Reads the store's messages. Only for stores with one queue and an empty poison queue.
 #[derive(Debug)]
 pub(crate) struct Watch(Connection);
 
 impl Watch {
-    /// Opens the store in `database`, which is there already.
+    /// Opens the existing store in `database`.
     pub(crate) fn open(database: &Path) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(database, flags)
@@ -22,19 +22,20 @@ impl Watch {
         Ok(Self(conn))
     }
 
-    /// Whether every message is done with.
+    /// Whether every message is completed.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         self.one("SELECT NOT EXISTS(SELECT 1 FROM msg)")
     }
 
-    /// The number of the oldest message. Messages are numbered from 1 in the order in which they were sent, which is
-    /// that in which they are received: so one less is how many are done with, but for the few that are under way.
+    /// Returns the number of the oldest message. Messages are numbered from 1 in the order of
+    /// sending, which is the order of receiving. So one less is the number of completed messages,
+    /// except for the few in flight.
     pub(crate) fn oldest(&self) -> Result<Option<u64>> {
         let oldest: Option<i64> = self.one("SELECT min(id) FROM body")?;
         Ok(oldest.map(i64::unsigned_abs))
     }
 
-    /// How many messages nobody holds.
+    /// Returns the number of messages without a lease.
     pub(crate) fn free(&self) -> Result<usize> {
         let free: i64 = self.one("SELECT count(*) FROM msg WHERE holder IS NULL")?;
         Ok(usize::try_from(free)?)
@@ -53,7 +54,8 @@ mod tests {
 
     use super::*;
 
-    /// The looks depend on the store's tables, which are its own business: this fails when they change.
+    /// The queries depend on the store's tables, which are private: this test fails when they
+    /// change.
     #[tokio::test]
     async fn a_look_tells_what_is_done_and_what_is_held() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! The benchmarks themselves are sound: their shortest section runs with real workers, and the exit code says how it went.
+//! Tests of the benchmarks: the shortest section runs with real workers, and the exit code shows
+//! the result.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -42,7 +43,7 @@ fn a_run_is_kept_and_a_worse_one_fails() {
 }
 
 #[test]
-fn wrong_usage_is_told_before_anything_is_measured() {
+fn wrong_usage_is_reported_before_anything_is_measured() {
     let directory = tempfile::tempdir().unwrap();
     for wrong in [&["--compare", "nowhere.json"][..], &["--rounds", "0"], &["--only", "speed"]] {
         let refused = bench(directory.path(), wrong);

@@ -19,7 +19,7 @@ export function openQueue(port) {
   return new Queue(NAME, { connection: { host: "127.0.0.1", port } });
 }
 
-/** Starts a worker whose jobs write their journal into `directory`. */
+/** Starts a worker. Its jobs write their journal into `directory`. */
 export function startWorker(port, directory) {
   const worker = new Worker(NAME, (job) => jobs[job.name](job.data, directory), {
     connection: { host: "127.0.0.1", port },

@@ -29,7 +29,7 @@ export async function startRedis(directory) {
   const { command, env } = redisServer();
   const server = spawn(command, settings.flat(), { env, stdio: ["ignore", "pipe", "inherit"] });
   await ready(server);
-  // Its log goes on, and a pipe that nobody reads would fill up and stop it.
+  // It keeps logging: an unread pipe would fill up and block it.
   server.stdout.resume();
   return {
     port,

@@ -7,7 +7,7 @@
 // - a worker process is a Node.js process with one Worker (settings: see queue.js), the documentation's way to use
 //   more than one core. It listens to this one over IPC, and ends with it.
 // - the drain is over when nothing waits and nothing is active, asked every 10 ms: two LLENs, which cost Redis nothing.
-// - the CPU time of Redis, for the drain alone, is told apart from the workers'.
+// - the CPU time of Redis, for the drain alone, is separate from the workers'.
 
 import { fork } from "node:child_process";
 import { once } from "node:events";
@@ -128,7 +128,7 @@ async function drain({ directory, port }) {
   process.disconnect();
 }
 
-/** From /proc, as what resourceUsage() says includes the memory of the parent that this process was forked from. */
+/** From /proc, because resourceUsage() includes the memory of the parent that this process was forked from. */
 async function peakMemory() {
   const status = await readFile("/proc/self/status", "utf8");
   return Number(status.match(/^VmHWM:\s*(\d+) kB$/m)[1]) * 1024;
@@ -165,7 +165,7 @@ async function timed(operation) {
   return (performance.now() - started) / 1000;
 }
 
-/** What the command line asks for, or undefined when it asks for nothing that there is. */
+/** Parses the command line; undefined for an unknown command. */
 function read(argv) {
   const [name, ...rest] = argv;
   const command = Object.hasOwn(commands, name) ? commands[name] : undefined;

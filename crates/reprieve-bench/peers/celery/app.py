@@ -4,7 +4,7 @@ Settings, each with its reason:
 
 - `worker_prefetch_multiplier=32`: for many short tasks the documentation wants a large one. With a process per core, the
   default, 64 tasks are in hand.
-- `task_ignore_result=True`: the documentation's first advice for tasks whose result nobody reads.
+- `task_ignore_result=True`: the documentation's first advice for tasks without a use for their result.
 - `worker_enable_remote_control=False`: its mailbox is another queue, which would be asked for messages all the time. The
   transport has no fanout, so it would not work.
 - `broker_connection_retry_on_startup=True`: what it does anyway, without the warning.

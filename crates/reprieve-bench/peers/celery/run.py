@@ -136,7 +136,7 @@ def cpu_seconds(worker):
 
 
 def memory(worker):
-    """What all its processes have in memory, in bytes. Pages that they share are counted once."""
+    """Returns the memory of all its processes, in bytes. Pages that they share are counted once."""
     rollups = [Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes(worker)]
     lines = [line for rollup in rollups for line in rollup.splitlines()]
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

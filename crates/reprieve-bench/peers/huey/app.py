@@ -52,6 +52,6 @@ def enqueue_again(_signal, task):
 
 @huey.on_shutdown()
 def report_done():
-    """Says how many jobs this process did. Each of its threads comes by: the last one's number is the right one."""
+    """Reports the number of jobs of this process. Each of its threads calls it: the last number is right."""
     with counting:
         (DIRECTORY / f"done-{os.getpid()}").write_text(str(done))

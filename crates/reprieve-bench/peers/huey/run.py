@@ -127,7 +127,7 @@ def drain(directory, processes):
 def peak_memory(pid):
     """The most that a process or a child of it had in memory, in bytes.
 
-    From /proc, as what getrusage says of a child includes the memory of the parent that it was forked from.
+    From /proc, because getrusage of a child includes the memory of the parent that it was forked from.
     """
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     statuses = [Path(f"/proc/{process}/status").read_text() for process in (pid, *children)]

@@ -1,4 +1,4 @@
-//! A whole worker with the jobs of the benchmarks, as a batch team would build it.
+//! A complete worker with the benchmarks' jobs, built as an application would build it.
 
 fn main() -> std::process::ExitCode {
     reprieve::run(reprieve_bench::jobs::all)

@@ -1,4 +1,5 @@
-//! One checkpoint saved or loaded through our store's port, with nothing else in the process: what the port needs memory for.
+//! Saves or loads one checkpoint through the store's port in a process that does nothing else, to
+//! measure the port's memory.
 
 use anyhow::{Context, Result, ensure};
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
@@ -8,38 +9,39 @@ use reprieve_core::{JobId, QueueName};
 use super::say;
 use crate::sections::checkpoint::{name, write};
 
-/// Its job.
+/// The job that owns the checkpoint.
 const JOB: &str = "by-hand";
 
-/// Which checkpoint.
+/// The checkpoint to save or load.
 #[derive(Debug, clap::Args)]
 pub(super) struct Checkpoint {
     /// The store's address
     #[arg(long, env = "REPRIEVE_STORE", hide_env_values = true)]
     store: String,
 
-    /// Its queue
+    /// The queue's name
     #[arg(long)]
     queue: String,
 
-    /// Its container
+    /// The container's name
     #[arg(long)]
     container: String,
 
-    /// How long it is
+    /// The checkpoint's length in bytes
     #[arg(long)]
     bytes: usize,
 }
 
 impl Checkpoint {
-    /// Saves it, says so, and stays until it is killed, so that it can be looked at.
+    /// Saves the checkpoint, prints a line, and waits to be killed, so that its memory can be
+    /// measured.
     pub(super) async fn save(&self) -> Result<()> {
         let store = self.open().await?;
         store.records.put(&JobId::parse(JOB)?, None, write(0, vec![b'x'; self.bytes])).await?;
         stay().await
     }
 
-    /// The same for a load.
+    /// Loads the checkpoint, prints a line, and waits to be killed.
     pub(super) async fn load(&self) -> Result<()> {
         let store = self.open().await?;
         let job = JobId::parse(JOB)?;

@@ -1,5 +1,6 @@
-//! The command `bench-by-hand`: what a user would write on the official SDK instead of a worker, the same on bare HTTP, and one
-//! checkpoint saved or loaded. Each is a process of its own, so that its processor time and memory can be seen.
+//! The command `bench-by-hand`: a loop on the official SDK, the same loop on bare HTTP, and one
+//! checkpoint saved or loaded. Each runs in its own process, so that its CPU time and memory can be
+//! measured.
 
 mod checkpoints;
 mod raw;
@@ -12,16 +13,16 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use reqwest::Url;
 
-/// How long a loop waits when there is nothing to do: what our worker waits first.
+/// The wait after an empty receive: the worker's first wait.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a message is held: our worker's default lease.
+/// The visibility timeout: the worker's default lease.
 const HELD_SECONDS: i32 = 60;
 
-/// The most messages of one receive.
+/// The maximum number of messages per receive.
 const BATCH: u32 = 32;
 
-/// Works on storage without a worker, to be compared with one.
+/// Works on a storage account without a worker, as a baseline for comparison.
 #[derive(Debug, Parser)]
 #[command(name = "bench-by-hand")]
 struct Cli {
@@ -31,29 +32,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Receives and deletes messages for ever, on the official SDK
+    /// Receives and deletes messages without end, on the official SDK
     Sdk(Loop),
-    /// Receives and deletes messages for ever, on bare HTTP
+    /// Receives and deletes messages without end, on bare HTTP
     Raw(Loop),
-    /// Saves one checkpoint through our store's port
+    /// Saves one checkpoint through the store's port
     Save(checkpoints::Checkpoint),
-    /// Loads the checkpoint that was saved
+    /// Loads the saved checkpoint
     Load(checkpoints::Checkpoint),
 }
 
-/// Which messages, and how many at once.
+/// The queue, and the number of messages in flight.
 #[derive(Debug, clap::Args)]
 struct Loop {
     /// The queue's URL with a SAS
     #[arg(long, env = "BENCH_QUEUE_URL", hide_env_values = true)]
     queue: Url,
 
-    /// How many messages may be in hand
+    /// The maximum number of messages in flight
     #[arg(long)]
     in_flight: u32,
 }
 
-/// The whole command.
+/// Runs the command.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -68,13 +69,13 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Says something to whoever reads the log.
+/// Prints a line to stderr.
 #[expect(clippy::print_stderr, reason = "this is a program's way to speak")]
 fn say(line: &str) {
     eprintln!("{line}");
 }
 
-/// On the runtime of `#[tokio::main]`, which is what a user has.
+/// Runs on the runtime of `#[tokio::main]`, as users do.
 fn work(what: What) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -87,7 +88,8 @@ fn work(what: What) -> Result<()> {
     })
 }
 
-/// One pool of connections, as large as is needed, whose connections are given up before Azurite does so.
+/// Returns a client with an unlimited connection pool. It closes idle connections before Azurite
+/// does.
 fn http() -> Result<reqwest::Client> {
     reqwest::Client::builder()
         .connect_timeout(Duration::from_secs(2))

@@ -1,4 +1,5 @@
-//! The ceiling: the same requests on bare HTTP, and answers read only as far as the next request needs.
+//! The upper bound: the same requests on bare HTTP. It reads only the parts of a response that the
+//! next request needs.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{BATCH, HELD_SECONDS, Loop, PAUSE, http, say};
 
-/// The version that the SDK asks for.
+/// The API version that the SDK sends.
 const VERSION: &str = "2026-04-06";
 
 pub(super) async fn run(what: &Loop) -> Result<()> {
@@ -46,12 +47,12 @@ pub(super) async fn run(what: &Loop) -> Result<()> {
 async fn delete(http: &Client, url: Url) -> Result<()> {
     let answer = http.delete(url).header("x-ms-version", VERSION).send().await?;
     ensure!(answer.status().is_success(), "it was answered {}", answer.status());
-    // Read to its end, so that the connection is used again.
+    // Reads the body to its end, so that the connection is reused.
     answer.bytes().await?;
     Ok(())
 }
 
-/// The ids and receipts in an answer.
+/// Returns the ids and pop receipts in a response.
 fn held(xml: &str) -> Vec<(String, String)> {
     let ids = elements(xml, "<MessageId>", "</MessageId>");
     ids.zip(elements(xml, "<PopReceipt>", "</PopReceipt>"))
@@ -59,7 +60,7 @@ fn held(xml: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What stands between two tags. Neither ids nor receipts have characters that XML escapes.
+/// Returns the text between two tags. Ids and receipts contain no characters that XML escapes.
 fn elements<'x>(xml: &'x str, open: &'x str, close: &'x str) -> impl Iterator<Item = &'x str> {
     xml.split(open).skip(1).filter_map(move |rest| Some(rest.split_once(close)?.0))
 }

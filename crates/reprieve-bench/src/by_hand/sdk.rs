@@ -1,4 +1,4 @@
-//! The loop that a user would write on the official SDK: receive 32, and a task for each message that deletes it.
+//! A typical loop on the official SDK: receive 32 messages, then delete each in its own task.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(super) async fn run(what: &Loop) -> Result<()> {
     let queue = Arc::new(QueueClient::new(what.queue.clone(), None, Some(options))?);
     let slots = Arc::new(Semaphore::new(usize::try_from(what.in_flight)?));
     loop {
-        // Room for a whole batch first, so that none waits for a slot while its lease runs.
+        // Wait for a whole batch's slots first, so that no received message waits while its lease
+        // runs.
         let room = Arc::clone(&slots).acquire_many_owned(BATCH.min(what.in_flight)).await?;
         let messages = receive(&queue).await?;
         if messages.is_empty() {

@@ -1,4 +1,5 @@
-//! Saving and loading checkpoints through the store's port, by size, with data that changes each time.
+//! Saving and loading checkpoints through the store's port, by size, with data that changes each
+//! time.
 
 use anyhow::{Context, Result, ensure};
 use rand::RngCore;
@@ -14,7 +15,7 @@ use crate::place::{Durability, Place};
 const SECTION: &str = "checkpoint";
 const ROUNDS: usize = 5;
 
-/// Sizes, and how often each is saved and loaded in a round.
+/// The sizes, and the number of saves and loads of each per round.
 const SIZES: [(&str, usize, usize); 5] = [
     ("1 KiB", 1 << 10, 200),
     ("64 KiB", 64 << 10, 100),
@@ -43,8 +44,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// The medians of saves and loads, in milliseconds, of state that a job saves as its record's newest checkpoint: inside the
-/// record while that is small, else as a payload in the place of the one before the last.
+/// Returns the median durations of saves and loads, in milliseconds. Each save writes the record's
+/// newest checkpoint: small state inside the record, large state as a payload that replaces the
+/// second-newest one.
 pub(super) async fn measure(
     bench: &mut Bench,
     records: &dyn RecordStore,
@@ -54,7 +56,7 @@ pub(super) async fn measure(
     let job = JobId::parse(format!("bench-{bytes}"))?;
     let (mut saves, mut loads) = (Vec::new(), Vec::new());
     let mut last: Option<Version> = None;
-    // The first one makes room, which the others find made.
+    // The first save allocates space that later ones reuse.
     for time in 0..=times {
         let mut data = vec![0; bytes];
         bench.random.fill_bytes(&mut data);
@@ -79,12 +81,12 @@ pub(super) async fn measure(
     Ok((median(&saves), median(&loads)))
 }
 
-/// The payload of the save of this number.
+/// Returns the payload's name for this save.
 pub(crate) fn name(number: u64) -> PayloadName {
     PayloadName::new(0, &MessageId::new("bench"), 1, number)
 }
 
-/// What a job's save of this number writes.
+/// Returns the data of this save.
 pub(crate) fn write(number: u64, data: Vec<u8>) -> RecordWrite {
     if data.len() <= INLINE_BYTES_MAX {
         return RecordWrite { record: data, ..RecordWrite::default() };

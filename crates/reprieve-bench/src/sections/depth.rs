@@ -1,8 +1,10 @@
-//! What a job costs with a thousand, a hundred thousand and a million others waiting: it should make no difference.
+//! The cost of a job with a thousand, a hundred thousand and a million others waiting: it should be
+//! the same.
 //!
-//! Through the whole worker, while as many are enqueued as it completes, so that the depth stays; and one cycle of the
-//! store's own operations (send, receive, renew, complete), alone and of sixteen tasks at a time. The stores take
-//! turns, and are compared within a round, so that whatever else the machine does meanwhile slows all of them.
+//! Measured through the whole worker, while as many jobs are enqueued as it completes, so that the
+//! depth stays constant. One cycle of the store's own operations (send, receive, renew, complete)
+//! is measured alone and with sixteen tasks at a time. The stores take turns and are compared
+//! within a round, so that other load slows all of them.
 
 use std::time::Duration;
 
@@ -23,25 +25,25 @@ const SECTION: &str = "depth";
 const ROUNDS: usize = 5;
 const DEPTHS: [(&str, usize); 3] = [("10³", 1_000), ("10⁵", 100_000), ("10⁶", 1_000_000)];
 
-/// How much dearer a job may be than with the fewest waiting.
+/// The limit of a job's cost as a multiple of the cost at the smallest depth.
 const FLAT: Option<f64> = Some(1.15);
 
-/// What is measured of the store alone. The slowest of some thousand renewals is for looking at: one pause of the disk
-/// decides it.
+/// The operations of the store that are measured. The slowest renewal has no goal: one pause of the
+/// disk decides it.
 const STORE: [(&str, Option<f64>); 3] = [
     ("store, per cycle alone", FLAT),
     ("store, per cycle of 16", FLAT),
     ("store, renewal of 16 at p99", None),
 ];
 
-/// How many jobs are measured, after how many that are not.
+/// The number of measured jobs, and of warm-up jobs before them.
 const MEASURED: u64 = 20_000;
 const WARMING_UP: u64 = 2_000;
 
-/// How many are enqueued at a time to keep the depth: a quarter of the smallest.
+/// The number of jobs enqueued at a time to keep the depth: a quarter of the smallest.
 const FED: usize = 250;
 
-/// How often a trial is tried in which the queue runs empty.
+/// The number of attempts at a trial when its queue runs empty.
 const TRIES: usize = 10;
 
 const CYCLES_ALONE: usize = 1_000;
@@ -51,14 +53,14 @@ const LEASE: Duration = Duration::from_secs(60);
 const BODY_BYTES: usize = 200;
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// A store with so many jobs waiting in it.
+/// A store with this number of waiting jobs.
 struct Deep {
     name: &'static str,
     depth: usize,
     place: Place,
     local: LocalStore,
     watch: Watch,
-    /// Another of so many messages, for the cycles: those of no job.
+    /// Creates a store with this number of messages that belong to no job, for the cycles.
     cycled: Store,
 }
 
@@ -70,7 +72,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     }
     for round in 0..bench.rounds(ROUNDS) {
         let (mut worker, mut cycles) = (Vec::new(), Vec::new());
-        // In each round another one begins.
+        // Each round starts with another store.
         for at in (0..deep.len()).map(|at| (at + round) % deep.len()) {
             say(&format!("depth, round {}: {} jobs", round + 1, deep[at].name));
             let scale = bench.amount(1, 10);
@@ -83,7 +85,8 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Notes the round's costs, in the order of depth, and what each is as a multiple of that at the smallest depth.
+/// Adds the round's costs, in the order of depth, and each as a multiple of the cost at the
+/// smallest depth.
 fn note(bench: &mut Bench, what: &[(&str, Option<f64>)], mut round: Vec<(usize, Vec<f64>)>) {
     round.sort_by_key(|(at, _)| *at);
     for (column, (what, goal)) in what.iter().enumerate() {
@@ -115,8 +118,8 @@ impl Deep {
         Ok(Self { name, depth, place, local, watch, cycled })
     }
 
-    /// What a job costs. A thousand jobs are done within some forty milliseconds: when this process pauses for that long,
-    /// the queue was not as deep as it should be, and that trial does not count.
+    /// Returns the cost of a job. A thousand jobs take about forty milliseconds: when this process
+    /// pauses for that long, the queue runs empty and the trial is repeated.
     async fn cost(&self, measured: u64) -> Result<f64> {
         for _ in 0..TRIES {
             if let Some(cost) = drain(self, measured).await? {
@@ -129,8 +132,8 @@ impl Deep {
     }
 }
 
-/// Lets a worker work, and enqueues what it completes; returns what a job cost, in microseconds, or nothing when the queue
-/// ran empty.
+/// Runs a worker and enqueues one job for each that it completes. Returns the cost of a job in
+/// microseconds, or `None` when the queue ran empty.
 async fn drain(deep: &Deep, measured: u64) -> Result<Option<f64>> {
     let producer = Producer::new(deep.local.store());
     let first = deep.watch.oldest()?.context("there is nothing to measure with")?;
@@ -159,11 +162,12 @@ async fn drain(deep: &Deep, measured: u64) -> Result<Option<f64>> {
         } else {
             sleep(Duration::from_millis(1)).await;
         }
-        ensure!(began.elapsed() < PATIENCE, "the worker was not done in time: {}", worker.last_words());
+        ensure!(began.elapsed() < PATIENCE, "the worker was not done in time: {}", worker.log_tail());
     }
 }
 
-/// What a cycle costs alone, what it costs when sixteen tasks do them at once, and how long a renewal takes then.
+/// Returns the cost of a cycle alone, of a cycle with sixteen tasks, and the duration of a renewal
+/// then.
 async fn cycle_all(store: &Store, scale: usize) -> Result<Vec<f64>> {
     let mut alone = Vec::new();
     for _ in 0..CYCLES_ALONE / scale {
@@ -186,7 +190,7 @@ async fn cycle_all(store: &Store, scale: usize) -> Result<Vec<f64>> {
     Ok(vec![median(&alone), together, quantile(&renewals, 0.99)])
 }
 
-/// Returns how long the renewal took, in microseconds.
+/// Returns the duration of the renewal, in microseconds.
 async fn cycle(store: &Store) -> Result<f64> {
     store.queue.send(vec![message()]).await?;
     let delivery = store.queue.receive(1, LEASE).await?.pop().context("the queue is empty")?;

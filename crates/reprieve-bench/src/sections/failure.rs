@@ -1,9 +1,10 @@
-//! The same job on ours and on each peer, half way when the worker that does it is killed (SIGKILL) or told to stop
-//! (SIGTERM), with another worker idle beside it: how long until it runs again, how much is redone, is it lost?
+//! The same job on Reprieve and on each peer. Its worker is killed (SIGKILL) or stopped (SIGTERM)
+//! half way, with another worker idle: how long until the job runs again, how much is redone, is it
+//! lost?
 //!
-//! The signal goes to all processes of the worker: a machine that vanishes takes all, and a service manager tells all.
-//! All trials run at the same time, because they mostly wait; they begin one after the other, so that none of them
-//! starts processes while another one's are killed.
+//! The signal goes to all processes of the worker, as from a vanishing machine or a service
+//! manager. All trials run at the same time, because they mostly wait. Their starts are staggered,
+//! so that no trial starts processes while another kills some.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -25,41 +26,41 @@ use crate::process::{self, Process};
 use crate::wait::until;
 
 const SECTION: &str = "failure";
-/// Few, because one takes minutes.
+/// The number of rounds: few, because one takes minutes.
 const ROUNDS: usize = 2;
 const TICKS: u64 = 40;
 const TICK_MS: u64 = 500;
 
-/// A job that has not gone on by then is lost: the slowest of the peers takes a minute.
+/// A job that has not resumed by then is lost: the slowest peer takes a minute.
 const LOST: Duration = Duration::from_secs(150);
 
-/// How long a worker may take to begin with the job.
+/// The time limit for a worker to begin the job.
 const STARTING: Duration = Duration::from_secs(60);
 
-/// Between the beginnings of two trials.
+/// The delay between the starts of two trials.
 const STAGGER: Duration = Duration::from_millis(900);
 
-const LOOK: Duration = Duration::from_millis(20);
+const POLL: Duration = Duration::from_millis(20);
 
-/// Who is killed: ours, which saves as often as is said, or a peer.
+/// The killed system: Reprieve with this checkpoint interval, or a peer.
 #[derive(Debug, Clone, Copy)]
 enum Victim<'a> {
     Ours(&'static str),
     Peer(&'a Peer),
 }
 
-/// What came of the job.
+/// The outcome of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Outcome {
-    /// From the signal until another process did a tick of it; `None` when none did.
+    /// From the signal until another process did a tick; `None` when none did.
     again_seconds: Option<f64>,
-    /// From the signal until the process that did the job had ended; `None` when it never did.
+    /// From the signal until the job's process had ended; `None` when it never ended.
     gone_seconds: Option<f64>,
     redone: usize,
     lost: bool,
 }
 
-/// A victim, and the signal it gets.
+/// A victim and its signal.
 #[derive(Debug, Clone, Copy)]
 struct Trial<'a> {
     victim: Victim<'a>,
@@ -98,7 +99,7 @@ fn note(bench: &mut Bench, trial: &Trial<'_>, outcome: Outcome) {
     if let Some(seconds) = outcome.again_seconds {
         add("until another worker goes on", "s", seconds);
     }
-    // How fast a process dies that is killed says nothing.
+    // The time a killed process takes to die means nothing.
     if let (Some(seconds), Signal::TERM) = (outcome.gone_seconds, trial.signal) {
         add("until the worker has ended", "s", seconds);
     }
@@ -136,25 +137,25 @@ impl Victim<'_> {
 
         let victim = self.work(&place, "first")?;
         let begun = || Ok((!ticks()?.is_empty()).then_some(()));
-        let running = until("the job runs", STARTING, LOOK, begun).await;
-        running.with_context(|| victim.last_words())?;
+        let running = until("the job runs", STARTING, POLL, begun).await;
+        running.with_context(|| victim.log_tail())?;
         let other = self.work(&place, "second")?;
         let half = || Ok((ticks()?.len() as u64 >= TICKS / 2).then_some(()));
-        until("the job is half done", STARTING, LOOK, half).await?;
+        until("the job is half done", STARTING, POLL, half).await?;
 
         let before = ticks()?;
         let first = before.first().context("a job without ticks")?.pid;
         ensure!(before.iter().all(|tick| tick.pid == first), "another worker took the job before the signal");
         let (signalled, at_unix_ms) = (Instant::now(), unix_millis());
         victim.signal_all(signal)?;
-        // Also when the job is done: some workers finish it before they end. With a limit that is no error,
-        // because an end that never comes is what some trials are about.
+        // Some workers finish the job before they end. Reaching the limit is no error: some trials
+        // are about a process that never ends.
         let mut gone_seconds = None;
         while signalled.elapsed() < LOST / faster && !(is_done(&ticks()?) && gone_seconds.is_some()) {
             if gone_seconds.is_none() && !process::runs(first) {
                 gone_seconds = Some(signalled.elapsed().as_secs_f64());
             }
-            sleep(LOOK).await;
+            sleep(POLL).await;
         }
         let outcome = Outcome { gone_seconds, ..outcome(&ticks()?, first, at_unix_ms) };
         kill([Some(victim), Some(other), server]).await?;
@@ -191,7 +192,7 @@ fn outcome(ticks: &[Tick], first: u32, signalled_unix_ms: i64) -> Outcome {
     Outcome { again_seconds, gone_seconds: None, redone: journal::redone(ticks), lost: !is_done(ticks) }
 }
 
-/// Ends what still runs: one that was told to stop may have.
+/// Ends the processes that still run.
 async fn kill(processes: impl IntoIterator<Item = Option<Process>>) -> Result<()> {
     for process in processes.into_iter().flatten() {
         process.kill().await?;

@@ -1,5 +1,4 @@
-//! What a worker is when nothing happens: an idle one's processor and memory, how long one takes to start, and how large
-//! its binary is.
+//! The idle worker's CPU time and memory, the worker's start time, and its binary's size.
 
 use std::fs;
 use std::time::Duration;
@@ -20,10 +19,10 @@ const ROUNDS: usize = 3;
 const STARTS: usize = 10;
 const MIB: f64 = 1_048_576.0;
 
-/// How long an idle worker is watched: two of its longest pauses.
+/// How long an idle worker is measured: two of its longest pauses.
 const WATCHED: Duration = Duration::from_secs(20);
 
-/// How long it is left alone before that, so that what belongs to its start is over.
+/// The wait before that, so that the start is not measured.
 const SETTLING: Duration = Duration::from_secs(2);
 
 const VM: &str = "bench_0";
@@ -51,7 +50,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// From starting the process until its one job is done, and until it says that it began.
+/// Measures from the process's start to its first completed job, and to its log line `began`.
 async fn start(bench: &mut Bench) -> Result<()> {
     let place = Place::new(&bench.work, Durability::PowerLoss)?;
     let _producer = place.enqueue(noops(1)?).await?;
@@ -60,7 +59,7 @@ async fn start(bench: &mut Bench) -> Result<()> {
     let mut worker = place.worker(&[])?;
     let mut ready = None;
     until("the first job is done", Duration::from_secs(30), at_once, || {
-        if ready.is_none() && worker.says("began")?.is_some() {
+        if ready.is_none() && worker.logged("began")?.is_some() {
             ready = Some(began.elapsed());
         }
         Ok(watch.is_empty()?.then_some(()))
@@ -68,14 +67,14 @@ async fn start(bench: &mut Bench) -> Result<()> {
     .await?;
     let done = began.elapsed();
     worker.stop().await?;
-    let ready = ready.context("the worker did a job before it said that it began")?;
+    let ready = ready.context("the worker did a job before it logged that it began")?;
     bench.add(Kind::lower(SECTION, "start until it says that it began", "ms"), ready.as_secs_f64() * 1e3);
     bench.add(Kind::lower(SECTION, "start until the first job is done", "ms"), done.as_secs_f64() * 1e3);
     Ok(())
 }
 
-/// Two idle workers, one of them with a metadata service to ask each second, are watched at the same time, each with a
-/// store of its own.
+/// Measures two idle workers at the same time, each with its own store. One of them polls a
+/// metadata service every second.
 async fn idle(bench: &mut Bench) -> Result<()> {
     let mock = MetadataServer::start(Config::with_vms([VM])).await?;
     let places = [(); 2].map(|()| Place::new(&bench.work, Durability::PowerLoss));

@@ -1,4 +1,4 @@
-//! What is measured, a file for each section, and what the sections share.
+//! The sections, one file each, and the code they share.
 
 pub(crate) mod checkpoint;
 mod depth;
@@ -19,18 +19,18 @@ use rand::rngs::SmallRng;
 use crate::measure::{Kind, Measures};
 use crate::peers::Peer;
 
-/// A part of the benchmarks that can be run by itself.
+/// A part of the benchmarks that can run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Section {
-    /// 50,000 no-op jobs, enqueued and drained, beside SQLite by hand and the peers.
+    /// Enqueues and drains 50,000 no-op jobs, on Reprieve, hand-written SQLite and the peers.
     Throughput,
-    /// What a job costs with 10³, 10⁵ and 10⁶ others waiting.
+    /// The cost of a job with 10³, 10⁵ and 10⁶ others waiting.
     Depth,
-    /// A job killed and stopped half way, on ours and on the peers.
+    /// Kills and stops a job half way, on Reprieve and on the peers.
     Failure,
     /// From a notice until all leases are released.
     Notice,
-    /// From the death of a worker until another one goes on.
+    /// From a worker's death until another one resumes its job.
     Recovery,
     /// Saving and loading checkpoints by size.
     Checkpoint,
@@ -46,7 +46,7 @@ impl Section {
         matches!(self, Self::Throughput | Self::Failure)
     }
 
-    /// Whether the peers on storage do.
+    /// Whether the peers on storage take part.
     pub(crate) const fn has_storage_peers(self) -> bool {
         matches!(self, Self::Storage)
     }
@@ -65,17 +65,17 @@ impl Section {
     }
 }
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    /// Where the trials have their places.
+    /// The directory of the trials.
     pub(crate) work: PathBuf,
-    /// How many rounds were asked for.
+    /// The requested number of rounds.
     pub(crate) rounds: Option<usize>,
-    /// Whether the benchmarks are only tried out.
+    /// Whether this is a quick run.
     pub(crate) quick: bool,
     pub(crate) peers: Rc<[Peer]>,
-    /// Those that work on a storage account.
+    /// The peers that work on a storage account.
     pub(crate) storage_peers: Rc<[Peer]>,
     pub(crate) random: SmallRng,
     pub(crate) measures: Measures,
@@ -83,7 +83,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Runs one section. What fails in it is told and left out; the error of a section ends that section only.
+    /// Runs one section. An error ends only that section, and is reported.
     pub(crate) async fn run(&mut self, section: Section) -> Result<()> {
         match section {
             Section::Throughput => throughput::run(self).await,
@@ -97,12 +97,12 @@ impl Bench {
         }
     }
 
-    /// How many rounds: those that were asked for, or this section's own number.
+    /// Returns the number of rounds: the requested number, or the section's own.
     fn rounds(&self, own: usize) -> usize {
         self.rounds.unwrap_or(if self.quick { 1 } else { own })
     }
 
-    /// The full amount, or the one for trying out.
+    /// Returns the full amount, or the amount of a quick run.
     fn amount<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
     }
@@ -111,7 +111,7 @@ impl Bench {
         self.measures.add(kind, value);
     }
 
-    /// Notes that something could not be measured, once, and says so.
+    /// Records once that a measurement failed, and reports it.
     pub(crate) fn missed(&mut self, what: &str, error: &anyhow::Error) {
         let line = format!("{what}: {error:#}");
         say(&format!("NOT MEASURED: {line}"));
@@ -121,7 +121,7 @@ impl Bench {
     }
 }
 
-/// Says what is under way to whoever waits.
+/// Prints progress to stderr.
 #[expect(clippy::print_stderr, reason = "this is a program's way to speak; stdout belongs to the results")]
 pub(crate) fn say(line: &str) {
     eprintln!("{line}");

@@ -1,4 +1,5 @@
-//! From the death of a worker, killed without notice, until another worker on the machine goes on with its job.
+//! From the death of a worker, killed without notice, until another worker on the machine resumes
+//! its job.
 
 use std::time::Duration;
 
@@ -15,13 +16,13 @@ use crate::wait::until;
 const SECTION: &str = "recovery";
 const ROUNDS: usize = 10;
 
-/// The default lease: no recovery takes longer than that and a moment, for whatever reason the death was not seen.
+/// The default lease: the upper limit of any recovery, however the death goes unnoticed.
 const LEASE_MS: f64 = 60_000.0;
 
 /// Longer than a lease.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-const LOOK: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(5);
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     for round in 0..bench.rounds(ROUNDS) {
@@ -34,7 +35,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// Until the next step, in milliseconds, and how many steps were done again.
+/// Returns the time until the next step, in milliseconds, and the number of repeated steps.
 async fn trial(bench: &Bench) -> Result<(f64, f64)> {
     let place = Place::new(&bench.work, Durability::PowerLoss)?;
     let noted = place.path("journal");
@@ -43,18 +44,18 @@ async fn trial(bench: &Bench) -> Result<(f64, f64)> {
     let each = ["--checkpoint-every", "0s"];
     let worker = place.worker(&each)?;
     let running = || Ok((!journal::read(&noted)?.is_empty()).then_some(()));
-    until("the job runs", PATIENCE, LOOK, running).await?;
+    until("the job runs", PATIENCE, POLL, running).await?;
     let other = place.worker(&each)?;
     started(&other).await?;
     let (pid, ticked) = (worker.pid(), journal::read(&noted)?.len());
-    // Some steps after the other has begun, so that it is as idle as it will be.
+    // Wait for some steps after the second worker's start, so that it is fully idle.
     let some = || Ok((journal::read(&noted)?.len() > ticked + 10).then_some(()));
-    until("the job goes on", PATIENCE, LOOK, some).await?;
+    until("the job goes on", PATIENCE, POLL, some).await?;
 
     let killed_at = unix_millis();
     worker.kill().await?;
     let resumed = || Ok(journal::read(&noted)?.into_iter().find(|tick| tick.pid != pid));
-    let first = until("another worker goes on with the job", PATIENCE, LOOK, resumed).await?;
+    let first = until("another worker goes on with the job", PATIENCE, POLL, resumed).await?;
     let redone = journal::redone(&journal::read(&noted)?);
     #[expect(clippy::cast_precision_loss, reason = "some milliseconds, and few steps")]
     Ok(((first.at_unix_ms - killed_at) as f64, redone as f64))

@@ -1,4 +1,5 @@
-//! No-op jobs, enqueued and then drained through the whole worker: ours, SQLite by hand, and the peers, in turn.
+//! No-op jobs, enqueued and then drained through the whole worker: Reprieve, hand-written SQLite,
+//! and the peers, in turn.
 
 use std::rc::Rc;
 
@@ -16,17 +17,17 @@ const JOBS: usize = 50_000;
 const ROUNDS: usize = 3;
 const PROCESSES: [usize; 2] = [1, 4];
 
-/// What a user sets for jobs that only wait; the default, the number of cores, is for jobs that compute, and is measured
-/// besides.
+/// A typical setting for jobs that only wait. The default, the number of cores, is for jobs that
+/// compute, and is measured, too.
 const CONCURRENCY: &str = "64";
 
 const MIB: f64 = 1_048_576.0;
 
-/// By how much we mean to be faster.
+/// The target speedup.
 const OF_RAW: f64 = 0.5;
 const OF_PEERS: [(&str, f64); 3] = [("apalis", 3.0), ("huey", 6.0), ("bullmq", 1.0)];
 
-/// Who took part in a round, and what they came to.
+/// The contestants of a round and their figures.
 type Results<'a> = Vec<(Contestant<'a>, Figures)>;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
@@ -49,13 +50,14 @@ fn contestants(peers: &[Peer], processes: usize) -> Vec<Contestant<'_>> {
     if processes == 1 {
         all.push(Contestant::Ours(Durability::PowerLoss, "auto"));
     }
-    // With one thread, whatever the number of our processes.
+    // One thread, whatever the number of worker processes.
     all.extend(Durability::ALL.map(Contestant::Raw));
     all.extend(peers.iter().map(Contestant::Peer));
     all
 }
 
-/// Every contestant once; in each round another one begins. The results are in the order in which they were given.
+/// Runs every contestant once; each round starts with another one. The results are in the original
+/// order.
 async fn compete<'a>(
     bench: &mut Bench,
     contestants: Vec<Contestant<'a>>,
@@ -76,30 +78,30 @@ async fn compete<'a>(
     results.into_iter().map(|(_, contestant, figures)| (contestant, figures)).collect()
 }
 
-/// What is told of each contestant.
-type Told = fn(&Figures) -> Option<f64>;
+/// Reads one value from a contestant's figures.
+type Value = fn(&Figures) -> Option<f64>;
 
-/// How long what takes, as jobs per second.
-const WITH_WORKERS: [(&str, Told); 2] = [
+/// The durations that become jobs per second.
+const WITH_WORKERS: [(&str, Value); 2] = [
     ("drain", |figures| Some(figures.drain_seconds)),
     ("enqueue and drain", |figures| Some(figures.together_seconds())),
 ];
 
-/// The same, but nobody works meanwhile, so that the number of workers makes no difference.
-const WITHOUT_WORKERS: [(&str, Told); 2] = [
+/// The same while no worker runs, so that the number of workers makes no difference.
+const WITHOUT_WORKERS: [(&str, Value); 2] = [
     ("enqueue one at a time", |figures| Some(figures.enqueue_seconds)),
     ("enqueue in batches", |figures| figures.enqueue_batch_seconds),
 ];
 
-/// What a drain costs.
-const COSTS: [(&str, &str, Told); 3] = [
+/// The costs of a drain.
+const COSTS: [(&str, &str, Value); 3] = [
     ("processor time of a drain", "s", |figures| figures.cpu_seconds),
     ("a server's processor time of a drain", "s", |figures| figures.server_cpu_seconds),
     ("memory of a worker", "MiB", |figures| figures.rss_bytes.map(|bytes| bytes / MIB)),
 ];
 
-/// What is compared: as many jobs in less time.
-fn compared(processes: usize) -> impl Iterator<Item = (&'static str, Told)> {
+/// Returns the rates to compare: as many jobs in less time.
+fn compared(processes: usize) -> impl Iterator<Item = (&'static str, Value)> {
     let without = WITHOUT_WORKERS.into_iter().filter(move |_| processes == 1);
     WITH_WORKERS.into_iter().chain(without)
 }
@@ -121,7 +123,8 @@ fn note_rates(bench: &mut Bench, jobs: f64, processes: usize, results: &Results<
     }
 }
 
-/// Each of ours against each of the others in the same round, as how many times as fast it is.
+/// Adds the speed of each of Reprieve's contestants as a multiple of each other contestant's in the
+/// same round.
 fn note_ratios(bench: &mut Bench, processes: usize, results: &Results<'_>) {
     for (us, ours) in results {
         for (them, theirs) in results.iter().filter(|(them, _)| are_rivals(us, them)) {
@@ -129,7 +132,7 @@ fn note_ratios(bench: &mut Bench, processes: usize, results: &Results<'_>) {
                 let (Some(ours), Some(theirs)) = (seconds(ours), seconds(theirs)) else { continue };
                 let name = format!("{what}, {}: {} ÷ {}", with(processes), us.name(), them.name());
                 let kind = Kind::higher(SECTION, name, "×");
-                // The goals are of a drain, by itself and with enqueueing.
+                // The goals apply to draining, alone and with enqueueing.
                 let goal = goal(us, them).filter(|_| WITH_WORKERS.iter().any(|(goals, _)| *goals == what));
                 bench.add(goal.map_or(kind.clone(), |goal| kind.goal(Of::Median, goal)), theirs / ours);
             }
@@ -137,7 +140,8 @@ fn note_ratios(bench: &mut Bench, processes: usize, results: &Results<'_>) {
     }
 }
 
-/// SQLite by hand is compared with at the same durability only. That of the peers is their own choice.
+/// Hand-written SQLite is compared only at the same durability. The peers' durability is their own
+/// choice.
 fn are_rivals(us: &Contestant<'_>, them: &Contestant<'_>) -> bool {
     match (us, them) {
         (Contestant::Ours(_, "auto"), _) => false,
@@ -147,7 +151,7 @@ fn are_rivals(us: &Contestant<'_>, them: &Contestant<'_>) -> bool {
     }
 }
 
-/// How many times as fast we mean to be. The peers are to be outrun with our default, which survives a power loss.
+/// Returns the target speedup. Our default, which survives a power loss, should outrun the peers.
 fn goal(us: &Contestant<'_>, them: &Contestant<'_>) -> Option<f64> {
     match (us, them) {
         (_, Contestant::Raw(_)) => Some(OF_RAW),
@@ -179,9 +183,9 @@ mod tests {
     }
 
     #[test]
-    fn enqueueing_is_told_once() {
-        let told = |processes| compared(processes).map(|(what, _)| what).collect::<Vec<_>>();
-        assert_eq!(told(4), ["drain", "enqueue and drain"]);
-        assert_eq!(told(1).len(), 4);
+    fn enqueueing_is_reported_once() {
+        let names = |processes| compared(processes).map(|(what, _)| what).collect::<Vec<_>>();
+        assert_eq!(names(4), ["drain", "enqueue and drain"]);
+        assert_eq!(names(1).len(), 4);
     }
 }

@@ -1,7 +1,7 @@
 //! apalis on SQLite, run through the benchmark's peer protocol: `throughput`, `enqueue` and `work`.
 //!
-//! The settings, each with its reason, are told where they are made: the database and the queue in `queue.rs`, the
-//! worker in `worker.rs`, the measure in `throughput.rs`.
+//! The settings and their reasons are documented where they are made: the database and the queue in
+//! `queue.rs`, the worker in `worker.rs`, the measurement in `throughput.rs`.
 
 mod queue;
 mod throughput;

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 const BUSY: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What is enqueued.
+/// The jobs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Job {
     /// Does nothing.

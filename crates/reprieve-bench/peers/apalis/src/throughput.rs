@@ -130,7 +130,7 @@ async fn drained(pool: &SqlitePool) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// From /proc, as what getrusage says of a child includes the memory of the parent that it was forked from.
+/// From /proc, because getrusage includes the memory of the parent that a child was forked from.
 async fn peak_memory(worker: &Child) -> anyhow::Result<u64> {
     let id = worker.id().context("a worker ended before it was stopped")?;
     let status = fs::read_to_string(format!("/proc/{id}/status")).await?;

@@ -1,4 +1,5 @@
-//! Saving and loading checkpoints on storage through the port, by size, with data that changes each time.
+//! Saving and loading checkpoints on storage through the port, by size, with data that changes each
+//! time.
 
 use anyhow::Result;
 
@@ -10,7 +11,7 @@ use crate::tenancy::Tenancy;
 const SECTION: &str = "storage checkpoint";
 const ROUNDS: usize = 3;
 
-/// Sizes, and how often each is saved and loaded in a round.
+/// The sizes, and the number of saves and loads of each per round.
 pub(super) const SIZES: [(&str, usize, usize); 3] =
     [("4 KiB", 4 << 10, 50), ("1 MiB", 1 << 20, 10), ("100 MiB", 100 << 20, 1)];
 

@@ -1,9 +1,10 @@
 //! Counts storage transactions at the server, and their cost at list prices.
 //!
-//! The prices are for a general-purpose v2 account in East US, locally redundant, hot. They are those of public price lists as of 2024,
-//! and an assumption: they differ by region and change, but seldom, so look at
-//! <https://azure.microsoft.com/pricing/details/storage/queues/> and <https://azure.microsoft.com/pricing/details/storage/blobs/>.
-//! Stored data and traffic out of the region cost extra.
+//! The prices are for a general-purpose v2 account in East US, locally redundant, hot. They come
+//! from public price lists of 2024 and are an assumption: they differ by region and seldom change.
+//! Check <https://azure.microsoft.com/pricing/details/storage/queues/> and
+//! <https://azure.microsoft.com/pricing/details/storage/blobs/>. Stored data and traffic out of the
+//! region cost extra.
 
 use std::time::Duration;
 
@@ -12,27 +13,27 @@ use reprieve_sim::storage::{Action, Counts, Operation, Rule, StorageServer};
 
 use crate::tenancy::Tenancy;
 
-/// Counts a double's requests, and those for certain blobs.
+/// Counts all requests to a storage double, and those for certain blobs.
 #[derive(Debug)]
 pub(super) struct Counting {
     roster: u64,
     records: u64,
 }
 
-/// Requests.
+/// The counted requests.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counted {
     pub(super) all: Counts,
-    /// Of these, writes of workers' own reports.
+    /// Writes of workers' own reports.
     pub(super) roster: u64,
-    /// Of these, writes of jobs' records.
+    /// Writes of jobs' records.
     pub(super) records: u64,
 }
 
 impl Counting {
-    /// Begins to count the requests to this tenancy's server, which has no other users.
+    /// Starts counting the requests to this tenancy's server, which has no other users.
     pub(super) fn begin(server: &StorageServer, tenancy: &Tenancy<'_>) -> Result<Self> {
-        // Rules that do nothing count the requests that they match.
+        // Rules without an effect count the requests that they match.
         let nothing = |prefix| Rule {
             prefix: tenancy.blobs(prefix),
             ..Rule::new(Action::Delay { by: Duration::ZERO }).on(Operation::BlobPut)
@@ -55,17 +56,17 @@ impl Counted {
         number(self.all.requests(operation))
     }
 
-    /// All of them, but for the worker's reports, which it makes whatever it does.
+    /// Returns all requests except those of the worker's report, which is independent of the jobs.
     pub(super) fn by_jobs(&self) -> f64 {
         number(self.all.total() - self.roster)
     }
 
-    /// The worker's reports.
+    /// Returns the requests of the worker's reports.
     pub(super) const fn by_worker(&self) -> f64 {
         number(self.roster)
     }
 
-    /// Blobs that were written, but for the worker's reports.
+    /// Returns the written blobs except the worker's reports.
     pub(super) fn blobs_by_jobs(&self) -> f64 {
         let blobs = [Operation::BlobPut, Operation::BlockPut, Operation::BlockList];
         number(blobs.iter().map(|operation| self.all.requests(*operation)).sum::<u64>() - self.roster)
@@ -77,16 +78,16 @@ const fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Anything that is asked of a queue.
+/// Queue requests.
 pub(super) const SEND: f64 = 0.004 / 10_000.0;
 
-/// Writing a blob or a block, and listing.
+/// Blob and block writes, and listings.
 const WRITE: f64 = 0.055 / 10_000.0;
 
-/// Reading a blob, and all else but a delete, which is free.
+/// Blob reads, and all others except deletes, which are free.
 const READ: f64 = 0.0044 / 10_000.0;
 
-/// What all of these cost, in dollars.
+/// Returns the cost of all requests, in dollars.
 pub(super) fn of(counted: &Counted) -> f64 {
     counted.all.operations.iter().map(|(operation, asked)| one(*operation) * number(asked.requests)).sum()
 }

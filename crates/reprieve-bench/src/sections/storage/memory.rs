@@ -1,6 +1,6 @@
-//! How much memory a large checkpoint needs besides itself: the peak of a process that saves or loads one, in multiples of its
-//! length, above the peak of one with a small checkpoint. Once for the port by itself, to which the checkpoint is handed
-//! whole, and once for a worker whose job has it.
+//! The memory that a large checkpoint needs besides itself: the peak of a process that saves or
+//! loads one, above the peak with a small checkpoint, as a multiple of its length. Measured once
+//! for the port alone, which gets the whole checkpoint, and once for a worker with a job.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ const SMALL: usize = 4 << 10;
 const LARGE: usize = 100 << 20;
 
 const PATIENCE: Duration = Duration::from_mins(2);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
-/// The peaks of a process that saves and of one that loads, in bytes.
+/// The peak memory of a process that saves and of one that loads, in bytes.
 struct Peaks {
     save: f64,
     load: f64,
@@ -59,15 +59,15 @@ async fn port(bench: &Bench, bytes: usize) -> Result<Peaks> {
 }
 
 async fn done(process: Process) -> Result<f64> {
-    until("it is done", PATIENCE, LOOK, || Ok((process.last_words() == "done").then_some(())))
+    until("it is done", PATIENCE, POLL, || Ok((process.log_tail() == "done").then_some(())))
         .await
-        .with_context(|| process.last_words())?;
+        .with_context(|| process.log_tail())?;
     let peak = process.usage()?.resident_bytes_peak;
     process.kill().await?;
     Ok(peak)
 }
 
-/// The first worker begins the job, which saves after its first step; the second goes on from there.
+/// The first worker's job saves after its first step; the second worker resumes it.
 async fn worker(bench: &Bench, bytes: usize) -> Result<Peaks> {
     let site = site::Kind::DOUBLE.start(&bench.work).await?;
     let tenancy = Tenancy::new(&site, &bench.work).await?;
@@ -77,7 +77,7 @@ async fn worker(bench: &Bench, bytes: usize) -> Result<Peaks> {
     for (number, peak) in peaks.iter_mut().enumerate() {
         let mut worker = tenancy.worker("off", &["--checkpoint-every", "0s", "--concurrency", "1"])?;
         let saved = || Ok((journal::read(&args.journal)?.len() > number).then_some(()));
-        until("the checkpoint is saved", PATIENCE, LOOK, saved).await.with_context(|| worker.last_words())?;
+        until("the checkpoint is saved", PATIENCE, POLL, saved).await.with_context(|| worker.log_tail())?;
         *peak = worker.usage()?.resident_bytes_peak;
         worker.stop().await?;
     }

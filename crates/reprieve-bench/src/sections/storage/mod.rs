@@ -1,5 +1,6 @@
-//! What Reprieve costs on a storage account: beside a loop by hand, bare HTTP and Celery; in transactions; and in the time
-//! that notices and checkpoints take. On Azurite, and on a storage double where Azurite itself would be what is measured.
+//! The cost of Reprieve on a storage account, compared with a hand-written loop, bare HTTP and
+//! Celery: throughput, transactions, and the time that notices and checkpoints take. It runs on
+//! Azurite, and on a storage double where Azurite itself would dominate the figures.
 
 mod checkpoint;
 mod counting;
@@ -22,14 +23,14 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
             None
         }
     };
-    // What takes minutes, and next to nothing of the machine, goes on beside the rest.
+    // The long trials need little of the machine, so they run beside the others.
     let (work, quick) = (bench.work.clone(), bench.quick);
     let (asked, ()) = tokio::join!(patience::ask(&work, quick), rest(bench, azurite));
     patience::note(bench, asked);
     Ok(())
 }
 
-/// One after the other; what fails is told, and the others go on.
+/// Runs the parts in sequence. A failed part is reported, and the others still run.
 async fn rest(bench: &mut Bench, azurite: Option<Kind>) {
     if let Err(error) = throughput::run(bench, azurite).await {
         bench.missed("storage throughput", &error);

@@ -1,7 +1,8 @@
-//! From a notice until all leases are released, on storage: 64 jobs in flight that yield, and 32 read ahead.
+//! From a notice until all leases are released, on storage: 64 jobs in flight that yield, and 32
+//! prefetched.
 //!
-//! Read ahead is only when jobs are known to be short. So a wave of no-op jobs comes first, and the jobs that then wait for
-//! the notice are received before the worker has found out that they are long.
+//! The worker prefetches only when it knows that jobs are short. So a wave of no-op jobs comes
+//! first, and the worker receives the next jobs before it finds out that they are long.
 
 use std::time::Duration;
 
@@ -26,14 +27,14 @@ const ROUNDS: usize = 20;
 const IN_FLIGHT: usize = 64;
 const AHEAD: usize = 32;
 
-/// What Azure gives a Spot VM at the most.
+/// The longest notice that Azure gives a Spot VM.
 const NOTICE: Duration = Duration::from_secs(30);
 
-/// The promise, at p99.
+/// The goal, at p99.
 const RELEASED_MS: f64 = 1_000.0;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 const VM: &str = "bench_0";
 
 pub(super) async fn run(bench: &mut Bench, azurite: Option<site::Kind>) -> Result<()> {
@@ -53,7 +54,8 @@ pub(super) async fn run(bench: &mut Bench, azurite: Option<site::Kind>) -> Resul
     Ok(())
 }
 
-/// In milliseconds, by the worker's own account, which is checked by what is there to receive afterwards.
+/// Returns the worker's own time in milliseconds. The messages that can be received afterwards
+/// confirm it.
 async fn trial(bench: &mut Bench, site: &Site) -> Result<f64> {
     let tenancy = Tenancy::new(site, &bench.work).await?;
     let mock = MetadataServer::start(Config::with_vms([VM])).await?;
@@ -64,13 +66,14 @@ async fn trial(bench: &mut Bench, site: &Site) -> Result<f64> {
 
     let noted = tenancy.path("journal");
     let all = IN_FLIGHT + AHEAD;
-    // Stopped meanwhile, so that it finds whole batches: it does not read ahead by less than half of one.
+    // The worker is stopped meanwhile, so that it finds whole batches: it prefetches at least half
+    // a batch.
     worker.signal_all(Signal::STOP)?;
     tenancy.enqueue((0..all).map(|_| job("yields", &noted)).collect::<Result<_>>()?).await?;
     worker.signal_all(Signal::CONT)?;
     let running = || Ok((journal::read(&noted)?.len() >= IN_FLIGHT).then_some(()));
-    until("all jobs run", PATIENCE, LOOK, running).await.with_context(|| worker.last_words())?;
-    // Notices come at any moment between two polls, and what is read ahead has come by then.
+    until("all jobs run", PATIENCE, POLL, running).await.with_context(|| worker.log_tail())?;
+    // Announce at a random moment between two polls; by then the worker has prefetched.
     sleep(Duration::from_millis(bench.random.random_range(1_000..2_000))).await;
 
     mock.evict(VM, NOTICE)?;
@@ -84,12 +87,12 @@ async fn trial(bench: &mut Bench, site: &Site) -> Result<f64> {
 }
 
 async fn drained(worker: &Process) -> Result<f64> {
-    let report = until("the drain is over", PATIENCE, LOOK, || worker.says("drained")).await?;
+    let report = until("the drain has ended", PATIENCE, POLL, || worker.logged("drained")).await?;
     let count =
-        |field: &str| report[field].as_u64().with_context(|| format!("a drain did not say its {field}"));
+        |field: &str| report[field].as_u64().with_context(|| format!("a drain did not log its {field}"));
     ensure!(
         count("saved")? == IN_FLIGHT as u64 && count("unstarted")? == AHEAD as u64,
-        "not {IN_FLIGHT} were saved and {AHEAD} given back unstarted: {report}"
+        "not {IN_FLIGHT} were saved and {AHEAD} released unstarted: {report}"
     );
     Ok(f64::from(u32::try_from(count("released_after_ms")?)?))
 }

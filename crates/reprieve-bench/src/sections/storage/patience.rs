@@ -1,5 +1,6 @@
-//! What takes minutes: a job of ten minutes with the default lease, and an idle worker, counted at the server while the rest
-//! is measured. Neither asks for more than a request every few seconds.
+//! The trials that take minutes: a job of ten minutes with the default lease, and an idle worker.
+//! The server counts their requests while the rest is measured. Both send a request only every few
+//! seconds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,30 +19,30 @@ use crate::site;
 use crate::tenancy::Tenancy;
 use crate::wait::until;
 
-/// How far away the account is: a save takes that long, and by what saves take it is decided how often there is one.
+/// The latency of the account. The duration of a save decides how often the worker saves.
 const AWAY: site::Kind = site::Kind::Double(Duration::from_millis(10));
 
-/// How long an idle worker takes until it asks as rarely as it ever does.
+/// How long an idle worker takes to reach its longest pause.
 const SETTLING: Duration = Duration::from_secs(30);
 
-/// How long an idle worker is counted.
+/// How long an idle worker's requests are counted.
 const WATCHED: Duration = Duration::from_mins(9);
 
-/// How long the job takes, in seconds: that many steps.
+/// The duration of the job, in seconds: one step each.
 const LONG: u64 = 600;
 
 const HOUR: f64 = 3_600.0;
 const MONTH: f64 = 30.0 * 24.0 * HOUR;
 
-/// What both asked for.
+/// The requests of both.
 #[derive(Debug)]
 pub(super) struct Asked {
     long: Result<Counted>,
-    /// For so many seconds.
+    /// The counted time, in seconds.
     idle: Result<(Counted, f64)>,
 }
 
-/// Runs both, at the same time.
+/// Runs both at the same time.
 pub(super) async fn ask(work: &Path, quick: bool) -> Asked {
     say(&format!("{SECTION}: a job of ten minutes and an idle worker, beside the rest"));
     let (long, idle) = tokio::join!(long(work, quick), idle(work, quick));
@@ -62,12 +63,12 @@ async fn long(work: &Path, quick: bool) -> Result<Counted> {
     let limit = Duration::from_secs(ticks * 2 + 60);
     let done = until("the long job is done", limit, Duration::from_millis(20), || {
         let counted = counting.so_far(server);
-        // Its record is removed last, if it ever had one.
+        // Its record, if it has one, is removed last.
         let cleared = counted.records == 0 || counted.all.requests(Operation::BlobDelete) == 1;
         let over = counted.all.answered(Operation::Delete, 204) == 1 && cleared;
         Ok(over.then_some(counted))
     });
-    let counted = done.await.with_context(|| worker.last_words())?;
+    let counted = done.await.with_context(|| worker.log_tail())?;
     worker.kill().await?;
     Ok(counted)
 }
@@ -86,7 +87,7 @@ async fn idle(work: &Path, quick: bool) -> Result<(Counted, f64)> {
     Ok((counted, seconds))
 }
 
-/// Enters what was counted.
+/// Adds the counts to the measures.
 pub(super) fn note(bench: &mut Bench, asked: Asked) {
     match asked.long {
         Ok(counted) => note_long(bench, &counted),

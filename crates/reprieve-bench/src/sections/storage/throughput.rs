@@ -1,10 +1,10 @@
-//! No-op jobs from the queue to their deletion, with 64 in flight: our worker, the loop that a user would write on the same
-//! SDK, bare HTTP, and Celery, in turns.
+//! No-op jobs from the queue to their deletion, with 64 in flight: the worker, a hand-written loop
+//! on the same SDK, bare HTTP, and Celery, in turns.
 //!
-//! What a call costs Azurite grows with its queues, so they are filled by portions: the contestant is stopped by SIGSTOP while
-//! that happens, and measured from SIGCONT until the queue is empty. The first portion, in which connections are opened and
-//! the worker learns how short its jobs are, does not count, and neither does the start of a process. Each has a fresh
-//! account.
+//! Azurite's calls become slower with longer queues, so the queues are filled in portions. SIGSTOP
+//! stops the contestant meanwhile, and the time runs from SIGCONT until the queue is empty. The
+//! first portion and the start of the process do not count: in it the contestant opens connections
+//! and the worker learns how short its jobs are. Each contestant gets a fresh account.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,27 +25,28 @@ const SECTION: &str = "storage throughput";
 const ROUNDS: usize = 5;
 const IN_FLIGHT: &str = "64";
 
-/// What the loops may have in hand: as many as our worker, which reads a batch ahead.
+/// The loops' messages in flight: as many as the worker's, which prefetches a batch.
 const IN_HAND: &str = "96";
 
 const MIB: f64 = 1_048_576.0;
 
-/// How fast we mean to be, as a share of the loop by hand on each server; and of the peer on Azurite.
+/// The target speed, as a share of the hand-written loop on each server, and of the peer on
+/// Azurite.
 const OF_LOOP_ON_AZURITE: f64 = 0.9;
 const OF_LOOP_ON_DOUBLE: f64 = 0.8;
 const OF_CELERY: f64 = 5.0;
 
-/// How long a contestant may take to work off its first portion, its start included.
+/// The time limit of the first portion, with the contestant's start.
 const STARTING: Duration = Duration::from_mins(1);
 
-/// How many jobs at a time, and how often.
+/// The number of jobs per portion, and of portions.
 #[derive(Debug, Clone, Copy)]
 struct Amount {
     portion: usize,
     portions: usize,
 }
 
-/// One that takes part.
+/// A contestant.
 #[derive(Debug, Clone, Copy)]
 enum Contestant<'a> {
     Ours,
@@ -54,7 +55,7 @@ enum Contestant<'a> {
     Peer(&'a Peer),
 }
 
-/// What one round of a contestant came to.
+/// The result of one round of a contestant.
 struct Figures {
     jobs_per_second: f64,
     cpu_us_per_job: Option<f64>,
@@ -91,10 +92,10 @@ impl Contestant<'_> {
             _ => tenancy.by_hand("raw", IN_HAND)?,
         };
         let drained = portions(&tenancy, &process, amount).await;
-        let figures = drained.with_context(|| format!("{}: {}", self.name(), process.last_words()))?;
+        let figures = drained.with_context(|| format!("{}: {}", self.name(), process.log_tail()))?;
         if self.is_ours() {
             process.stop().await?;
-            let stopped = process.says("stopped")?.context("the worker did not say how it stopped")?;
+            let stopped = process.logged("stopped")?.context("the worker did not log how it stopped")?;
             let jobs = amount.portion * (amount.portions + 1);
             ensure!(stopped["completed"] == jobs, "not {jobs} jobs were completed: {stopped}");
         } else {
@@ -128,7 +129,7 @@ async fn portions(tenancy: &Tenancy<'_>, process: &Process, amount: Amount) -> R
     })
 }
 
-/// A peer fills its queue and measures itself, in the same way.
+/// Measures a peer, which fills its queue and measures itself in the same way.
 async fn beside(bench: &Bench, site: &Site, peer: &Peer, jobs: usize) -> Result<Figures> {
     let directory = tempfile::tempdir_in(&bench.work)?;
     let figures = peer.storage(directory.path(), jobs, site.queues()).await?;
@@ -159,7 +160,7 @@ pub(super) async fn run(bench: &mut Bench, azurite: Option<site::Kind>) -> Resul
     Ok(())
 }
 
-/// Every contestant once; in each round another one begins.
+/// Runs every contestant once; each round starts with another one.
 async fn compete(
     bench: &mut Bench,
     kind: site::Kind,
@@ -177,7 +178,7 @@ async fn compete(
             Err(error) => bench.missed(&format!("{SECTION}: {name}"), &error),
         }
     }
-    // As they were given, whoever began.
+    // In the original order, whichever ran first.
     results.sort_by_key(|(at, ..)| *at);
     for (_, contestant, figures) in &results {
         note(bench, kind, *contestant, figures);

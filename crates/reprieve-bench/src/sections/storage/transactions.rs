@@ -1,4 +1,4 @@
-//! What short jobs cost in storage transactions, counted at the server.
+//! The storage transactions of short jobs, counted at the server.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) const SECTION: &str = "storage transactions";
 const ROUNDS: usize = 3;
 const JOBS: usize = 10_000;
 
-/// One delete, and a tenth for all else but a share of a full batch's receive.
+/// One delete, and a tenth for everything else, including a share of a full batch's receive.
 const OF_A_SHORT_JOB: f64 = 1.1 + 1.0 / 32.0;
 
 pub(super) async fn run(bench: &mut Bench) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
-/// What a worker asks for while it does so many no-op jobs, which are there when it begins.
+/// Returns the worker's requests for this number of no-op jobs, which wait when it starts.
 async fn short(bench: &Bench, jobs: usize, concurrency: &str) -> Result<Counted> {
     let site = site::Kind::DOUBLE.start(&bench.work).await?;
     let (tenancy, server) = (Tenancy::new(&site, &bench.work).await?, site.counting()?);
@@ -48,7 +48,7 @@ async fn short(bench: &Bench, jobs: usize, concurrency: &str) -> Result<Counted>
         let counted = counting.so_far(server);
         Ok((counted.all.answered(Operation::Delete, 204) >= u64::try_from(jobs)?).then_some(counted))
     });
-    let counted = done.await.with_context(|| worker.last_words())?;
+    let counted = done.await.with_context(|| worker.log_tail())?;
     worker.kill().await?;
     Ok(counted)
 }
