@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_duration_has_two_units_at_most() {
-        for (micros, said) in [
+        for (micros, expected) in [
             (0, "0s"),
             (3_240, "3.2ms"),
             (5_000, "5ms"),
@@ -100,7 +100,7 @@ mod tests {
             (7_260_000_000, "2h 1m"),
             (604_799_000_000, "6d 23h"),
         ] {
-            assert_eq!(duration(Duration::from_micros(micros)), said);
+            assert_eq!(duration(Duration::from_micros(micros)), expected);
         }
     }
 

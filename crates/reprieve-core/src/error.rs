@@ -55,7 +55,7 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// A result whose error is [`struct@Error`].
+/// A result with the error [`struct@Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(estimate.end(60, 100, at(10)), Some(at(30)));
         assert_eq!(estimate.end(60, 100, at(20)), Some(at(60)), "it is slower than it was");
         assert_eq!(estimate.end(60, 0, at(20)), None, "it does not say of how much");
-        assert_eq!(estimate.end(100, 60, at(20)), None, "it says something impossible");
+        assert_eq!(estimate.end(100, 60, at(20)), None, "the estimate is impossible");
     }
 
     #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ type HistogramFamily = Family<ByKind, Histogram, fn() -> Histogram>;
 
 /// A worker's metrics. The fields are the table above, in its order.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "the module's table says what each is")]
+#[expect(missing_docs, reason = "the module's table describes each")]
 pub struct Telemetry {
     registry: Registry,
     pub jobs: Family<ByOutcome, Counter>,

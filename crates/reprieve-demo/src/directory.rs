@@ -18,7 +18,7 @@ pub(crate) const JOURNAL: &str = "journal";
 const REPORT: &str = "report.html";
 const SUMMARY: &str = "summary.json";
 
-/// The store's file, for a process whose directory this is.
+/// The store's file, for a process that runs in the directory.
 pub(crate) const STORE_FILE: &str = "store/reprieve.db";
 
 /// A demo's directory, for as long as the demo runs.
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_elses_directory_is_touched() {
+    fn a_foreign_directory_is_not_touched() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("store")).unwrap();
         let error = DemoDirectory::take(dir.path()).unwrap_err();

@@ -149,7 +149,7 @@ impl Fleet {
         self.slots.iter().filter_map(|vm| Some(vm.evicted?.1)).min()
     }
 
-    /// Kills and replaces the next VM whose notice is over.
+    /// Kills and replaces the next VM with an expired notice.
     pub(crate) async fn end_evicted(&mut self) -> Result<Option<Replaced>> {
         let over = |vm: &Vm| vm.evicted.is_some_and(|(_, at)| at <= Instant::now());
         match self.slots.iter().position(over) {
@@ -158,7 +158,7 @@ impl Fleet {
         }
     }
 
-    /// The VMs whose notice is not over yet.
+    /// The VMs with a notice that has not expired.
     pub(crate) fn going(&self) -> impl Iterator<Item = &str> {
         self.slots.iter().filter(|vm| vm.evicted.is_some()).map(|vm| vm.name.as_str())
     }

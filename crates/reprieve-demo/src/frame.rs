@@ -105,7 +105,7 @@ fn shade(x: f64, y: f64) -> u8 {
     0
 }
 
-/// Whether a point is in the set's two largest parts, whose outlines are known.
+/// Whether a point is in one of the set's two largest parts, which have known outlines.
 fn surely_inside(x: f64, y: f64) -> bool {
     let q = (x - 0.25) * (x - 0.25) + y * y;
     q * (q + (x - 0.25)) <= 0.25 * y * y || (x + 1.0) * (x + 1.0) + y * y <= 0.0625

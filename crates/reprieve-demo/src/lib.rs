@@ -194,9 +194,9 @@ impl DemoArgs {
             entries: observer.entries,
             logged: observer.logged,
         };
-        let told = all_seen.reconstruct();
-        let summary = Summary::of(&told, schedule, depth.total + depth.poisoned.unwrap_or_default());
-        Ok((told, summary))
+        let history = all_seen.reconstruct();
+        let summary = Summary::of(&history, schedule, depth.total + depth.poisoned.unwrap_or_default());
+        Ok((history, summary))
     }
 
     fn announce(&self, seed: u64, home: &DemoStore) {

@@ -76,7 +76,7 @@ fn failed(error: std::io::Error) -> Error {
 pub(crate) struct TailedFile {
     path: PathBuf,
     file: Option<File>,
-    /// What was read after the last whole line.
+    /// The text after the last whole line.
     rest: Vec<u8>,
 }
 

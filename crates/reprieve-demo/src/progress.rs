@@ -181,7 +181,7 @@ mod tests {
         let goes_on = Update::Resumed { job: 1, vm: "vm-2".into(), step: 5 };
         assert_eq!(progress.entered(&entry("2 vm-2 1 2 5 began")), Some(goes_on));
         assert_eq!(progress.entered(&entry("3 vm-1 1 1 6 began")), None);
-        assert_eq!(progress.entered(&entry("3 vm-2 0 2 0 began")), None, "nobody had begun it before");
+        assert_eq!(progress.entered(&entry("3 vm-2 0 2 0 began")), None, "no VM had begun it before");
         let holder = Holder { vm: "vm-2".into(), first: 5, moved: false };
         assert_eq!(progress.jobs()[1].state, State::Held(holder));
     }

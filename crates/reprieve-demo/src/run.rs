@@ -139,7 +139,7 @@ impl Run {
         Ok(())
     }
 
-    /// The first slot, from `slot` on and round, whose VM stays and has something to lose.
+    /// The first slot, from `slot` on and round, with a VM that stays and has work to lose.
     fn victim(&self, slot: usize) -> Option<usize> {
         let slots = self.fleet.len();
         let mut round = (slot..slots).chain(0..slot);

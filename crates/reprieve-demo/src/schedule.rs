@@ -9,8 +9,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-/// When faults strike, in thousandths of all steps: not before every VM has begun, and not so late
-/// that nobody could show how the work goes on.
+/// When faults are injected, in thousandths of all steps: not before every VM has begun, and early
+/// enough to show how the work continues.
 const FROM_PERMILLE: u32 = 50;
 const TO_PERMILLE: u32 = 750;
 
@@ -30,7 +30,7 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
     /// The share of done steps at which it is injected, in thousandths.
     pub(crate) at_permille: u32,
-    /// The VM's slot, from 0. While that VM has no work to lose, the next slot whose VM has.
+    /// The VM's slot, from 0. While that VM has no work to lose, the next slot with one that has.
     pub(crate) slot: usize,
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn plan(seed: u64, evictions: usize, kills: usize, slots: usize) -> V
     kinds.into_iter().zip(slots).map(|(kind, slot)| Fault { kind, at_permille: at(), slot }).collect()
 }
 
-/// Whom each fault strikes: everybody once before anybody twice, and nobody twice running, because
-/// the one who comes in place of a victim has nothing to lose at first.
+/// The slot of each fault: every slot once before any slot twice, and none twice in a row, because
+/// a replacement has nothing to lose at first.
 fn victims(random: &mut ChaCha8Rng, count: usize, slots: usize) -> Vec<usize> {
     let mut victims: Vec<usize> = Vec::with_capacity(count + slots);
     while victims.len() < count {
@@ -75,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_means_the_same_everywhere_and_for_ever() {
-        let said: Vec<_> = plan(1, 4, 2, 3)
+    fn a_seed_always_gives_the_same_schedule() {
+        let faults: Vec<_> = plan(1, 4, 2, 3)
             .into_iter()
             .map(|fault| format!("{:?} {} {}", fault.kind, fault.at_permille, fault.slot))
             .collect();
@@ -88,7 +88,7 @@ mod tests {
             "Eviction 587 1",
             "Eviction 654 0",
         ];
-        assert_eq!(said, first);
+        assert_eq!(faults, first);
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_struck_twice_running_while_there_are_others() {
+    fn no_vm_is_struck_twice_in_a_row_while_there_are_others() {
         for seed in 0..200 {
             let plan = plan(seed, 10, 10, 3);
             assert!(plan.windows(2).all(|two| two[0].slot != two[1].slot), "seed {seed}: {plan:?}");

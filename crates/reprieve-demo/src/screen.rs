@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_remark_says_who_holds_a_job_and_whether_it_was_resumed() {
+    fn a_remark_names_a_jobs_holder_and_whether_it_was_resumed() {
         let held = |first| State::Held(Holder { vm: "vm-4".into(), first, moved: true });
         let states = [State::Waiting, held(0), held(17), State::Interrupted, State::Finished];
         let remarks = ["", "on vm-4", "on vm-4, resumed at 17", "interrupted", "done"];
@@ -195,15 +195,15 @@ mod tests {
 
     #[test]
     fn what_was_released_is_count() {
-        let said = |held, abandoned| {
+        let line = |held, abandoned| {
             let report =
                 Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };
             released("vm-1", &report)
         };
-        assert_eq!(said(1, 0), "vm-1: released its job 14 ms after reading the notice");
-        assert_eq!(said(2, 0), "vm-1: released its 2 jobs 14 ms after reading the notice");
-        assert_eq!(said(2, 1), "vm-1: released 1 of its 2 jobs 14 ms after reading the notice");
-        assert_eq!(said(0, 0), "vm-1: read the notice; held no job");
+        assert_eq!(line(1, 0), "vm-1: released its job 14 ms after reading the notice");
+        assert_eq!(line(2, 0), "vm-1: released its 2 jobs 14 ms after reading the notice");
+        assert_eq!(line(2, 1), "vm-1: released 1 of its 2 jobs 14 ms after reading the notice");
+        assert_eq!(line(0, 0), "vm-1: read the notice; held no job");
     }
 
     #[test]

@@ -79,8 +79,8 @@ impl StoreKind {
         }
     }
 
-    /// How long the lease is whose end a killed worker's jobs wait for; `None` where the store sees
-    /// that a worker died.
+    /// The lease that a killed worker's jobs wait for; `None` where the store detects that a worker
+    /// died.
     pub(crate) const fn lease_to_wait_for(self) -> Option<Duration> {
         match self {
             Self::Sqlite => None,
@@ -226,7 +226,7 @@ mod tests {
                           QueueEndpoint=http://localhost:2/devstoreaccount1";
 
     #[test]
-    fn the_emulator_is_where_a_connection_string_says_and_else_on_the_usual_ports() {
+    fn the_emulators_address_is_from_the_connection_string_or_the_default_ports() {
         for (given, places) in [
             ("", ["127.0.0.1:10000", "127.0.0.1:10001"]),
             ("azurite", ["127.0.0.1:10000", "127.0.0.1:10001"]),
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_real_account_and_what_is_none_are_refused_without_repeating_a_secret() {
         let tunnel = CUSTOM.replace("localhost", "example.org");
-        for (given, said) in [
+        for (given, expected) in [
             ("azure:production", "azure:production, but a demo never runs on a real account"),
             (
                 "azure:production?sv=1&sig=hunter2",
@@ -256,7 +256,7 @@ mod tests {
             let error = Emulator::at(given).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Invalid, "{given}");
             let shown = error.to_string();
-            assert!(shown.contains(said) && !shown.contains('\n'), "{given}: {shown}");
+            assert!(shown.contains(expected) && !shown.contains('\n'), "{given}: {shown}");
             assert!(!shown.contains("hunter2") && !shown.contains("aHVud"), "{shown}");
         }
         let shown = StoreKind::parse("AccountKey=aHVudGVyMg==").unwrap_err().to_string();

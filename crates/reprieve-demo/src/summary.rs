@@ -147,7 +147,7 @@ impl History {
         self.store.lease_to_wait_for().map(|lease| u64::try_from(lease.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// The evictions whose notice was acted on, in the order of the VMs.
+    /// The evictions with a notice that the worker acted on, in the order of the VMs.
     pub(crate) fn evictions(&self) -> impl Iterator<Item = &Eviction> {
         self.vms.iter().filter_map(|vm| match &vm.end {
             VmEnd::Evicted(eviction) => Some(eviction),
@@ -217,10 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_not_as_promised_is_said() {
+    fn every_failed_check_is_a_fault() {
         let good = || vec![job(true, true, 1); 3];
         let with = |bad: JobHistory| [good(), vec![bad]].concat();
-        for (jobs, left_over, planned, said) in [
+        for (jobs, left_over, planned, fault) in [
             (with(job(false, false, 0)), 0, 0, "frames lost: 1"),
             (with(job(true, true, 0)), 0, 0, "frames lost: 1"),
             (with(job(true, true, 2)), 0, 0, "frames completed more than once: 1"),
@@ -229,7 +229,7 @@ mod tests {
             (good(), 0, 1, "evictions and kills found no VM with work: 1"),
         ] {
             let summary = Summary::of(&history(jobs, Vec::new()), schedule(planned), left_over);
-            assert_eq!(summary.faults(), [said]);
+            assert_eq!(summary.faults(), [fault]);
         }
         let differs = History { output_digest: "b".into(), ..history(good(), Vec::new()) };
         assert_eq!(Summary::of(&differs, Vec::new(), 0).faults(), ["the digests differ"]);

@@ -8,8 +8,8 @@ use crate::summary::{Spread, Summary};
 /// The results, one per line.
 pub(crate) fn table(history: &History, summary: &Summary) -> String {
     let mut table = String::new();
-    let mut line = |what: String, said: String| {
-        table.push_str(format!("{what:13}{said}").trim_end());
+    let mut line = |what: String, text: String| {
+        table.push_str(format!("{what:13}{text}").trim_end());
         table.push('\n');
     };
     line(count(summary.jobs, "frame"), frames(summary));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn where_only_the_end_of_a_lease_tells_that_is_said() {
+    fn the_table_names_the_lease_where_only_its_end_reveals_a_death() {
         let jobs = vec![job(1)];
         let history =
             History { store: StoreKind::Azurite, ..fixtures::history(jobs, vec![killed(&[3_250, 5_900])]) };
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_evicted_vm_kept_is_said() {
+    fn jobs_that_an_evicted_vm_did_not_release_are_counted() {
         let mut vm = evicted(2, 9_990, 0);
         if let VmEnd::Evicted(eviction) = &mut vm.end {
             eviction.abandoned = 1;
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_not_overlooked() {
+    fn the_table_shows_every_fault() {
         let vms = vec![evicted(2, 9, 700), vm(VmEnd::Killed(Vec::new()), Some(3)), killed(&[33, 7_277])];
         insta::assert_snapshot!(table_of(vec![job(1), job(0), job(2)], vms));
     }

@@ -54,7 +54,7 @@ pub(crate) struct Render {
 }
 
 impl Frame {
-    /// What its file is called: as many digits as the last one needs, so that names sort.
+    /// The file's name. It has as many digits as the last one needs, so that names sort.
     pub(crate) fn file_name(self) -> String {
         let digits = self.of.saturating_sub(1).to_string().len().max(2);
         format!("{:0digits$}.png", self.number)

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_says_in_one_sentence_what_to_write() {
+    fn a_wrong_address_error_gives_the_right_form_in_one_sentence() {
         for (address, wanted) in [
             ("reprieve.db", "must begin with sqlite:"),
             ("sqlite:", "write the file after sqlite:"),

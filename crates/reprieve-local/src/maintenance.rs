@@ -143,7 +143,7 @@ fn check(file: &Path) -> io::Result<Life> {
     }
 }
 
-/// Removes files that no row refers to and whose process is dead.
+/// Removes the files of dead processes that no row refers to.
 fn sweep(shared: &Shared) -> Outcome<()> {
     // The order matters. The session of a listed file began before the listing. If that session is
     // alive, the sessions read next contain it. If it has died, the rows read last contain all that

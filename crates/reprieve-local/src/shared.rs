@@ -22,7 +22,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<StoreClock>,
     /// Whether files of dead processes may exist: at the start, and after each death.
     pub(crate) sweep_due: AtomicBool,
-    /// The sessions whose files could not be read: each is logged once.
+    /// The sessions with unreadable files: each is logged once.
     pub(crate) unreadable: Mutex<HashSet<i64>>,
     pub(crate) owner: Option<WorkerId>,
     pub(crate) session: Mutex<Option<Arc<Session>>>,

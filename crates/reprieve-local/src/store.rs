@@ -150,7 +150,7 @@ pub(crate) struct Ports {
 }
 
 /// The holder of leases without a session; no process can detect that such a holder died.
-const NOBODY_KNOWN: i64 = 0;
+const UNKNOWN_HOLDER: i64 = 0;
 
 /// How long a drop waits for the last commit: far longer than one takes, and short enough for a
 /// process that exits.
@@ -191,7 +191,7 @@ impl Ports {
         let mut ports = Self {
             queue: 0,
             poison: 0,
-            holder: NOBODY_KNOWN,
+            holder: UNKNOWN_HOLDER,
             rings: watch::Sender::new(0),
             rings_seen: AtomicU64::new(0),
             next_due: AtomicI64::new(i64::MAX),

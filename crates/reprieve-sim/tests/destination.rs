@@ -1,7 +1,7 @@
-//! The client goes where it was told to and nowhere else.
+//! The client connects to the given address and to no other.
 //!
-//! A binary of its own, because it starts processes: until such a process has become another program it holds every
-//! socket of this one, and a port that a test has just closed is not free.
+//! A binary of its own, because it starts processes. Until exec, such a process holds every socket
+//! of this one, and a port that a test has just closed is not free.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Listens, counts who comes, and answers everybody with `answer`. Returns its address and the count.
+/// Listens, counts connections, and answers each with `answer`. Returns its address and the count.
 async fn trap(answer: String) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -45,7 +45,7 @@ async fn redirects_are_refused() {
     assert_eq!(strays.load(Ordering::SeqCst), 0);
 }
 
-/// Runs [`asks_the_base_url_on_its_standard_input`] in a process whose environment names a proxy.
+/// Runs [`asks_the_base_url_on_its_standard_input`] in a process with a proxy in its environment.
 #[tokio::test]
 async fn proxies_of_the_environment_are_bypassed() {
     let server = reprieve_sim::serve(0, ["workers_0"]).await.expect("a mock");

@@ -1,4 +1,4 @@
-//! The simulated fleet in CI: some hundred worlds, and the promise that each can be replayed.
+//! The simulated fleet in CI: some hundred worlds, each of which can be replayed.
 
 use reprieve_sim::fleet::{self, Run};
 

@@ -35,7 +35,7 @@ pub(crate) const USAGE: u8 = 2;
 pub fn fail(error: &(dyn StdError + 'static)) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
     // Without a stderr the exit code is the only report.
-    let _nobody_listens = writeln!(stderr, "error: {}", sentence(error));
+    let _closed = writeln!(stderr, "error: {}", sentence(error));
     ExitCode::from(code(error))
 }
 
@@ -96,12 +96,12 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(error: &Error, said: &str, exits: u8) {
-        assert_eq!((sentence(error).as_str(), code(error)), (said, exits));
+    fn check(error: &Error, expected: &str, exits: u8) {
+        assert_eq!((sentence(error).as_str(), code(error)), (expected, exits));
     }
 
     #[test]
-    fn an_error_is_one_sentence_that_says_each_cause_once() {
+    fn an_error_is_one_sentence_with_each_cause_once() {
         let denied = || std::io::Error::other("permission denied");
         let open = |message: &str| Error::new(ErrorKind::Denied, "open the store", message);
         check(&open("it is\nlocked"), "failed to open the store: it is locked", FAILED);

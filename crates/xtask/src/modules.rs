@@ -1,4 +1,5 @@
-//! `cargo xtask modules`: that no two modules of a crate import each other, and no lower layer a higher one.
+//! `cargo xtask modules`: checks that no two modules of a crate import each other, and no lower
+//! layer a higher one.
 
 mod graph;
 mod tokens;
@@ -13,7 +14,7 @@ use crate::command::{Failure, root, say};
 use graph::{Circle, Place, Siblings};
 use tree::Tree;
 
-/// How many places of one edge are shown.
+/// The number of places printed per edge.
 const PLACES_MAX: usize = 3;
 
 /// The top-level modules of a crate, from the lowest layer to the highest. A module imports those
@@ -37,7 +38,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
     ],
 )];
 
-/// Something that is not as it should be in one crate.
+/// A violation in one crate.
 #[derive(Debug)]
 enum Finding {
     Circle(Circle),
@@ -53,7 +54,7 @@ enum Finding {
     Missing(String),
 }
 
-/// Shows what is found in all crates, or in the one that is named.
+/// Prints the violations in all crates, or in the named one.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let wanted = match arguments {
         [] => None,
@@ -80,7 +81,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Everything that is wrong in the crate whose root is `file`.
+/// Returns all violations in the crate with the root `file`.
 fn check(name: &str, file: &Path) -> io::Result<Vec<Finding>> {
     let tree = Tree::read(file)?;
     let edges = graph::edges(&tree, root());

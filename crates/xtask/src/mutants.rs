@@ -1,4 +1,5 @@
-//! `cargo xtask mutants`: removes one guard of the worker at a time, and expects the simulation to detect it.
+//! `cargo xtask mutants`: removes one guard of the worker at a time, and expects the simulation to
+//! detect it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -130,12 +131,12 @@ impl Tree {
     }
 }
 
-/// The beginning of a line.
+/// Returns the beginning of a line.
 fn first(line: &str) -> String {
     line.chars().take(120).collect()
 }
 
-/// The files of the working tree: those that git knows, and new ones that it does not ignore.
+/// The files of the working tree: tracked files, and new ones that are not ignored.
 fn tracked(root: &Path) -> Result<Vec<String>, Failure> {
     let mut list = Command::new("git");
     list.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]).current_dir(root);

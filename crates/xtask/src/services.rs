@@ -23,7 +23,7 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts the services. One that can't be started is reported with the tests that need it; it
-    /// is an error if the environment says that these tests must run.
+    /// is an error if the environment requires these tests.
     pub(crate) fn start() -> Result<Self, Failure> {
         let mut services = Self::default();
         if let Some(python) = unless_needed(NEED_PYTHON, "with Python", install::python())? {

@@ -6,14 +6,14 @@ use std::process::Command;
 
 use crate::command::{Failure, become_it, builds, cargo, run as run_command};
 
-/// The profile that it is built with.
+/// The build profile.
 pub(crate) const PROFILE: &str = "simulate";
 
-/// How it is built, in any tree.
+/// The build command, in any tree.
 pub(crate) const BUILD: [&str; 9] =
     ["build", "--profile", PROFILE, "--package", "reprieve-sim", "--features", "fleet", "--bin", "simulate"];
 
-/// Builds the simulation, optimised, and hands `arguments` to it.
+/// Builds the simulation with optimisation, and passes `arguments` to it.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     run_command(cargo(&BUILD))?;
     let mut simulate = Command::new(program(&builds()?));
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     become_it(simulate)
 }
 
-/// Where the program is, in a directory of builds.
+/// The path of the program in a build directory.
 pub(crate) fn program(builds: &Path) -> PathBuf {
     builds.join(PROFILE).join("simulate").with_extension(env::consts::EXE_EXTENSION)
 }

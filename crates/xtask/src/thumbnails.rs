@@ -1,8 +1,9 @@
-//! `cargo xtask thumbnails`: the main job on real processes, with one worker evicted and one killed half way.
+//! `cargo xtask thumbnails`: the main job on real processes, with one worker evicted and one killed
+//! half way.
 
 use crate::command::{Failure, cargo, run};
 
-/// Runs it, on pictures that it makes, or on those of the directory that is named.
+/// Runs it on generated pictures, or on those of the named directory.
 pub(crate) fn run_on(arguments: &[String]) -> Result<(), Failure> {
     if arguments.len() > 1 {
         return Err(Failure::usage("thumbnails takes one directory at the most"));

@@ -1,4 +1,4 @@
-//! Kill workers at any instant: every job still completes, and comes out right.
+//! Workers are killed at any moment: every job still completes, with the right result.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::support::{Walk, double, emptied, worker};
 const WORKERS: usize = 2;
 const CONCURRENCY: usize = 4;
 
-/// How long workers are killed for, at the most.
+/// The maximum time in which workers are killed.
 const STORM: Duration = Duration::from_secs(8);
 
-/// What a dead worker held comes back after this.
+/// The lease, after which a dead worker's messages return.
 const LEASE: &str = "2s";
 
 /// Kills workers while they do `jobs` walks.
@@ -33,15 +33,15 @@ async fn storm(connection_string: &str, walk: Walk, jobs: usize) {
     let mut workers: Vec<_> = (0..WORKERS).map(|_| worker(&sandbox, &arguments)).collect();
     let (began, mut kills) = (Instant::now(), 0_usize);
     while began.elapsed() < STORM && sandbox.depth().await.total > 0 {
-        // The instant is what is random; nothing is waited for.
+        // Kill at a random moment: wait for nothing.
         sleep(Duration::from_millis(random.random_range(100..1_200))).await;
         let victim = random.random_range(0..WORKERS);
         workers[victim].kill();
         workers[victim] = worker(&sandbox, &arguments);
         kills += 1;
     }
-    // A job that was killed twice at one step is deferred a minute where the others can't rest in time, as they may not be
-    // able to with a lease this short.
+    // A job that was killed twice at one step is deferred by a minute if the others can't pause in
+    // time. With a lease this short they may not be able to.
     emptied(&sandbox, Duration::from_secs(240)).await;
 
     let left_over = walk.check(&sandbox, &jobs).await;
@@ -52,9 +52,9 @@ async fn storm(connection_string: &str, walk: Walk, jobs: usize) {
         jobs.len() as u64 * walk.steps
     );
     assert!(kills >= 5, "only {kills} kills: the storm was a breeze");
-    // A kill costs each job that ran the step under way, or the one that was done and not saved yet.
+    // A kill costs each job the step in progress, or the last one if it was not saved yet.
     assert!(redone <= kills * CONCURRENCY, "{redone} steps redone after {kills} kills");
-    // Only who dies between settling a job and tidying up leaves its record.
+    // Only a worker that dies between settling a job and cleaning up leaves its record.
     assert!(left_over <= kills * CONCURRENCY, "{left_over} checkpoints left over after {kills} kills");
     for worker in workers {
         worker.stop().await;

@@ -1,7 +1,8 @@
-//! Preempt with every slot taken and a batch read ahead: all of it is given back, fast.
+//! Preempt with every slot taken and a prefetched batch: the worker releases all of it quickly.
 //!
-//! The double is fast on any machine, so there the figures are asserted. Azurite shares the machine's cores with the worker
-//! and answers some hundred calls a second: there it is asserted that everything is given back in time.
+//! The double is fast on any machine, so the times are asserted there. Azurite shares the machine's
+//! cores with the worker and answers some hundred calls a second: there only a release in time is
+//! asserted.
 
 use std::time::Duration;
 
@@ -17,17 +18,17 @@ const SLOTS: usize = 64;
 const AHEAD: usize = 32;
 const FULL: usize = SLOTS + AHEAD;
 
-/// How long a worker may take to read ahead. It does not where jobs seem to take long.
+/// The time limit of prefetching. The worker does not prefetch where jobs seem long.
 const READS_AHEAD: Duration = Duration::from_secs(3);
 
-/// Teaches the worker that jobs are short, so that it reads ahead.
+/// Runs short jobs, so that the worker prefetches.
 const SHORT: Walk = Walk { steps: 1, each_ms: 50 };
 
-/// What is under way at the notice, and longer than this test. A step is what a job needs to yield.
+/// The jobs in flight at the notice, longer than this test. A job needs one step to yield.
 const LONG: Walk = Walk { steps: 1_000, each_ms: 400 };
 
-/// Evicts a worker that holds all that it can, lets another one have all of that, and tells it to stop; returns the
-/// reports of both drains.
+/// Evicts a worker with full slots, lets another one take over all jobs, and stops that one.
+/// Returns the reports of both drains.
 async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
     let sandbox = Sandbox::in_account(connection_string, 1).await;
     let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.expect("a mock");
@@ -35,13 +36,13 @@ async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
         let (url, slots) = (mock.vm_url(vm), slots.to_string());
         worker(&sandbox, &["--metadata-url", &url, "--concurrency", &slots, "--listen", "127.0.0.1:0"])
     };
-    // All before it starts, so that what it reads ahead is there when it looks.
+    // Enqueue everything before the worker starts, so that it can prefetch.
     SHORT.enqueue(&sandbox, 2 * SLOTS).await;
     LONG.enqueue(&sandbox, FULL).await;
     let first = started("spot_0", SLOTS);
     begun(&sandbox, 3 * SLOTS).await;
     let looked_from = Instant::now();
-    until("it has read ahead, or will not", PATIENCE, async || {
+    until("the worker has prefetched, or will not", PATIENCE, async || {
         let held = gauge(&first, "reprieve_in_flight")?;
         (held == FULL as u64 || looked_from.elapsed() > READS_AHEAD).then_some(())
     })
@@ -51,9 +52,9 @@ async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
     println!("evicted, {evicted}");
     assert_eq!((evicted.abandoned, evicted.leases_lost), (0, 0), "{evicted}");
     let depth = sandbox.depth().await;
-    assert_eq!((depth.total, depth.poisoned), (FULL as u64, Some(0)), "all of it is there");
+    assert_eq!((depth.total, depth.poisoned), (FULL as u64, Some(0)), "every message is in the queue");
 
-    // Another one, with room for all of it, has it at once, and goes on where the first was.
+    // Another worker, with room for all jobs, takes them at once and resumes them.
     let second = started("spot_1", FULL);
     begun_by(&sandbox, &second, FULL).await;
     assert!(evicted.cut > 0 || sandbox.journal().redone() == 0, "nothing was cut, so nothing is done twice");
@@ -62,7 +63,7 @@ async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
     let log = second.log().clone();
     second.stop().await;
     let stopped = Drained::from(log.lines("drained").remove(0));
-    println!("told to stop, {stopped}");
+    println!("stopped: {stopped}");
     assert_eq!((stopped.held, stopped.abandoned, stopped.leases_lost), (FULL as u64, 0, 0), "{stopped}");
     assert_eq!(sandbox.depth().await.total, FULL as u64);
     [evicted, stopped]
@@ -72,7 +73,7 @@ async fn drained_when_full(connection_string: &str) -> [Drained; 2] {
 async fn a_full_worker_gives_everything_back_within_a_second_on_the_double() {
     let double = double().await;
     let [evicted, stopped] = drained_when_full(&double.connection_string()).await;
-    // All of the batch, unless the machine was so busy that the jobs seemed long.
+    // The whole batch, unless the machine was so busy that the jobs seemed long.
     assert!(evicted.unstarted > 0, "nothing was read ahead: {evicted}");
     assert_eq!((evicted.saved, stopped.saved), (SLOTS as u64, FULL as u64), "{evicted}; {stopped}");
     // A step takes 400 ms of it.
@@ -81,7 +82,7 @@ async fn a_full_worker_gives_everything_back_within_a_second_on_the_double() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_worker_gives_everything_back_within_its_budget_on_azurite() {
-    // One of its own, so that it has nothing else to do.
+    // An own Azurite, so that it has no other clients.
     let Some(azurite) = Azurite::own() else { return };
     let drains = drained_when_full(&azurite.connection_string()).await;
     assert!(drains.iter().all(|drain| drain.released_after < Duration::from_secs(10)), "{drains:?}");

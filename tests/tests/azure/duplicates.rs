@@ -1,4 +1,4 @@
-//! Jobs that were queued twice, because the answer to a send was lost: no harm comes of it.
+//! Jobs that were queued twice because the response to a send was lost still complete once.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn jobs_that_were_sent_twice_come_out_right() {
     double.clear_faults();
     let messages = sandbox.depth().await.total;
     println!("{messages} messages for {JOBS} jobs");
-    assert!(messages > JOBS as u64, "no answer was lost");
+    assert!(messages > JOBS as u64, "no response was lost");
 
     let arguments = ["--concurrency", "4", "--checkpoint-every", "0s"];
     let workers = [worker(&sandbox, &arguments), worker(&sandbox, &arguments)];
@@ -30,7 +30,8 @@ async fn jobs_that_were_sent_twice_come_out_right() {
         let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(job).await).await;
         assert_eq!(walked.sum, WALK.sum());
     }
-    // A second message is deferred for a minute at most while the first is worked on, and then known by the job's result.
+    // A second message is deferred by at most a minute while the first is processed; then the job's
+    // result identifies it.
     emptied(&sandbox, Duration::from_secs(120)).await;
     for worker in workers {
         assert_eq!(failures(&worker), 0);

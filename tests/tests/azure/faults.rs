@@ -1,4 +1,5 @@
-//! Storage that goes wrong now and then, in every way there is: nothing is lost, no job is blamed, drains keep their budget.
+//! Storage fails now and then in every possible way: nothing is lost, no job is blamed, drains keep
+//! their budget.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::support::{Walk, begun_by, double, drained, emptied, failures, worker}
 
 const BUDGET: Duration = Duration::from_secs(4);
 
-/// A way to go wrong, how often, and for which jobs.
+/// A fault, its probability, and its jobs.
 struct Trouble {
     action: Action,
     probability: f64,
-    /// How many times at the most for each operation.
+    /// The maximum number of injections per operation.
     times: Option<u64>,
     walk: Walk,
     jobs: usize,
@@ -26,24 +27,25 @@ struct Trouble {
 const BRISK: Walk = Walk { steps: 12, each_ms: 60 };
 const SLOW: Walk = Walk { steps: 4, each_ms: 250 };
 
-/// Trouble that costs a call little time.
+/// Faults that cost a call little time.
 const fn brief(action: Action, probability: f64) -> Trouble {
     Trouble { action, probability, times: None, walk: BRISK, jobs: 24 }
 }
 
-/// Trouble that costs a call a second or so.
+/// Faults that cost a call about a second.
 const fn long(action: Action, probability: f64) -> Trouble {
     Trouble { action, probability, times: None, walk: SLOW, jobs: 16 }
 }
 
-/// Trouble that costs a call all of the time that it is waited for, once for each operation, some time.
+/// Faults that cost a call its whole timeout, once for each operation.
 const fn endless(action: Action) -> Trouble {
     Trouble { action, probability: 0.1, times: Some(1), walk: SLOW, jobs: 16 }
 }
 
-/// Lets every call of the workers go wrong as often as is said.
+/// Injects the fault into every call of the workers with its probability.
 fn befall(double: &StorageServer, trouble: &Trouble, seed: u64) {
-    // Of one rule for all calls the dice would depend on how the workers' calls mix. The test counts the queue itself.
+    // One rule per operation: with a single rule, the random numbers would depend on how the
+    // workers' calls interleave. The test counts the queue itself.
     let all = Operation::ALL.into_iter().filter(|operation| *operation != Operation::QueueProperties);
     for (number, operation) in (0..).zip(all) {
         let rule = Rule::new(trouble.action.clone()).on(operation);
@@ -53,7 +55,7 @@ fn befall(double: &StorageServer, trouble: &Trouble, seed: u64) {
     }
 }
 
-/// Two workers do all jobs while storage goes wrong; one of them is evicted and replaced.
+/// Two workers do all jobs while storage fails; one of them is evicted and replaced.
 async fn survived(trouble: Trouble) {
     let seed: u64 = rand::random();
     let name = format!("{:?} at {} %, seed {seed}", trouble.action, trouble.probability * 100.0);
@@ -77,23 +79,23 @@ async fn survived(trouble: Trouble) {
     assert!(drain.released_after <= BUDGET, "{name}: {drain}");
     let third = start("spot_2");
     emptied(&sandbox, Duration::from_secs(60)).await;
-    let befell: u64 = double.faults().iter().map(|fault| fault.befell).sum();
+    let injected: u64 = double.faults().iter().map(|fault| fault.injected).sum();
     double.clear_faults();
 
     let left_over = trouble.walk.check(&sandbox, &jobs).await;
     let redone = sandbox.journal().redone();
-    println!("{name}: {befell} faults; {redone} steps redone, {left_over} checkpoints left over");
-    assert!(befell > 0, "{name}: nothing went wrong");
+    println!("{name}: {injected} faults; {redone} steps redone, {left_over} checkpoints left over");
+    assert!(injected > 0, "{name}: no fault was injected");
     for mut worker in [first, second, third] {
         assert_eq!(failures(&worker), 0, "{name}: a fault of the storage was counted against a job");
-        // A call that hangs still may hold it for all of its budget. And one that had to leave a message to its lease, now
-        // or before, does not end with success.
+        // A hanging call may still block the worker for its whole budget. A worker that had to
+        // leave a message to its lease does not exit with success.
         worker.signal(Signal::TERM);
         worker.ended(BUDGET + Duration::from_secs(3)).await;
     }
 }
 
-/// All at once, each on a double of its own.
+/// All at once, each on its own double.
 async fn all_survived(troubles: impl IntoIterator<Item = Trouble>) {
     join_all(troubles.into_iter().map(survived)).await;
 }
@@ -110,7 +112,7 @@ async fn nothing_is_lost_on_storage_that_refuses_now_and_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_lost_on_storage_whose_connections_break() {
+async fn nothing_is_lost_on_storage_with_breaking_connections() {
     all_survived([brief(Action::Reset, 0.2), brief(Action::LoseAnswer, 0.1), brief(Action::Truncate, 0.1)])
         .await;
 }

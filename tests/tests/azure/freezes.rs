@@ -19,7 +19,7 @@ async fn frozen(connection_string: &str) {
         (sandbox.journal().read().len() >= 2).then_some(())
     })
     .await;
-    // Of that step the output and the checkpoint are still to be written.
+    // The step's output and checkpoint are not written yet.
     zombie.signal(Signal::STOP);
 
     let (stopped, successor) = (Instant::now(), worker(&sandbox, &brief));
@@ -29,10 +29,10 @@ async fn frozen(connection_string: &str) {
     .await;
     println!("SIGSTOP to taken over: {} ms", stopped.elapsed().as_millis());
     zombie.signal(Signal::CONT);
-    until("the zombie knows that it lost the job", PATIENCE, async || {
-        let said =
+    until("the zombie has logged the lost lease", PATIENCE, async || {
+        let lines =
             zombie.log().lines("the job's lease was lost; the job is cancelled and nothing is settled");
-        (said.len() == 1).then_some(())
+        (lines.len() == 1).then_some(())
     })
     .await;
     let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
@@ -44,7 +44,7 @@ async fn frozen(connection_string: &str) {
     assert!(outputs.into_values().eq(expected), "each output is by the owner of its time");
     assert_eq!(sandbox.journal().redone(), 1, "only the step that the freeze cut was done again");
 
-    // It is well again, and takes work as before.
+    // The worker has recovered, and takes jobs as before.
     successor.stop().await;
     let next = Walk { steps: 1, each_ms: 1 }.enqueue(&sandbox, 1).await.remove(0);
     let walked: Walked = until("the next job is done", PATIENCE, async || sandbox.result(&next).await).await;
@@ -62,6 +62,6 @@ async fn a_worker_that_was_frozen_past_its_lease_writes_nothing() {
             frozen(azurite.connection_string()).await;
         }
     };
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(frozen(&on_double), on_azurite);
 }

@@ -1,4 +1,5 @@
-//! Kill a worker in the middle of one call, before or after it was applied: its job still completes.
+//! A worker is killed in the middle of one call, before or after the call is applied: its job still
+//! completes.
 
 use futures_util::future::join_all;
 use reprieve_sim::storage::{Action, Operation, Rule, StorageServer};
@@ -6,17 +7,17 @@ use reprieve_tests::{Sandbox, until};
 
 use crate::support::{PATIENCE, Walk, double, emptied, worker};
 
-/// Long enough that its lease is renewed.
+/// Long enough for a renewal of its lease.
 const WALK: Walk = Walk { steps: 12, each_ms: 120 };
 
-/// A call that a worker is killed in.
+/// A call during which a worker is killed.
 #[derive(Debug, Clone, Copy)]
 struct Middle {
     call: &'static str,
     operation: Operation,
-    /// What of it is meant: what comes after the name of the container; all of them where it is empty.
+    /// The prefix of the resource's name, after the container's; empty for all.
     blobs: &'static str,
-    /// So many such calls go well first.
+    /// The number of such calls that succeed first.
     skip: u64,
 }
 
@@ -45,9 +46,9 @@ const MIDDLES: [Middle; 7] = [
     },
 ];
 
-/// Kills a worker when its call hangs, and lets another one go on.
+/// Kills a worker when its call hangs, and lets another one resume the job.
 async fn killed_in(middle: Middle, applied: bool) {
-    // A double for each, so that nobody else's call is hit.
+    // Each has its own double, so that no other call is hit.
     let double = double().await;
     let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
     let jobs = WALK.enqueue(&sandbox, 1).await;
@@ -62,14 +63,14 @@ async fn killed_in(middle: Middle, applied: bool) {
     let arguments = ["--concurrency", "1", "--checkpoint-every", "0s", "--lease", "2s", "--budget", "1s"];
     let mut victim = worker(&sandbox, &arguments);
     until(&format!("the worker is in the middle of {}", middle.call), PATIENCE, async || {
-        befell(&double).then_some(())
+        any_fault_injected(&double).then_some(())
     })
     .await;
     victim.kill();
     let successor = worker(&sandbox, &arguments);
     emptied(&sandbox, PATIENCE).await;
 
-    // In these two the job's message is gone, and nobody knows of its checkpoints any more.
+    // In these two the job's message is gone, so its checkpoints stay.
     let last_words = matches!(middle.operation, Operation::Delete | Operation::BlobDelete);
     let gone =
         middle.operation == Operation::BlobDelete || (middle.operation == Operation::Delete && applied);
@@ -87,13 +88,13 @@ async fn killed_in(middle: Middle, applied: bool) {
     successor.stop().await;
 }
 
-fn befell(double: &StorageServer) -> bool {
-    double.faults().iter().any(|fault| fault.befell > 0)
+fn any_fault_injected(double: &StorageServer) -> bool {
+    double.faults().iter().any(|fault| fault.injected > 0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_killed_in_the_middle_of_any_call_loses_nothing() {
-    // All at once: they wait for leases to end, most of the time.
+    // All at once: they mostly wait for leases to end.
     let all = MIDDLES.iter().flat_map(|middle| [killed_in(*middle, false), killed_in(*middle, true)]);
     join_all(all).await;
 }

@@ -1,7 +1,8 @@
-//! The promises of the whole system on a storage account: on Azurite, and on the storage double, which goes wrong on
-//! demand. Worker processes are killed, frozen, evicted and cut off from their storage; nothing is lost.
+//! The promises of the whole system on a storage account: on Azurite, and on the storage double
+//! with injected faults. Worker processes are killed, frozen, evicted and cut off from their
+//! storage; nothing is lost.
 
-// Said of each, so that the lints know that all of it is tests.
+// On each module, so that the lints treat all of it as tests.
 #[cfg(test)]
 mod deaths;
 #[cfg(test)]

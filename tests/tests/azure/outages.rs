@@ -1,4 +1,4 @@
-//! Storage that goes away altogether: workers wait for it, drains end without it, and nothing is lost.
+//! Storage outages: workers wait for it, drains end without it, and nothing is lost.
 
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use crate::support::{PATIENCE, Walk, begun, begun_by, double, drained, emptied, 
 
 const BUDGET: Duration = Duration::from_secs(3);
 
-/// How much longer than its budget a worker may take to end: it still has to say what it left, for which it takes two
-/// seconds, on a machine that may be busy.
+/// How long a worker may take to end beyond its budget. It writes its last report for two seconds,
+/// on a machine that may be busy.
 const GRACE: Duration = Duration::from_millis(2_500);
 
-/// Asks a worker that can't reach its storage to end, and checks that it does in time, and says what it left.
+/// Stops a worker that can't reach its storage, and checks that it ends in time and logs what it
+/// left.
 async fn ends_without_storage(what: &str, mut worker: Worker, held: u64) {
     let asked = Instant::now();
     worker.signal(Signal::TERM);
@@ -25,7 +26,7 @@ async fn ends_without_storage(what: &str, mut worker: Worker, held: u64) {
     let drain = drained(&worker).await;
     println!("{what}: SIGTERM to exit {} ms; {drain}", took.as_millis());
     assert!(took < BUDGET + GRACE, "it took {took:?}");
-    assert_eq!(status.code(), Some(1), "what it held was not given back, and that is no success");
+    assert_eq!(status.code(), Some(1), "its message was not released, so it exits with 1");
     assert_eq!((drain.held, drain.abandoned), (held, held), "{drain}");
 }
 
@@ -35,7 +36,7 @@ async fn a_worker_waits_for_an_azurite_that_is_restarted_and_another_ends_withou
     const SLOTS: usize = 4;
     let Some(mut azurite) = Azurite::own() else { return };
     let sandbox = Sandbox::in_account(&azurite.connection_string(), 1).await;
-    // More jobs than slots, so that there is something to receive when it comes back.
+    // More jobs than slots, so that there is a message to receive after the outage.
     let jobs = WALK.enqueue(&sandbox, 2 * SLOTS + 4).await;
     let common = ["--concurrency", "4", "--checkpoint-every", "500ms"];
     let patient = worker(&sandbox, &common);
@@ -51,20 +52,24 @@ async fn a_worker_waits_for_an_azurite_that_is_restarted_and_another_ends_withou
     emptied(&sandbox, Duration::from_secs(60)).await;
 
     assert_eq!(WALK.check(&sandbox, &jobs).await, 0, "checkpoints left over");
-    assert_eq!(failures(&patient), 0, "that the storage is away is no fault of a job");
-    assert!(!patient.log().text().contains("lease was lost"), "it lost a job: {}", patient.log().text());
+    assert_eq!(failures(&patient), 0, "a storage outage does not count against a job");
+    assert!(
+        !patient.log().text().contains("lease was lost"),
+        "the worker lost a job: {}",
+        patient.log().text()
+    );
     patient.stop().await;
 }
 
-/// What storage does that does nothing.
+/// The ways in which storage does nothing.
 fn dead(action: &Action, double: &StorageServer) {
-    // The test itself still counts what is in the queue.
+    // The test itself still counts the queue's messages.
     for operation in Operation::ALL.into_iter().filter(|operation| *operation != Operation::QueueProperties) {
         double.add_fault(Rule::new(action.clone()).on(operation)).expect("a fault");
     }
 }
 
-/// Drains a worker whose storage does only this, and lets another one do the rest.
+/// Drains a worker during this outage, and lets another one do the rest.
 async fn drained_on(action: Action) {
     const WALK: Walk = Walk { steps: 20, each_ms: 200 };
     let double = double().await;
@@ -86,7 +91,7 @@ async fn drained_on(action: Action) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_drain_ends_while_storage_is_busy_says_nothing_or_resets_every_connection() {
+async fn a_drain_ends_while_storage_is_busy_silent_or_resets_every_connection() {
     tokio::join!(
         drained_on(Action::ServerBusy { retry_after_seconds: Some(30) }),
         drained_on(Action::Hang { applied: false }),

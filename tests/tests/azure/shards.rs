@@ -38,6 +38,6 @@ async fn a_worker_killed_on_three_queues_loses_nothing() {
             one_of_two_killed(azurite.connection_string()).await;
         }
     };
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(one_of_two_killed(&on_double), on_azurite);
 }

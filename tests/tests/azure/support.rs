@@ -1,4 +1,4 @@
-//! What these tests share.
+//! Shared by these tests.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,13 +14,13 @@ use reprieve_tests::{Line, Sandbox, Walked, Worker, until};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-/// How long a thing may take that nothing hinders, on a machine that may be busy.
+/// The time limit of an undisturbed operation, on a machine that may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a store is looked at while a test waits: each look costs the store as much as a worker's call does.
+/// How often a test polls a store: each poll costs the store as much as a worker's call.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// A walk of so many steps, each of which writes an output and takes so long.
+/// A walk: its number of steps, each of which writes an output, and their duration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
     pub(crate) steps: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Enqueues so many of it.
+    /// Enqueues this number of walks.
     pub(crate) async fn enqueue(self, sandbox: &Sandbox, jobs: usize) -> Vec<JobId> {
         sandbox.enqueue("walk", vec![self.args(sandbox); jobs]).await
     }
@@ -37,8 +37,9 @@ impl Walk {
         json!({"steps": self.steps, "each_ms": self.each_ms, "journal": sandbox.journal().path()})
     }
 
-    /// Checks that every job is done, once and right, and that nothing is poisoned. Returns how many records are left
-    /// over that are no mark of a finished job, of jobs whose worker died, or lost the job, between settling it and tidying up.
+    /// Checks that every job is completed once with the right result, and that none is poisoned.
+    /// Returns the number of leftover records, except those that mark a finished job: their worker
+    /// died or lost the job between settling it and cleaning up.
     pub(crate) async fn check(self, sandbox: &Sandbox, jobs: &[JobId]) -> usize {
         assert_eq!(sandbox.depth().await.poisoned, Some(0), "{:?}", sandbox.dead_letters().await);
         let mut left_over = 0;
@@ -47,31 +48,31 @@ impl Walk {
             assert_eq!(walked.sum, self.sum(), "no step was left out or counted twice");
             assert_eq!(sandbox.count(&format!("walks/{job}/")).await as u64, self.steps);
             let record = sandbox.record(job).await;
-            // One that is done is kept for a while only where its worker died before it was removed.
+            // The record of a finished job stays only where its worker died before it was removed.
             let is_mark = |record: &Record| record.status == Status::Done && record.expires_unix_ms.is_some();
             left_over += usize::from(record.is_some_and(|record| !is_mark(&record)));
         }
         left_over
     }
 
-    /// What a whole walk adds up to.
+    /// Returns the digest of a whole walk.
     pub(crate) const fn sum(self) -> u64 {
         self.steps * (self.steps - 1) / 2
     }
 }
 
-/// A storage double of a test's own.
+/// Starts a test's own storage double.
 pub(crate) async fn double() -> StorageServer {
     StorageServer::start(Config::default()).await.expect("a storage double")
 }
 
-/// A worker with the test jobs. Without a metadata service where `arguments` name none.
+/// Starts a worker with the test jobs. Without a metadata service unless `arguments` name one.
 pub(crate) fn worker(sandbox: &Sandbox, arguments: &[&str]) -> Worker {
     let off: &[&str] = if arguments.contains(&"--metadata-url") { &[] } else { &["--metadata-url", "off"] };
     Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), [off, arguments].concat())
 }
 
-/// Waits until so many different jobs have begun.
+/// Waits until this number of different jobs has begun.
 pub(crate) async fn begun(sandbox: &Sandbox, jobs: usize) {
     until(&format!("{jobs} jobs have begun"), PATIENCE, async || {
         let begun: BTreeSet<_> = sandbox.journal().read().into_iter().map(|stepped| stepped.job).collect();
@@ -80,7 +81,7 @@ pub(crate) async fn begun(sandbox: &Sandbox, jobs: usize) {
     .await;
 }
 
-/// Waits until this worker has begun so many different jobs.
+/// Waits until this worker has begun this number of different jobs.
 pub(crate) async fn begun_by(sandbox: &Sandbox, worker: &Worker, jobs: usize) {
     until(&format!("the worker has begun {jobs} jobs"), PATIENCE, async || {
         let steps = sandbox.journal().read().into_iter().filter(|stepped| stepped.pid == worker.pid());
@@ -103,10 +104,10 @@ pub(crate) async fn emptied(sandbox: &Sandbox, limit: Duration) {
 
 /// Waits for the report of a drain in the worker's log.
 pub(crate) async fn drained(worker: &Worker) -> Drained {
-    until("it has drained", PATIENCE, async || worker.log().lines("drained").pop()).await.into()
+    until("the worker has drained", PATIENCE, async || worker.log().lines("drained").pop()).await.into()
 }
 
-/// What a worker says of a drain, as far as tests look at it.
+/// The fields of a drain's log line that tests use.
 #[derive(Debug)]
 pub(crate) struct Drained {
     pub(crate) held: u64,
@@ -117,7 +118,7 @@ pub(crate) struct Drained {
     pub(crate) leases_lost: u64,
     pub(crate) abandoned: u64,
     pub(crate) work_lost: Duration,
-    /// From the notice until the last message was released or given up.
+    /// From the notice until the last message was released or abandoned.
     pub(crate) released_after: Duration,
 }
 
@@ -151,12 +152,12 @@ impl fmt::Display for Drained {
     }
 }
 
-/// How many times the log says that a job failed: a try that counts against it.
+/// Returns the number of logged job failures: attempts that count against the job.
 pub(crate) fn failures(worker: &Worker) -> usize {
     worker.log().lines("a job failed; it is tried again").len()
 }
 
-/// A gauge of a worker that was started with `--listen 127.0.0.1:0`.
+/// Reads a gauge of a worker that was started with `--listen 127.0.0.1:0`.
 pub(crate) fn gauge(worker: &Worker, name: &str) -> Option<u64> {
     let address = worker.log().lines("health endpoints listen").pop()?.text("address").to_owned();
     let mut stream = TcpStream::connect(address).ok()?;

@@ -1,4 +1,4 @@
-//! Calls that were applied, and whose answers were lost.
+//! Calls that were applied, with a lost response.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use reprieve_sim::storage::{Action, Operation};
 use crate::support::{LEASE, Shop, owner};
 
 #[tokio::test]
-async fn an_output_whose_answer_was_lost_is_put_all_the_same() {
+async fn an_output_is_stored_though_its_response_was_lost() {
     let shop = Shop::open().await;
     let (job, output) = (JobId::unique(), BlobName::parse("out/1").unwrap());
     for bytes in [&b"first"[..], b"second"] {
@@ -21,10 +21,10 @@ async fn an_output_whose_answer_was_lost_is_put_all_the_same() {
     }
 }
 
-/// The blob of the first try is taken for another owner's: a create only promises that one complete
-/// blob is there.
+/// The blob of the first attempt looks like another owner's: a create only promises that one
+/// complete blob exists.
 #[tokio::test]
-async fn a_result_whose_answer_was_lost_is_there() {
+async fn a_result_is_stored_though_its_response_was_lost() {
     let shop = Shop::open().await;
     let (job, result) = (JobId::unique(), BlobName::parse("results/1").unwrap());
     for (at, lost) in [Action::LoseAnswer, Action::Truncate, Action::Reset].into_iter().enumerate() {
@@ -39,21 +39,21 @@ async fn a_result_whose_answer_was_lost_is_there() {
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_was_lost_puts_the_receipt_in_doubt() {
+async fn a_lost_renewal_response_puts_the_receipt_in_doubt() {
     let shop = Shop::open().await;
     shop.send(b"{}").await;
     let delivery = shop.receive().await;
     shop.next(Operation::Update, 1, Action::LoseAnswer);
     let error = shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    // It was applied: the receipt that holds the message now was in the answer.
+    // It was applied: the response had the message's present receipt.
     let error = shop.store.queue.renew(&delivery.receipt, LEASE).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LeaseLost, "{error}");
 }
 
-/// The core takes the second answer for the first: what was applied once is not there any more.
+/// The core sees only the second response: a change that was applied once is not there any more.
 #[tokio::test]
-async fn a_settlement_whose_answer_was_lost_was_applied_and_the_next_try_finds_the_lease_lost() {
+async fn after_a_lost_settlement_response_the_retry_finds_the_lease_lost() {
     let shop = Shop::open().await;
     let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO };
     for (release, operation, left) in [(None, Operation::Delete, 0), (Some(release), Operation::Update, 1)] {
@@ -72,7 +72,7 @@ async fn a_settlement_whose_answer_was_lost_was_applied_and_the_next_try_finds_t
 }
 
 #[tokio::test]
-async fn a_message_whose_answer_was_lost_is_queued_twice_with_the_same_body() {
+async fn a_lost_send_response_queues_the_message_twice_with_the_same_body() {
     let shop = Shop::open().await;
     shop.next(Operation::Send, 1, Action::LoseAnswer);
     shop.send(br#"{"id":"a"}"#).await;
@@ -87,7 +87,7 @@ async fn a_message_whose_answer_was_lost_is_queued_twice_with_the_same_body() {
 }
 
 #[tokio::test]
-async fn a_receive_whose_answer_was_lost_costs_a_lease_and_no_message() {
+async fn a_lost_receive_response_costs_a_lease_and_no_message() {
     let shop = Shop::open().await;
     shop.send(b"{}").await;
     shop.next(Operation::Receive, 1, Action::LoseAnswer);

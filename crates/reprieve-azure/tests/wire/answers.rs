@@ -1,4 +1,4 @@
-//! Refusals: temporary ones are outlasted, the others are reported.
+//! Refusals: temporary ones are retried, the others are reported.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ async fn a_queue_or_container_that_is_still_being_deleted_is_waited_for() {
     }
     let opened = open(&double).await.unwrap();
     assert_eq!(opened.store().queue.depth().await.unwrap().total, 0);
-    assert!(double.faults().iter().all(|fault| fault.befell == 3), "{:?}", double.faults());
+    assert!(double.faults().iter().all(|fault| fault.injected == 3), "{:?}", double.faults());
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn a_missing_permission_is_reported_at_once() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(double.counts().requests(operation) <= 2, "it was asked again: {:?}", double.counts());
     }
-    // An identity that may not create queues and containers may use existing ones.
+    // An identity without permission to create queues and containers may use existing ones.
     double.clear_faults();
     open(&double).await.unwrap();
     for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
@@ -126,7 +126,7 @@ async fn a_body_that_is_too_large_is_reported_and_not_sent_again() {
     let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO };
     let error = shop.store.queue.release(&delivery.receipt, &release).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    // The message is as it was, and is still held.
+    // The message is unchanged, and still leased.
     shop.store.queue.release(&delivery.receipt, &Release::default()).await.unwrap();
     assert_eq!(shop.receive().await.body, b"{}");
 }
@@ -142,7 +142,7 @@ async fn a_drain_gives_up_on_storage_that_is_busy_within_seconds() {
 }
 
 #[tokio::test]
-async fn a_drain_gives_up_on_storage_that_says_nothing_within_seconds() {
+async fn a_drain_gives_up_on_silent_storage_within_seconds() {
     let shop = Shop::open().await;
     shop.double.add_fault(Rule::new(Action::Hang { applied: false })).unwrap();
     let began = tokio::time::Instant::now();

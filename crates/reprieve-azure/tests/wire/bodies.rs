@@ -1,4 +1,4 @@
-//! Long bodies, and messages of others: none is lost, and nothing is left lying about.
+//! Long bodies, and messages of other senders: none is lost, and no blob is left over.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ async fn a_long_body_goes_all_ways_and_leaves_no_blob_behind() {
 
     let delivery = shop.receive().await;
     shop.store.queue.release(&delivery.receipt, &release(Some(long('b')))).await.unwrap();
-    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the body before is gone");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the previous body is deleted");
 
     let delivery = shop.receive().await;
     assert!(delivery.body == long('b'));
     shop.store.queue.release(&delivery.receipt, &release(Some(b"{}".to_vec()))).await.unwrap();
-    assert_eq!(shop.blobs(LONG_BODIES).await, 0, "a short body needs none");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 0, "a short body needs no blob");
 
     let delivery = shop.receive().await;
     shop.store.queue.release(&delivery.receipt, &release(Some(long('c')))).await.unwrap();
@@ -65,7 +65,7 @@ async fn a_long_body_is_kept_with_its_dead_letter_and_once() {
 }
 
 #[tokio::test]
-async fn a_long_body_whose_message_was_surely_not_sent_is_taken_back() {
+async fn a_long_body_is_deleted_when_its_message_was_surely_not_sent() {
     let shop = Shop::open().await;
     shop.next(Operation::Send, 1, Action::PermissionMismatch);
     let message = NewMessage { body: long('a'), delay: Duration::ZERO };
@@ -78,13 +78,13 @@ async fn a_long_body_whose_message_was_surely_not_sent_is_taken_back() {
     shop.next(Operation::Update, 1, Action::ServerBusy { retry_after_seconds: None });
     let error = shop.store.queue.release(&delivery.receipt, &release(Some(long('c')))).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the message still refers to the one it had");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the message still refers to its previous body");
     shop.store.queue.release(&delivery.receipt, &release(None)).await.unwrap();
     assert!(shop.receive().await.body == long('b'));
 }
 
-/// Nobody knows to which of the two the message refers, so both stay: one too many is litter, one
-/// too few is a loss.
+/// It is unknown which of the two the message refers to, so both stay: one too many is a leftover,
+/// one too few is a loss.
 #[tokio::test]
 async fn no_long_body_is_removed_that_a_message_may_need() {
     let shop = Shop::open().await;
@@ -102,7 +102,7 @@ async fn no_long_body_is_removed_that_a_message_may_need() {
     assert!(received.len() == 2 && received.iter().all(|delivery| delivery.body == long('a')));
 }
 
-/// If they shared a blob, the second would find it gone when the first is done.
+/// With a shared blob, the second message would lose its body when the first is done.
 #[tokio::test]
 async fn each_of_two_messages_that_a_lost_answer_has_made_has_its_long_body() {
     let shop = Shop::open().await;
@@ -178,12 +178,12 @@ async fn a_long_body_is_unreadable_for_the_reason_that_the_service_gave_every_ti
         let began = Instant::now();
         let unreadable = shop.receive().await.unreadable.expect("it can't be read");
         assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
-        assert!(shop.requests(Operation::BlobGet) > 1, "it is tried again");
+        assert!(shop.requests(Operation::BlobGet) > 1, "the read is retried");
         assert!(unreadable.reason.contains(wanted), "{wanted}: {}", unreadable.reason);
     }
 }
 
-/// Somebody has to be able to redrive it once the body can be read.
+/// A redrive must be possible once the body can be read.
 #[tokio::test]
 async fn a_letter_of_an_unreadable_message_has_the_body_when_that_can_be_read() {
     let shop = Shop::open().await;
@@ -192,7 +192,7 @@ async fn a_letter_of_an_unreadable_message_has_the_body_when_that_can_be_read() 
     let delivery = shop.receive().await;
     let letter = DeadLetter::because("its body can't be read");
     shop.store.queue.dead_letter(&delivery.receipt, &delivery.body, &letter).await.unwrap();
-    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the letter refers to it");
+    assert_eq!(shop.blobs(LONG_BODIES).await, 1, "the dead letter refers to it");
 
     shop.next(Operation::BlobGet, 1, Action::PermissionMismatch);
     let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
@@ -213,7 +213,7 @@ async fn a_long_letter_is_removed_with_its_blob() {
     let letter = DeadLetter::because("it is of no use");
     shop.store.queue.dead_letter(&delivery.receipt, &long('b'), &letter).await.unwrap();
     let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
-    assert!(letters[0].body == long('b'), "the one that was given");
+    assert!(letters[0].body == long('b'), "the given body");
     shop.store.queue.return_letter(&letters[0].receipt).await.unwrap();
     assert_eq!(shop.blobs(LONG_BODIES).await, 1);
     let letters = shop.store.queue.receive_letters(32, LEASE).await.unwrap();
@@ -221,7 +221,7 @@ async fn a_long_letter_is_removed_with_its_blob() {
     assert_eq!(shop.blobs(LONG_BODIES).await, 0);
 }
 
-/// Other programs, and people, put messages into a poison queue, too.
+/// Other programs and people put messages into a poison queue, too.
 #[tokio::test]
 async fn letters_of_others_have_their_text_as_body() {
     let shop = Shop::open().await;
@@ -233,8 +233,8 @@ async fn letters_of_others_have_their_text_as_body() {
     }
 }
 
-/// A batch with one message that XML can't carry is refused whole; the others are received all the
-/// same, one by one.
+/// A batch with one message that XML can't carry is refused as a whole; the others are still
+/// received, one by one.
 #[tokio::test]
 async fn a_message_that_spoils_its_batch_does_not_keep_the_others_back() {
     let shop = Shop::open().await;
@@ -256,7 +256,7 @@ async fn a_message_that_spoils_its_batch_does_not_keep_the_others_back() {
                     bodies.push(delivery.body);
                 }
             }
-            // The spoilt batch, and every time that the message comes up.
+            // The refused batch, and each receive of that message.
             Err(error) => assert!(error.is_temporary(), "{error}"),
         }
     }
@@ -358,7 +358,7 @@ impl Job for Never {
     }
 }
 
-/// The first time that it could not be read counts, whatever the number of tries since then.
+/// The first failure to read it counts, whatever the number of later attempts.
 #[tokio::test]
 async fn a_worker_defers_an_unreadable_body_and_dead_letters_it_with_its_own_reason() {
     let shop = Shop::open().await;
@@ -372,7 +372,7 @@ async fn a_worker_defers_an_unreadable_body_and_dead_letters_it_with_its_own_rea
     let end = Instant::now() + Duration::from_secs(60);
     let mut deferred = Vec::new();
     while shop.store.queue.depth().await.unwrap().total > 0 {
-        assert!(Instant::now() < end, "it is still in the queue");
+        assert!(Instant::now() < end, "the message is still in the queue");
         for report in shop.store.roster.reports(Duration::from_secs(60)).await.unwrap() {
             deferred.extend(report.deferred);
         }

@@ -1,7 +1,7 @@
-//! The ports on answers that Azurite does not give: refusals, lost answers, messages of other
-//! programs. The storage double gives them on demand.
+//! The ports with responses that Azurite does not give: refusals, lost responses, messages of other
+//! programs. The storage double gives them on request.
 
-// Said of each, so that the lints know that all of it is tests.
+// On each module, so that the lints treat all of it as tests.
 #[cfg(test)]
 mod ambiguous;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use reprieve_sim::storage::{Action, Operation};
 
 use crate::support::{Shop, owner};
 
-/// Both words for a condition that is not met, while the owner is the owner still.
+/// Both error codes of a failed condition, while the owner is still the owner.
 #[tokio::test]
 async fn a_refused_condition_alone_does_not_supersede_an_owner() {
     for (status, code) in [(409, "BlobAlreadyExists"), (412, "ConditionNotMet")] {
@@ -32,7 +32,7 @@ async fn an_output_of_a_later_owner_stays_also_when_the_answers_to_both_were_los
     assert_eq!(shop.store.blobs.get(&output).await.unwrap().unwrap(), b"2");
 }
 
-/// The write arrives after the owner has given it up, and after the next owner has written.
+/// The write arrives after its caller has timed out, and after the next owner has written.
 #[tokio::test]
 async fn a_write_that_arrives_late_changes_nothing() {
     let shop = Shop::open().await;
@@ -41,12 +41,12 @@ async fn a_write_that_arrives_late_changes_nothing() {
     shop.next(Operation::BlobPut, 1, Action::ApplyLate { by: late });
     let first = owner(&job, 1);
     let early = shop.drain.blobs.put(&output, b"1".to_vec(), Some(&first));
-    // Its caller gives up.
+    // Its caller times out.
     assert!(tokio::time::timeout(std::time::Duration::from_millis(300), early).await.is_err());
     shop.store.blobs.put(&output, b"2".to_vec(), Some(&owner(&job, 2))).await.unwrap();
     shop.double.reset_counts();
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
-    while shop.double.faults().iter().any(|fault| fault.befell == 0) {
+    while shop.double.faults().iter().any(|fault| fault.injected == 0) {
         assert!(tokio::time::Instant::now() < deadline, "the write never arrived");
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }

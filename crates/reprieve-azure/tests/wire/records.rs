@@ -1,4 +1,4 @@
-//! Records and payloads when answers are lost and conditions are refused.
+//! Records and payloads with lost responses and refused conditions.
 
 use std::time::Duration;
 
@@ -20,8 +20,7 @@ fn payload(sequence: u64) -> PayloadName {
     PayloadName::parse(format!("0.m.1-{sequence}")).unwrap()
 }
 
-/// The write of a record that names payload number `sequence`, after which the one before is
-/// obsolete.
+/// Writes a record that names payload number `sequence`, and makes the previous one obsolete.
 fn write(sequence: u64) -> RecordWrite {
     RecordWrite {
         record: payload(sequence).as_str().into(),
@@ -39,7 +38,7 @@ impl Shop {
         self.store.records.load(&job()).await.unwrap().map(|stored| stored.version)
     }
 
-    /// Asserts that the record names payload number `sequence`, which is there.
+    /// Asserts that the record names payload number `sequence`, and that this exists.
     async fn has(&self, sequence: u64) {
         let stored = self.store.records.load(&job()).await.unwrap().expect("a record");
         assert_eq!(stored.bytes, payload(sequence).as_str().as_bytes());
@@ -47,8 +46,8 @@ impl Shop {
         assert_eq!(read, Some(sequence.to_string().into_bytes()));
     }
 
-    /// Waits until there are so many payloads: obsolete ones are removed after the write that lists
-    /// them.
+    /// Waits until there are this many payloads: obsolete ones are removed after the write that
+    /// lists them.
     async fn payloads(&self, count: usize) {
         let limit = Instant::now() + Duration::from_secs(10);
         while self.blobs(PAYLOADS).await != count {
@@ -72,10 +71,9 @@ async fn a_save_is_two_requests_and_a_removal_of_obsolete_payloads() {
     assert_eq!(shop.requests(Operation::BlobDelete), 1);
 }
 
-/// The first try was applied as far as it shows, and whether wholly is for the job's owner to find
-/// out.
+/// The first attempt seems applied; the job's owner has to find out whether it was.
 #[tokio::test]
-async fn a_record_whose_answer_was_lost_may_be_written() {
+async fn a_record_may_be_written_though_its_response_was_lost() {
     for (lost, applied) in [(Action::LoseAnswer, true), (Action::Truncate, true), (Action::Reset, false)] {
         let shop = Shop::open().await;
         let mut version = None;
@@ -83,7 +81,7 @@ async fn a_record_whose_answer_was_lost_may_be_written() {
             shop.next_at(RECORDS, Operation::BlobPut, 1, lost.clone());
             let error = shop.save(version.as_ref(), sequence).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{lost:?}: {error}");
-            // The same write again meets its own payload, which is no reason to refuse it.
+            // The repeated write finds its own payload, which is no reason to refuse it.
             let again = shop.save(version.as_ref(), sequence).await;
             assert!(shop.double.counts().answered(Operation::BlobPut, 409) >= 1, "{lost:?}");
             match again {
@@ -97,7 +95,7 @@ async fn a_record_whose_answer_was_lost_may_be_written() {
 }
 
 #[tokio::test]
-async fn a_payload_whose_answer_was_lost_is_written_all_the_same() {
+async fn a_payload_is_written_though_its_response_was_lost() {
     for lost in [Action::LoseAnswer, Action::Truncate, Action::Reset, Action::OperationTimedOut] {
         let shop = Shop::open().await;
         shop.next_at(PAYLOADS, Operation::BlobPut, 2, lost.clone());
@@ -106,8 +104,8 @@ async fn a_payload_whose_answer_was_lost_is_written_all_the_same() {
     }
 }
 
-/// A record that was made after the removal is another owner's: the removal, made again, must not
-/// touch it.
+/// A record that was written after the removal belongs to another owner: the repeated removal must
+/// not touch it.
 #[tokio::test]
 async fn a_removal_that_lost_its_answer_removes_no_later_record() {
     let shop = Shop::open().await;
@@ -116,7 +114,7 @@ async fn a_removal_that_lost_its_answer_removes_no_later_record() {
     shop.next_at(RECORDS, Operation::BlobDelete, 1, Action::LoseAnswer);
     let error = remove().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-    assert_eq!(shop.version().await, None, "it was applied");
+    assert_eq!(shop.version().await, None, "the removal was applied");
     assert_eq!(remove().await.unwrap_err().kind(), ErrorKind::Conflict);
 
     shop.save(None, 2).await.unwrap();
@@ -144,7 +142,7 @@ async fn payloads_that_cannot_be_removed_fail_neither_a_write_nor_a_removal() {
     assert_eq!((shop.version().await, shop.blobs(PAYLOADS).await), (None, 2));
 }
 
-/// Both words for a condition that is not met.
+/// Both error codes of a failed condition.
 #[tokio::test]
 async fn a_refused_condition_is_a_conflict_and_costs_one_request() {
     let shop = Shop::open().await;
@@ -163,7 +161,7 @@ async fn a_refused_condition_is_a_conflict_and_costs_one_request() {
     assert_eq!(shop.version().await, Some(second));
 }
 
-/// The write arrives after its sender has given it up, and after another owner has written.
+/// The write arrives after its sender has timed out, and after another owner has written.
 #[tokio::test]
 async fn a_record_that_arrives_late_replaces_nothing() {
     let shop = Shop::open().await;

@@ -1,4 +1,4 @@
-//! A store on a storage double, and a plain client beside it.
+//! A store on a storage double, and a plain HTTP client.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use reqwest::Method;
 pub(crate) const QUEUE: &str = "work";
 pub(crate) const CONTAINER: &str = "reprieve";
 
-/// A lease that no test outlasts.
+/// A lease that is longer than any test.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 /// The credential of a request.
@@ -22,7 +22,7 @@ const SAS: &str = "sv=2026-04-06&sig=any";
 pub(crate) struct Shop {
     pub(crate) double: StorageServer,
     pub(crate) store: Store,
-    /// The same as a drain uses it.
+    /// The same store as a drain uses it.
     pub(crate) drain: Store,
     http: reqwest::Client,
 }
@@ -35,13 +35,14 @@ impl Shop {
         Self { store: opened.store(), drain: opened.drain_store(), double, http }
     }
 
-    /// The reaction to the next `times` requests for `operation`; requests are counted from now on.
+    /// Sets the reaction to the next `times` requests for `operation`, and counts requests from now
+    /// on.
     pub(crate) fn next(&self, operation: Operation, times: u64, action: Action) {
         self.double.add_fault(Rule::new(action).on(operation).times(times)).expect("a fault");
         self.double.reset_counts();
     }
 
-    /// The same for requests about blobs whose names begin with `prefix` only.
+    /// The same only for requests about blobs with names that begin with `prefix`.
     pub(crate) fn next_at(&self, prefix: &str, operation: Operation, times: u64, action: Action) {
         let rule = Rule::new(action).on(operation).times(times);
         let rule = Rule { prefix: format!("{CONTAINER}/{prefix}"), ..rule };
@@ -49,7 +50,7 @@ impl Shop {
         self.double.reset_counts();
     }
 
-    /// How many requests for `operation` there were since a fault was last added.
+    /// Returns the number of requests for `operation` since the last fault was added.
     pub(crate) fn requests(&self, operation: Operation) -> u64 {
         self.double.counts().requests(operation)
     }
@@ -59,14 +60,14 @@ impl Shop {
         self.store.queue.send(vec![message]).await.expect("a message that is sent");
     }
 
-    /// The one message that is there.
+    /// Receives the only message.
     pub(crate) async fn receive(&self) -> Delivery {
         let mut received = self.store.queue.receive(32, LEASE).await.expect("a receive");
         assert_eq!(received.len(), 1, "{received:?}");
         received.remove(0)
     }
 
-    /// Puts a message with this text, as another program would, that is kept for so many seconds.
+    /// Puts a message with this text, as another program would, with this time to live in seconds.
     pub(crate) async fn put(&self, text: &str, seconds: i64) {
         self.put_into(QUEUE, text, seconds).await;
     }
@@ -79,14 +80,14 @@ impl Shop {
         assert!(put.status().is_success(), "{}", put.text().await.expect("its text"));
     }
 
-    /// The answer to a peek at a queue, in XML.
+    /// Peeks at a queue, and returns the XML.
     pub(crate) async fn peek(&self, queue: &str) -> String {
         let url =
             format!("{}/{queue}/messages?peekonly=true&numofmessages=32&{SAS}", self.double.queue_url());
         self.get(url).await
     }
 
-    /// How many blobs there are whose names begin so, Reprieve's own too.
+    /// Returns the number of blobs with names that begin so, including Reprieve's own.
     pub(crate) async fn blobs(&self, prefix: &str) -> usize {
         let url = format!(
             "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
@@ -95,7 +96,7 @@ impl Shop {
         self.get(url).await.matches("<Name>").count()
     }
 
-    /// Removes all blobs whose names begin so, as a careless person would.
+    /// Removes all blobs with names that begin so, as by mistake.
     pub(crate) async fn lose(&self, prefix: &str) {
         let url = format!(
             "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
@@ -124,7 +125,7 @@ pub(crate) async fn open(double: &StorageServer) -> Result<AzureStore> {
     AzureStore::open(&address, options).await
 }
 
-/// The owner of a job at its `delivery`.
+/// Returns the owner of a job at its `delivery`.
 pub(crate) fn owner(job: &JobId, delivery: u32) -> Writer {
     Writer { job: job.clone(), fence: Fence::new(0, delivery) }
 }

@@ -187,7 +187,7 @@ async fn fault(args: FaultArgs) -> Result<()> {
             .iter()
             .map(|fault| {
                 let rule = serde_json::to_string(&fault.rule).unwrap_or_default();
-                [fault.id.to_string(), fault.matched.to_string(), fault.befell.to_string(), rule]
+                [fault.id.to_string(), fault.matched.to_string(), fault.injected.to_string(), rule]
             })
             .collect();
         table(["ID", "MATCHED", "INJECTED", "RULE"], &rows)

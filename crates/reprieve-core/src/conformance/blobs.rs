@@ -128,7 +128,7 @@ pub async fn a_put_without_an_owner_is_not_fenced(fixture: &Fixture) {
 }
 
 /// However the puts of many owners of one job overlap, the blob is the latest owner's in the end.
-pub async fn of_concurrent_owners_the_latest_stands(fixture: &Fixture) {
+pub async fn the_latest_of_concurrent_owners_wins(fixture: &Fixture) {
     const OWNERS: u32 = 16;
     // Each round starts the puts in another order: ascending, descending, and two in between.
     for (round, step) in [1, OWNERS - 1, 5, 11].into_iter().enumerate() {
@@ -180,7 +180,7 @@ pub async fn a_get_during_puts_never_sees_a_mixture(fixture: &Fixture) {
 
 /// Names that a path, a URL, a pattern or a careless comparison would confuse are distinct, and
 /// every valid name is accepted.
-pub async fn names_are_told_apart(fixture: &Fixture) {
+pub async fn names_are_distinguished(fixture: &Fixture) {
     let long = ["x".repeat(240), "y".repeat(240), "z".repeat(240)].join("/");
     let names = [
         "a",
@@ -340,9 +340,9 @@ macro_rules! blobs_conformance {
             fences_are_kept_per_name,
             another_job_replaces_whatever_its_fence,
             a_put_without_an_owner_is_not_fenced,
-            of_concurrent_owners_the_latest_stands,
+            the_latest_of_concurrent_owners_wins,
             a_get_during_puts_never_sees_a_mixture,
-            names_are_told_apart,
+            names_are_distinguished,
             a_list_has_the_names_with_the_prefix_in_order,
             a_created_blob_is_read_by_every_process_byte_for_byte,
             a_create_leaves_alone_what_is_there,

@@ -203,13 +203,13 @@ async fn run(store: &Store) -> Vec<u32> {
     job.ran()
 }
 
-/// History 1: the record's generation applies to the owner's message, whatever its body says.
+/// History 1: the record's generation applies to the owner's message, whatever its body contains.
 pub async fn the_owners_message_is_never_taken_for_an_older_generation(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
     pass(store, 1, None).await;
     put(store, record(&message, 1, 1, Status::Running), Some(2)).await;
-    assert_eq!(run(&fixture.another).await, [2, 3], "it goes on where the record says");
+    assert_eq!(run(&fixture.another).await, [2, 3], "it resumes at the record's step");
     assert!(store.blobs.exists(&result()).await.expect("looks"));
 }
 
@@ -279,7 +279,7 @@ pub async fn a_job_that_finishes_without_a_save_leaves_anothers_record_alone(fix
 
 /// History 5: a job is done if its process died between the message's deletion and the record's
 /// removal.
-pub async fn a_job_whose_worker_died_at_the_very_end_is_done(fixture: &Fixture) {
+pub async fn a_job_is_completed_though_its_worker_died_at_the_very_end(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
     pass(store, 1, None).await;
@@ -413,7 +413,7 @@ macro_rules! protocol_conformance {
             a_cancelled_job_is_revived_by_nothing,
             two_first_deliveries_never_overwrite_each_others_state,
             a_job_that_finishes_without_a_save_leaves_anothers_record_alone,
-            a_job_whose_worker_died_at_the_very_end_is_done,
+            a_job_is_completed_though_its_worker_died_at_the_very_end,
             an_end_in_the_body_counts_once_and_hides_no_death,
             a_job_that_was_moved_away_runs_only_in_its_copy,
             only_a_message_that_was_sent_after_the_dead_letter_revives_the_job,

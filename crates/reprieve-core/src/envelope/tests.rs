@@ -92,7 +92,7 @@ fn base64_is_taken_for_what_it_holds() {
 }
 
 #[test]
-fn events_are_told_apart_by_source_and_id_together() {
+fn events_are_distinguished_by_source_and_id_together() {
     let job = |source: &str, id: &str| {
         let body = serde_json::json!({"specversion": "1.0", "type": "k", "id": id, "source": source});
         read(&body.to_string()).unwrap().job
@@ -109,7 +109,7 @@ fn an_event_without_an_id_is_named_after_its_message() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_says_why() {
+fn an_unreadable_body_has_a_reason() {
     for (body, reason) in [
         ("", "neither JSON nor base64"),
         ("hello there", "neither JSON nor base64"),

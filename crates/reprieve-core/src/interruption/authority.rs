@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_is_approved_by_whom_the_setting_says() {
+    async fn an_event_is_approved_according_to_the_setting() {
         use Authority::{Alone, Follow, Lead, None};
         for kind in [NoticeKind::Terminate, NoticeKind::Reboot, NoticeKind::Redeploy, NoticeKind::Freeze] {
             check(&event(kind.clone(), &["a_0"], "A_0"), [None, Lead, Lead, Alone]);

@@ -51,7 +51,7 @@ impl Stage {
     }
 }
 
-/// What a drain is for, and when it must have ended.
+/// The purpose of a drain, and its deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainOrder {
     /// The kind of the notice that calls for it.

@@ -1,4 +1,4 @@
-//! What an interruption notice calls for, decided by pure functions: they read no clock and do no
+//! Decides the reaction to interruption notices in pure functions: they read no clock and do no
 //! I/O. The worker passes in the time and its state, and carries out the decisions.
 //!
 //! | file | concept |

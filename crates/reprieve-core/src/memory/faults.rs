@@ -47,7 +47,7 @@ pub struct Faults {
 /// [`BlobStore::put`]: crate::ports::BlobStore::put
 /// [`BlobStore::create`]: crate::ports::BlobStore::create
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each is named after the port's method, or the doc comment says which it is")]
+#[expect(missing_docs, reason = "each is named after the port's method, or the doc comment names the method")]
 pub enum Op {
     Send,
     Receive,
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_hanging_call_goes_on_when_told() {
+    async fn a_hanging_call_continues_on_request() {
         let (store, faults) = Faults::wrap(memory::store());
         faults.every_call(Op::Save, Fault::Hang);
         let hanging = tokio::spawn({

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_nobody_takes_back_hears_one_answer() {
+    async fn a_machine_without_an_eviction_gets_one_answer() {
         let source = NoInterruptions::new();
         assert_eq!(source.next().await, Change::Answered);
         assert!(timeout(Duration::from_hours(1), source.next()).await.is_err());

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_late_receipt_holds_until_somebody_else_receives() {
+    async fn a_late_receipt_is_valid_until_another_receive() {
         let queue = MemoryQueue::new();
         queue.send(vec![message(Duration::ZERO)]).await.unwrap();
         let delivery = queue.receive(1, LEASE).await.unwrap().remove(0);

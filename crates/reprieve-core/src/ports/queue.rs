@@ -205,7 +205,7 @@ pub struct Depth {
 #[async_trait]
 pub trait Queue: fmt::Debug + Send + Sync + 'static {
     /// Sends messages and returns their ids in the same order. All or none are sent where the
-    /// backend can do that; elsewhere the error says how many were.
+    /// backend can do that; elsewhere the error has the number that were.
     async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>>;
 
     /// The largest useful batch of one receive; the worker never asks for more. A larger batch

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newer_format_is_told_from_damage_by_the_checksum() {
+    fn the_checksum_distinguishes_a_newer_format_from_damage() {
         let rest = b" 2 whatever\n";
         let newer = [MAGIC, format!("{:08x}", crc32fast::hash(rest)).as_bytes(), rest].concat();
         assert_eq!(open(&newer), Err(Unreadable::NewerFormat(2)));

@@ -300,9 +300,9 @@ impl Handle {
         self.change(|record| record.generation = record.generation.saturating_mul(2).saturating_add(1)).await
     }
 
-    /// Records how this delivery ended, in its own record, even in one from an unanswered write. If
-    /// another owner's record says that this delivery's process died, that is corrected, and the
-    /// record keeps its owner.
+    /// Records how this delivery ended, in its own record, even in one from an unanswered write. A
+    /// record of another owner that counts this delivery's process as dead is corrected, and keeps
+    /// its owner.
     pub(crate) async fn note(&mut self, end: End) -> Result<Written> {
         let enter = |record: &mut Record| record.account.enter(end.clone(), Company::Shared);
         if self.own.is_some() && self.change(enter).await? == Written::Taken {

@@ -56,7 +56,7 @@ pub(super) enum ApprovalEvent {
     Gathered(Id, Gathered),
 }
 
-/// What follows for the events of an approval.
+/// The next action for the events of an approval.
 pub(super) enum Approved {
     /// Their approval is in this state.
     State(Vec<Key>, Approval),
@@ -111,9 +111,9 @@ impl Approvals {
         self.quorums.insert(key, (quorum, waiting));
     }
 
-    /// Aborts the approval of an event that has changed or ended, because it was decided for the
-    /// event as it was. Returns the events whose approval is open again, and the mark of this worker,
-    /// if it may have one.
+    /// Aborts the approval of an event that has changed or ended, because the decision was for the
+    /// former event. Returns the events that are open for approval again, and the mark of this
+    /// worker, if it may have one.
     pub(super) fn cancel(&mut self, key: &Key) -> (Vec<Key>, Option<Mark>) {
         let (source, id) = key;
         let mut open = Vec::new();

@@ -45,7 +45,7 @@ pub(super) enum InterruptionEvent {
     Approval(ApprovalEvent),
 }
 
-/// What the dispatcher must do.
+/// The dispatcher's next action.
 pub(super) enum Decision {
     /// Every source has answered.
     Answered,

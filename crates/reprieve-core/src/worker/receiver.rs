@@ -139,7 +139,7 @@ impl Receiver {
         self.rests_until = None;
     }
 
-    /// Counts the long-running jobs, whose slots will not be free soon. Called once a second.
+    /// Counts the long-running jobs: their slots will not be free soon. Called once a second.
     pub(super) fn count_slow_jobs(&mut self) {
         self.slow = self.shared.running.count(|job| job.runs_longer_than(AHEAD));
     }

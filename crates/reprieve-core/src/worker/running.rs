@@ -75,7 +75,7 @@ impl RunningJob {
     }
 }
 
-/// The deliveries in flight whose messages could be read, by number.
+/// The deliveries in flight with readable messages, by number.
 #[derive(Debug, Default)]
 pub(super) struct RunningJobs(Mutex<(u64, BTreeMap<u64, RunningJob>)>);
 

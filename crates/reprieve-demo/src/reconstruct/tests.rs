@@ -8,8 +8,8 @@ fn at(seconds: i64) -> i64 {
     BEGAN + seconds * 1_000
 }
 
-/// What `vm` notes of its time with `job`: these steps, a second each, the first of them at second
-/// `from`.
+/// Returns the journal lines of `vm`'s shift at `job`: these steps, one second each, the first at
+/// second `from`.
 fn worked(vm: &str, delivery: u32, job: usize, steps: std::ops::Range<u32>, from: i64) -> Vec<Entry> {
     let entry = |step: u32, at_unix_ms, what| Entry { at_unix_ms, vm: vm.into(), job, delivery, step, what };
     let each = |(step, second)| {
@@ -85,7 +85,7 @@ fn undisturbed_work_is_one_shift_for_each_job() {
 }
 
 #[test]
-fn an_eviction_is_told_with_its_waits_and_what_was_released() {
+fn an_eviction_has_its_delays_and_its_released_jobs() {
     let entries = [worked("vm-1", 1, 0, 0..2, 1), worked("vm-2", 2, 0, 2..4, 5)].concat();
     let logged = vec![drained("vm-1", 1, 3, 14), completed("vm-2", 0, 7)];
     let lifetimes = vec![
@@ -103,7 +103,7 @@ fn an_eviction_is_told_with_its_waits_and_what_was_released() {
 }
 
 #[test]
-fn a_kill_is_told_with_who_went_on_when_and_from_where() {
+fn a_kill_has_its_recoveries_with_time_and_step() {
     let entries = [worked("vm-1", 1, 0, 0..3, 1), worked("vm-2", 2, 0, 1..4, 6)].concat();
     let lifetimes = vec![life("vm-1", 0, 5, End::Killed), life("vm-2", 5, 11, End::Finished)];
     let history = reconstruct(lifetimes, entries, vec![completed("vm-2", 0, 10)], 1);
@@ -115,7 +115,7 @@ fn a_kill_is_told_with_who_went_on_when_and_from_where() {
 }
 
 #[test]
-fn a_notice_that_was_too_short_ends_as_a_kill_does_and_says_so() {
+fn a_too_short_notice_ends_as_a_kill_with_the_notice_recorded() {
     let entries = [worked("vm-1", 1, 0, 0..2, 1), worked("vm-2", 2, 0, 2..4, 5)].concat();
     let lifetimes = vec![
         life("vm-1", 0, 4, End::Evicted { announced_unix_ms: at(3) }),
@@ -147,7 +147,7 @@ fn the_last_step_of_a_job_may_be_done_again_too() {
 }
 
 #[test]
-fn a_job_without_a_result_was_not_completed_whatever_was_said() {
+fn a_job_without_a_result_was_not_completed_whatever_the_log_has() {
     let mut seen = seen(
         vec![life("vm-1", 0, 9, End::Finished)],
         worked("vm-1", 1, 0, 0..4, 1),
@@ -159,7 +159,7 @@ fn a_job_without_a_result_was_not_completed_whatever_was_said() {
 }
 
 #[test]
-fn a_job_that_two_completed_is_told_as_such() {
+fn a_job_completed_twice_counts_two_completions() {
     let logged = vec![completed("vm-1", 0, 5), completed("vm-2", 0, 6)];
     let lifetimes = vec![life("vm-1", 0, 9, End::Finished), life("vm-2", 0, 9, End::Finished)];
     let history = reconstruct(lifetimes, worked("vm-1", 1, 0, 0..4, 1), logged, 1);

@@ -119,8 +119,8 @@ fn row(vm: &VmHistory) -> Markup {
     }
 }
 
-fn lost(said: String, how_much: u64) -> String {
-    if how_much == 0 { "nothing".to_owned() } else { said }
+fn lost(amount: String, how_much: u64) -> String {
+    if how_much == 0 { "nothing".to_owned() } else { amount }
 }
 
 fn released(eviction: &Eviction) -> String {
@@ -159,17 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn why_a_killed_vms_frames_lay_idle_is_said_where_they_did() {
+    fn the_reason_for_idle_frames_is_shown_only_after_a_kill() {
         let (mut history, _) = fixtures::good();
         assert_eq!(waited(&history), None);
         history.store = StoreKind::Azurite;
-        assert!(waited(&history).is_some_and(|said| said.contains("the rest of their leases, 6 s at most")));
+        assert!(
+            waited(&history).is_some_and(|reason| reason.contains("the rest of their leases, 6 s at most"))
+        );
         history.vms.retain(|vm| !matches!(vm.end, VmEnd::Killed(_)));
-        assert_eq!(waited(&history), None, "nobody was killed");
+        assert_eq!(waited(&history), None, "no VM was killed");
     }
 
     #[test]
-    fn each_eviction_and_kill_says_how_its_work_went_on() {
+    fn each_eviction_and_kill_shows_how_its_work_continued() {
         let (history, _) = fixtures::good();
         let rows = history.vms.iter().map(|vm| row(vm).into_string()).collect::<Vec<_>>();
         insta::assert_snapshot!(rows.join("\n"));

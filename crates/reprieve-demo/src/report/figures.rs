@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn without_evictions_and_kills_nothing_is_said_of_them() {
+    fn without_evictions_and_kills_their_figures_are_left_out() {
         let (history, mut summary) = fixtures::good();
         summary.notice_to_released_ms = None;
         summary.recovered_after_kill_ms = None;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn tens_of_milliseconds_can_be_told_apart_beside_a_second() {
+    fn tens_of_milliseconds_are_distinguishable_beside_a_second() {
         let axis = Axis::to(31);
         assert_eq!(axis.ticks().map(span).collect::<Vec<_>>().join(" "), "1 ms 10 ms 100 ms 1 s 10 s");
         assert_eq!(

@@ -91,12 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_says_who_worked_on_it() {
+    fn a_frame_names_the_vms_that_worked_on_it() {
         insta::assert_snapshot!(shown(&fixtures::good().0, 0));
     }
 
     #[test]
-    fn a_frame_that_is_lost_wrong_or_there_twice_says_so() {
+    fn a_lost_wrong_or_duplicate_frame_is_marked() {
         let (history, _) = fixtures::bad();
         let shown: Vec<_> = (0..3).map(|number| shown(&history, number)).collect();
         insta::assert_snapshot!(shown.join("\n"));

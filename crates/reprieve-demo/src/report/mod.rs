@@ -227,7 +227,7 @@ mod tests {
     use crate::fixtures;
 
     #[test]
-    fn a_page_says_that_it_was_on_the_emulator() {
+    fn a_page_names_the_emulator() {
         let (mut history, summary) = fixtures::good();
         assert!(!page(&history, &summary).contains("Azurite"));
         history.store = StoreKind::Azurite;
@@ -285,9 +285,9 @@ mod tests {
         let (history, summary) = fixtures::good();
         let verdict = Verdict::of(&history, &summary);
         assert!(verdict.is_good());
-        let said = "4 frames, 1 eviction, 1 kill: nothing lost, nothing completed twice, every frame equal to an \
+        let expected = "4 frames, 1 eviction, 1 kill: nothing lost, nothing completed twice, every frame equal to an \
                     uninterrupted render";
-        assert_eq!(verdict.headline(), said);
+        assert_eq!(verdict.headline(), expected);
         assert_eq!(verdict.bad_frames().count(), 0);
     }
 

@@ -84,8 +84,8 @@ fn outcome(vm: &VmHistory) -> String {
 }
 
 fn end(vm: &VmHistory, scale: Scale) -> Markup {
-    let mark = |at_ms: u64, icon: Icon, said: &str| {
-        html! { div.mark style=(scale.at(at_ms)) title={ (at(at_ms)) ": " (said) } { (icon) } }
+    let mark = |at_ms: u64, icon: Icon, text: &str| {
+        html! { div.mark style=(scale.at(at_ms)) title={ (at(at_ms)) ": " (text) } { (icon) } }
     };
     let given = |announced_ms: u64| {
         html! {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bar_and_mark_says_what_it_is() {
+    fn every_bar_and_mark_has_a_title() {
         let (history, _) = fixtures::good();
         let all: Vec<_> = (0..history.vms.len()).flat_map(|vm| titles(&history, vm)).collect();
         insta::assert_snapshot!(all.join("\n"));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stands_outside() {
+    fn everything_is_inside_the_timeline() {
         let scale = Scale { end_ms: 10_000 };
         assert_eq!(scale.span(2_500, 5_000), "left:25.000%;width:25.000%");
         assert_eq!(scale.at(20_000), "left:100.000%");
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_said_in_the_order_in_which_it_happened() {
+    fn the_list_is_in_the_order_of_time() {
         let (history, _) = fixtures::good();
         let lines = of(&history).into_iter().map(|(ms, vm, what)| format!("{} {vm} {what}", at(ms)));
         insta::assert_snapshot!(lines.collect::<Vec<_>>().join("\n"));

@@ -95,7 +95,7 @@ async fn a_full_file_fails_only_what_does_not_fit() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_left_out() {
+async fn an_abandoned_request_is_left_out() {
     let bench = Bench::new("");
     let mut gate = bench.other_gate();
     let held = gate.enter().unwrap();
@@ -123,7 +123,7 @@ async fn what_waits_too_long_for_the_gate_is_refused_and_never_applied() {
 }
 
 #[tokio::test]
-async fn after_a_panic_everybody_gets_an_answer() {
+async fn after_a_panic_every_caller_gets_an_answer() {
     let bench = Bench::new("");
     let broken = bench.writer.submit(0, |_| -> Result<(), Fault> { panic!("on purpose") }, Ok);
     assert_eq!(kind(broken.await), Err(ErrorKind::Internal));

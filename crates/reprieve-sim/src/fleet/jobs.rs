@@ -1,4 +1,4 @@
-//! The simulated jobs: they go from step to step, as their plan says.
+//! The simulated jobs: they run step by step, according to their plan.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ const OPERATE: Duration = Duration::from_secs(30);
 
 /// An action that is due.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum ScheduledAction {
     Do(Action),
     Replace(usize),
     /// Evicts the process at the end of its notice.
@@ -52,8 +52,8 @@ pub(super) struct World<'a> {
     machines: Vec<Option<Arc<Process>>>,
     /// Whether the next process of each machine is an old binary.
     old: Vec<bool>,
-    due: BTreeMap<(Duration, u64), Deed>,
-    deeds: u64,
+    due: BTreeMap<(Duration, u64), ScheduledAction>,
+    scheduled: u64,
     processes: u32,
     ends: (mpsc::UnboundedSender<usize>, mpsc::UnboundedReceiver<usize>),
     calm: bool,
@@ -70,9 +70,9 @@ pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
         world.start(machine)?;
     }
     for (at, action) in &plan.actions {
-        world.at(*at, Deed::Do(action.clone()));
+        world.at(*at, ScheduledAction::Do(action.clone()));
     }
-    world.at(plan.calm, Deed::Calm);
+    world.at(plan.calm, ScheduledAction::Calm);
     while let Some(mut next) = world.due.first_entry() {
         let at = world.began + next.key().0;
         let ended = tokio::select! {
@@ -82,12 +82,12 @@ pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
         };
         if let Some(machine) = ended {
             let delay = world.ms(300, 5_000);
-            world.after(delay, Deed::Replace(machine));
+            world.after(delay, ScheduledAction::Replace(machine));
             continue;
         }
-        let deed = std::mem::replace(next.get_mut(), Deed::Look);
+        let action = std::mem::replace(next.get_mut(), ScheduledAction::Look);
         next.remove();
-        if world.happen(deed).await? || world.history.now() > plan.calm + plan.rest_within {
+        if world.happen(action).await? || world.history.now() > plan.calm + plan.rest_within {
             break;
         }
     }
@@ -107,7 +107,7 @@ impl<'a> World<'a> {
             machines: vec![None; plan.machines.len()],
             old: plan.old.clone(),
             due: BTreeMap::new(),
-            deeds: 0,
+            scheduled: 0,
             processes: 0,
             ends: mpsc::unbounded_channel(),
             calm: false,
@@ -120,14 +120,14 @@ impl<'a> World<'a> {
         Duration::from_millis(self.dice.random_range(least..=most))
     }
 
-    fn at(&mut self, at: Duration, deed: Deed) {
-        self.deeds += 1;
-        self.due.insert((at, self.deeds), deed);
+    fn at(&mut self, at: Duration, action: ScheduledAction) {
+        self.scheduled += 1;
+        self.due.insert((at, self.scheduled), action);
     }
 
-    fn after(&mut self, delay: Duration, deed: Deed) {
+    fn after(&mut self, delay: Duration, action: ScheduledAction) {
         let at = self.history.now() + delay;
-        self.at(at, deed);
+        self.at(at, action);
     }
 
     fn start(&mut self, machine: usize) -> Result<()> {
@@ -145,44 +145,44 @@ impl<'a> World<'a> {
     }
 
     /// Performs what is due, and returns whether the world rests.
-    async fn happen(&mut self, deed: Deed) -> Result<bool> {
-        match deed {
-            Deed::Do(action) => {
+    async fn happen(&mut self, action: ScheduledAction) -> Result<bool> {
+        match action {
+            ScheduledAction::Do(action) => {
                 self.planned -= 1;
                 self.act(action).await?;
             }
-            Deed::Replace(machine) => {
+            ScheduledAction::Replace(machine) => {
                 if self.process(machine).is_none() {
                     self.start(machine)?;
                 }
             }
-            Deed::Gone(process) => process.end(Cause::Evicted),
-            Deed::Withdraw(process, id) => {
+            ScheduledAction::Gone(process) => process.end(Cause::Evicted),
+            ScheduledAction::Withdraw(process, id) => {
                 if !process.has_ended() {
                     process.link.note(What::Withdrawn);
                     process.notices.over(&id, Ending::Withdrawn);
                 }
             }
-            Deed::Thaw(process) => process.thaw(),
-            Deed::Clear(process) => {
+            ScheduledAction::Thaw(process) => process.thaw(),
+            ScheduledAction::Clear(process) => {
                 if !process.has_ended() {
                     process.link.note(What::Untroubled);
                     process.link.set(Trouble::default());
                 }
             }
-            Deed::Calm => self.calm_down(),
-            Deed::Operate => {
+            ScheduledAction::Calm => self.calm_down(),
+            ScheduledAction::Operate => {
                 if self.village.cured.load(Relaxed) {
                     self.redrive_cured().await?;
                 }
-                self.after(OPERATE, Deed::Operate);
+                self.after(OPERATE, ScheduledAction::Operate);
             }
-            Deed::Look => {
+            ScheduledAction::Look => {
                 if self.rests().await? {
                     self.history.note(None, What::Rest);
                     return Ok(true);
                 }
-                self.after(LOOK, Deed::Look);
+                self.after(LOOK, ScheduledAction::Look);
             }
         }
         Ok(false)
@@ -205,7 +205,7 @@ impl<'a> World<'a> {
             Action::Freeze(machine, length) => {
                 if let Some(process) = self.process(machine) {
                     process.freeze();
-                    self.after(length, Deed::Thaw(process));
+                    self.after(length, ScheduledAction::Thaw(process));
                 }
             }
             Action::Trouble(machine, trouble, length) => {
@@ -225,7 +225,7 @@ impl<'a> World<'a> {
         if let Some(process) = self.process(machine) {
             process.link.note(What::Troubled);
             process.link.set(trouble);
-            self.after(length, Deed::Clear(process));
+            self.after(length, ScheduledAction::Clear(process));
         }
     }
 
@@ -237,12 +237,12 @@ impl<'a> World<'a> {
 
     fn evict(&mut self, machine: usize, notice: Duration, withdrawn: Option<Duration>) {
         let Some(process) = self.process(machine) else { return };
-        let id = format!("event-{}", self.deeds);
+        let id = format!("event-{}", self.scheduled);
         process.link.note(What::Noticed(notice));
         process.notices.notice(Notice::now(&id, NoticeKind::Preempt).at(Instant::now() + notice));
         match withdrawn {
-            Some(after) => self.after(after, Deed::Withdraw(process, NoticeId::new(&id))),
-            None => self.after(notice, Deed::Gone(process)),
+            Some(after) => self.after(after, ScheduledAction::Withdraw(process, NoticeId::new(&id))),
+            None => self.after(notice, ScheduledAction::Gone(process)),
         }
     }
 
@@ -265,8 +265,8 @@ impl<'a> World<'a> {
                 self.update(machine);
             }
         }
-        self.after(OPERATE, Deed::Operate);
-        self.after(LOOK, Deed::Look);
+        self.after(OPERATE, ScheduledAction::Operate);
+        self.after(LOOK, ScheduledAction::Look);
     }
 
     /// Returns whether nothing is left to do: no message, no planned action, and no cured job

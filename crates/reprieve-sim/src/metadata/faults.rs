@@ -153,7 +153,8 @@ pub struct FaultState {
     /// When it ends; `None` for no time limit.
     pub until_unix_ms: Option<i64>,
     /// The number of requests that it has affected.
-    pub befell: u64,
+    #[serde(rename = "befell")]
+    pub injected: u64,
 }
 
 /// The active faults, in order.
@@ -167,7 +168,7 @@ pub(super) struct Faults {
 struct ActiveFault {
     id: u64,
     what: NewFault,
-    befell: u64,
+    injected: u64,
 }
 
 /// A fault to be added.
@@ -184,7 +185,7 @@ impl Faults {
     /// Adds a fault after the active ones, and returns its number.
     pub(super) fn add(&mut self, what: NewFault) -> u64 {
         self.last_id += 1;
-        self.active.push(ActiveFault { id: self.last_id, what, befell: 0 });
+        self.active.push(ActiveFault { id: self.last_id, what, injected: 0 });
         self.last_id
     }
 
@@ -197,7 +198,7 @@ impl Faults {
         match self.active.iter_mut().find(|active| applies(&active.what)) {
             None => Fault::None,
             Some(active) => {
-                active.befell += 1;
+                active.injected += 1;
                 active.what.fault.clone()
             }
         }
@@ -220,14 +221,14 @@ impl Faults {
     pub(super) fn list(&self, now: Moment) -> Vec<FaultState> {
         let active = self.active.iter().filter(|active| !active.has_ended(now.at));
         active
-            .map(|ActiveFault { id, what, befell }| FaultState {
+            .map(|ActiveFault { id, what, injected }| FaultState {
                 id: *id,
                 endpoint: what.endpoint,
                 kind: what.fault.kind(),
                 vm: what.vm.clone(),
-                requests_left: what.requests.map(|requests| requests - befell),
+                requests_left: what.requests.map(|requests| requests - injected),
                 until_unix_ms: what.until.map(Moment::unix_ms),
-                befell: *befell,
+                injected: *injected,
             })
             .collect()
     }
@@ -240,7 +241,7 @@ impl Faults {
 impl ActiveFault {
     fn has_ended(&self, now: Instant) -> bool {
         self.what.until.is_some_and(|until| until.at <= now)
-            || self.what.requests.is_some_and(|requests| requests <= self.befell)
+            || self.what.requests.is_some_and(|requests| requests <= self.injected)
     }
 }
 

@@ -20,7 +20,7 @@ mod world;
 pub use announcement::{Announcement, OtherTenants};
 pub use config::Config;
 pub use faults::{Endpoint, Fault, FaultRule, FaultState};
-pub use plan::{EventPlan, Held, event_type};
+pub use plan::{EventPlan, TenantDelay, event_type};
 pub use scenario::Scenario;
 pub use server::MetadataServer;
 pub use span::Span;

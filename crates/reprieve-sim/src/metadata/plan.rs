@@ -43,7 +43,7 @@ pub struct EventPlan {
     /// Whether other tenants of the host delay it until its `NotBefore` although it is approved, or
     /// for how long. Default: no delay.
     #[serde(default)]
-    pub other_tenants: Held,
+    pub other_tenants: TenantDelay,
     /// Whether its VMs are removed when it begins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
@@ -60,7 +60,7 @@ pub struct EventPlan {
 
 /// How long other tenants delay an event: `true`, `false`, or a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held(pub OtherTenants);
+pub struct TenantDelay(pub OtherTenants);
 
 /// The VMs to which `@target`, `@first` and `@all` refer.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl EventPlan {
             source: None,
             description: String::new(),
             started_for: None,
-            other_tenants: Held::default(),
+            other_tenants: TenantDelay::default(),
             gone: false,
             event_id: None,
             not_before: None,
@@ -207,7 +207,7 @@ fn read_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EventType, D:
     event_type(&String::deserialize(deserializer)?).map_err(de::Error::custom)
 }
 
-impl Serialize for Held {
+impl Serialize for TenantDelay {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             OtherTenants::None => serializer.serialize_bool(false),
@@ -217,23 +217,23 @@ impl Serialize for Held {
     }
 }
 
-impl<'de> Deserialize<'de> for Held {
+impl<'de> Deserialize<'de> for TenantDelay {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct BoolOrSpan;
         impl Visitor<'_> for BoolOrSpan {
-            type Value = Held;
+            type Value = TenantDelay;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false or a duration")
             }
 
-            fn visit_bool<E>(self, held: bool) -> Result<Held, E> {
-                Ok(Held(if held { OtherTenants::Silent } else { OtherTenants::None }))
+            fn visit_bool<E>(self, held: bool) -> Result<TenantDelay, E> {
+                Ok(TenantDelay(if held { OtherTenants::Silent } else { OtherTenants::None }))
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Held, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TenantDelay, E> {
                 let span = Span::try_from(text.to_owned()).map_err(E::custom)?;
-                Ok(Held(OtherTenants::ApproveAfter(span.0)))
+                Ok(TenantDelay(OtherTenants::ApproveAfter(span.0)))
             }
         }
         deserializer.deserialize_any(BoolOrSpan)

@@ -20,7 +20,8 @@ pub struct ActiveFault {
     /// The number of requests that it matched.
     pub matched: u64,
     /// How often it was injected.
-    pub befell: u64,
+    #[serde(rename = "befell")]
+    pub injected: u64,
 }
 
 /// The active rules.
@@ -47,7 +48,7 @@ impl Faults {
         let id = self.last_id;
         // ChaCha, because its numbers are the same on every machine and in every version.
         let rng = ChaCha8Rng::seed_from_u64(rule.seed);
-        self.rules.push((ActiveFault { id, rule, matched: 0, befell: 0 }, rng));
+        self.rules.push((ActiveFault { id, rule, matched: 0, injected: 0 }, rng));
         Ok(id)
     }
 
@@ -72,16 +73,16 @@ impl Faults {
     pub(super) fn decide(&mut self, operation: Operation, resource: &str) -> Disturbance {
         let mut disturbance = Disturbance::default();
         for (active, rng) in &mut self.rules {
-            let ActiveFault { rule, matched, befell, .. } = active;
+            let ActiveFault { rule, matched, injected, .. } = active;
             if rule.operation.is_some_and(|only| only != operation) || !resource.starts_with(&rule.prefix) {
                 continue;
             }
             *matched += 1;
-            let due = *matched > rule.skip && rule.times.is_none_or(|times| *befell < times);
+            let due = *matched > rule.skip && rule.times.is_none_or(|times| *injected < times);
             if !due || !rng.random_bool(rule.probability) {
                 continue;
             }
-            *befell += 1;
+            *injected += 1;
             match rule.action {
                 Action::Delay { by } => {
                     disturbance.answer_after = disturbance.answer_after.saturating_add(by);
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(ends, [false, false, true, true, true, false, false, false]);
         assert_eq!(faults.decide(Operation::Receive, "q"), Disturbance::default());
         let [active] = &faults.list()[..] else { panic!("one") };
-        assert_eq!((active.matched, active.befell), (8, 3));
+        assert_eq!((active.matched, active.injected), (8, 3));
     }
 
     #[test]
@@ -160,8 +161,8 @@ mod tests {
         };
         assert_eq!(thrown(7), thrown(7));
         assert_ne!(thrown(7), thrown(8));
-        let befell = thrown(7).iter().filter(|befell| **befell).count();
-        assert!((200..300).contains(&befell), "{befell} of 1000");
+        let injected = thrown(7).iter().filter(|injected| **injected).count();
+        assert!((200..300).contains(&injected), "{injected} of 1000");
     }
 
     #[test]

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_is_what_the_service_says() {
+    fn never_is_formatted_as_the_service_does() {
         assert_eq!(never(), "Fri, 31 Dec 9999 23:59:59 GMT");
     }
 }

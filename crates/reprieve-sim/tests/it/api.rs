@@ -1,4 +1,4 @@
-//! The control API: as the client speaks it, and as it is over plain HTTP.
+//! The control API: through the client, and over plain HTTP.
 
 use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_core::ErrorKind;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ME, NEIGHBOUR, server};
 
-/// The status and body of a request to the control API.
+/// Returns the status and body of a request to the control API.
 async fn ask(url: &str, method: Method, path: &str, body: &str, content_type: &str) -> (u16, Value) {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     let request = http.request(method, format!("{url}/control/{path}"));
@@ -28,7 +28,7 @@ async fn an_event_goes_through_its_life_on_demand() {
     let which = Which::EventId(event.event_id.clone());
     let early = control::complete(&url, &which).await.expect_err("it has not begun");
     assert_eq!(early.kind(), ErrorKind::Conflict);
-    assert_eq!(control::start(&url, &which).await.expect("it stands"), [event.event_id.as_str()]);
+    assert_eq!(control::start(&url, &which).await.expect("an active event"), [event.event_id.as_str()]);
     let late = control::withdraw(&url, &which).await.expect_err("it has begun");
     assert_eq!(late.kind(), ErrorKind::Conflict);
     control::complete(&url, &which).await.expect("it has begun");
@@ -54,8 +54,11 @@ async fn scenarios_are_added_read_and_run() {
     let text = control::scenario(&url, "preempt").await.expect("a file").replace("preempt", "mine");
     let mine = control::add_scenario(&url, &text).await.expect("a scenario");
     assert_eq!(mine.name, "mine");
-    assert_eq!(control::run_scenario(&url, "mine", None).await.expect("it is there"), ME);
-    assert_eq!(control::run_scenario(&url, "mine", Some("WORKERS_1")).await.expect("it is there"), NEIGHBOUR);
+    assert_eq!(control::run_scenario(&url, "mine", None).await.expect("a known scenario"), ME);
+    assert_eq!(
+        control::run_scenario(&url, "mine", Some("WORKERS_1")).await.expect("a known scenario"),
+        NEIGHBOUR
+    );
     assert_eq!(server.state().document.events.len(), 2);
     for (name, vm) in [("nothing", None), ("mine", Some("workers_9"))] {
         let error = control::run_scenario(&url, name, vm).await.expect_err("unknown");
@@ -68,7 +71,7 @@ async fn scenarios_are_added_read_and_run() {
 #[tokio::test]
 async fn every_mistake_is_answered_in_a_sentence_of_json() {
     let server = server().await;
-    for (method, path, body, status, said) in [
+    for (method, path, body, status, expected) in [
         (Method::POST, "evict", r#"{"vm":"workers_0","notice":"soon"}"#, 400, "is not a number and a unit"),
         (Method::POST, "evict", r#"{"vm":"workers_0","notise":"1s"}"#, 400, "unknown field `notise`"),
         (Method::POST, "evict", "{", 400, "EOF while parsing"),
@@ -89,9 +92,9 @@ async fn every_mistake_is_answered_in_a_sentence_of_json() {
     ] {
         let (answered, body) = ask(&server.url(), method, path, body, "application/json").await;
         let error = body["error"].as_str().unwrap_or_default();
-        assert!(answered == status && error.contains(said), "{path}: {answered} {body}");
+        assert!(answered == status && error.contains(expected), "{path}: {answered} {body}");
     }
-    // What a page of another site could send is not listened to.
+    // Requests as a page of another site could send them are refused.
     let body = r#"{"vm":"workers_0"}"#;
     let (status, answer) = ask(&server.url(), Method::POST, "evict", body, "text/plain").await;
     assert!(status == 400 && answer["error"].is_string(), "{answer}");

@@ -1,4 +1,4 @@
-//! A mock is driven from another process over HTTP.
+//! Another process controls a mock over HTTP.
 
 use crate::support::{ME, NEIGHBOUR, NOTICE, server};
 use reprieve_azure::scheduled_events::document::EventStatus;
@@ -20,9 +20,10 @@ async fn evictions_are_announced_and_withdrawn() {
     assert_eq!(again.kind(), ErrorKind::Conflict);
     assert!(again.to_string().contains(&evicted.event_id), "{again}");
 
-    let gone = control::withdraw(&url, &Which::EventId(evicted.event_id.clone())).await.expect("it stands");
+    let gone =
+        control::withdraw(&url, &Which::EventId(evicted.event_id.clone())).await.expect("an active event");
     assert_eq!(gone, [evicted.event_id]);
-    let none = control::withdraw(&url, &Which::Vm(ME.to_owned())).await.expect_err("nothing stands");
+    let none = control::withdraw(&url, &Which::Vm(ME.to_owned())).await.expect_err("no active event");
     assert_eq!(none.kind(), ErrorKind::NotFound);
 }
 
@@ -58,7 +59,7 @@ async fn mistakes_are_answered_in_a_sentence() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_said() {
+async fn a_taken_port_is_reported() {
     let server = server().await;
     let taken = reprieve_sim::serve(server.addr().port(), [ME]).await.expect_err("taken");
     assert_eq!(taken.kind(), ErrorKind::Unavailable);

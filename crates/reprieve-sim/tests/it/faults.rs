@@ -1,4 +1,4 @@
-//! What goes wrong on demand: for whom, how often, how long.
+//! Injected faults: for which VM, how often, how long.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use reprieve_sim::metadata::{FaultRule, MetadataServer, Span};
 
 use crate::support::{ME, NEIGHBOUR, client, seconds, server};
 
-/// The status of a request as this VM, or why there is none.
+/// Returns the status of a request as this VM, or its error.
 async fn status(server: &MetadataServer, vm: &str) -> Result<u16, reqwest::Error> {
     let url = format!("{}/metadata/scheduledevents?api-version=2020-07-01", server.vm_url(vm));
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -43,7 +43,7 @@ async fn a_fault_may_be_for_one_vm_and_one_endpoint_only() {
     assert_eq!(status(&server, ME).await.expect("an answer"), 200);
     client(&server).compute(seconds(5)).await.expect("the instance is another endpoint");
     let [fault] = &control::faults(&server.url()).await.expect("a list")[..] else { panic!("one fault") };
-    assert_eq!((fault.id, fault.vm.as_deref(), fault.befell), (id, Some(NEIGHBOUR), 1));
+    assert_eq!((fault.id, fault.vm.as_deref(), fault.injected), (id, Some(NEIGHBOUR), 1));
     control::remove_fault(&server.url(), id).await.expect("it is there");
     assert_eq!(status(&server, NEIGHBOUR).await.expect("an answer"), 200);
     let again = control::remove_fault(&server.url(), id).await.expect_err("gone");
@@ -80,7 +80,7 @@ async fn a_reset_connection_has_no_answer() {
 }
 
 #[tokio::test]
-async fn an_approval_that_is_refused_approves_nothing_and_one_whose_answer_is_lost_does() {
+async fn a_refused_approval_approves_nothing_and_one_with_a_lost_response_does() {
     let server = server().await;
     let id = server.evict(ME, seconds(60)).expect("an event").event_id;
     let approvals = || server.state().events[0].approvals.len();
@@ -89,14 +89,14 @@ async fn an_approval_that_is_refused_approves_nothing_and_one_whose_answer_is_lo
         let url = format!("{}/metadata/scheduledevents?api-version=2020-07-01", server.vm_url(ME));
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         let body = format!("{{\"StartRequests\":[{{\"EventId\":\"{id}\"}}]}}");
-        // What comes back, if anything does, is the fault's.
+        // The answer, if any, is the fault's.
         let _answer = http.post(url).header("Metadata", "true").body(body).send().await;
         assert_eq!(approvals(), approved, "{kind}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_answer_says_what_was_so_when_it_was_asked_for() {
+async fn a_slow_answer_has_the_state_of_the_time_of_the_request() {
     let server = server().await;
     server
         .add_fault(&FaultRule { after: Some(Span(seconds(3))), requests: Some(1), ..FaultRule::new("slow") })
@@ -110,7 +110,7 @@ async fn a_slow_answer_says_what_was_so_when_it_was_asked_for() {
 #[tokio::test]
 async fn a_rule_that_is_none_is_refused_in_a_sentence() {
     let server = server().await;
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (FaultRule::new("200"), "is no kind of fault; there are 400 to 599, hang"),
         (
             FaultRule { after: Some(Span(seconds(1))), ..FaultRule::new("hang") },
@@ -120,7 +120,7 @@ async fn a_rule_that_is_none_is_refused_in_a_sentence() {
     ] {
         let error = control::add_fault(&server.url(), &wrong).await.expect_err("no rule");
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.to_string().contains(said), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let unknown = FaultRule { vm: Some("nobody".to_owned()), ..FaultRule::new("hang") };
     let error = control::add_fault(&server.url(), &unknown).await.expect_err("no such VM");

@@ -1,4 +1,4 @@
-//! Tokens of managed identities, as asked for by hand and by the SDK's own credential.
+//! Tokens of managed identities, requested over plain HTTP and by the SDK's own credential.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::support::{ME, server};
 
 const STORAGE: &str = "https://storage.azure.com/.default";
 
-/// Sends what goes to the metadata service's address to the mock.
+/// Redirects requests for the metadata service's address to the mock.
 #[derive(Debug)]
 struct Detour {
     http: reqwest::Client,
@@ -54,7 +54,7 @@ fn credential(server: &MetadataServer, client_id: Option<&str>) -> Arc<ManagedId
     ManagedIdentityCredential::new(Some(options)).expect("a credential")
 }
 
-/// The second part of a token.
+/// Decodes the second part of a token.
 fn claims(token: &str) -> Value {
     let parts: Vec<_> = token.split('.').collect();
     let [head, claims, signature] = parts[..] else { panic!("{token}") };
@@ -95,7 +95,7 @@ async fn the_sdks_credential_chooses_an_identity_and_waits_out_a_bad_moment() {
     server.add_fault(&rule).expect("a rule");
     let token = credential(&server, Some(CLIENT)).get_token(&[STORAGE], None).await.expect("a token");
     assert_eq!(claims(token.token.secret())["appid"], CLIENT);
-    assert_eq!(server.state().faults, [], "it was met");
+    assert_eq!(server.state().faults, [], "the fault was used up");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The instance document: what each version has, and how its parts are asked for.
+//! The instance document: the fields of each version, and requests for its parts.
 
 use reprieve_sim::metadata::{Config, MetadataServer};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ async fn parts_are_asked_for_by_name_and_number() {
 }
 
 #[tokio::test]
-async fn names_tell_what_set_a_vm_is_of() {
+async fn a_vms_name_tells_its_set() {
     let server = server().await;
     let newest = "2025-04-07";
     for (vm, set, resource, set_id) in [

@@ -1,4 +1,4 @@
-//! The page at `/`: sent with everything it is made of, and alone among pages in driving the mock.
+//! The page at `/`: sent with all its resources, and the only page that may control the mock.
 
 use crate::support::{ME, server};
 use reqwest::{Client, Method, StatusCode};
@@ -65,17 +65,17 @@ async fn pages_of_other_sites_can_not_drive_the_mock() {
         &[("sec-fetch-site", "same-site"), ("origin", &server.url())],
         &[("origin", other)],
         &[("origin", "null")],
-        // A name of theirs that they have made to mean the mock's address.
+        // An attacker's name that resolves to the mock's address.
         &[("origin", other), ("host", "evil.example:8169")],
     ] {
         let answer = ask(headers).await;
         assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{headers:?}");
-        let said: Value = answer.json().await.expect("JSON");
-        assert!(said["error"].as_str().is_some_and(|why| why.contains("page")), "{headers:?}: {said}");
+        let body: Value = answer.json().await.expect("JSON");
+        assert!(body["error"].as_str().is_some_and(|why| why.contains("page")), "{headers:?}: {body}");
     }
-    assert_eq!(server.state().events, [], "nothing was done");
+    assert_eq!(server.state().events, [], "no event was announced");
 
-    // A page cannot answer for what it asks beforehand either.
+    // A preflight request gets no permission, either.
     let preflight = client.request(Method::OPTIONS, &url).header("origin", other);
     let answer = preflight.header("access-control-request-method", "POST").send().await.expect("an answer");
     assert!(!answer.headers().contains_key("access-control-allow-origin"), "{answer:?}");
@@ -98,7 +98,7 @@ async fn the_mock_s_own_page_and_programs_drive_it() {
         }
         assert_eq!(request.send().await.expect("an answer").status(), StatusCode::NO_CONTENT, "{headers:?}");
     }
-    // What workers ask is no page's business either way.
+    // The check applies to the control API only: a worker's request is answered.
     let events = format!("{}/metadata/scheduledevents?api-version=2020-07-01", server.url());
     let asked = client.get(events).header("metadata", "true").header("sec-fetch-site", "cross-site");
     assert_eq!(asked.send().await.expect("an answer").status(), StatusCode::OK);

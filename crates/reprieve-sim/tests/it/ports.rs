@@ -28,11 +28,11 @@ async fn a_vm_with_a_port_of_its_own_needs_no_prefix() {
         assert_eq!(&name_at(url).await, name);
         assert_eq!(name_at(&format!("{url}/vm/{ME}")).await, ME, "prefixes are understood all the same");
     }
-    // It approves as itself, and polls are counted as its own.
+    // It approves as itself, and its polls are counted.
     let evicted = control::evict(&urls[1].1, ME, NOTICE).await.expect("every port has the control API");
     let neighbour = Client::new(&urls[1].1).expect("a base URL");
     neighbour.document(seconds(5)).await.expect("a document");
-    neighbour.approve(&[&evicted.event_id], seconds(5)).await.expect("it stands");
+    neighbour.approve(&[&evicted.event_id], seconds(5)).await.expect("an active event");
     let state = server.state();
     assert_eq!(state.events[0].approvals[0].vm, NEIGHBOUR);
     assert_eq!(state.vms.iter().map(|vm| vm.polls).collect::<Vec<_>>(), [0, 1]);
@@ -40,7 +40,7 @@ async fn a_vm_with_a_port_of_its_own_needs_no_prefix() {
 }
 
 #[tokio::test]
-async fn a_vm_that_is_gone_is_nobody_at_its_port() {
+async fn a_removed_vm_does_not_answer_at_its_port() {
     let server = port_each().await;
     let url = server.vm_url(NEIGHBOUR);
     server.remove_vm(NEIGHBOUR).expect("it is there");
@@ -56,7 +56,7 @@ async fn a_vm_that_comes_later_is_found_below_the_first_port() {
     assert_eq!(server.vm_url("workers_7"), format!("{}/vm/workers_7", server.url()));
     assert_eq!(name_at(&server.vm_url("workers_7")).await, "workers_7");
     server.evict("workers_7", NOTICE).expect("it is there");
-    server.withdraw(&Which::Vm("workers_7".to_owned())).expect("it stands");
+    server.withdraw(&Which::Vm("workers_7".to_owned())).expect("an active event");
 }
 
 #[tokio::test]
@@ -69,6 +69,6 @@ async fn names_and_ports_that_cannot_be_are_wrong() {
         ..Config::with_vms([ME, NEIGHBOUR])
     };
     let error = MetadataServer::start(config).await.expect_err("no port is left");
-    // Somebody else may have the last port.
+    // Another process may have the last port.
     assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable), "{error}");
 }

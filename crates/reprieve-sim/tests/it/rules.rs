@@ -1,4 +1,4 @@
-//! The mock refuses what Azure refuses, and answers the rest as Azure does.
+//! The mock refuses the same requests as Azure, and answers the others as Azure does.
 
 use crate::support::{ME, NEIGHBOUR, NOTICE, server};
 use reprieve_sim::metadata::MetadataServer;
@@ -35,7 +35,7 @@ impl Asker {
         (answer.status(), answer.text().await.expect("a body"))
     }
 
-    /// Asks with the right header.
+    /// Sends a request with the right header.
     async fn get(&self, path: &str) -> (u16, String) {
         let (status, body) = self.ask(Method::GET, path, &[("Metadata", "true")], "").await;
         (status.as_u16(), body)
@@ -130,7 +130,7 @@ async fn an_approval_must_be_well_formed_and_name_events_that_stand() {
 }
 
 #[tokio::test]
-async fn each_vm_is_told_its_own_name_and_the_events_of_all() {
+async fn each_vm_gets_its_own_name_and_the_events_of_all() {
     let asker = Asker::new().await;
     asker.server.evict(NEIGHBOUR, NOTICE).expect("a known VM");
     for (prefix, name) in [("", ME), ("/vm/workers_0", ME), ("/vm/workers_1", NEIGHBOUR)] {

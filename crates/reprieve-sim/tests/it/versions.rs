@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{ME, NEIGHBOUR, seconds, server};
 
-/// The answer to a request in this version, with or without the header.
+/// Returns the answer to a request in this version, with or without the header.
 async fn ask(
     server: &MetadataServer,
     method: Method,
@@ -39,7 +39,7 @@ fn types(document: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn every_version_tells_what_it_knows_and_no_more() {
+async fn every_version_has_its_own_fields_and_no_others() {
     let server = server().await;
     let all = ["Freeze", "Preempt", "Terminate", "SpotRebalanceRecommendation"];
     for event_type in all {
@@ -150,17 +150,17 @@ not_before = "Mon, 11 Apr 2022 22:26:58 GMT"
             .collect();
         json!({ "DocumentIncarnation": incarnation, "Events": events })
     };
-    let told = async || document(&server, ApiVersion::V2020_07_01).await;
-    assert_eq!(told().await, published(1, None));
+    let current = async || document(&server, ApiVersion::V2020_07_01).await;
+    assert_eq!(current().await, published(1, None));
     server.run("published", None).expect("a scenario");
     let scheduled = published(2, Some(("Scheduled", "Mon, 11 Apr 2022 22:26:58 GMT")));
-    assert_eq!(told().await, scheduled);
+    assert_eq!(current().await, scheduled);
     tokio::time::advance(seconds(15 * 60 - 1)).await;
-    assert_eq!(told().await, scheduled);
+    assert_eq!(current().await, scheduled);
     tokio::time::advance(seconds(1)).await;
-    assert_eq!(told().await, published(3, Some(("Started", ""))));
+    assert_eq!(current().await, published(3, Some(("Started", ""))));
     tokio::time::advance(seconds(5 * 60)).await;
-    assert_eq!(told().await, published(4, None));
+    assert_eq!(current().await, published(4, None));
 }
 
 #[tokio::test]

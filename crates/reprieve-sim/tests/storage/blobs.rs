@@ -66,7 +66,7 @@ async fn a_container_is_created_once() {
 }
 
 #[tokio::test]
-async fn what_is_put_is_got() {
+async fn a_get_returns_the_blob_that_was_put() {
     let double = Double::start().await;
     let container = double.container("store").await;
     let odd = "a b/é#?%25+&<\u{1F980}>.json";
@@ -114,7 +114,10 @@ async fn a_blob_tells_its_properties_and_metadata() {
     check(blob.set_metadata(&map("owner", "w3"), Some(stale)).await, NOT_MET);
 
     put(&container, "a.json", "[]").await;
-    assert!(blob.get_properties(None).await.unwrap().metadata().unwrap().is_empty(), "a put begins anew");
+    assert!(
+        blob.get_properties(None).await.unwrap().metadata().unwrap().is_empty(),
+        "a put replaces the metadata"
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use reprieve_sim::storage::Operation;
 
 use crate::support::{Double, refused};
 
-/// Bytes of which no part is like its neighbour.
+/// Bytes with no two equal parts side by side.
 fn large() -> Vec<u8> {
     (0..2_250_000_u32).flat_map(u32::to_le_bytes).collect()
 }
@@ -31,7 +31,7 @@ async fn a_large_blob_comes_back_as_it_was() {
     let got = blob.download(Some(parts)).await.unwrap().body.collect().await.unwrap();
     assert!(got[..] == bytes[..], "{} bytes in parts", got.len());
 
-    // The condition is on the commit.
+    // The condition applies to the commit.
     let again = blob.upload(RequestContent::from(bytes), Some(options)).await;
     assert_eq!(refused(again), (409, "BlobAlreadyExists".to_owned()));
     assert_eq!(double.server.counts().answered(Operation::BlockList, 409), 1);
@@ -59,7 +59,7 @@ async fn blocks_are_no_blob_until_they_are_committed() {
     blocks.commit_block_list(list(&[2, 1]), None).await.unwrap();
     assert_eq!(blob.download(None).await.unwrap().body.collect().await.unwrap(), "twoone");
 
-    // What was committed can be listed again; what was never put can't.
+    // Committed blocks can be listed again; unknown ones can't.
     blocks.commit_block_list(list(&[1]), None).await.unwrap();
     assert_eq!(blob.download(None).await.unwrap().body.collect().await.unwrap(), "one");
     let unknown = blocks.commit_block_list(list(&[1, 2]), None).await;

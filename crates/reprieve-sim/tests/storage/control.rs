@@ -1,4 +1,4 @@
-//! A double is driven from another process over HTTP.
+//! Another process controls a double over HTTP.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn counts_are_read_and_reset() {
         double.http.get(format!("{url}/_control/counts")).send().await.unwrap().json().await.unwrap();
     assert_eq!(raw["operations"]["send"], json!({"requests": 1, "statuses": {"201": 1}}));
     client::reset_counts(&url).await.unwrap();
-    assert_eq!(client::counts(&url).await.unwrap().total(), 0, "control is not counted");
+    assert_eq!(client::counts(&url).await.unwrap().total(), 0, "control requests are not counted");
 }
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn faults_and_latency_are_set_without_a_client_of_ours() {
 }
 
 #[tokio::test]
-async fn a_double_that_is_not_there_or_cannot_be_is_said() {
+async fn a_double_that_is_missing_or_cannot_start_is_reported() {
     let double = Double::start().await;
     let (url, port) = (
         double.server.control_url(),
@@ -84,7 +84,7 @@ async fn a_double_that_is_not_there_or_cannot_be_is_said() {
     assert_eq!(away.kind(), ErrorKind::Unavailable);
     assert!(away.to_string().ends_with("start one with `reprieve storage serve`"), "{away}");
     assert_eq!(client::counts("localhost").await.unwrap_err().kind(), ErrorKind::Invalid);
-    // The port is free: another one can be there.
+    // The port is free: another double can start there.
     let free = StorageServer::start(Config { queue_port: port, ..Config::default() });
     tokio::time::timeout(Duration::from_secs(5), free).await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Scripted faults, as a client meets them.
+//! Injected faults, as a client sees them.
 
 use std::time::Duration;
 
@@ -8,7 +8,9 @@ use reprieve_sim::storage::{Action, Latency, Operation, Rule};
 use reqwest::Method;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{Double, header, id_and_receipt, message, receive, refused, said, send, texts};
+use crate::support::{
+    Double, header, id_and_receipt, message, receive, refused, send, status_and_code, texts,
+};
 
 async fn double_with(rule: Rule) -> (Double, QueueClient) {
     let double = Double::start().await;
@@ -17,9 +19,9 @@ async fn double_with(rule: Rule) -> (Double, QueueClient) {
     (double, queue)
 }
 
-/// Nothing in time.
+/// Asserts that no answer comes in time.
 async fn unanswered<T>(request: impl Future<Output = T>) {
-    assert!(timeout(Duration::from_millis(300), request).await.is_err(), "it was answered");
+    assert!(timeout(Duration::from_millis(300), request).await.is_err(), "the request was answered");
 }
 
 #[tokio::test]
@@ -42,11 +44,11 @@ async fn errors_are_answered_without_applying() {
 }
 
 #[tokio::test]
-async fn retry_after_is_told() {
+async fn retry_after_is_sent() {
     let busy = Action::ServerBusy { retry_after_seconds: Some(7) };
     let (double, _queue) = double_with(Rule::new(busy)).await;
     let answer = double.to_queue(Method::GET, "/work/messages").send().await.unwrap();
-    assert_eq!((said(&answer), header(&answer, "retry-after")), ((503, "ServerBusy"), "7"));
+    assert_eq!((status_and_code(&answer), header(&answer, "retry-after")), ((503, "ServerBusy"), "7"));
 }
 
 #[tokio::test]
@@ -74,7 +76,7 @@ async fn a_reset_is_one_for_the_client_too() {
 }
 
 #[tokio::test]
-async fn a_hang_is_never_answered_and_applied_as_told() {
+async fn a_hang_is_never_answered_and_applied_as_configured() {
     for applied in [false, true] {
         let (double, queue) = double_with(Rule::new(Action::Hang { applied }).on(Operation::Send)).await;
         unanswered(queue.send_message(message("a"), None)).await;
@@ -165,7 +167,7 @@ async fn rules_go_by_operation_and_name() {
     two.receive_messages(None).await.unwrap();
     one.peek_messages(None).await.unwrap();
     let [active] = &double.server.faults()[..] else { panic!("one") };
-    assert_eq!((active.matched, active.befell), (1, 1));
+    assert_eq!((active.matched, active.injected), (1, 1));
     double.server.clear_faults();
     one.receive_messages(None).await.unwrap();
 }
@@ -180,7 +182,7 @@ async fn every_request_takes_the_latency() {
         send(&queue, "a").await;
         assert!(begun.elapsed() >= Duration::from_millis(80), "{:?}", begun.elapsed());
     }
-    // What was sent arrives, also when its sender has gone.
+    // A sent message arrives, even when its sender has gone.
     let received = timeout(Duration::from_millis(20), receive(&queue, 32, 30)).await;
     assert!(received.is_err());
     tokio::time::sleep(Duration::from_secs(1)).await;

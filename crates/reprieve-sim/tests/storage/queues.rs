@@ -170,7 +170,7 @@ async fn numbers_outside_their_limits_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_are_hidden_and_live_as_long_as_they_are_told() {
+async fn messages_keep_their_visibility_timeout_and_time_to_live() {
     let double = Double::start().await;
     let queue = double.queue("work").await;
     let options = |ttl, visibility| QueueClientSendMessageOptions {
@@ -196,14 +196,14 @@ async fn messages_are_hidden_and_live_as_long_as_they_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_outlives_its_visibility_until_somebody_else_receives() {
+async fn a_receipt_outlives_its_visibility_until_another_receive() {
     let double = Double::start().await;
     let queue = double.queue("work").await;
     send(&queue, "a").await;
     let held = receive(&queue, 1, 30).await.remove(0);
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     let (id, receipt) = id_and_receipt(&held);
-    let renewed = queue.update_message(id, receipt, 30, None).await.expect("nobody else has it");
+    let renewed = queue.update_message(id, receipt, 30, None).await.expect("a valid receipt");
     let receipt = renewed.headers().get_str(&"x-ms-popreceipt".into()).unwrap().to_owned();
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
     let other = receive(&queue, 1, 30).await.remove(0);
@@ -218,5 +218,5 @@ async fn accounts_do_not_see_each_others_queues() {
     send(&double.queue("work").await, "a").await;
     let other = double.server.queue_url().replace("devstoreaccount1", "another");
     let get = double.http.get(format!("{other}/work?comp=metadata&{}", crate::support::SAS));
-    assert_eq!(crate::support::said(&get.send().await.unwrap()), (404, "QueueNotFound"));
+    assert_eq!(crate::support::status_and_code(&get.send().await.unwrap()), (404, "QueueNotFound"));
 }

@@ -1,4 +1,4 @@
-//! A double, and clients of it.
+//! A double and its clients.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use azure_storage_queue::{QueueClient, QueueClientOptions};
 use reprieve_sim::storage::{Config, StorageServer};
 use reqwest::{Method, RequestBuilder, Response};
 
-/// What a request shows so that it is let in.
+/// The credential of a request.
 pub(crate) const SAS: &str = "sv=2026-04-06&sig=any";
 
-/// A double, its clients, and a plain one.
+/// A double, its SDK clients, and a plain HTTP client.
 #[derive(Debug)]
 pub(crate) struct Double {
     pub(crate) server: StorageServer,
@@ -42,7 +42,7 @@ impl Double {
         QueueClient::new(Url::parse(&url).expect("a URL"), None, Some(options)).expect("a client")
     }
 
-    /// A queue that is there.
+    /// Creates a queue.
     pub(crate) async fn queue(&self, name: &str) -> QueueClient {
         let queue = self.queue_client(name);
         queue.create(None).await.expect("a queue");
@@ -57,7 +57,7 @@ impl Double {
         service.blob_container_client(name)
     }
 
-    /// A container that is there.
+    /// Creates a container.
     pub(crate) async fn container(&self, name: &str) -> BlobContainerClient {
         let container = self.container_client(name);
         container.create(None).await.expect("a container");
@@ -115,7 +115,7 @@ pub(crate) fn texts(messages: &[ReceivedMessage]) -> Vec<&str> {
     messages.iter().map(|message| message.message_text.as_deref().unwrap_or_default()).collect()
 }
 
-/// The status and code of what the SDK calls an error.
+/// Returns the status and code of an SDK error.
 #[track_caller]
 pub(crate) fn refused<T>(result: azure_core::Result<T>) -> (u16, String) {
     let Err(error) = result else { panic!("it should be refused") };
@@ -127,8 +127,8 @@ pub(crate) fn refused<T>(result: azure_core::Result<T>) -> (u16, String) {
     }
 }
 
-/// The status and code of a plain answer.
-pub(crate) fn said(answer: &Response) -> (u16, &str) {
+/// Returns the status and code of a plain answer.
+pub(crate) fn status_and_code(answer: &Response) -> (u16, &str) {
     let code = answer.headers().get("x-ms-error-code").map_or("", |code| code.to_str().expect("text"));
     (answer.status().as_u16(), code)
 }

@@ -1,6 +1,6 @@
-//! What only a plain client sees: headers, bodies, and requests that no SDK makes.
+//! Details that only a plain client sees: headers, bodies, and requests that no SDK sends.
 
-use crate::support::{Double, SAS, header, receive, said, send};
+use crate::support::{Double, SAS, header, receive, send, status_and_code};
 use reprieve_sim::storage::Operation;
 use reqwest::Method;
 
@@ -9,7 +9,7 @@ async fn every_answer_tells_its_id_version_and_date() {
     let double = Double::start().await;
     let ask = || double.to_queue(Method::GET, "/work?comp=metadata");
     let missing = ask().header("x-ms-client-request-id", "mine").send().await.unwrap();
-    assert_eq!(said(&missing), (404, "QueueNotFound"));
+    assert_eq!(status_and_code(&missing), (404, "QueueNotFound"));
     assert_eq!(header(&missing, "x-ms-client-request-id"), "mine");
     assert!(header(&missing, "date").ends_with("GMT"));
     let (id, version) =
@@ -29,14 +29,14 @@ async fn who_shows_nothing_is_refused() {
     let double = Double::start().await;
     for base in [double.server.queue_url(), double.server.blob_url()] {
         let bare = double.http.get(format!("{base}/work?comp=metadata")).send().await.unwrap();
-        assert_eq!(said(&bare), (401, "NoAuthenticationInformation"));
+        assert_eq!(status_and_code(&bare), (401, "NoAuthenticationInformation"));
         assert!(header(&bare, "www-authenticate").starts_with("Bearer authorization_uri="));
     }
     let url = format!("{}/work?comp=metadata", double.server.queue_url());
     let wrong = double.http.get(&url).header("authorization", "SharedKey other:abc").send().await.unwrap();
-    assert_eq!(said(&wrong), (403, "AuthenticationFailed"));
+    assert_eq!(status_and_code(&wrong), (403, "AuthenticationFailed"));
     let token = double.http.get(&url).bearer_auth("token").send().await.unwrap();
-    assert_eq!(said(&token), (404, "QueueNotFound"));
+    assert_eq!(status_and_code(&token), (404, "QueueNotFound"));
 }
 
 #[tokio::test]
@@ -51,12 +51,12 @@ async fn a_message_that_xml_cannot_hold_spoils_its_whole_batch() {
         assert_eq!(put(text).await.unwrap().status(), 201);
     }
     let spoilt = double.to_queue(Method::GET, "/work/messages?numofmessages=32").send().await.unwrap();
-    assert_eq!(said(&spoilt), (500, ""));
+    assert_eq!(status_and_code(&spoilt), (500, ""));
     assert!(spoilt.text().await.unwrap().is_empty());
     assert!(receive(&queue, 32, 30).await.is_empty(), "all are hidden, the good ones too");
     assert_eq!(put("&#xFFFE;").await.unwrap().status(), 201);
     let peeked = double.to_queue(Method::GET, "/work/messages?peekonly=true").send().await.unwrap();
-    assert_eq!(said(&peeked), (500, ""));
+    assert_eq!(status_and_code(&peeked), (500, ""));
 }
 
 #[tokio::test]
@@ -65,11 +65,11 @@ async fn bodies_that_are_no_message_are_refused() {
     double.queue("work").await;
     for body in ["", "hello", "<QueueMessage>", "<QueueMessage></QueueMessage>", "<Other/>"] {
         let put = double.to_queue(Method::POST, "/work/messages").body(body).send().await.unwrap();
-        assert_eq!(said(&put), (400, "InvalidXmlDocument"), "{body}");
+        assert_eq!(status_and_code(&put), (400, "InvalidXmlDocument"), "{body}");
     }
     let long = "x".repeat(2 * 1024 * 1024);
     let put = double.to_queue(Method::POST, "/work/messages").body(long).send().await.unwrap();
-    assert_eq!(said(&put), (413, "RequestBodyTooLarge"));
+    assert_eq!(status_and_code(&put), (413, "RequestBodyTooLarge"));
 }
 
 #[tokio::test]
@@ -81,13 +81,13 @@ async fn parameters_that_must_be_there_are_missed() {
     let id = message.message_id.as_deref().unwrap();
     let missing = (400, "MissingRequiredQueryParameter");
     let delete = double.to_queue(Method::DELETE, &format!("/work/messages/{id}")).send().await.unwrap();
-    assert_eq!(said(&delete), missing);
+    assert_eq!(status_and_code(&delete), missing);
     let update = double.to_queue(Method::PUT, &format!("/work/messages/{id}"));
     let receipt = message.pop_receipt.as_deref().unwrap();
-    assert_eq!(said(&update.query(&[("popreceipt", receipt)]).send().await.unwrap()), missing);
+    assert_eq!(status_and_code(&update.query(&[("popreceipt", receipt)]).send().await.unwrap()), missing);
     double.container("store").await;
     let put = double.to_blob(Method::PUT, "/store/a").body("a").send().await.unwrap();
-    assert_eq!(said(&put), (400, "MissingRequiredHeader"));
+    assert_eq!(status_and_code(&put), (400, "MissingRequiredHeader"));
 }
 
 #[tokio::test]
@@ -97,12 +97,12 @@ async fn metadata_has_names_of_letters_digits_and_underscores() {
         let create = double.to_queue(Method::PUT, &format!("/work-{}", u8::from(created)));
         let answer = create.header(format!("x-ms-meta-{name}"), "x").send().await.unwrap();
         let expected = if created { (201, "") } else { (400, "InvalidMetadata") };
-        assert_eq!(said(&answer), expected, "{name}");
+        assert_eq!(status_and_code(&answer), expected, "{name}");
     }
 }
 
 #[tokio::test]
-async fn what_the_double_does_not_do_it_refuses() {
+async fn the_double_refuses_unsupported_requests() {
     let double = Double::start().await;
     double.container("store").await;
     for (method, path) in [
@@ -112,12 +112,12 @@ async fn what_the_double_does_not_do_it_refuses() {
         (Method::GET, "?comp=list"),
     ] {
         let answer = double.to_blob(method, path).send().await.unwrap();
-        assert_eq!(said(&answer), (501, "NotImplemented"), "{path}");
+        assert_eq!(status_and_code(&answer), (501, "NotImplemented"), "{path}");
     }
     let page = double.to_blob(Method::PUT, "/store/a").header("x-ms-blob-type", "PageBlob");
-    assert_eq!(said(&page.send().await.unwrap()), (501, "NotImplemented"));
+    assert_eq!(status_and_code(&page.send().await.unwrap()), (501, "NotImplemented"));
     let leased = double.to_blob(Method::GET, "/store/a").header("x-ms-lease-id", "a");
-    assert_eq!(said(&leased.send().await.unwrap()), (501, "NotImplemented"));
+    assert_eq!(status_and_code(&leased.send().await.unwrap()), (501, "NotImplemented"));
     assert_eq!(double.server.counts().requests(Operation::Other), 2);
 }
 
@@ -139,7 +139,7 @@ async fn ranges_are_answered_with_their_place() {
     let head = double.to_blob(Method::HEAD, "/store/a").send().await.unwrap();
     assert_eq!((head.status().as_u16(), header(&head, "content-length")), (200, "10"));
     let none = double.to_blob(Method::HEAD, "/store/b").send().await.unwrap();
-    assert_eq!(said(&none), (404, "BlobNotFound"));
+    assert_eq!(status_and_code(&none), (404, "BlobNotFound"));
 }
 
 #[tokio::test]

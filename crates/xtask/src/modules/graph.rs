@@ -92,7 +92,7 @@ fn reachable(siblings: &Siblings, from: &str) -> BTreeSet<String> {
     found
 }
 
-/// What module `user` uses: the module that defines it, and where it says so.
+/// The module that defines what module `user` uses, and the line of the use.
 fn uses(tree: &Tree, user: Id) -> Vec<(Id, &[String], usize)> {
     let module = &tree.modules[user];
     let mut found = Vec::new();
@@ -123,7 +123,7 @@ fn siblings(tree: &Tree, user: Id, definition: Id) -> Option<(String, String, St
     (from != to).then(|| (tree.path(common), name(from), name(to)))
 }
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug, Clone, Copy)]
 enum Target {
     Module(Id),
@@ -160,7 +160,7 @@ fn resolve(tree: &Tree, from: Id, path: &[String], following: &mut Vec<(Id, Stri
     Some(at)
 }
 
-/// What `name` is in `module`: a child, an item, or something imported.
+/// The child, the item or the import called `name` in `module`.
 fn lookup(tree: &Tree, module: Id, name: &str, following: &mut Vec<(Id, String)>) -> Option<Target> {
     let here = &tree.modules[module];
     if let Some(child) = here.children.get(name) {

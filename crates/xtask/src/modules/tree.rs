@@ -32,7 +32,7 @@ pub(super) struct Module {
 }
 
 impl Tree {
-    /// Reads the crate whose root is `file`.
+    /// Reads the crate with the root `file`.
     pub(super) fn read(file: &Path) -> io::Result<Self> {
         let mut tree = Self::of(file);
         tree.read_file(0, file.parent().unwrap_or(Path::new("")))?;

@@ -68,7 +68,7 @@ fn a_field_of_another_type_does_not_cost_the_event() {
 }
 
 #[test]
-fn an_event_of_which_only_the_type_is_known_concerns_everybody() {
+fn an_event_with_only_a_type_concerns_every_vm() {
     let event = only_event(r#"{"Events":[{"EventType":"Preempt"}]}"#);
     assert!(event.concerns("any_0"));
     assert_eq!(event.notice_id().as_str(), "preempt-without-id");
@@ -163,7 +163,7 @@ fn only_the_first_version_loses_an_underscore_and_only_one() {
 }
 
 #[test]
-fn an_event_whose_names_are_all_blank_concerns_everybody() {
+fn an_event_with_only_blank_names_concerns_every_vm() {
     for resources in [r#""""#, "null", r#"[""]"#, r#"[" ",null]"#, "[]"] {
         let event = only_event(&format!(r#"{{"Events":[{{"Resources":{resources}}}]}}"#));
         assert!(event.concerns("any_0"), "{resources}");

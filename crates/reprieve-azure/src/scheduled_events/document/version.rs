@@ -24,7 +24,7 @@ use super::EventType;
 /// | 2020-07-01 | the field `DurationInSeconds` |
 /// | 2024-07-09 | advice of the type `SpotRebalanceRecommendation`, in preview |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the table above says what each is")]
+#[expect(missing_docs, reason = "the table above describes each")]
 pub enum ApiVersion {
     V2017_03_01,
     V2017_08_01,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_adds_what_the_table_says() {
+    fn each_version_adds_its_fields() {
         let brief = |version: ApiVersion| {
             let types = ["Freeze", "Preempt", "Terminate", "SpotRebalanceRecommendation", "Surprise"];
             let knows = types.map(|name| version.knows(&EventType::from(name.to_owned())));

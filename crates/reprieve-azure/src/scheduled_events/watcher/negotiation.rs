@@ -30,9 +30,8 @@ const PROBE_AGAIN: Duration = Duration::from_mins(1);
 /// Polls use the version in use. Probes are requests besides the polls, and no poll waits for them.
 /// A version that has worked is replaced by an older one only when a probe of that one was answered
 /// and a poll sent after the answer is refused again. A cause that refuses all versions for a while
-/// (a proxy, a service that starts) must not lead to an old version, whose documents lack later
-/// types and so look as if events had been withdrawn. Versions that were refused in such a while
-/// are tried again soon.
+/// (a proxy, a service that starts) must not lead to an old version: it lacks later types, so their
+/// events would seem withdrawn. Versions that were refused in such a while are tried again soon.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pinned: bool,

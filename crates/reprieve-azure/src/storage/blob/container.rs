@@ -235,12 +235,12 @@ impl Container {
         }
     }
 
-    /// Lists every blob whose name starts with `prefix`.
+    /// Lists every blob with a name that starts with `prefix`.
     pub(crate) async fn list(&self, operation: &'static str, prefix: &str) -> Result<Vec<Listed>> {
         self.page(operation, prefix, usize::MAX).await
     }
 
-    /// Lists the first blobs whose names start with `prefix`, `max` or a few more.
+    /// Lists the first blobs with names that start with `prefix`, `max` or a few more.
     async fn page(&self, operation: &'static str, prefix: &str, max: usize) -> Result<Vec<Listed>> {
         let whole = Duration::from_hours(1);
         self.effort

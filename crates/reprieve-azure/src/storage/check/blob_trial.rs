@@ -7,13 +7,19 @@ use reprieve_core::{Error, ErrorKind, Result};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::trial::{Deed, Deeds, Ground, Tried};
+use super::trial::{Attempt, Attempts, StoreOperation, TrialTarget};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
 use crate::storage::blob::{Container, ContainerName, RESERVED, When};
 use crate::storage::call::{Access, Effort};
 
 /// Every operation, in the order of the trial.
-const DEEDS: [Deed; 5] = [Deed::Write, Deed::Replace, Deed::Read, Deed::List, Deed::Delete];
+const OPERATIONS: [StoreOperation; 5] = [
+    StoreOperation::Write,
+    StoreOperation::Replace,
+    StoreOperation::Read,
+    StoreOperation::List,
+    StoreOperation::Delete,
+];
 
 const FIRST: &[u8] = b"written by `reprieve doctor`; may be deleted";
 const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
@@ -22,9 +28,9 @@ const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
 #[derive(Debug)]
 pub struct BlobTrial {
     /// The container that was used: a scratch one if the given one does not exist.
-    pub ground: Ground,
-    /// The outcome of every operation; with [`Deed::Create`] when the container does not exist.
-    pub tried: Vec<Tried>,
+    pub target: TrialTarget,
+    /// The outcome of every operation; with [`StoreOperation::Create`] when the container does not exist.
+    pub attempts: Vec<Attempt>,
     /// Whether the service refused writes with an unmet condition; `None` if that could not be
     /// tried.
     pub conditions_kept: Option<bool>,
@@ -35,7 +41,7 @@ pub struct BlobTrial {
 /// A trial under way.
 struct Trial {
     blob: String,
-    deeds: Deeds,
+    attempts: Attempts,
     conditions_kept: Option<bool>,
     /// Whether the blob may exist.
     written: bool,
@@ -44,7 +50,7 @@ struct Trial {
 pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTrial> {
     let began = Instant::now();
     let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
-    let mut trial = Trial { blob, deeds: Deeds::default(), conditions_kept: None, written: false };
+    let mut trial = Trial { blob, attempts: Attempts::default(), conditions_kept: None, written: false };
     let own = Container::new(access, name.clone(), Effort::CHECK)?;
     // If this takes too long, the trial itself shows whether the container exists.
     let looked = timeout(TRIAL_MAX / 2, own.look()).await.unwrap_or(Ok(()));
@@ -54,7 +60,11 @@ pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTri
         // Operations that the time did not allow are added below.
         let _late = timeout(limit(began), trial.go(&own)).await;
         let left_behind = trial.tidy(&own, CHECK_MAX.saturating_sub(began.elapsed())).await;
-        return Ok(trial.ended(Ground::Own(name.as_str().to_owned()), "there was no time left", left_behind));
+        return Ok(trial.ended(
+            TrialTarget::Own(name.as_str().to_owned()),
+            "there was no time left",
+            left_behind,
+        ));
     };
     let scratch_name = scratch_name();
     let scratch = Container::new(access, ContainerName::parse(scratch_name.as_str())?, Effort::CHECK)?;
@@ -63,7 +73,7 @@ pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTri
         ErrorKind::Denied => missing,
         _ => error,
     });
-    let made = trial.deeds.note(Deed::Create, made).is_some();
+    let made = trial.attempts.note(StoreOperation::Create, made).is_some();
     if made {
         let _late = timeout(limit(began), trial.go(&scratch)).await;
     }
@@ -74,10 +84,10 @@ pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTri
             let message = format!("container {scratch_name:?} could not be removed in time; delete it");
             Error::new(ErrorKind::TimedOut, "delete a container", message)
         };
-        trial.deeds.note(Deed::Remove, removed.unwrap_or_else(|_| Err(late())));
+        trial.attempts.note(StoreOperation::Remove, removed.unwrap_or_else(|_| Err(late())));
     }
     let why = if made { "there was no time left" } else { "there is no container to try it in" };
-    Ok(trial.ended(Ground::Scratch(scratch_name), why, None))
+    Ok(trial.ended(TrialTarget::Scratch(scratch_name), why, None))
 }
 
 impl Trial {
@@ -101,19 +111,19 @@ impl Trial {
         }
         // One write that succeeded despite its unmet condition is enough for `false`.
         self.conditions_kept = kept.into_iter().flatten().reduce(|all, one| all && one);
-        self.deeds.note(Deed::Write, first);
+        self.attempts.note(StoreOperation::Write, first);
         match second {
-            Some(second) => drop(self.deeds.note(Deed::Replace, second)),
-            None => self.deeds.not_tried(Deed::Replace, "there is no blob to replace"),
+            Some(second) => drop(self.attempts.note(StoreOperation::Replace, second)),
+            None => self.attempts.not_tried(StoreOperation::Replace, "there is no blob to replace"),
         }
         // A missing blob is `None`, which also requires the permission to read.
         let read = container.read("read a blob", &self.blob).await;
-        self.deeds.note(Deed::Read, read);
+        self.attempts.note(StoreOperation::Read, read);
         let listed = container.list("list blobs", &self.blob).await;
-        self.deeds.note(Deed::List, listed);
+        self.attempts.note(StoreOperation::List, listed);
         let deleted = container.delete("delete a blob", &self.blob).await;
-        self.written = deleted.is_err() && !self.deeds.denied(Deed::Write);
-        self.deeds.note(Deed::Delete, deleted);
+        self.written = deleted.is_err() && !self.attempts.denied(StoreOperation::Write);
+        self.attempts.note(StoreOperation::Delete, deleted);
     }
 
     /// Deletes the blob if it may exist; returns its name when that fails.
@@ -125,9 +135,9 @@ impl Trial {
         (!matches!(deleted, Ok(Ok(())))).then(|| self.blob.clone())
     }
 
-    fn ended(self, ground: Ground, why: &'static str, left_behind: Option<String>) -> BlobTrial {
-        let Self { deeds, conditions_kept, .. } = self;
-        BlobTrial { ground, tried: deeds.complete(&DEEDS, why), conditions_kept, left_behind }
+    fn ended(self, target: TrialTarget, why: &'static str, left_behind: Option<String>) -> BlobTrial {
+        let Self { attempts, conditions_kept, .. } = self;
+        BlobTrial { target, attempts: attempts.complete(&OPERATIONS, why), conditions_kept, left_behind }
     }
 }
 

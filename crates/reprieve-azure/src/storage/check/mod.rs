@@ -22,7 +22,7 @@ pub use self::queue_look::{Next, PEEKED_MAX, QueueLook};
 pub use self::queue_trial::QueueTrial;
 pub use self::reach::Reached;
 pub use self::sign_in::SignedIn;
-pub use self::trial::{Deed, Ground, Outcome, Tried};
+pub use self::trial::{Attempt, Outcome, StoreOperation, TrialTarget};
 use crate::storage::account::{self, Address};
 use crate::storage::blob::ContainerName;
 use crate::storage::call::Access;

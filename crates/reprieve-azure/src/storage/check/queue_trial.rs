@@ -6,22 +6,22 @@ use reprieve_core::{ErrorKind, QueueName, Result};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::trial::{Deed, Deeds, Ground, Tried};
+use super::trial::{Attempt, Attempts, StoreOperation, TrialTarget};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
 use crate::storage::call::{Access, Effort, temporary};
 use crate::storage::queue::{QueueCalls, ReceiptParts, encode_body};
 
 /// Every operation, in the order of the trial.
-const DEEDS: [Deed; 9] = [
-    Deed::Create,
-    Deed::Send,
-    Deed::Receive,
-    Deed::Renew,
-    Deed::Release,
-    Deed::Delete,
-    Deed::Peek,
-    Deed::Count,
-    Deed::Remove,
+const OPERATIONS: [StoreOperation; 9] = [
+    StoreOperation::Create,
+    StoreOperation::Send,
+    StoreOperation::Receive,
+    StoreOperation::Renew,
+    StoreOperation::Release,
+    StoreOperation::Delete,
+    StoreOperation::Peek,
+    StoreOperation::Count,
+    StoreOperation::Remove,
 ];
 
 /// How many renewals are measured, and for how long at most.
@@ -40,9 +40,9 @@ const LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct QueueTrial {
     /// The queue that was used.
-    pub ground: Ground,
+    pub target: TrialTarget,
     /// The outcome of every operation.
-    pub tried: Vec<Tried>,
+    pub attempts: Vec<Attempt>,
     /// The durations of the renewals, as many as the time allowed.
     pub round_trips: Vec<Duration>,
 }
@@ -50,7 +50,7 @@ pub struct QueueTrial {
 /// A trial under way.
 #[derive(Default)]
 struct Trial {
-    deeds: Deeds,
+    attempts: Attempts,
     round_trips: Vec<Duration>,
 }
 
@@ -60,14 +60,14 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
     let name = scratch_name();
     let scratch = TrialQueue::new(access, &QueueName::parse(name.as_str())?)?;
     // A queue may have been created even if the answer got lost.
-    let made = trial.deeds.note(Deed::Create, scratch.0.create().await);
-    let ground = match own {
-        Some(own) if trial.deeds.denied(Deed::Create) => {
+    let made = trial.attempts.note(StoreOperation::Create, scratch.0.create().await);
+    let target = match own {
+        Some(own) if trial.attempts.denied(StoreOperation::Create) => {
             let calls = TrialQueue::new(access, own)?;
             let left = TRIAL_MAX.saturating_sub(began.elapsed());
             // Operations that the time did not allow are added below.
             let _late = timeout(left, trial.own(&calls)).await;
-            Ground::Own(own.as_str().to_owned())
+            TrialTarget::Own(own.as_str().to_owned())
         }
         _ => {
             if made.is_some() {
@@ -77,52 +77,59 @@ pub(super) async fn run(access: &Access, own: Option<&QueueName>) -> Result<Queu
             let left = CHECK_MAX.saturating_sub(began.elapsed());
             let removed = scratch.0.destroy_within(left).await;
             if made.is_some() {
-                trial.deeds.note(Deed::Remove, removed);
+                trial.attempts.note(StoreOperation::Remove, removed);
             }
-            Ground::Scratch(name)
+            TrialTarget::Scratch(name)
         }
     };
-    let why = if made.is_none() && matches!(ground, Ground::Scratch(_)) {
+    let why = if made.is_none() && matches!(target, TrialTarget::Scratch(_)) {
         "there is no queue to try it on"
     } else {
         "there was no time left"
     };
-    Ok(QueueTrial { ground, tried: trial.deeds.complete(&DEEDS, why), round_trips: trial.round_trips })
+    Ok(QueueTrial {
+        target,
+        attempts: trial.attempts.complete(&OPERATIONS, why),
+        round_trips: trial.round_trips,
+    })
 }
 
 impl Trial {
     /// All operations, on a scratch queue.
     async fn scratch(&mut self, queue: &TrialQueue) {
-        let sent = self.deeds.note(Deed::Send, queue.send(Duration::ZERO, LIVES).await);
+        let sent = self.attempts.note(StoreOperation::Send, queue.send(Duration::ZERO, LIVES).await);
         // Receiving from an empty queue also shows whether it is permitted.
-        let received = self.deeds.note(Deed::Receive, queue.receive(LEASE).await).flatten();
+        let received = self.attempts.note(StoreOperation::Receive, queue.receive(LEASE).await).flatten();
         let leased = self.renew(queue, received.or(sent), |_| LEASE).await;
         let released = match &leased {
             Some(leased) => queue.update(leased, Duration::ZERO).await.map(Some),
             None => allowed(queue.update(&Leased::of_nothing(), Duration::ZERO).await).map(|()| None),
         };
-        let released = self.deeds.note(Deed::Release, released).flatten();
-        self.deeds.note(Deed::Peek, queue.0.peek("peek at messages", 1).await);
+        let released = self.attempts.note(StoreOperation::Release, released).flatten();
+        self.attempts.note(StoreOperation::Peek, queue.0.peek("peek at messages", 1).await);
         self.delete(queue, released.or(leased)).await;
-        self.deeds.note(Deed::Count, queue.0.count().await);
+        self.attempts.note(StoreOperation::Count, queue.0.count().await);
     }
 
     /// The operations that other clients do not notice, on a shared queue.
     async fn own(&mut self, queue: &TrialQueue) {
         const TAKES: &str = "it would take a job from a worker";
-        self.deeds.note(Deed::Peek, queue.0.peek("peek at messages", 1).await);
-        self.deeds.note(Deed::Count, queue.0.count().await);
+        self.attempts.note(StoreOperation::Peek, queue.0.peek("peek at messages", 1).await);
+        self.attempts.note(StoreOperation::Count, queue.0.count().await);
         let began = Instant::now();
-        let sent = self.deeds.note(Deed::Send, queue.send(seconds(LIVES - 1), LIVES).await);
+        let sent = self.attempts.note(StoreOperation::Send, queue.send(seconds(LIVES - 1), LIVES).await);
         let hidden = |now: Instant| {
             let gone = i32::try_from((now - began).as_secs()).unwrap_or(LIVES);
             seconds((LIVES - 2 - gone).max(1))
         };
         let leased = self.renew(queue, sent, hidden).await;
         self.delete(queue, leased).await;
-        self.deeds.not_tried(Deed::Receive, TAKES);
-        self.deeds.not_tried(Deed::Release, "others would receive the message; it needs what renewing needs");
-        self.deeds.not_tried(Deed::Remove, "jobs use the queue");
+        self.attempts.not_tried(StoreOperation::Receive, TAKES);
+        self.attempts.not_tried(
+            StoreOperation::Release,
+            "others would receive the message; it needs what renewing needs",
+        );
+        self.attempts.not_tried(StoreOperation::Remove, "jobs use the queue");
     }
 
     /// Renews up to [`ROUND_TRIPS`] times, for `hidden` each; returns the last receipt.
@@ -134,7 +141,7 @@ impl Trial {
     ) -> Option<Leased> {
         let Some(mut leased) = leased else {
             let nothing = queue.update(&Leased::of_nothing(), Duration::from_secs(1)).await;
-            self.deeds.note(Deed::Renew, allowed(nothing));
+            self.attempts.note(StoreOperation::Renew, allowed(nothing));
             return None;
         };
         let began = Instant::now();
@@ -145,14 +152,14 @@ impl Trial {
                     self.round_trips.push(now.elapsed());
                     leased = renewed;
                     if self.round_trips.len() == ROUND_TRIPS || began.elapsed() > MEASURE_MAX {
-                        self.deeds.note(Deed::Renew, Ok(()));
+                        self.attempts.note(StoreOperation::Renew, Ok(()));
                         return Some(leased);
                     }
                 }
                 Err(error) => {
                     // Without an answer, the receipt may no longer be valid.
                     let in_doubt = error.kind() != ErrorKind::Denied;
-                    self.deeds.note(Deed::Renew, Err::<(), _>(error));
+                    self.attempts.note(StoreOperation::Renew, Err::<(), _>(error));
                     return (!in_doubt).then_some(leased);
                 }
             }
@@ -164,7 +171,7 @@ impl Trial {
             Some(leased) => queue.delete(&leased).await,
             None => allowed(queue.delete(&Leased::of_nothing()).await),
         };
-        self.deeds.note(Deed::Delete, deleted);
+        self.attempts.note(StoreOperation::Delete, deleted);
     }
 }
 
@@ -175,7 +182,7 @@ fn seconds(count: i32) -> Duration {
 /// The body of a check's message, for people who find one.
 const BODY: &[u8] = br#"{"reprieve":"a message of `reprieve doctor`; it may be deleted"}"#;
 
-/// A queue of a trial, whose calls are repeated where that may help, and whose messages expire.
+/// A trial's queue. Its calls are retried where that may help, and its messages expire.
 struct TrialQueue(QueueCalls);
 
 /// The message id and pop receipt of a leased message.

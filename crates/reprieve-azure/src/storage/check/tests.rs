@@ -62,15 +62,15 @@ async fn store(double: &StorageServer) -> AzureStore {
     store
 }
 
-fn outcome(tried: &[Tried], deed: Deed) -> &Outcome {
-    &tried.iter().find(|one| one.deed == deed).expect("every operation is reported").outcome
+fn outcome(attempts: &[Attempt], checked: StoreOperation) -> &Outcome {
+    &attempts.iter().find(|one| one.operation == checked).expect("every operation is reported").outcome
 }
 
 #[track_caller]
-fn assert_denied(tried: &[Tried], deed: Deed) -> &str {
-    match outcome(tried, deed) {
+fn assert_denied(attempts: &[Attempt], checked: StoreOperation) -> &str {
+    match outcome(attempts, checked) {
         Outcome::Failed(error) if error.kind() == ErrorKind::Denied => error.message(),
-        other => panic!("{deed:?}: {other:?}"),
+        other => panic!("{checked:?}: {other:?}"),
     }
 }
 
@@ -87,11 +87,11 @@ async fn everything_is_tried_and_nothing_stays() {
         assert!(reached.ahead.is_some_and(|ahead| ahead.as_secs().abs() < 5), "{reached:?}");
     }
     let queues = checkup.try_queue().await.expect("a trial");
-    assert!(queues.tried.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", queues.tried);
-    assert!(matches!(&queues.ground, Ground::Scratch(name) if name.starts_with(SCRATCH)));
+    assert!(queues.attempts.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", queues.attempts);
+    assert!(matches!(&queues.target, TrialTarget::Scratch(name) if name.starts_with(SCRATCH)));
     assert_eq!(queues.round_trips.len(), 20);
     let blobs = checkup.try_blobs().await.expect("a trial");
-    assert!(blobs.tried.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", blobs.tried);
+    assert!(blobs.attempts.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", blobs.attempts);
     assert_eq!((blobs.conditions_kept, &blobs.left_behind), (Some(true), &None));
     let look = checkup.look().await.remove(0);
     assert_eq!((look.messages.unwrap(), look.poisoned.unwrap()), (1, 0));
@@ -103,7 +103,7 @@ async fn everything_is_tried_and_nothing_stays() {
     assert_eq!(counts.requests(Operation::BlobDelete), 1);
     assert_eq!(store.store().blobs.list("").await.unwrap(), []);
     let mut received = store.store().queue.receive(32, Duration::from_secs(60)).await.expect("messages");
-    assert_eq!((received.len(), received.remove(0).dequeue_count), (1, 1), "nobody else received it");
+    assert_eq!((received.len(), received.remove(0).dequeue_count), (1, 1), "no one else received it");
 }
 
 #[tokio::test]
@@ -116,19 +116,23 @@ async fn a_role_that_can_not_renew_is_noticed_in_a_queue_that_others_use() {
         double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
     }
     let trial = checkup(&double).try_queue().await.expect("a trial");
-    assert_eq!(trial.ground, Ground::Own("work".to_owned()));
+    assert_eq!(trial.target, TrialTarget::Own("work".to_owned()));
     assert!(trial.round_trips.is_empty());
-    for deed in [Deed::Create, Deed::Count, Deed::Send] {
-        assert_denied(&trial.tried, deed);
+    for checked in [StoreOperation::Create, StoreOperation::Count, StoreOperation::Send] {
+        assert_denied(&trial.attempts, checked);
     }
-    let renew = assert_denied(&trial.tried, Deed::Renew);
+    let renew = assert_denied(&trial.attempts, StoreOperation::Renew);
     for words in ["Storage Queue Data Contributor", "Message Processor", "can't renew a lease", "thumbs"] {
         assert!(renew.contains(words), "{renew}");
     }
-    for deed in [Deed::Peek, Deed::Delete] {
-        assert!(matches!(outcome(&trial.tried, deed), Outcome::Done), "{deed:?}: {:?}", trial.tried);
+    for checked in [StoreOperation::Peek, StoreOperation::Delete] {
+        assert!(
+            matches!(outcome(&trial.attempts, checked), Outcome::Done),
+            "{checked:?}: {:?}",
+            trial.attempts
+        );
     }
-    assert!(matches!(outcome(&trial.tried, Deed::Receive), Outcome::NotTried(_)));
+    assert!(matches!(outcome(&trial.attempts, StoreOperation::Receive), Outcome::NotTried(_)));
     assert_eq!(double.counts().requests(Operation::Receive), 0, "receiving would take the job");
     double.clear_faults();
     assert_eq!(store.store().queue.depth().await.unwrap().total, 1);
@@ -140,52 +144,63 @@ async fn a_message_in_a_queue_that_others_use_is_never_seen_and_taken_back() {
     let store = store(&double).await;
     double.add_fault(Rule::new(Action::PermissionMismatch).on(Operation::QueueCreate)).expect("a rule");
     let trial = checkup(&double).try_queue().await.expect("a trial");
-    for deed in [Deed::Send, Deed::Renew, Deed::Delete, Deed::Peek, Deed::Count] {
-        assert!(matches!(outcome(&trial.tried, deed), Outcome::Done), "{deed:?}: {:?}", trial.tried);
+    for checked in [
+        StoreOperation::Send,
+        StoreOperation::Renew,
+        StoreOperation::Delete,
+        StoreOperation::Peek,
+        StoreOperation::Count,
+    ] {
+        assert!(
+            matches!(outcome(&trial.attempts, checked), Outcome::Done),
+            "{checked:?}: {:?}",
+            trial.attempts
+        );
     }
     assert_eq!(trial.round_trips.len(), 20);
     assert_eq!(double.counts().answered(Operation::Delete, 204), 1);
     // The message could not be deleted, but it is invisible.
     double.add_fault(Rule::new(Action::PermissionMismatch).on(Operation::Delete)).expect("a rule");
     let trial = checkup(&double).try_queue().await.expect("a trial");
-    assert_denied(&trial.tried, Deed::Delete);
+    assert_denied(&trial.attempts, StoreOperation::Delete);
     let received = store.store().queue.receive(32, Duration::from_secs(60)).await.expect("messages");
     assert_eq!(received.iter().map(|one| one.body.as_slice()).collect::<Vec<_>>(), [b"a job"]);
 }
 
 #[tokio::test]
 async fn each_denied_operation_is_reported_and_the_others_are_still_tried() {
-    for (operation, deed) in [
-        (Operation::Send, Deed::Send),
-        (Operation::Receive, Deed::Receive),
-        (Operation::Update, Deed::Renew),
-        (Operation::Update, Deed::Release),
-        (Operation::Delete, Deed::Delete),
-        (Operation::Peek, Deed::Peek),
-        (Operation::QueueProperties, Deed::Count),
-        (Operation::QueueDelete, Deed::Remove),
+    for (operation, checked) in [
+        (Operation::Send, StoreOperation::Send),
+        (Operation::Receive, StoreOperation::Receive),
+        (Operation::Update, StoreOperation::Renew),
+        (Operation::Update, StoreOperation::Release),
+        (Operation::Delete, StoreOperation::Delete),
+        (Operation::Peek, StoreOperation::Peek),
+        (Operation::QueueProperties, StoreOperation::Count),
+        (Operation::QueueDelete, StoreOperation::Remove),
     ] {
         let double = double(&[operation]).await;
         let trial = checkup(&double).try_queue().await.expect("a trial");
-        assert_denied(&trial.tried, deed);
-        let failed = |one: &&Tried| matches!(one.outcome, Outcome::Failed(_));
-        let others = trial.tried.iter().filter(failed).filter(|one| {
-            one.deed != deed
-                && !(operation == Operation::Update && matches!(one.deed, Deed::Renew | Deed::Release))
+        assert_denied(&trial.attempts, checked);
+        let failed = |one: &&Attempt| matches!(one.outcome, Outcome::Failed(_));
+        let others = trial.attempts.iter().filter(failed).filter(|one| {
+            one.operation != checked
+                && !(operation == Operation::Update
+                    && matches!(one.operation, StoreOperation::Renew | StoreOperation::Release))
         });
-        assert_eq!(others.count(), 0, "{operation}: {:?}", trial.tried);
-        assert_eq!(trial.tried.len(), 9, "{operation}: {:?}", trial.tried);
+        assert_eq!(others.count(), 0, "{operation}: {:?}", trial.attempts);
+        assert_eq!(trial.attempts.len(), 9, "{operation}: {:?}", trial.attempts);
     }
-    for (operation, deed) in [
-        (Operation::BlobPut, Deed::Write),
-        (Operation::BlobGet, Deed::Read),
-        (Operation::BlobDelete, Deed::Delete),
+    for (operation, checked) in [
+        (Operation::BlobPut, StoreOperation::Write),
+        (Operation::BlobGet, StoreOperation::Read),
+        (Operation::BlobDelete, StoreOperation::Delete),
     ] {
         let double = double(&[]).await;
         drop(store(&double).await);
         double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
         let trial = checkup(&double).try_blobs().await.expect("a trial");
-        let message = assert_denied(&trial.tried, deed);
+        let message = assert_denied(&trial.attempts, checked);
         assert!(message.contains("Storage Blob Data Contributor"), "{message}");
         assert_eq!(
             trial.left_behind.is_some(),
@@ -202,25 +217,25 @@ async fn a_container_that_is_missing_is_not_made_but_one_of_the_checks_own_is() 
     let double = double(&[]).await;
     let trial = checkup(&double).try_blobs().await.expect("a trial");
     assert!(
-        matches!(&trial.ground, Ground::Scratch(name) if name.starts_with(SCRATCH)),
+        matches!(&trial.target, TrialTarget::Scratch(name) if name.starts_with(SCRATCH)),
         "{:?}",
-        trial.ground
+        trial.target
     );
-    assert!(trial.tried.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", trial.tried);
+    assert!(trial.attempts.iter().all(|one| matches!(one.outcome, Outcome::Done)), "{:?}", trial.attempts);
     let counts = double.counts();
     assert_eq!(counts.answered(Operation::ContainerCreate, 201), 1);
     assert_eq!(counts.answered(Operation::ContainerDelete, 202), 1);
 
     double.add_fault(Rule::new(Action::PermissionMismatch).on(Operation::ContainerCreate)).expect("a rule");
     let trial = checkup(&double).try_blobs().await.expect("a trial");
-    match outcome(&trial.tried, Deed::Create) {
+    match outcome(&trial.attempts, StoreOperation::Create) {
         Outcome::Failed(error) => {
             let command = "az storage container create --name reprieve --account-name thumbs";
             assert!(error.message().contains(command), "{error}");
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(outcome(&trial.tried, Deed::Write), Outcome::NotTried(_)));
+    assert!(matches!(outcome(&trial.attempts, StoreOperation::Write), Outcome::NotTried(_)));
 }
 
 #[tokio::test]
@@ -268,10 +283,13 @@ async fn a_service_that_hangs_in_the_middle_is_left_in_time_and_tidied_up() {
     let trial = checkup(&double).try_queue().await.expect("a trial");
     assert!(began.elapsed() <= CHECK_MAX, "{:?}", began.elapsed());
     assert!(
-        matches!(outcome(&trial.tried, Deed::Renew), Outcome::Failed(error) if error.kind() == ErrorKind::TimedOut),
+        matches!(outcome(&trial.attempts, StoreOperation::Renew), Outcome::Failed(error) if error.kind() == ErrorKind::TimedOut),
         "{:?}",
-        trial.tried
+        trial.attempts
     );
-    assert!(matches!(outcome(&trial.tried, Deed::Count), Outcome::NotTried("there was no time left")));
+    assert!(matches!(
+        outcome(&trial.attempts, StoreOperation::Count),
+        Outcome::NotTried("there was no time left")
+    ));
     assert_eq!(double.counts().answered(Operation::QueueDelete, 204), 1);
 }

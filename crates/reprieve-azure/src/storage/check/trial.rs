@@ -4,7 +4,7 @@ use reprieve_core::{Error, ErrorKind, Result};
 
 /// An operation of a worker or a producer on a queue or a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deed {
+pub enum StoreOperation {
     /// Creates a queue or a container.
     Create,
     /// Sends a message.
@@ -33,7 +33,7 @@ pub enum Deed {
     Remove,
 }
 
-impl Deed {
+impl StoreOperation {
     /// The operation in a word, such as `renew`.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -68,16 +68,16 @@ pub enum Outcome {
 
 /// An operation and its outcome.
 #[derive(Debug)]
-pub struct Tried {
+pub struct Attempt {
     /// The operation.
-    pub deed: Deed,
+    pub operation: StoreOperation,
     /// Its outcome.
     pub outcome: Outcome,
 }
 
 /// The queue or container of a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ground {
+pub enum TrialTarget {
     /// A scratch queue or container with this name.
     Scratch(String),
     /// The queue or container that jobs use.
@@ -86,33 +86,33 @@ pub enum Ground {
 
 /// The outcomes so far.
 #[derive(Debug, Default)]
-pub(super) struct Deeds(pub(super) Vec<Tried>);
+pub(super) struct Attempts(pub(super) Vec<Attempt>);
 
-impl Deeds {
+impl Attempts {
     /// Notes the outcome of an operation. Returns its value if it succeeded.
-    pub(super) fn note<T>(&mut self, deed: Deed, done: Result<T>) -> Option<T> {
+    pub(super) fn note<T>(&mut self, operation: StoreOperation, done: Result<T>) -> Option<T> {
         let (outcome, gave) = match done {
             Ok(gave) => (Outcome::Done, Some(gave)),
             Err(error) => (Outcome::Failed(error), None),
         };
-        self.0.push(Tried { deed, outcome });
+        self.0.push(Attempt { operation, outcome });
         gave
     }
 
-    pub(super) fn not_tried(&mut self, deed: Deed, why: &'static str) {
-        self.0.push(Tried { deed, outcome: Outcome::NotTried(why) });
+    pub(super) fn not_tried(&mut self, operation: StoreOperation, why: &'static str) {
+        self.0.push(Attempt { operation, outcome: Outcome::NotTried(why) });
     }
 
     /// Whether the operation was tried and denied.
-    pub(super) fn denied(&self, deed: Deed) -> bool {
-        self.0.iter().any(|tried| tried.deed == deed && is(&tried.outcome, ErrorKind::Denied))
+    pub(super) fn denied(&self, operation: StoreOperation) -> bool {
+        self.0.iter().any(|attempt| attempt.operation == operation && is(&attempt.outcome, ErrorKind::Denied))
     }
 
     /// Adds the operations that the time did not allow.
-    pub(super) fn complete(mut self, all: &[Deed], why: &'static str) -> Vec<Tried> {
-        for deed in all {
-            if !self.0.iter().any(|tried| tried.deed == *deed) {
-                self.not_tried(*deed, why);
+    pub(super) fn complete(mut self, all: &[StoreOperation], why: &'static str) -> Vec<Attempt> {
+        for operation in all {
+            if !self.0.iter().any(|attempt| attempt.operation == *operation) {
+                self.not_tried(*operation, why);
             }
         }
         self.0

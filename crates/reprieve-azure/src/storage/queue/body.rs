@@ -113,7 +113,7 @@ pub(crate) enum Decoded {
     Reference(Reference),
 }
 
-/// The text of a message whose body is in a blob.
+/// The text of a message with its body in a blob.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reference {
@@ -143,7 +143,7 @@ pub(crate) fn encode_reference(blob: &str, unreadable_since: Option<i64>) -> Str
     STANDARD.encode(json)
 }
 
-/// Whether this is the text of a message whose body is in a blob.
+/// Whether this is the text of a message with its body in a blob.
 pub(crate) fn is_reference(text: &str) -> bool {
     matches!(decode(text), Decoded::Reference(_))
 }

@@ -7,7 +7,8 @@ use reprieve::checkup::Checkup;
 use reprieve::{Result, clock};
 use reprieve_azure::storage::Address;
 use reprieve_azure::storage::check::{
-    BlobTrial, Checkup as Account, Deed, Ground, Outcome, QueueTrial, Reached, SignedIn, Tried,
+    Attempt, BlobTrial, Checkup as Account, Outcome, QueueTrial, Reached, SignedIn, StoreOperation,
+    TrialTarget,
 };
 
 use super::finding::{Finding, ms_figure};
@@ -162,20 +163,20 @@ async fn queue_findings(checkup: &Checkup, account: &Account) -> Vec<Finding> {
         Ok(trial) => trial,
         Err(error) => return vec![Finding::of("queue roles", &error, AGAIN)],
     };
-    let QueueTrial { ground, tried, round_trips } = &trial;
-    let mut findings = roles::judged(QUEUES, ground, tried);
+    let QueueTrial { target, attempts, round_trips } = &trial;
+    let mut findings = roles::judged(QUEUES, target, attempts);
     if roles::is_refused_everything(&findings) {
         findings.extend(skipped(&QUEUE_CHECKS[1..], "no queue operation is allowed"));
         return findings;
     }
     let looks: Vec<_> = looks.into_iter().map(Queue::from).collect();
-    findings.extend(queues::judged(&looks, is_done(tried, Deed::Create)));
-    findings.extend(pace::judged(&checkup.worker, round_trips, no_round_trips(tried)));
+    findings.extend(queues::judged(&looks, is_done(attempts, StoreOperation::Create)));
+    findings.extend(pace::judged(&checkup.worker, round_trips, no_round_trips(attempts)));
     findings
 }
 
-fn no_round_trips(tried: &[Tried]) -> &'static str {
-    match tried.iter().find(|one| one.deed == Deed::Renew).map(|one| &one.outcome) {
+fn no_round_trips(attempts: &[Attempt]) -> &'static str {
+    match attempts.iter().find(|one| one.operation == StoreOperation::Renew).map(|one| &one.outcome) {
         Some(Outcome::Failed(_)) => "no lease could be renewed",
         _ => "there was no message to renew a lease of",
     }
@@ -183,22 +184,22 @@ fn no_round_trips(tried: &[Tried]) -> &'static str {
 
 /// The container, what may be done in it, and whether conditions are kept.
 fn blob_findings(trial: Result<BlobTrial>) -> Vec<Finding> {
-    let BlobTrial { ground, tried, conditions_kept, left_behind } = match trial {
+    let BlobTrial { target, attempts, conditions_kept, left_behind } = match trial {
         Ok(trial) => trial,
         Err(error) => return vec![Finding::of("blob roles", &error, AGAIN)],
     };
-    let container = match (&ground, tried.iter().find(|one| one.deed == Deed::Create)) {
-        (Ground::Own(name), _) => Finding::ok("container", format!("{name} exists")),
-        (Ground::Scratch(_), Some(Tried { outcome: Outcome::Failed(error), .. })) => {
+    let container = match (&target, attempts.iter().find(|one| one.operation == StoreOperation::Create)) {
+        (TrialTarget::Own(name), _) => Finding::ok("container", format!("{name} exists")),
+        (TrialTarget::Scratch(_), Some(Attempt { outcome: Outcome::Failed(error), .. })) => {
             let mut findings = vec![Finding::of("container", error, AGAIN)];
             findings.extend(skipped(&BLOB_CHECKS[1..], "there is no container to try them in"));
             return findings;
         }
-        (Ground::Scratch(_), _) => {
+        (TrialTarget::Scratch(_), _) => {
             Finding::ok("container", "does not exist yet; the first worker creates it")
         }
     };
-    let roles = roles::judged(BLOBS, &ground, &tried);
+    let roles = roles::judged(BLOBS, &target, &attempts);
     if roles::is_refused_everything(&roles) {
         let look = Finding::skipped("container", "no blob operation is allowed");
         let conditions = Finding::skipped("conditions", "no blob operation is allowed");
@@ -227,6 +228,6 @@ fn conditions(kept: Option<bool>) -> Finding {
     }
 }
 
-fn is_done(tried: &[Tried], deed: Deed) -> bool {
-    tried.iter().any(|one| one.deed == deed && matches!(one.outcome, Outcome::Done))
+fn is_done(attempts: &[Attempt], operation: StoreOperation) -> bool {
+    attempts.iter().any(|one| one.operation == operation && matches!(one.outcome, Outcome::Done))
 }

@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_page_has_the_settings_the_findings_and_their_sum() {
-        let said = "\
+        let expected = "\
 store    azure:thumbs  REPRIEVE_STORE
 vm-name  -             default
 
@@ -100,7 +100,7 @@ skipped  lease               no lease could be renewed
 
 1 problem, 1 warning
 ";
-        assert_eq!(page(&report(), false), said);
+        assert_eq!(page(&report(), false), expected);
     }
 
     #[test]

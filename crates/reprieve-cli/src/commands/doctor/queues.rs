@@ -138,8 +138,8 @@ mod tests {
         let findings = judged(&[queue("work", Ok(40), Ok(2), next)], true);
         let states: Vec<_> = findings.iter().map(|one| one.state).collect();
         assert_eq!(states, [State::Ok, State::Warning, State::Warning]);
-        let said = "3 of the next 32 messages expire, done or not, the first at 2026-11-28 08:30 UTC";
-        assert_eq!(findings[2].seen, said);
+        let expected = "3 of the next 32 messages expire, done or not, the first at 2026-11-28 08:30 UTC";
+        assert_eq!(findings[2].seen, expected);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Checks of permissions, operation by operation, with the role that is missing.
 
 use reprieve::ErrorKind;
-use reprieve_azure::storage::check::{Deed, Ground, Outcome, Tried};
+use reprieve_azure::storage::check::{Attempt, Outcome, StoreOperation, TrialTarget};
 
 use super::finding::{Finding, State, explained};
 use crate::format::list;
@@ -10,7 +10,7 @@ use crate::format::list;
 pub(super) const AGAIN: &str =
     "run this again in a minute; if it still fails, check the account's health in the Azure portal";
 
-/// The service whose permissions a finding is about.
+/// The service that a finding about permissions is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Service {
     /// The finding's name.
@@ -20,57 +20,59 @@ pub(super) struct Service {
 }
 
 /// One finding with the permitted operations, and one for each that failed.
-pub(super) fn judged(service: Service, ground: &Ground, tried: &[Tried]) -> Vec<Finding> {
-    let done = names(tried, |outcome| matches!(outcome, Outcome::Done));
-    let failed: Vec<_> = tried.iter().filter_map(|one| failure(service, one, tried)).collect();
-    let attempts = tried.iter().filter(|one| !matches!(one.outcome, Outcome::NotTried(_))).count();
-    if done.is_empty() && attempts > 1 && tried.iter().all(|one| is_denied(one) || is_not_tried(one)) {
-        // One finding stands for the same refusal of every operation.
-        return whole_refusal(service, tried).into_iter().collect();
+pub(super) fn judged(service: Service, target: &TrialTarget, attempts: &[Attempt]) -> Vec<Finding> {
+    let done = names(attempts, |outcome| matches!(outcome, Outcome::Done));
+    let failed: Vec<_> = attempts.iter().filter_map(|one| failure(service, one, attempts)).collect();
+    let tried_count = attempts.iter().filter(|one| !matches!(one.outcome, Outcome::NotTried(_))).count();
+    if done.is_empty() && tried_count > 1 && attempts.iter().all(|one| is_denied(one) || is_not_tried(one)) {
+        // One finding covers the same refusal of every operation.
+        return whole_refusal(service, attempts).into_iter().collect();
     }
-    let scratch = if matches!(ground, Ground::Scratch(_)) && !done.is_empty() {
+    let scratch = if matches!(target, TrialTarget::Scratch(_)) && !done.is_empty() {
         "; tried on one created for the check"
     } else {
         ""
     };
-    let uncreated = if may_not_create(ground, tried) {
+    let uncreated = if may_not_create(target, attempts) {
         format!("; may not create {}s, which is only needed where they are missing", service.thing)
     } else {
         String::new()
     };
-    let untried = not_tried(tried).concat();
+    let untried = not_tried(attempts).concat();
     let seen = format!("may {}{scratch}{uncreated}{untried}", list(&done));
     let permitted =
         if done.is_empty() { Finding::skipped(service.name, seen) } else { Finding::ok(service.name, seen) };
-    let figures =
-        tried.iter().fold(permitted, |finding, one| finding.with(one.deed.name(), word(&one.outcome)));
+    let figures = attempts
+        .iter()
+        .fold(permitted, |finding, one| finding.with(one.operation.name(), word(&one.outcome)));
     std::iter::once(figures).chain(failed).collect()
 }
 
 /// Whether the check used an existing queue or container because it may not create one.
-fn may_not_create(ground: &Ground, tried: &[Tried]) -> bool {
-    matches!(ground, Ground::Own(_)) && tried.iter().any(|one| one.deed == Deed::Create && is_denied(one))
+fn may_not_create(target: &TrialTarget, attempts: &[Attempt]) -> bool {
+    matches!(target, TrialTarget::Own(_))
+        && attempts.iter().any(|one| one.operation == StoreOperation::Create && is_denied(one))
 }
 
 /// The finding about one failed operation; `None` when it succeeded or does not matter.
-fn failure(service: Service, one: &Tried, all: &[Tried]) -> Option<Finding> {
+fn failure(service: Service, one: &Attempt, all: &[Attempt]) -> Option<Finding> {
     let Outcome::Failed(error) = &one.outcome else { return None };
-    let name = format!("{}: {}", service.name, one.deed.name());
+    let name = format!("{}: {}", service.name, one.operation.name());
     let denied = error.kind() == ErrorKind::Denied;
-    match one.deed {
+    match one.operation {
         // The finding about the queue reports whether it must be created.
-        Deed::Create if denied && service.thing == "queue" => None,
-        Deed::Count if denied => {
+        StoreOperation::Create if denied && service.thing == "queue" => None,
+        StoreOperation::Count if denied => {
             let (seen, cure) = explained(error);
             let seen = format!("{seen}; `reprieve status` and the metrics can't show the queue's length");
             Some(Finding::warning(name, seen, cure.unwrap_or_else(|| AGAIN.to_owned())))
         }
-        Deed::Remove => {
+        StoreOperation::Remove => {
             let (seen, _) = explained(error);
             let cure = format!("delete the {}s whose names begin with reprieve-doctor-", service.thing);
             Some(Finding::warning(name, format!("failed to clean up: {seen}"), cure))
         }
-        Deed::Renew if denied && has_process_only(all) => {
+        StoreOperation::Renew if denied && has_process_only(all) => {
             let (seen, cure) = explained(error);
             let seen = format!(
                 "{seen}; the identity may receive and delete messages but not renew leases, as with the role Storage Queue \
@@ -84,18 +86,24 @@ fn failure(service: Service, one: &Tried, all: &[Tried]) -> Option<Finding> {
 
 /// Whether messages may be deleted and peeked at but not updated, as with the role in many
 /// tutorials.
-fn has_process_only(tried: &[Tried]) -> bool {
-    let done = |deed| tried.iter().any(|one| one.deed == deed && matches!(one.outcome, Outcome::Done));
-    done(Deed::Delete) && done(Deed::Peek)
+fn has_process_only(attempts: &[Attempt]) -> bool {
+    let done = |operation| {
+        attempts.iter().any(|one| one.operation == operation && matches!(one.outcome, Outcome::Done))
+    };
+    done(StoreOperation::Delete) && done(StoreOperation::Peek)
 }
 
-fn whole_refusal(service: Service, tried: &[Tried]) -> Option<Finding> {
-    tried.iter().find_map(|one| match &one.outcome {
+fn whole_refusal(service: Service, attempts: &[Attempt]) -> Option<Finding> {
+    attempts.iter().find_map(|one| match &one.outcome {
         Outcome::Failed(error) => {
             let (seen, cure) = explained(error);
             let cure = cure.unwrap_or_else(|| AGAIN.to_owned());
             let finding = Finding::problem(service.name, format!("no operation is allowed: {seen}"), cure);
-            Some(tried.iter().fold(finding, |finding, one| finding.with(one.deed.name(), word(&one.outcome))))
+            Some(
+                attempts
+                    .iter()
+                    .fold(finding, |finding, one| finding.with(one.operation.name(), word(&one.outcome))),
+            )
         }
         _ => None,
     })
@@ -106,32 +114,32 @@ pub(super) fn is_refused_everything(findings: &[Finding]) -> bool {
     matches!(findings, [only] if only.state == State::Problem)
 }
 
-fn names(tried: &[Tried], which: impl Fn(&Outcome) -> bool) -> Vec<&'static str> {
-    tried.iter().filter(|one| which(&one.outcome)).map(|one| one.deed.name()).collect()
+fn names(attempts: &[Attempt], which: impl Fn(&Outcome) -> bool) -> Vec<&'static str> {
+    attempts.iter().filter(|one| which(&one.outcome)).map(|one| one.operation.name()).collect()
 }
 
 /// The operations that were not tried, by reason.
-fn not_tried(tried: &[Tried]) -> Vec<String> {
+fn not_tried(attempts: &[Attempt]) -> Vec<String> {
     let mut reasons: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
-    for one in tried {
+    for one in attempts {
         let Outcome::NotTried(why) = one.outcome else { continue };
         // Only the check itself removes a queue or a container.
-        if one.deed == Deed::Remove {
+        if one.operation == StoreOperation::Remove {
             continue;
         }
         match reasons.iter_mut().find(|(reason, _)| *reason == why) {
-            Some((_, deeds)) => deeds.push(one.deed.name()),
-            None => reasons.push((why, vec![one.deed.name()])),
+            Some((_, operations)) => operations.push(one.operation.name()),
+            None => reasons.push((why, vec![one.operation.name()])),
         }
     }
-    reasons.iter().map(|(why, deeds)| format!("; {} not tried: {why}", list(deeds))).collect()
+    reasons.iter().map(|(why, operations)| format!("; {} not tried: {why}", list(operations))).collect()
 }
 
-fn is_denied(one: &Tried) -> bool {
+fn is_denied(one: &Attempt) -> bool {
     matches!(&one.outcome, Outcome::Failed(error) if error.kind() == ErrorKind::Denied)
 }
 
-fn is_not_tried(one: &Tried) -> bool {
+fn is_not_tried(one: &Attempt) -> bool {
     matches!(one.outcome, Outcome::NotTried(_))
 }
 
@@ -158,26 +166,26 @@ mod tests {
         Outcome::Failed(Error::new(ErrorKind::Denied, "try it", message))
     }
 
-    fn tried<const N: usize>(deeds: [(Deed, Outcome); N]) -> Vec<Tried> {
-        deeds.into_iter().map(|(deed, outcome)| Tried { deed, outcome }).collect()
+    fn attempts<const N: usize>(operations: [(StoreOperation, Outcome); N]) -> Vec<Attempt> {
+        operations.into_iter().map(|(operation, outcome)| Attempt { operation, outcome }).collect()
     }
 
-    fn own() -> Ground {
-        Ground::Own("work".to_owned())
+    fn own() -> TrialTarget {
+        TrialTarget::Own("work".to_owned())
     }
 
     #[test]
     fn the_role_that_can_not_renew_is_named() {
-        let tried = tried([
-            (Deed::Create, denied()),
-            (Deed::Peek, Outcome::Done),
-            (Deed::Count, denied()),
-            (Deed::Send, denied()),
-            (Deed::Renew, denied()),
-            (Deed::Delete, Outcome::Done),
-            (Deed::Receive, Outcome::NotTried("it would take a job from a worker")),
+        let attempts = attempts([
+            (StoreOperation::Create, denied()),
+            (StoreOperation::Peek, Outcome::Done),
+            (StoreOperation::Count, denied()),
+            (StoreOperation::Send, denied()),
+            (StoreOperation::Renew, denied()),
+            (StoreOperation::Delete, Outcome::Done),
+            (StoreOperation::Receive, Outcome::NotTried("it would take a job from a worker")),
         ]);
-        let findings = judged(QUEUES, &own(), &tried);
+        let findings = judged(QUEUES, &own(), &attempts);
         let states: Vec<_> = findings.iter().map(|one| (one.name.as_str(), one.state)).collect();
         let wanted = [
             ("queue roles", State::Ok),
@@ -199,13 +207,13 @@ mod tests {
 
     #[test]
     fn a_refusal_of_everything_is_one_finding() {
-        let tried = tried([
-            (Deed::Create, denied()),
-            (Deed::Peek, denied()),
-            (Deed::Renew, denied()),
-            (Deed::Receive, Outcome::NotTried("it would take a job from a worker")),
+        let attempts = attempts([
+            (StoreOperation::Create, denied()),
+            (StoreOperation::Peek, denied()),
+            (StoreOperation::Renew, denied()),
+            (StoreOperation::Receive, Outcome::NotTried("it would take a job from a worker")),
         ]);
-        let findings = judged(QUEUES, &own(), &tried);
+        let findings = judged(QUEUES, &own(), &attempts);
         assert!(is_refused_everything(&findings), "{findings:?}");
         assert!(
             findings[0].seen.starts_with("no operation is allowed: the identity in use"),
@@ -217,9 +225,12 @@ mod tests {
 
     #[test]
     fn a_scratch_queue_that_stays_is_reported_with_its_cure() {
-        let tried =
-            tried([(Deed::Create, Outcome::Done), (Deed::Send, Outcome::Done), (Deed::Remove, denied())]);
-        let findings = judged(QUEUES, &Ground::Scratch("reprieve-doctor-1".to_owned()), &tried);
+        let attempts = attempts([
+            (StoreOperation::Create, Outcome::Done),
+            (StoreOperation::Send, Outcome::Done),
+            (StoreOperation::Remove, denied()),
+        ]);
+        let findings = judged(QUEUES, &TrialTarget::Scratch("reprieve-doctor-1".to_owned()), &attempts);
         assert_eq!(findings[0].seen, "may create and send; tried on one created for the check");
         assert_eq!((findings.len(), findings[1].state), (2, State::Warning));
         assert!(findings[1].cure.as_deref().is_some_and(|cure| cure.contains("reprieve-doctor-")));

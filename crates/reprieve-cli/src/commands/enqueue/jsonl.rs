@@ -46,8 +46,8 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Box<RawValue>> {
     // Not owned: the document without the white space around it.
     let parsed: serde_json::Result<&RawValue> = serde_json::from_str(text);
     parsed.map(ToOwned::to_owned).map_err(|error| {
-        let (line, column, said) = (error.line(), error.column(), error.to_string());
-        let what = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said);
+        let (line, column, text) = (error.line(), error.column(), error.to_string());
+        let what = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let at = if line > 1 { format!("line {line} column {column}") } else { format!("column {column}") };
         Error::new(ErrorKind::Invalid, OPERATION, format!("{name} is not JSON: {what} at {at}"))
     })
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_first_fault_names_its_line_and_follows_the_lines_before_it() {
-        for (bad, said) in [
+        for (bad, expected) in [
             (&b"{\"a\": }"[..], "jobs.jsonl line 3 is not JSON: expected value at column 7"),
             (b"1 2", "jobs.jsonl line 3 is not JSON: trailing characters at column 3"),
             (b"\xff", "jobs.jsonl line 3 is not UTF-8"),
@@ -169,7 +169,7 @@ mod tests {
             let text = [&b"1\n2\n"[..], bad, b"\n4\n"].concat();
             let (batches, fault) = all(io::Cursor::new(text));
             assert_eq!(batches.concat(), ["1", "2"]);
-            assert_eq!(fault.as_deref(), Some(format!("{OPERATION}: {said}").as_str()));
+            assert_eq!(fault.as_deref(), Some(format!("{OPERATION}: {expected}").as_str()));
         }
     }
 

@@ -166,8 +166,8 @@ fn add_progress(error: Error, enqueued: u64) -> Error {
         return error;
     }
     let (kind, whole) = (error.kind(), error.to_string());
-    let said = whole.strip_prefix(jsonl::OPERATION).map_or(&*whole, |said| said.trim_start_matches(": "));
-    let message = format!("{said}; the {enqueued} jobs before it are enqueued");
+    let cause = whole.strip_prefix(jsonl::OPERATION).map_or(&*whole, |cause| cause.trim_start_matches(": "));
+    let message = format!("{cause}; the {enqueued} jobs before it are enqueued");
     Error::new(kind, jsonl::OPERATION, message).with_source(error)
 }
 

@@ -19,7 +19,8 @@ pub(super) struct ChangeReport {
     /// The time at which the change was seen.
     at: Timestamp,
     pub(super) what: ChangeKind,
-    pub(super) whose: Scope,
+    #[serde(rename = "whose")]
+    pub(super) scope: Scope,
     /// The name of this VM.
     vm: String,
     pub(super) id: String,
@@ -42,14 +43,14 @@ pub(super) struct ChangeReport {
 impl ChangeReport {
     /// The report of a change for the VM `vm`.
     pub(super) fn new(change: &EventChange, vm: &str) -> Self {
-        let EventChange { kind: what, scope: whose, event, not_before, version, at } = change;
+        let EventChange { kind: what, scope, event, not_before, version, at } = change;
         // A generated id, so that the changes of the event can be matched.
         let id =
             if event.event_id.is_empty() { event.notice_id().to_string() } else { event.event_id.clone() };
         let report = Self {
             at: timestamp(*at).unwrap_or_default(),
             what: *what,
-            whose: *whose,
+            scope: *scope,
             vm: vm.to_owned(),
             id,
             event_type: event.event_type.as_str().to_owned(),
@@ -80,11 +81,11 @@ impl ChangeReport {
     }
 
     /// One line, with times of `zone` and the end of the line.
-    pub(super) fn line(&self, zone: &TimeZone, with_whose: bool) -> String {
+    pub(super) fn line(&self, zone: &TimeZone, with_scope: bool) -> String {
         let at = self.at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string();
         let mut words = vec![at, format!("{:9}", self.what.as_str())];
-        if with_whose {
-            words.push(whose(self.whose).to_owned());
+        if with_scope {
+            words.push(scope_name(self.scope).to_owned());
         }
         words.push(format!("{:9}", self.event_type));
         let resources = self.resources.join(",");
@@ -114,7 +115,7 @@ impl ChangeReport {
         let not_before = self.not_before.map_or_else(String::new, |at| at.to_string());
         let variables = [
             ("REPRIEVE_EVENT", self.what.as_str().to_owned()),
-            ("REPRIEVE_EVENT_WHOSE", whose(self.whose).to_owned()),
+            ("REPRIEVE_EVENT_WHOSE", scope_name(self.scope).to_owned()),
             ("REPRIEVE_EVENT_VM", self.vm.clone()),
             ("REPRIEVE_EVENT_ID", self.id.clone()),
             ("REPRIEVE_EVENT_TYPE", self.event_type.clone()),
@@ -137,8 +138,8 @@ impl ChangeReport {
     }
 }
 
-const fn whose(whose: Scope) -> &'static str {
-    match whose {
+const fn scope_name(scope: Scope) -> &'static str {
+    match scope {
         Scope::ThisVm => "this",
         Scope::OtherVms => "rest",
     }

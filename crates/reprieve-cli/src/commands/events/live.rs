@@ -231,7 +231,7 @@ impl Watch<'_> {
             Ok(())
                 if self.args.approve_after_exec
                     && change.what == ChangeKind::Noticed
-                    && change.whose == Scope::ThisVm =>
+                    && change.scope == Scope::ThisVm =>
             {
                 self.approve(change);
             }

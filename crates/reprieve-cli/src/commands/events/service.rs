@@ -75,12 +75,12 @@ impl Service {
         if let Some(name) = &self.vm_name {
             return name.clone();
         }
-        let mut said = false;
+        let mut reported = false;
         loop {
             match self.client.compute(NAME_TIMEOUT).await {
                 Ok(vm) => return vm.name,
-                Err(error) if !said => {
-                    said = true;
+                Err(error) if !reported => {
+                    reported = true;
                     print_stderr(&plain(&format!(
                         "failed to read this VM's name, trying again every second: {}; a new Azure VM may need two \
                          minutes; --vm-name gives the name",
@@ -229,7 +229,7 @@ mod tests {
     fn flags_mean_what_they_mean_to_a_worker() {
         let at = given("http://127.0.0.1:8169/vm/a_0", Some(" a_0 ")).read().expect("a service and a name");
         assert_eq!((at.client.base(), at.vm_name.as_deref()), ("http://127.0.0.1:8169/vm/a_0", Some("a_0")));
-        for (url, name, said) in [
+        for (url, name, expected) in [
             ("https://host", None, "--metadata-url: its scheme is \"https\""),
             ("", None, "--metadata-url: it is not a complete URL"),
             ("off", None, "--metadata-url: events need the metadata service"),
@@ -237,7 +237,7 @@ mod tests {
         ] {
             let error = given(url, name).read().expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Invalid);
-            assert!(error.message().starts_with(said), "{error}");
+            assert!(error.message().starts_with(expected), "{error}");
         }
     }
 

@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use reprieve::Result;
 use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_sim::control::{self, Which};
-use reprieve_sim::metadata::{EventPlan, Held, OtherTenants, Span, event_type};
+use reprieve_sim::metadata::{EventPlan, OtherTenants, Span, TenantDelay, event_type};
 use serde::Serialize;
 
 use super::{At, EXIT_CODES, print};
@@ -113,7 +113,7 @@ pub(super) async fn announce(args: AnnounceArgs) -> Result<()> {
         source: Some(args.source),
         description: args.description,
         started_for: args.started_for.map(Span),
-        other_tenants: Held(match args.other_tenants {
+        other_tenants: TenantDelay(match args.other_tenants {
             None => OtherTenants::None,
             Some(None) => OtherTenants::Silent,
             Some(Some(after)) => OtherTenants::ApproveAfter(after),

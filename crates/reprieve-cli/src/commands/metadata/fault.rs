@@ -115,7 +115,7 @@ pub(super) fn shown(active: &[FaultState]) -> String {
                 or_all(fault.vm.clone()),
                 or_all(fault.requests_left.map(|left| left.to_string())),
                 fault.until_unix_ms.map(time).unwrap_or_default(),
-                fault.befell.to_string(),
+                fault.injected.to_string(),
             ]
         })
         .collect();

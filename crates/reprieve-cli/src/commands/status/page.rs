@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_it_all() {
+    fn a_page_shows_everything() {
         insta::assert_snapshot!(page(&status()));
     }
 

@@ -6,7 +6,7 @@ use super::{LONG, SHORT, held, nothing_for, receive, received_from, refused, sen
 use crate::conformance::Fixture;
 
 /// While a lease holds, no process receives the message; after its end, another process can.
-pub async fn nobody_else_receives_while_a_lease_holds(fixture: &Fixture) {
+pub async fn a_leased_message_is_not_received_again(fixture: &Fixture) {
     let lease = SHORT * 2;
     send(&*fixture.store.queue, b"held").await;
     let begun = Instant::now();
@@ -16,7 +16,7 @@ pub async fn nobody_else_receives_while_a_lease_holds(fixture: &Fixture) {
 }
 
 /// A renewed lease ends the given time after the renewal, not at its former end.
-pub async fn a_renewed_lease_ends_when_the_renewal_says(fixture: &Fixture) {
+pub async fn a_renewed_lease_ends_at_its_new_time(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     // Each renewal is long before the lease's end, so that a busy machine does not make it late.
     let mut receipt = held(&**queue, b"held", SHORT * 3).await.receipt;

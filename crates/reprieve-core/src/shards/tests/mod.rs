@@ -74,7 +74,7 @@ fn fixture_of(shards: usize) -> Fixture {
 }
 
 #[test]
-fn a_name_stands_for_one_queue() {
+fn a_name_means_one_queue() {
     let twice = Shards::new(vec![(name(1), shard(1)), (name(1), shard(2))]).unwrap_err();
     assert!(twice.to_string().contains("work-1 is named twice"), "{twice}");
     assert_eq!(Shards::new(Vec::new()).unwrap_err().kind(), ErrorKind::Invalid);

@@ -122,7 +122,7 @@ async fn an_idle_worker_looks_at_a_third_of_the_shards_and_at_each_within_three_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shard_that_says_that_a_message_came_is_asked_first_also_by_an_idle_worker() {
+async fn an_idle_worker_polls_a_shard_with_an_announced_message_first() {
     let queues = in_memory(64);
     let joined = join(queues.clone(), 7);
     joined.receive(1, LEASE).await.unwrap();

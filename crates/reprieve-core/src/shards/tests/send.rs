@@ -55,7 +55,7 @@ async fn a_shard_that_takes_nothing_gets_its_messages_sent_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_send_that_is_done_in_part_says_so_and_never_that_nothing_was_applied() {
+async fn a_partial_send_reports_partial_and_never_unapplied() {
     for (kind, reported) in
         [(ErrorKind::TimedOut, ErrorKind::TimedOut), (ErrorKind::Denied, ErrorKind::Denied)]
     {

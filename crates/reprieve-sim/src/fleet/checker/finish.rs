@@ -11,7 +11,7 @@ impl Checker<'_> {
         if !rested {
             let open =
                 self.view.messages.iter().filter(|(_, it)| {
-                    matches!(it.state, MessageState::Visible(_) | MessageState::Held { .. })
+                    matches!(it.state, MessageState::Visible(_) | MessageState::Leased { .. })
                 });
             let open: Vec<_> = open.map(|(id, it)| format!("{id} of job {}", it.job)).collect();
             self.accuse("no rest", None, format!("messages are left: {}", open.join(", ")));

@@ -35,7 +35,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Returns whether the job's record says that it runs alone in this process.
+    /// Returns whether the job's record has it run alone in this process.
     fn is_alone(&self, process: u32, job: usize) -> bool {
         let record = self.view.jobs.get(job).and_then(|job| job.record.as_ref());
         record.is_some_and(|it| {
@@ -109,8 +109,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A job that killed its process at the end of its time alone was no longer alone, if the write
-    /// that says so was under way.
+    /// A job that killed its process at the end of its time alone was no longer alone if the write
+    /// of that state was in progress.
     fn not_proved_after_all(&mut self, process: Option<u32>, job: usize, record: &Record) {
         let killed = self.view.process(process).is_some_and(|it| it.killed_by == Some(job));
         if killed

@@ -70,7 +70,7 @@ impl Checker<'_> {
 
     fn hold(&mut self, process: Option<u32>, message: &MessageId, lease: Duration) {
         let by = process.unwrap_or_default();
-        self.place(message, MessageState::Held { by, until: self.now + lease });
+        self.place(message, MessageState::Leased { by, until: self.now + lease });
         if let Some(process) = self.view.process(process) {
             process.holds.insert(message.clone());
         }
@@ -80,7 +80,7 @@ impl Checker<'_> {
     fn place(&mut self, message: &MessageId, state: MessageState) {
         let Some(view) = self.view.messages.get_mut(message) else { return };
         let before = std::mem::replace(&mut view.state, state);
-        if let MessageState::Held { by, .. } = before
+        if let MessageState::Leased { by, .. } = before
             && let Some(process) = self.view.processes.get_mut(&by)
         {
             process.holds.remove(message);
@@ -116,7 +116,7 @@ impl Checker<'_> {
             let held = |message: &&MessageId| {
                 let view = self.view.messages.get(*message);
                 view.is_some_and(
-                    |it| matches!(it.state, MessageState::Held { until, .. } if until > drain.until + SLACK),
+                    |it| matches!(it.state, MessageState::Leased { until, .. } if until > drain.until + SLACK),
                 )
             };
             if let Some(message) = process.holds.iter().find(held) {
@@ -136,7 +136,7 @@ impl Checker<'_> {
         let Some(view) = self.view.messages.get(message) else { return };
         let visible = match view.state {
             MessageState::Visible(since) => since,
-            MessageState::Held { until, .. } => until,
+            MessageState::Leased { until, .. } => until,
             MessageState::Letter | MessageState::Gone => return,
         };
         let (job, limit) = (view.job, UNNOTICED + self.plan.lease * 4);

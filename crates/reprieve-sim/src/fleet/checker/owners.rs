@@ -45,7 +45,7 @@ impl Checker<'_> {
                 }
             }
             What::Began { job } if *job < self.view.jobs.len() => {
-                // The steps of two deliveries in one process cannot be told apart.
+                // The steps of two deliveries in one process are indistinguishable.
                 let held = self.view.jobs_of(process).into_iter().filter(|held| held == job).count();
                 let view = &mut self.view.jobs[*job];
                 view.safe.insert(process, event.at);
@@ -187,7 +187,7 @@ impl Checker<'_> {
     /// it must wait until the lease is verified.
     fn sends(&mut self, process: u32, job: usize, fence: Fence) {
         let holds = |message: &MessageView| {
-            let own = matches!(message.state, MessageState::Held { by, until } if by == process && until >= self.now);
+            let own = matches!(message.state, MessageState::Leased { by, until } if by == process && until >= self.now);
             own && message.job == job
         };
         if !self.view.messages.values().any(holds) {

@@ -26,7 +26,7 @@ pub(super) struct ProcessView {
     pub(super) old: bool,
     pub(super) shards: usize,
     pub(super) ended: bool,
-    /// The job that killed it while that job's record said that it ran alone.
+    /// The job that killed it while that job's record had it run alone.
     pub(super) killed_by: Option<usize>,
     pub(super) frozen: bool,
     pub(super) troubled: bool,
@@ -65,8 +65,8 @@ pub(super) struct MessageView {
 pub(super) enum MessageState {
     /// Can be received from that time on.
     Visible(Duration),
-    /// Held until that time.
-    Held { by: u32, until: Duration },
+    /// Leased until that time.
+    Leased { by: u32, until: Duration },
     /// In the poison queue.
     Letter,
     /// Deleted.

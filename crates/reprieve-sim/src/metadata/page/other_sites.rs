@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_s_word_for_whose_page_it_is_counts() {
+    fn the_browsers_fetch_site_header_decides() {
         for origin in [None, Some("http://127.0.0.1:8169")] {
             check("127.0.0.1:8169", Some("same-origin"), origin, None);
             check("127.0.0.1:8169", Some("none"), origin, None);

@@ -16,7 +16,7 @@ use crate::metadata::state::{Status, Which};
 
 /// A change to the world. Numbers choose among the active events.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Command {
     Announce(EventType, Option<u64>, OtherTenants),
     Approve(usize),
     Start(usize),
@@ -26,7 +26,7 @@ enum Deed {
     Wait(u64),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+fn commands() -> impl Strategy<Value = Vec<Command>> {
     let kinds = select(vec![
         EventType::Freeze,
         EventType::Preempt,
@@ -39,20 +39,20 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => (0..60_000_u64).prop_map(|ms| OtherTenants::ApproveAfter(Duration::from_millis(ms))),
     ];
     let announce = (kinds, proptest::option::weighted(0.8, 1..60_000_u64), tenants);
-    let deed = prop_oneof![
+    let command = prop_oneof![
         4 => announce.prop_map(|(kind, notice, tenants)| {
             // An advice never starts, so it always gives notice.
             let advice = is_advice(&kind);
-            Deed::Announce(kind, if advice { notice.or(Some(1)) } else { notice }, tenants)
+            Command::Announce(kind, if advice { notice.or(Some(1)) } else { notice }, tenants)
         }),
-        2 => (0..8_usize).prop_map(Deed::Approve),
-        1 => (0..8_usize).prop_map(Deed::Start),
-        1 => (0..8_usize).prop_map(Deed::Complete),
-        1 => (0..8_usize).prop_map(Deed::Withdraw),
-        1 => select(vec!["preempt", "cancelled-maintenance", "rebalance-then-preempt"]).prop_map(Deed::Run),
-        6 => (1..90_000_u64).prop_map(Deed::Wait),
+        2 => (0..8_usize).prop_map(Command::Approve),
+        1 => (0..8_usize).prop_map(Command::Start),
+        1 => (0..8_usize).prop_map(Command::Complete),
+        1 => (0..8_usize).prop_map(Command::Withdraw),
+        1 => select(vec!["preempt", "cancelled-maintenance", "rebalance-then-preempt"]).prop_map(Command::Run),
+        6 => (1..90_000_u64).prop_map(Command::Wait),
     ];
-    proptest::collection::vec(deed, 1..40)
+    proptest::collection::vec(command, 1..40)
 }
 
 /// The world, and the events that were approved or started in it.
@@ -66,33 +66,33 @@ struct Trial {
 }
 
 impl Trial {
-    fn do_it(&mut self, deed: &Deed) {
+    fn do_it(&mut self, command: &Command) {
         let (world, now) = (&mut self.world, self.now);
         let id =
             |at: usize| world.events.get(at).map_or("?".to_owned(), |planned| planned.event.event_id.clone());
         // Many changes are refused, and a refused change must change nothing.
-        match deed {
-            Deed::Announce(kind, notice, tenants) => {
+        match command {
+            Command::Announce(kind, notice, tenants) => {
                 let event = Announcement {
                     other_tenants: *tenants,
                     ..Announcement::new(kind.clone(), ["w_0"], notice.map(Duration::from_millis))
                 };
                 world.announce(event, now).expect("a new event");
             }
-            Deed::Approve(at) => {
+            Command::Approve(at) => {
                 let id = id(*at);
                 if world.approve(std::slice::from_ref(&id), "w_0", ApiVersion::NEWEST, now).is_ok() {
                     self.forced.push(id);
                 }
             }
-            Deed::Start(at) => {
+            Command::Start(at) => {
                 let started = world.start(&Which::EventId(id(*at)), now);
                 self.forced.extend(started.unwrap_or_default());
             }
-            Deed::Complete(at) => drop(world.complete(&Which::EventId(id(*at)), now)),
-            Deed::Withdraw(at) => drop(world.withdraw(&Which::EventId(id(*at)), now)),
-            Deed::Run(name) => drop(world.run(name, None, now).expect("a scenario")),
-            Deed::Wait(ms) => {
+            Command::Complete(at) => drop(world.complete(&Which::EventId(id(*at)), now)),
+            Command::Withdraw(at) => drop(world.withdraw(&Which::EventId(id(*at)), now)),
+            Command::Run(name) => drop(world.run(name, None, now).expect("a scenario")),
+            Command::Wait(ms) => {
                 let span = Duration::from_millis(*ms);
                 self.now = Moment { at: now.at + span, wall: now.wall + span };
             }
@@ -116,23 +116,23 @@ fn lasting(event: &Event) -> Event {
 
 proptest! {
     #[test]
-    fn every_document_keeps_what_is_documented(deeds in deeds()) {
+    fn every_document_keeps_what_is_documented(commands in commands()) {
         let mut world = World::new(Duration::from_secs(10), NonZeroU32::MIN, Vec::new());
         let now = Moment { at: Instant::now(), wall: UNIX_EPOCH };
         world.add_vm("w_0", now).expect("a name");
         let mut trial = Trial { world, now, forced: Vec::new(), not_before: HashMap::new() };
         let mut lives: HashMap<String, Event> = HashMap::new();
-        for deed in &deeds {
+        for command in &commands {
             let before = (trial.world.incarnation, trial.world.document().events);
-            trial.do_it(deed);
+            trial.do_it(command);
             let after = (trial.world.incarnation, trial.world.document().events);
-            prop_assert!(after.0 >= before.0, "{deed:?} set the incarnation back");
+            prop_assert!(after.0 >= before.0, "{command:?} set the incarnation back");
             if after.1 != before.1 {
-                prop_assert_ne!(after.0, before.0, "{:?} changed the events in secret", deed);
-            } else if !matches!(deed, Deed::Wait(_) | Deed::Run(_)) && after.0 != before.0 {
+                prop_assert_ne!(after.0, before.0, "{:?} changed the events in secret", command);
+            } else if !matches!(command, Command::Wait(_) | Command::Run(_)) && after.0 != before.0 {
                 // An event that came and went between two observations changes only the
                 // incarnation; that takes time.
-                prop_assert!(false, "{deed:?} changed nothing but the incarnation");
+                prop_assert!(false, "{command:?} changed nothing but the incarnation");
             }
             for event in &after.1 {
                 let first = lives.entry(event.event_id.clone()).or_insert_with(|| lasting(event));

@@ -192,11 +192,11 @@ fn an_unknown_target_runs_nothing() {
 }
 
 #[test]
-fn what_is_no_scenario_is_refused_in_a_sentence() {
+fn an_invalid_scenario_is_refused_in_a_sentence() {
     let step = |step: &str| format!("name = 'x'\ndescription = ''\n[[steps]]\n{step}\n");
     let announce =
         |more: &str| step(&format!("action = 'announce'\ntype = 'Freeze'\nvms = ['@target']\n{more}"));
-    for (text, said) in [
+    for (text, expected) in [
         ("name = 'x'".to_owned(), "missing field `description`"),
         ("name = 'x'\ndescription = ''\nsteps = []\n".to_owned(), "x has no steps"),
         (
@@ -220,7 +220,7 @@ fn what_is_no_scenario_is_refused_in_a_sentence() {
         (step("action = 'fault'\nkind = 'hang'\nafter = '1s'"), "step 1 of x: only a slow answer has"),
     ] {
         let error = Scenario::read(&text).expect_err(&text);
-        assert!(error.message().contains(said), "{text}\n{error}");
+        assert!(error.message().contains(expected), "{text}\n{error}");
         assert!(!error.message().contains('\n'), "{error}");
     }
 }

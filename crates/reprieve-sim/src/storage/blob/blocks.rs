@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_takes_blocks_from_where_it_says() {
+    fn a_list_takes_blocks_from_the_named_source() {
         let mut staged = Uncommitted::default();
         staged.put("QQ==", "new a".into()).unwrap();
         staged.put("Qg==", "b".into()).unwrap();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_outlives_its_visibility_until_somebody_else_receives() {
+    fn a_receipt_outlives_its_visibility_until_another_receive() {
         let (mut messages, now) = three();
         let mine = messages.receive(1, MINUTE, now).remove(0);
         let late = now.after(MINUTE * 2);

@@ -58,7 +58,7 @@ proptest! {
                 if change.kind.has_ended() { known.remove(&key); } else { known.insert(key, change); }
             }
             let active_now: Vec<_> = active.changes().map(|change| (change.scope, change.event)).collect();
-            let known_now: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
+            let known_now: Vec<_> = known.iter().map(|((scope, _), change)| (*scope, change.event.clone())).collect();
             prop_assert_eq!(known_now, active_now);
             for event in &answer.document.events {
                 prop_assert!(known.contains_key(&key(event, "me_0")), "{:?} is reported", event);

@@ -44,14 +44,14 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    held: Option<Held>,
+    token: Option<CachedToken>,
     /// How many fetches have failed, and why the last one did.
     failures: u64,
     failure: Option<NoIdentity>,
 }
 
 /// The present token.
-struct Held {
+struct CachedToken {
     header: HeaderValue,
     since: Instant,
     /// Its end on both clocks: the monotonic one stops while a VM is frozen, the other one can be
@@ -81,7 +81,7 @@ impl FreshToken {
         let now = |state: &State| state.good().is_some() || state.failures > failures;
         match state.wait_for(now).await {
             Ok(state) => match (state.good(), &state.failure) {
-                (Some(held), _) => Ok(held.header.clone()),
+                (Some(token), _) => Ok(token.header.clone()),
                 (None, Some(failure)) => Err(failure.clone().into_sdk()),
                 (None, None) => Err(NoIdentity::new("no token was fetched", true).into_sdk()),
             },
@@ -92,14 +92,14 @@ impl FreshToken {
     /// The identity of the present token and its end; `None` without a valid token.
     pub(crate) fn at_hand(&self) -> Option<(&'static str, SystemTime)> {
         let state = self.shared.state.borrow();
-        state.good().map(|held| (self.shared.chain.kept(), held.until_wall))
+        state.good().map(|token| (self.shared.chain.kept(), token.until_wall))
     }
 
     /// Notes that the service refused the token, and requests another. The present token stays in
     /// use: the refusal may be the service's mistake.
     pub(crate) fn suspect(&self) {
         let state = self.shared.state.borrow();
-        if state.held.as_ref().is_some_and(|held| held.since.elapsed() >= SUSPECT_AGE_MIN) {
+        if state.token.as_ref().is_some_and(|token| token.since.elapsed() >= SUSPECT_AGE_MIN) {
             self.shared.hurry.notify_one();
         }
     }
@@ -132,12 +132,12 @@ impl Shared {
     async fn fetch(self: Arc<Self>) {
         let mut failures_in_a_row = 0;
         loop {
-            let fetched = self.chain.token().await.and_then(|token| Held::new(&token));
+            let fetched = self.chain.token().await.and_then(|token| CachedToken::new(&token));
             let pause = match fetched {
-                Ok(held) => {
+                Ok(token) => {
                     failures_in_a_row = 0;
-                    let pause = held.until.saturating_duration_since(Instant::now()) / 2;
-                    self.state.send_modify(|state| state.held = Some(held));
+                    let pause = token.until.saturating_duration_since(Instant::now()) / 2;
+                    self.state.send_modify(|state| state.token = Some(token));
                     jittered(pause).max(PAUSE_MIN)
                 }
                 Err(failure) => {
@@ -155,7 +155,7 @@ impl Shared {
     /// Notes a failure and returns how long to wait.
     fn failed(&self, failure: NoIdentity, in_a_row: u32) -> Duration {
         let left =
-            self.state.borrow().good().map(|held| held.until.saturating_duration_since(Instant::now()));
+            self.state.borrow().good().map(|token| token.until.saturating_duration_since(Instant::now()));
         let longest = if let Some(left) = left {
             tracing::warn!(error = %failure, good_for = ?left, "failed to fetch the next token; the present one is still used");
             RETRY_MAX.min(left / 2)
@@ -173,12 +173,14 @@ impl Shared {
 }
 
 impl State {
-    fn good(&self) -> Option<&Held> {
-        self.held.as_ref().filter(|held| Instant::now() < held.until && clock::wall_now() < held.until_wall)
+    fn good(&self) -> Option<&CachedToken> {
+        self.token
+            .as_ref()
+            .filter(|token| Instant::now() < token.until && clock::wall_now() < token.until_wall)
     }
 }
 
-impl Held {
+impl CachedToken {
     fn new(token: &AccessToken) -> Result<Self, NoIdentity> {
         let until_wall = SystemTime::from(token.expires_on);
         if until_wall <= clock::wall_now() {

@@ -25,7 +25,7 @@ use crate::storage::account::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Azurite's address; `None`, with a printed notice, where there is none.
-#[expect(clippy::disallowed_methods, reason = "the test runner says in the environment where Azurite is")]
+#[expect(clippy::disallowed_methods, reason = "the test runner sets Azurite's address in the environment")]
 fn azurite(variable: &str) -> Option<Address> {
     let text = std::env::var(variable).ok();
     if text.is_none() {
@@ -194,7 +194,7 @@ async fn a_sas_is_sent_with_whatever_is_asked() {
 }
 
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "the test runner says in the environment where the CA is")]
+#[expect(clippy::disallowed_methods, reason = "the test runner sets the CA's path in the environment")]
 async fn a_token_is_sent_with_whatever_is_asked() {
     let Some(address) = azurite("REPRIEVE_TEST_AZURITE_HTTPS") else { return };
     let ca = std::env::var("REPRIEVE_TEST_AZURITE_CA").expect("the path of the CA");
@@ -204,7 +204,7 @@ async fn a_token_is_sent_with_whatever_is_asked() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_not_trusted_is_an_error_that_says_so() {
+async fn an_untrusted_authority_is_named_in_the_error() {
     let Some(address) = azurite("REPRIEVE_TEST_AZURITE_HTTPS") else { return };
     let access =
         Access::open(&address.with_credential(std::sync::Arc::new(UnsignedToken))).expect("an access");
@@ -220,11 +220,11 @@ async fn a_wrong_key_and_an_expired_sas_have_different_errors() {
     let mut stranger = address.clone();
     stranger.sign_in = SignIn::Key(Secret::new("d3Jvbmc="));
     let old = with_sas(&address, &account_sas("2020-01-01T00:00:00Z"));
-    for (address, says) in [(stranger, "key is wrong"), (old, "SAS")] {
+    for (address, expected) in [(stranger, "key is wrong"), (old, "SAS")] {
         let queue = Access::open(&address).expect("an access").queue("nobody").expect("a queue client");
         let error = bounded("look", Target::Queue("nobody"), LIMIT, queue.get_properties(None)).await;
         let error = error.expect_err("no way in");
-        assert!(error.kind() == ErrorKind::Denied && error.message().contains(says), "{error}");
+        assert!(error.kind() == ErrorKind::Denied && error.message().contains(expected), "{error}");
     }
 }
 

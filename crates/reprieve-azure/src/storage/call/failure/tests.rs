@@ -62,7 +62,7 @@ fn access(way: Way, host: &str) -> Access {
 }
 
 /// An address that refuses connections.
-fn nobody() -> std::net::SocketAddr {
+fn unused_address() -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address")
 }
@@ -114,15 +114,15 @@ async fn check(
     target: Target<'_>,
     (status, code, more): (u16, &str, &str),
     kind: ErrorKind,
-    says: &[&str],
+    expected: &[&str],
 ) {
     let answer = refusal(status, code, more, clock::wall_now());
     let server = TestServer::start(move |_| Reply::Bytes(answer.clone())).await;
     let error = call(&access(way, &server.address.to_string()), target).await;
     let text = error.to_string();
     assert_eq!(error.kind(), kind, "{status} {code}: {text}");
-    for words in says {
-        assert!(text.contains(words), "{status} {code} says nothing of {words:?}: {text}");
+    for words in expected {
+        assert!(text.contains(words), "{status} {code} does not contain {words:?}: {text}");
     }
     let support = format!("({status} {code}, request r-1)");
     assert!(text.contains(&support) && text.contains(&target.to_string()) && !text.contains('\n'), "{text}");
@@ -134,7 +134,7 @@ async fn answers_about_messages_and_blobs_mean_what_the_ports_mean() {
     let receipt =
         "<QueryParameterName>popreceipt</QueryParameterName><QueryParameterValue>x</QueryParameterValue>";
     let other = "<QueryParameterName>visibilitytimeout</QueryParameterName>";
-    for (target, answer, kind, says) in [
+    for (target, answer, kind, expected) in [
         (QUEUE, (404, "MessageNotFound", ""), E::LeaseLost, &[][..]),
         (QUEUE, (400, "PopReceiptMismatch", ""), E::LeaseLost, &[]),
         (QUEUE, (400, "InvalidQueryParameterValue", receipt), E::LeaseLost, &[]),
@@ -176,7 +176,7 @@ async fn answers_about_messages_and_blobs_mean_what_the_ports_mean() {
         (QUEUE, (504, "GatewayTimeout", ""), E::TimedOut, &[]),
     ] {
         // A 304 has no body, so its XML is never read.
-        check(Way::Key, target, answer, kind, says).await;
+        check(Way::Key, target, answer, kind, expected).await;
     }
 }
 
@@ -185,7 +185,7 @@ async fn a_refusal_names_the_cure() {
     let denied = ErrorKind::Denied;
     let outdated = "<AuthenticationErrorDetail>Signature not valid in the specified time frame: Start [x] - Expiry [y] - \
                     Current [z]</AuthenticationErrorDetail>";
-    for (way, target, answer, says) in [
+    for (way, target, answer, expected) in [
         (
             Way::Identity,
             QUEUE,
@@ -227,7 +227,7 @@ async fn a_refusal_names_the_cure() {
         (Way::Sas, QUEUE, (403, "AuthorizationFailure", ""), &["firewall"]),
         (Way::Sas, QUEUE, (403, "KeyBasedAuthenticationNotPermitted", ""), &["managed identity"]),
     ] {
-        check(way, target, answer, denied, says).await;
+        check(way, target, answer, denied, expected).await;
     }
 }
 
@@ -235,7 +235,7 @@ async fn a_refusal_names_the_cure() {
 async fn a_clock_that_is_off_is_blamed_with_by_how_much() {
     let hour = Duration::from_secs(3600 + 30);
     let (behind, ahead) = (clock::wall_now() + hour, clock::wall_now() - hour);
-    for (way, date, says) in [
+    for (way, date, expected) in [
         (Way::Key, behind, "clock is 60 minutes behind"),
         (Way::Sas, ahead, "clock is 60 minutes ahead of"),
         (Way::Identity, ahead, "clock is 60 minutes ahead of"),
@@ -245,7 +245,7 @@ async fn a_clock_that_is_off_is_blamed_with_by_how_much() {
         let error = call(&access(way, &server.address.to_string()), QUEUE).await;
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::Denied);
-        assert!(text.contains(says) && text.contains("chrony/NTP"), "{text}");
+        assert!(text.contains(expected) && text.contains("chrony/NTP"), "{text}");
     }
 }
 
@@ -338,7 +338,7 @@ async fn a_name_that_is_nowhere_may_be_a_hiccup_or_a_typing_error() {
 
 #[tokio::test]
 async fn nothing_was_sent_when_the_connection_was_refused() {
-    let address = nobody();
+    let address = unused_address();
     let error = call(&access(Way::Key, &address.to_string()), QUEUE).await;
     assert!(error.kind() == ErrorKind::Unavailable && error.message().contains("refused"), "{error}");
 }

@@ -79,7 +79,7 @@ fn times_are_those_of_the_zone() {
 }
 
 #[test]
-fn others_are_told_from_this_vm_where_both_may_be_meant() {
+fn a_line_names_the_scope_where_other_vms_are_included() {
     let lines: Vec<_> = changes("vm-spot", &[&format!("{FREEZE},{PREEMPT}")])
         .iter()
         .map(|change| change.line(&TimeZone::UTC, true))
@@ -169,7 +169,7 @@ fn no_word_of_others_keeps_a_command_from_being_started() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_longer_than_any_environment_is_told_as_far_as_it_fits() {
+async fn an_event_longer_than_the_environment_is_passed_as_far_as_it_fits() {
     // All as long as they may be, and longer.
     let long = "x".repeat(VARIABLE_BYTES_MAX - 40);
     let event = PREEMPT.replace("c1bf8322", &long).replace("vm-spot", &long);

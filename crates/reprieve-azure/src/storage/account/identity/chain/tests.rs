@@ -111,10 +111,10 @@ async fn a_managed_identity_is_asked_as_the_service_wants_it() {
 
 #[tokio::test]
 async fn without_a_metadata_service_the_azure_cli_is_tried_at_once() {
-    let nobody =
+    let unused =
         std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a free port");
     let shell = Shell::with(Some(token_of_the_cli()));
-    let chain = chain(None, nobody, false, &shell);
+    let chain = chain(None, unused, false, &shell);
     let began = Instant::now();
     assert_eq!(chain.token().await.expect("a token").token.secret(), "of-a-person");
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -135,7 +135,7 @@ async fn a_server_that_never_answers_delays_a_laptop_for_seconds_only() {
 }
 
 #[tokio::test]
-async fn an_azure_vm_whose_service_is_not_there_yet_is_waited_for() {
+async fn an_azure_vm_waits_for_its_metadata_service() {
     let calls = AtomicUsize::new(0);
     let server = TestServer::start(move |_| match calls.fetch_add(1, SeqCst) {
         0 => Reply::End(String::new()),
@@ -153,7 +153,7 @@ async fn an_azure_vm_whose_service_is_not_there_yet_is_waited_for() {
 async fn when_every_identity_fails_one_error_gives_each_reason_and_the_remedy() {
     let server = TestServer::start(|_| Reply::answer(400, "", r#"{"error":"invalid_request"}"#)).await;
     let shell = Shell::with(None);
-    let error = chain(None, server.address, false, &shell).token().await.expect_err("nobody");
+    let error = chain(None, server.address, false, &shell).token().await.expect_err("no identity");
     let text = error.to_string();
     for words in [
         "workload identity: AZURE_FEDERATED_TOKEN_FILE",
