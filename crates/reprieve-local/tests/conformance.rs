@@ -1,4 +1,4 @@
-//! The promises of every port, kept by two handles of one file.
+//! The promises of every port, on two handles of one file.
 
 use reprieve_core::WorkerId;
 use reprieve_core::conformance::Fixture;

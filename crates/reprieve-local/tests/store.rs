@@ -1,4 +1,4 @@
-//! What this store does beyond the promises of the ports.
+//! Behaviour of this store beyond the promises of the ports.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 use std::path::Path;
@@ -64,12 +64,12 @@ fn payload(name: &str) -> PayloadName {
     PayloadName::parse(name).unwrap()
 }
 
-/// More than is kept in the database.
+/// More than the database keeps inline.
 fn large(byte: u8) -> Vec<u8> {
     vec![byte; 300 << 10]
 }
 
-/// Writes a record whose state is a payload of this name, in place of the state `obsolete`.
+/// Writes a record with a payload of this name as its state, in place of the state `obsolete`.
 async fn save(
     store: &Store,
     id: &str,
@@ -99,7 +99,7 @@ fn bodies(deliveries: &[Delivery]) -> Vec<&str> {
     deliveries.iter().map(|delivery| str::from_utf8(&delivery.body).unwrap()).collect()
 }
 
-/// Waits for a condition that needs another thread's help.
+/// Waits for a condition that depends on another thread.
 async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
@@ -206,14 +206,14 @@ async fn a_body_that_is_too_large_is_refused_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_dropped_handle_gives_back_what_its_owner_held() {
+async fn a_dropped_handle_releases_its_owners_messages() {
     let bench = Bench::new();
     let (one, two) = (bench.open_worker().await, bench.open().await);
     send(&two, &["a", "b"], Duration::ZERO).await;
     let held = receive(&one, 2).await;
     assert_eq!(held.len(), 2);
     drop(one);
-    eventually("the leases are given back", || async { two.queue.depth().await.unwrap().ready == Some(2) })
+    eventually("the leases are released", || async { two.queue.depth().await.unwrap().ready == Some(2) })
         .await;
     let again = receive(&two, 2).await;
     assert_eq!(again.iter().map(|delivery| delivery.dequeue_count).collect::<Vec<_>>(), [2, 2]);
@@ -226,7 +226,7 @@ async fn a_dropped_handle_gives_back_what_its_owner_held() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_is_not_what_others_hold_or_what_is_delayed() {
+async fn a_release_affects_neither_other_owners_nor_delayed_messages() {
     let bench = Bench::new();
     let (one, two) = (bench.open_worker().await, bench.open_worker().await);
     send(&two, &["a", "b"], Duration::ZERO).await;
@@ -236,7 +236,7 @@ async fn what_is_given_back_is_not_what_others_hold_or_what_is_delayed() {
     two.queue.arrived().await;
     assert!(receive(&two, 1).await.is_empty());
     drop(one);
-    timeout(PATIENCE, two.queue.arrived()).await.expect("those who wait are told");
+    timeout(PATIENCE, two.queue.arrived()).await.expect("a waiting receiver is woken");
     assert_eq!(bodies(&receive(&two, 3).await), ["b"]);
     two.queue.complete(&kept.receipt).await.expect("the living keep theirs");
 }
@@ -245,29 +245,29 @@ async fn what_is_given_back_is_not_what_others_hold_or_what_is_delayed() {
 async fn nothing_is_taken_from_the_living() {
     let bench = Bench::new();
     let (one, two) = (bench.open_worker().await, bench.open_worker().await);
-    let nobody = bench.open().await;
+    let anonymous = bench.open().await;
     send(&one, &["a", "b"], Duration::ZERO).await;
-    let held = (receive(&one, 1).await, receive(&nobody, 1).await);
-    drop(nobody);
+    let held = (receive(&one, 1).await, receive(&anonymous, 1).await);
+    drop(anonymous);
     for _ in 0..50 {
         assert_eq!(one.queue.recover().await.unwrap() + two.queue.recover().await.unwrap(), 0);
     }
     one.queue.complete(&held.0[0].receipt).await.unwrap();
-    two.queue.complete(&held.1[0].receipt).await.expect("what was leased as nobody stays leased");
+    two.queue.complete(&held.1[0].receipt).await.expect("a lease without a session stays valid");
 }
 
 #[tokio::test]
-async fn a_session_whose_file_is_gone_is_over() {
+async fn a_session_without_its_file_has_ended() {
     let bench = Bench::new();
     let (dead, live) = (bench.open_worker().await, bench.open_worker().await);
     send(&live, &["a"], Duration::ZERO).await;
     receive(&dead, 1).await;
-    // As after a power loss, which the row may survive and the file not.
+    // As after a power loss that the row survives and the file does not.
     let sessions = bench.directory.path().join("reprieve.db.d/sessions");
     let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     std::fs::remove_file(&files[0]).unwrap();
-    eventually("the lease is given back", || async {
+    eventually("the lease is released", || async {
         live.queue.recover().await.unwrap();
         live.queue.depth().await.unwrap().ready == Some(1)
     })
@@ -369,7 +369,7 @@ async fn blobs_are_files_under_their_own_names() {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_put_there_is_not_overwritten() {
+async fn a_foreign_file_is_not_overwritten() {
     let bench = Bench::new();
     let store = bench.open().await;
     std::fs::write(bench.blobs().join("notes.txt"), "mine").unwrap();
@@ -401,7 +401,7 @@ async fn a_large_payload_that_is_obsolete_or_removed_leaves_no_file() {
 }
 
 #[tokio::test]
-async fn a_payload_whose_file_is_missing_is_none_and_a_short_one_is_short() {
+async fn a_payload_without_its_file_is_none_and_a_short_one_is_short() {
     let bench = Bench::new();
     let store = bench.open().await;
     save(&store, "a", None, ("1", large(1)), &[]).await.unwrap();
@@ -425,7 +425,7 @@ async fn large_payloads_are_read_while_they_are_replaced() {
         while last < 40 {
             let stored = two.records.load(&job("a")).await.unwrap().unwrap();
             let name = String::from_utf8(stored.bytes).unwrap();
-            // It is none when it became obsolete after the record was loaded.
+            // It is `None` when it became obsolete after the record was loaded.
             if let Some(bytes) = two.records.payload(&job("a"), &payload(&name)).await.unwrap() {
                 let mark = bytes[0];
                 assert!(mark.to_string() == name && bytes == large(mark), "a mixture");
@@ -443,7 +443,7 @@ async fn large_payloads_are_read_while_they_are_replaced() {
 
 /// As when its writer died between the commit and the renaming of the file.
 #[tokio::test]
-async fn a_blob_whose_file_is_missing_can_be_created() {
+async fn a_blob_without_its_file_can_be_created() {
     let bench = Bench::new();
     let store = bench.open().await;
     let writer = Writer { job: job("a"), fence: Fence::new(0, 1) };
@@ -527,14 +527,14 @@ async fn a_wall_clock_that_was_ahead_hides_nothing() {
     let ahead = reprieve_core::clock::unix_millis() + 3_600_000;
     let store = bench.open().await;
     let lock = bench.directory.path().join("reprieve.db.d/write.lock");
-    // What a process whose clock was an hour ahead would have said.
+    // The time of a process with a clock an hour ahead.
     std::fs::write(&lock, ahead.to_le_bytes()).unwrap();
     send(&store, &["a"], Duration::ZERO).await;
-    // The next process learns the time from this one, though its own clock is right.
+    // The next process reads the time from this one, though its own clock is right.
     std::fs::write(&lock, []).unwrap();
     send(&store, &["b"], Duration::ZERO).await;
-    let said = i64::from_le_bytes(std::fs::read(&lock).unwrap().try_into().unwrap());
-    assert!(said >= ahead, "{said} is before {ahead}");
+    let latest = i64::from_le_bytes(std::fs::read(&lock).unwrap().try_into().unwrap());
+    assert!(latest >= ahead, "{latest} is before {ahead}");
     let later = bench.open().await;
     let delivery = receive(&later, 1).await.remove(0);
     assert_eq!(receive(&store, 2).await.len(), 1, "and its lease holds");
@@ -552,11 +552,11 @@ async fn a_session_that_cannot_be_looked_at_keeps_no_other_from_being_ended() {
     let sessions = bench.directory.path().join("reprieve.db.d/sessions");
     let mut files: Vec<_> = std::fs::read_dir(sessions).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    // A link to itself can't be opened, whoever tries.
+    // A link to itself can't be opened by any user.
     std::fs::remove_file(&files[0]).unwrap();
     std::os::unix::fs::symlink(&files[0], &files[0]).unwrap();
     std::fs::remove_file(&files[1]).unwrap();
-    eventually("the dead one's lease is given back", || async {
+    eventually("the dead process's lease is released", || async {
         live.queue.recover().await.unwrap();
         live.queue.depth().await.unwrap().ready == Some(1)
     })
@@ -594,7 +594,7 @@ async fn the_session_is_over_when_the_last_handle_is_dropped() {
     assert_eq!(std::fs::read_dir(&sessions).unwrap().count(), 0);
 }
 
-/// A job that fails for good.
+/// A job that fails permanently.
 struct Never;
 
 #[async_trait::async_trait]
@@ -611,7 +611,7 @@ impl Job for Never {
     }
 }
 
-/// Beside an event of nearly the largest size there is no room for the generation of its letter.
+/// An event of nearly the maximum size leaves no room for the generation of its dead letter.
 #[tokio::test]
 async fn a_job_with_the_largest_event_is_dead_lettered_and_redriven() {
     const LARGEST: usize = (1 << 20) - 5;

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` starts does not outlive it, however it ends.
+//! The services of `cargo xtask test` end with it, however it ends.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use std::{env, fs};
 
-/// Stands in for Cargo: it says where Azurite is, runs no test until its input ends, and then says that they failed.
+/// Replaces Cargo: prints the address of Azurite, waits until its input ends, and then fails like a
+/// test run.
 const CARGO: &str = r#"#!/bin/sh
 case "$*" in *--version*) exit 0 ;; esac
 echo "$REPRIEVE_TEST_AZURITE"
@@ -18,7 +19,7 @@ while read -r _; do :; done
 exit 1
 "#;
 
-/// How often a port is looked at, and how often at the most: this machine may be busy.
+/// How often a port is checked, and the maximum number of checks: this machine may be busy.
 const EVERY: Duration = Duration::from_millis(50);
 const LOOKS_MAX: usize = 400;
 
@@ -36,7 +37,7 @@ fn azurite_ends_when_its_starter_is_killed() {
     assert_eq!(answering(&ports), 2, "{ports:?}");
     test.kill().unwrap();
     test.wait().unwrap();
-    // Nothing is ever sent: this waits without keeping a core from Azurite.
+    // No byte ever arrives: this waits without keeping a core from Azurite.
     let (_sender, nothing) = channel::<()>();
     for _ in 0..LOOKS_MAX {
         if answering(&ports) == 0 {
@@ -47,8 +48,8 @@ fn azurite_ends_when_its_starter_is_killed() {
     panic!("Azurite still answers at {ports:?}");
 }
 
-/// Starts `cargo xtask test` with a Cargo that runs nothing, and waits until Azurite answers. `None` where it is not
-/// installed.
+/// Starts `cargo xtask test` with a Cargo that runs no tests, and waits until Azurite answers.
+/// Returns `None` where Azurite is not installed.
 #[expect(
     clippy::print_stderr,
     reason = "a test that passed although it saw nothing is not to pass in silence"
@@ -62,9 +63,9 @@ fn start(purpose: &str) -> Option<(Child, Vec<u16>)> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("xtask");
-    let mut said = String::new();
-    BufReader::new(test.stdout.take().expect("a pipe")).read_line(&mut said).expect("a line");
-    let endpoints = said.trim().split(';').filter_map(|part| part.split_once("Endpoint="));
+    let mut line = String::new();
+    BufReader::new(test.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let endpoints = line.trim().split(';').filter_map(|part| part.split_once("Endpoint="));
     let ports: Vec<u16> = endpoints.filter_map(|(_, url)| port(url)).collect();
     if ports.is_empty() {
         eprintln!("THIS TEST SAW NOTHING: Azurite did not start");
@@ -76,7 +77,7 @@ fn start(purpose: &str) -> Option<(Child, Vec<u16>)> {
     Some((test, ports))
 }
 
-/// A directory with all that it may run: nothing that installs anything.
+/// Returns a directory with all allowed programs: none of them installs anything.
 fn tools(purpose: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tools-{purpose}"));
     let _absent = fs::remove_dir_all(&directory);
@@ -93,7 +94,7 @@ fn tools(purpose: &str) -> PathBuf {
     directory
 }
 
-/// The port of `http://HOST:PORT/ACCOUNT`.
+/// Returns the port of `http://HOST:PORT/ACCOUNT`.
 fn port(url: &str) -> Option<u16> {
     url.split('/').nth(2)?.rsplit_once(':')?.1.parse().ok()
 }

@@ -3,7 +3,7 @@
 use reprieve_azure::storage::Address;
 use reprieve_core::conformance::Fixture;
 
-/// The connection string of the Azurite that the tests of a run share.
+/// Returns the connection string of the test run's shared Azurite.
 const VARIABLE: &str = "REPRIEVE_TEST_AZURITE";
 
 async fn fixture() -> Fixture {

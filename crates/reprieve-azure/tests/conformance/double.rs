@@ -1,4 +1,4 @@
-//! On the storage double, which answers as the service does where Azurite does not.
+//! On the storage double, which behaves as the service does where Azurite differs.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ pub(super) async fn fixture() -> Fixture {
     super::fixture(address, double).await
 }
 
-/// A double on a thread of its own, so that it answers whatever the test's thread waits for.
+/// A double on its own thread, so that it answers while the test's thread blocks.
 struct Double {
     connection_string: String,
     stop: Option<oneshot::Sender<()>>,
@@ -24,18 +24,18 @@ struct Double {
 impl Double {
     fn start() -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
                 let server = StorageServer::start(Config::default()).await.expect("free ports");
-                tell.send(server.connection_string()).expect("a test that waits for it");
-                // The test is over, or its thread has panicked.
+                sender.send(server.connection_string()).expect("a test that waits for it");
+                // The test has ended, or its thread has panicked.
                 let _over = stopped.await;
                 server.stop().await;
             });
         });
-        let connection_string = told.recv().expect("a double that runs");
+        let connection_string = receiver.recv().expect("a double that runs");
         Self { connection_string, stop: Some(stop), thread: Some(thread) }
     }
 }

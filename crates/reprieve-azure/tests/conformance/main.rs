@@ -1,7 +1,6 @@
-//! The promises of every port, kept on Azurite and on the storage double, by two handles of one
-//! account.
+//! The promises of every port, on Azurite and on the storage double, on two handles of one account.
 
-#![expect(clippy::print_stderr, reason = "a test says what it could not see")]
+#![expect(clippy::print_stderr, reason = "a test prints why it is skipped")]
 
 mod azurite;
 mod double;
@@ -10,7 +9,7 @@ use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
 use reprieve_core::QueueName;
 use reprieve_core::conformance::Fixture;
 
-/// Two handles of a queue and a container of their own.
+/// Two handles of an own queue and container.
 async fn fixture(address: Address, guard: impl Send + Sync + 'static) -> Fixture {
     let name = format!("t-{}", uuid::Uuid::now_v7().simple());
     let queue = QueueName::parse(&name).expect("a queue name");

@@ -1,4 +1,4 @@
-//! A job that notes when each of its steps begins.
+//! A job that records when each of its steps begins.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use reprieve_core::{Job, JobContext, JobError, Step};
 use tokio::time::{Instant, sleep};
 
-/// When steps began, in order.
+/// The times at which steps began, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Walked(Arc<Mutex<Vec<Instant>>>);
 
@@ -16,7 +16,7 @@ impl Walked {
     }
 }
 
-/// So many steps of a second each.
+/// A job with this number of steps of a second each.
 #[derive(Debug)]
 pub(crate) struct Walk(pub(crate) Walked);
 

@@ -1,5 +1,5 @@
-//! Whatever documents a worker gets, in whatever order: it does nothing after a drain, approves
-//! nothing that is not its own, and waits for nothing for ever.
+//! A worker with random documents in random order: it does nothing after a drain, approves only its
+//! own events, and never waits without limit.
 
 mod job;
 mod script;
@@ -19,17 +19,17 @@ use reprieve_core::{NewJob, Producer};
 use tokio::time::{Instant, sleep, timeout};
 
 use job::{Walk, Walked};
-use script::{Script, Told, documents};
+use script::{Script, TimedDocument, documents};
 
 /// This VM's name.
 const NAME: &str = "vm_0";
 
-/// How soon after a drain began every step must have seen it: a step that begins in the same moment
-/// may not have.
+/// The time after a drain's start by which every step must have seen it: a step that begins at the
+/// same moment may not have.
 const SEEN: Duration = Duration::from_millis(200);
 
-/// Longer than any document of a script can keep a worker from its work: the latest `NotBefore`,
-/// and half an hour.
+/// Longer than any document of a script can keep a worker idle: the latest `NotBefore`, and half an
+/// hour.
 const FOR_EVER: Duration = Duration::from_hours(2);
 
 fn policy() -> impl Strategy<Value = Policy> {
@@ -48,7 +48,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     )
 }
 
-/// Every change of the worker's stage, and when.
+/// Every stage of the worker, and its time.
 async fn stages(monitor: Monitor, seen: Arc<Mutex<Vec<(Instant, Stage)>>>) {
     loop {
         let stage = monitor.stage();
@@ -70,7 +70,7 @@ async fn emptied(store: &Store) {
     }
 }
 
-async fn lives_through(script: Vec<Told>, policy: Policy, ends: bool) -> Result<(), TestCaseError> {
+async fn lives_through(script: Vec<TimedDocument>, policy: Policy, ends: bool) -> Result<(), TestCaseError> {
     let (store, walked) = (memory::store(), Walked::default());
     let source = Arc::new(Script::new(NAME, policy.approve));
     let settings = Settings {
@@ -87,18 +87,18 @@ async fn lives_through(script: Vec<Told>, policy: Policy, ends: bool) -> Result<
     let running = tokio::spawn(worker.run(stopping));
 
     let mut patience = Vec::new();
-    for Told { document, wait } in script {
+    for TimedDocument { document, wait } in script {
         enqueue(&store).await;
         patience.push((Instant::now(), source.has_patience(&document)));
-        source.tell(document);
+        source.set_answer(document);
         sleep(wait).await;
     }
     if ends {
-        source.tell(script::nothing());
+        source.set_answer(script::nothing());
     }
     enqueue(&store).await;
     let done = timeout(FOR_EVER, emptied(&store)).await;
-    prop_assert!(done.is_ok(), "jobs wait for ever under {:?}", source.document());
+    prop_assert!(done.is_ok(), "jobs wait without end under {:?}", source.document());
     watching.abort();
     stopper.stop();
     let ended = timeout(Duration::from_secs(30), running).await;
@@ -109,7 +109,7 @@ async fn lives_through(script: Vec<Told>, policy: Policy, ends: bool) -> Result<
         let stage = stages.iter().rfind(|(at, _)| *at <= began);
         let drained_since = stage.filter(|(_, stage)| *stage == Stage::Shutdown);
         let is_late = drained_since.is_some_and(|(at, _)| began > *at + SEEN);
-        // The end of the patience, too, is seen a little later.
+        // The end of the waiting time is seen a little later, too.
         let before = patience.iter().rfind(|(at, _)| *at + SEEN <= began);
         let since = patience.iter().filter(|(at, _)| *at <= began && *at + SEEN > began);
         let patient = before.into_iter().chain(since).any(|(_, patient)| *patient);

@@ -13,9 +13,9 @@ use reprieve_core::{NoticeId, Result};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// A document, and how long it is before the next.
+/// A document, and the time until the next one.
 #[derive(Debug, Clone)]
-pub(crate) struct Told {
+pub(crate) struct TimedDocument {
     pub(crate) document: Document,
     pub(crate) wait: Duration,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Told {
 /// The latest `NotBefore` of an event.
 const NOTICE_MAX_S: u64 = 1200;
 
-/// How soon the worker has heard of a document.
+/// The time in which the worker has seen a document.
 const HEARD_WITHIN: Duration = Duration::from_millis(50);
 
 pub(crate) fn nothing() -> Document {
@@ -55,14 +55,14 @@ fn event() -> impl Strategy<Value = Event> {
     )
 }
 
-pub(crate) fn documents() -> impl Strategy<Value = Vec<Told>> {
+pub(crate) fn documents() -> impl Strategy<Value = Vec<TimedDocument>> {
     let wait = prop_oneof![Just(0), 0..20_u64, 0..900_u64].prop_map(Duration::from_secs);
     let document = (any::<u64>(), prop::collection::vec(event(), 0..4));
-    let told = (document, wait).prop_map(|((incarnation, events), wait)| Told {
+    let reported = (document, wait).prop_map(|((incarnation, events), wait)| TimedDocument {
         document: Document { document_incarnation: incarnation.into(), events },
         wait,
     });
-    prop::collection::vec(told, 0..8)
+    prop::collection::vec(reported, 0..8)
 }
 
 /// An interruption source that reports the changes of documents.
@@ -71,7 +71,7 @@ pub(crate) struct Script {
     name: &'static str,
     approve: Approve,
     state: Mutex<State>,
-    tell: mpsc::UnboundedSender<Change>,
+    sender: mpsc::UnboundedSender<Change>,
     changes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
 }
 
@@ -79,21 +79,26 @@ pub(crate) struct Script {
 struct State {
     active: ActiveEvents,
     /// The reported changes and their times, the newest last.
-    told: Vec<(Instant, Document)>,
+    reported: Vec<(Instant, Document)>,
     faults: Vec<String>,
 }
 
 impl Script {
     pub(crate) fn new(name: &'static str, approve: Approve) -> Self {
-        let (tell, changes) = mpsc::unbounded_channel();
+        let (sender, changes) = mpsc::unbounded_channel();
         let state = State {
             active: ActiveEvents::default(),
-            told: vec![(Instant::now(), nothing())],
+            reported: vec![(Instant::now(), nothing())],
             faults: Vec::new(),
         };
-        let script =
-            Self { name, approve, state: Mutex::new(state), tell, changes: tokio::sync::Mutex::new(changes) };
-        script.say(Change::Answered);
+        let script = Self {
+            name,
+            approve,
+            state: Mutex::new(state),
+            sender,
+            changes: tokio::sync::Mutex::new(changes),
+        };
+        script.send(Change::Answered);
         script
     }
 
@@ -101,20 +106,20 @@ impl Script {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn say(&self, change: Change) {
-        self.tell.send(change).expect("a script that is there");
+    fn send(&self, change: Change) {
+        self.sender.send(change).expect("a script that is there");
     }
 
     /// Sets the service's answer from now on.
-    pub(crate) fn tell(&self, document: Document) {
+    pub(crate) fn set_answer(&self, document: Document) {
         let mut state = self.lock();
         let answer = Answer::now(document.clone(), ApiVersion::ALL[0]);
         for change in state.active.update(&answer, self.name) {
             if let Some(change) = change.for_worker(self.name, answer.at) {
-                self.say(change);
+                self.send(change);
             }
         }
-        state.told.push((Instant::now(), document));
+        state.reported.push((Instant::now(), document));
     }
 
     /// Whether a drain under this document may leave jobs that will be done in time.
@@ -126,7 +131,7 @@ impl Script {
     }
 
     pub(crate) fn document(&self) -> Document {
-        self.lock().told.last().expect("a document").1.clone()
+        self.lock().reported.last().expect("a document").1.clone()
     }
 
     /// The approvals that were wrong.
@@ -134,13 +139,15 @@ impl Script {
         self.lock().faults.clone()
     }
 
-    /// Why this may not be approved now: by the events that are active, and by those that were
-    /// until this moment, which the worker may not have heard the end of.
+    /// Returns why this may not be approved now. It considers the active events, and those that
+    /// were active until a moment ago: the worker may not have seen their end.
     fn fault(&self, state: &State, id: &NoticeId) -> Option<String> {
         let recent = Instant::now() - HEARD_WITHIN;
-        let stood = state.told.iter().zip(state.told.iter().skip(1)).filter(|(_, (over, _))| *over >= recent);
-        let documents =
-            stood.map(|((_, document), _)| document).chain(state.told.last().map(|(_, document)| document));
+        let recently_active =
+            state.reported.iter().zip(state.reported.iter().skip(1)).filter(|(_, (over, _))| *over >= recent);
+        let documents = recently_active
+            .map(|((_, document), _)| document)
+            .chain(state.reported.last().map(|(_, document)| document));
         // An id that occurs twice in a document is reported once, as its last.
         let is_ours = |event: &&Event| event.notice_id() == *id && event.concerns(self.name);
         let faults = documents.map(|document| match document.events.iter().rfind(is_ours) {
@@ -166,7 +173,7 @@ impl Script {
             return Some("is not ours");
         }
         match self.approve {
-            Approve::Never => Some("is nobody's to approve"),
+            Approve::Never => Some("may not be approved by any VM"),
             Approve::Any => None,
             // No other machine of these scripts is ever ready.
             Approve::Sole | Approve::Leader => (event.resources.len() > 1).then_some("is not ours alone"),

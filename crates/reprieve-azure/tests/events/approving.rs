@@ -1,4 +1,4 @@
-//! Approvals, of one event and of several, by a service that takes them, refuses them or is away.
+//! Approvals of one event and of several, by a service that accepts them, refuses them or is away.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::service::{ME, Reply, Service};
 
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// A service with events for this VM, and a watcher that knows of them.
+/// A service with events for this VM, and a watcher that has seen them.
 async fn with(events: &[&str]) -> (Service, Watcher) {
     let service = Service::with([ApiVersion::V2020_07_01]).await;
     for id in events {
@@ -25,7 +25,7 @@ fn ids(ids: &[&str]) -> Vec<NoticeId> {
     ids.iter().map(|id| NoticeId::new(id)).collect()
 }
 
-/// The ids of each approval that was sent.
+/// Returns the ids of each approval that was sent.
 fn sent(service: &Service) -> Vec<String> {
     service.state().approved.iter().map(|(_, ids)| ids.join(" ")).collect()
 }
@@ -39,7 +39,7 @@ async fn several_events_are_approved_in_one_request_as_the_service_spells_them()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again_within_the_time() {
+async fn a_transient_failure_is_retried_within_the_time() {
     for reply in
         [410, 429, 500, 503, 404].map(Reply::Status).into_iter().chain([Reply::BreakOff, Reply::Hang])
     {
@@ -59,7 +59,7 @@ async fn a_web_page_is_no_approval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_gives_up_in_time_and_says_why() {
+async fn an_approval_that_keeps_failing_ends_in_time_with_the_reason() {
     let (service, watcher) = with(&["a"]).await;
     for (reply, kind) in [(Reply::Status(503), ErrorKind::Unavailable), (Reply::Hang, ErrorKind::TimedOut)] {
         service.state().approvals = std::iter::repeat_n(reply, 50).collect();
@@ -74,7 +74,7 @@ async fn it_gives_up_in_time_and_says_why() {
 #[tokio::test(start_paused = true)]
 async fn an_ended_event_keeps_no_other_from_being_approved() {
     let (service, watcher) = with(&["a", "b", "c"]).await;
-    // The watcher does not know yet that it is.
+    // The watcher has not seen that yet.
     service.over("b");
     service.state().unapprovable.push("b".to_owned());
     watcher.approve(&ids(&["a", "b", "c"]), WITHIN).await.expect("what is over needs none");

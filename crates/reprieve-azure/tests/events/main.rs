@@ -2,7 +2,7 @@
 //! and counts them. The service is a few lines under the test's control; `watcher` uses the mock
 //! that behaves like Azure.
 
-// Said of each, so that the lints know that all of it is tests.
+// On each module, so that the lints treat all of it as tests.
 #[cfg(test)]
 mod approving;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! In which api-version events are asked for.
+//! The api-version of requests for events.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn a_service_without_any_version_is_reported_by_its_refusal_of_the_newest(
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("404"), "{error}");
     assert_eq!(service.state().polled.len(), ApiVersion::ALL.len());
-    // Never longer than it was given, however many there are to try.
+    // Never longer than the given time, however many versions there are to try.
     let began = Instant::now();
     service.client().document(Duration::from_secs(1)).await.expect_err("nothing is there");
     assert!(began.elapsed() <= Duration::from_millis(1100), "{:?}", began.elapsed());
@@ -56,7 +56,7 @@ async fn a_pinned_version_is_the_only_one_that_is_asked_for() {
         ErrorKind::Unavailable
     );
     let watcher = Watcher::spawn(pinned, None);
-    until("it was polled", || watcher.stats().failures.of(FailureKind::Refused) >= 5).await;
+    until("the service was polled", || watcher.stats().failures.of(FailureKind::Refused) >= 5).await;
     assert_eq!(watcher.stats().version, V2024_07_09);
     assert!(service.state().polled.iter().all(|version| version == "2024-07-09"));
 }
@@ -80,7 +80,7 @@ async fn a_watch_leaves_a_version_that_is_gone_and_keeps_one_that_was_only_away(
 
     // A proxy that refuses everything for a while.
     let all = std::mem::take(&mut service.state().versions);
-    until("it is trouble", || watcher.stats().failures.of(FailureKind::Refused) >= 10).await;
+    until("refusals are counted", || watcher.stats().failures.of(FailureKind::Refused) >= 10).await;
     service.state().versions = all;
     let refused = watcher.stats().failures.of(FailureKind::Refused);
     sleep(Duration::from_secs(5)).await;
@@ -88,7 +88,7 @@ async fn a_watch_leaves_a_version_that_is_gone_and_keeps_one_that_was_only_away(
     assert!(watcher.stats().failures.of(FailureKind::Refused) <= refused + 1, "{:?}", watcher.stats());
 
     service.state().versions.remove(&V2024_07_09);
-    until("it is left", || watcher.stats().version == V2020_07_01).await;
+    until("the version is replaced", || watcher.stats().version == V2020_07_01).await;
     sleep(Duration::from_secs(3)).await;
     assert!(watcher.stats().answer_age.expect("an answer") < Duration::from_secs(3));
     assert!(matches!(watcher.next().await, Change::Noticed(_)));

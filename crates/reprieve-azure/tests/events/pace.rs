@@ -1,5 +1,4 @@
-//! How many requests a watch sends, counted in the client itself: the arrival of a request may be
-//! late.
+//! The request rate of a watch, counted in the client itself: requests may arrive late.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 
 use crate::service::{ME, Reply, Service, until};
 
-/// When requests were sent by this thread.
+/// The times at which this thread sent requests.
 #[derive(Debug, Clone, Default)]
 struct Sent(Arc<Mutex<Vec<Instant>>>);
 
@@ -34,13 +33,13 @@ impl<S: tracing::Subscriber> Layer<S> for Sent {
 }
 
 impl Sent {
-    /// Counts what this thread sends, until the guard is dropped.
+    /// Counts this thread's requests until the guard is dropped.
     fn count() -> (Self, tracing::subscriber::DefaultGuard) {
         let sent = Self::default();
         (sent.clone(), tracing::subscriber::set_default(tracing_subscriber::registry().with(sent)))
     }
 
-    /// The most that were sent in any second.
+    /// Returns the highest number of requests in any second.
     fn most_in_a_second(&self) -> usize {
         let sent = self.0.lock().expect("no panic");
         let second = |from: &Instant| {
@@ -55,8 +54,8 @@ impl Sent {
     }
 }
 
-/// Watches a service with these versions for so long; returns how many requests there were besides
-/// the polls.
+/// Watches a service with these versions for this long. Returns the number of requests besides the
+/// polls.
 async fn besides(known: &[ApiVersion], seconds: u64) -> usize {
     let service = Service::with(known.iter().copied()).await;
     let (sent, _counting) = Sent::count();

@@ -1,4 +1,4 @@
-//! A metadata service that answers as a test instructs it, and records its requests.
+//! A metadata service that answers as a test configures it, and records its requests.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -25,18 +25,18 @@ pub(crate) enum Reply {
 /// The service's instructions, and the requests that it got.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// The versions it has; others are answered 404.
+    /// The supported versions; others are answered with 404.
     pub(crate) versions: BTreeSet<ApiVersion>,
     pub(crate) events: Vec<Value>,
-    /// The reactions to the next requests for the events, before they are answered.
+    /// The reactions to the next requests for events, before normal answers.
     pub(crate) polls: VecDeque<Reply>,
-    /// The reactions to the next approvals, before those that are taken or refused by their ids.
+    /// The reactions to the next approvals, before normal answers.
     pub(crate) approvals: VecDeque<Reply>,
-    /// Requests that approve one of these are answered 400.
+    /// Approvals of one of these ids are answered with 400.
     pub(crate) unapprovable: Vec<String>,
-    /// The versions in which events were asked for.
+    /// The versions of the requests for events.
     pub(crate) polled: Vec<String>,
-    /// The version and the ids of each approval that was sent.
+    /// The version and the ids of each approval.
     pub(crate) approved: Vec<(String, Vec<String>)>,
 }
 
@@ -66,7 +66,7 @@ impl Service {
         Client::new(&self.url).expect("a base URL")
     }
 
-    /// A watcher that has had its first answer.
+    /// Starts a watcher and waits for its first answer.
     pub(crate) async fn watch(&self) -> Watcher {
         let watcher = Watcher::spawn(self.client(), None);
         watcher.answered().await;
@@ -113,7 +113,7 @@ async fn connection(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                 "HTTP/1.1 {status} It\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 answer.len()
             );
-            // Whoever has given up on the answer does not want it.
+            // A client that has timed out does not read the answer.
             let _gone = stream.write_all((head + &answer).as_bytes()).await;
         }
     }

@@ -12,8 +12,8 @@ use reprieve_core::ports::{Change, Ending};
 use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
 use tokio::time::Instant;
 
-/// While a notice is active, the next requests fail in this way. It must stay active and be
-/// withdrawn after.
+/// Fails the next requests in this way while a notice is active. The notice must stay active and be
+/// withdrawn afterwards.
 async fn a_notice_survives(fault: Fault, requests: usize) {
     let (server, watcher) = calm().await;
     server.evict(ME, seconds(600)).expect("a known VM");
@@ -22,15 +22,15 @@ async fn a_notice_survives(fault: Fault, requests: usize) {
     let errors = watcher.stats().errors;
     server.inject(Endpoint::ScheduledEvents, &fault, requests);
     calm_for(&watcher, seconds(requests as u64 + 5)).await;
-    // The last may be given up instead, when the good answer after it overtakes it. What may mean
-    // the version is met by requests in other versions too, one for each poll.
+    // The last failure may be cancelled when the next good answer overtakes it. Requests in other
+    // versions, one for each poll, also get the failures that may depend on the version.
     let share = if matches!(fault, Fault::Status(400 | 404)) { 2 } else { 1 };
     assert!(
         watcher.stats().errors + 1 >= errors + requests as u64 / share,
         "{fault:?}: {:?}",
         watcher.stats()
     );
-    assert_eq!(watcher.stats().version, ApiVersion::NEWEST, "{fault:?} says nothing about it that lasts");
+    assert_eq!(watcher.stats().version, ApiVersion::NEWEST, "{fault:?} does not change the version for good");
     assert!(watcher.stats().answer_age.expect("an answer") < seconds(3), "{fault:?}: {:?}", watcher.stats());
 
     server.withdraw(&reprieve_sim::metadata::Which::Vm(ME.to_owned())).expect("an event");
@@ -60,7 +60,7 @@ async fn a_burst_of_404_or_400_withdraws_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_goes_wrong_is_counted_by_its_kind() {
+async fn failures_are_counted_by_kind() {
     let (server, watcher) = calm().await;
     let faults = [
         (Fault::Status(429), FailureKind::Throttled),
@@ -74,10 +74,10 @@ async fn what_goes_wrong_is_counted_by_its_kind() {
         server.inject(Endpoint::ScheduledEvents, &fault, 1);
         until(kind.as_str(), || watcher.stats().failures.of(kind) == 1).await;
     }
-    // One is given up at the next answer, so it takes as many as a poll may last to see one run out
-    // of time.
+    // One request is cancelled at the next answer. So a timeout shows only after as many requests
+    // as a poll may last seconds.
     server.inject(Endpoint::ScheduledEvents, &Fault::Hang, 10);
-    until("time runs out", || watcher.stats().failures.of(FailureKind::TimedOut) >= 1).await;
+    until("a request times out", || watcher.stats().failures.of(FailureKind::TimedOut) >= 1).await;
     assert_eq!(watcher.stats().errors, watcher.stats().failures.total());
 }
 
@@ -110,7 +110,7 @@ async fn an_eviction_during_a_burst_is_noticed_when_it_ends() {
     server.evict(ME, NOTICE).expect("a known VM");
     let announced = Instant::now();
     let notice = noticed(&watcher, seconds(9)).await;
-    assert!(notice.received - announced > seconds(5), "the burst was not met");
+    assert!(notice.received - announced > seconds(5), "no poll met the burst");
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn a_service_that_hangs_for_a_minute_is_asked_on_and_on() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_answers_are_waited_for_one_at_a_time() {
-    // Slower than any poll but the patient one may be, for good.
+    // Permanently slower than the timeout of any poll except the patient one.
     let server = server().await;
     server.inject(Endpoint::ScheduledEvents, &Fault::Late(seconds(6)), 1000);
     let watcher = watch(&server);
@@ -146,13 +146,13 @@ async fn slow_answers_are_waited_for_one_at_a_time() {
     server.evict(ME, seconds(600)).expect("a known VM");
     let announced = Instant::now();
     let notice = noticed(&watcher, seconds(15)).await;
-    assert!(notice.received - announced > seconds(5), "the slowness was not met");
+    assert!(notice.received - announced > seconds(5), "no poll met the slow answers");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_later_one_has_overtaken_is_no_news() {
     let (server, watcher) = calm().await;
-    // It contains no events, and arrives after an answer that contains one.
+    // The answer has no events, and arrives after an answer with one.
     server.inject(Endpoint::ScheduledEvents, &Fault::Late(Duration::from_millis(2500)), 1);
     let polls = server.state().vms[0].polls;
     until("a request waits", || server.state().vms[0].polls > polls).await;
@@ -184,7 +184,7 @@ async fn work_waits_for_the_name_and_the_name_is_asked_for_until_it_comes() {
     assert_eq!(noticed(&watcher, seconds(20)).await.phase, Phase::Scheduled);
     assert!(began.elapsed() > seconds(12), "the faults were not met: {:?}", began.elapsed());
     assert_eq!(next(&watcher, seconds(1)).await, Change::Answered);
-    assert_eq!(watcher.stats().errors, 0, "polls went well meanwhile");
+    assert_eq!(watcher.stats().errors, 0, "polls succeeded meanwhile");
 }
 
 #[cfg(not(target_os = "macos"))]
@@ -197,7 +197,7 @@ async fn a_service_that_restarts_forgets_its_events_and_incarnations() {
     let first = noticed(&watcher, seconds(2)).await;
     let config = Config { addr: server.addr(), ..Config::with_vms([ME, NEIGHBOUR]) };
     server.stop().await;
-    // Nothing listens there: the notice stays active.
+    // The service is away: the notice stays active.
     calm_for(&watcher, seconds(5)).await;
 
     let server = MetadataServer::start(config).await.expect("the port is free again");

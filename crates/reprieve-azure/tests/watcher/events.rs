@@ -1,4 +1,4 @@
-//! The watcher on a service that works.
+//! The watcher on a working service.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn an_eviction_is_noticed_starts_and_ends() {
     check(&notice, &NoticeKind::Preempt, Phase::Scheduled);
     assert_eq!(notice.id, NoticeId::new(&evicted.event_id));
     let not_before = notice.not_before.expect("a time");
-    // Whole seconds are written, and the wall clock did not jump ahead with the runtime's.
+    // The text has whole seconds, and the wall clock did not jump ahead with the runtime's.
     assert!(not_before >= announced + NOTICE - seconds(2), "{:?}", not_before - announced);
     assert!(not_before <= announced + NOTICE + seconds(2), "{:?}", not_before - announced);
 
@@ -87,7 +87,7 @@ async fn two_events_at_once_are_both_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acknowledged_event_begins_at_once() {
+async fn an_approved_event_starts_at_once() {
     let (server, watcher) = calm().await;
     server.announce(Announcement::new(EventType::Redeploy, [ME], Some(seconds(600)))).expect("an event");
     let notice = noticed(&watcher, seconds(2)).await;
@@ -99,7 +99,7 @@ async fn an_acknowledged_event_begins_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_of_other_vms_too_may_be_acknowledged_by_one_that_decides_for_them() {
+async fn one_vm_may_approve_an_event_that_names_several_vms() {
     let (server, watcher) = calm().await;
     server
         .announce(Announcement::new(EventType::Freeze, [ME, NEIGHBOUR], Some(seconds(600))))
@@ -114,7 +114,7 @@ async fn an_event_of_other_vms_too_may_be_acknowledged_by_one_that_decides_for_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_neighbours_event_and_an_advice_are_not_acknowledged() {
+async fn an_event_of_other_vms_and_an_advice_are_not_approved() {
     let (server, watcher) = calm().await;
     let theirs = server.evict(NEIGHBOUR, NOTICE).expect("a known VM");
     server
@@ -136,13 +136,13 @@ async fn changes_cover_this_vm_and_separately_the_other_vms() {
     server.announce(Announcement::new(EventType::Reboot, [ME], None)).expect("an event");
     noticed(&watcher, seconds(3)).await;
     let mut changes = watcher.changes();
-    let mut told = Vec::new();
-    while told.len() < 5 {
+    let mut seen = Vec::new();
+    while seen.len() < 5 {
         let change = timeout(NOTICE + seconds(15), changes.next())
             .await
             .expect("a change")
             .expect("the watcher is there");
-        told.push((change.scope, change.event.event_type, change.kind));
+        seen.push((change.scope, change.event.event_type, change.kind));
     }
     let reboot = |what| (Scope::ThisVm, EventType::Reboot, what);
     let preempt = |what| (Scope::OtherVms, EventType::Preempt, what);
@@ -153,7 +153,7 @@ async fn changes_cover_this_vm_and_separately_the_other_vms() {
         preempt(ChangeKind::Started),
         preempt(ChangeKind::Completed),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(seen, expected);
     drop(watcher);
     assert_eq!(timeout(seconds(5), changes.next()).await.expect("the end"), None);
 }
@@ -212,8 +212,8 @@ async fn it_polls_once_per_second() {
     assert_eq!(watcher.stats().errors, 0);
 }
 
-/// In real time: what a user sees between an eviction and its notice. `cargo nextest run
-/// --no-capture` shows the figures.
+/// In real time: the delay between an eviction and its notice. `cargo nextest run --no-capture`
+/// shows the figures.
 #[tokio::test]
 async fn from_eviction_to_notice_takes_a_second_at_most() {
     const VMS: u32 = 20;
@@ -224,8 +224,7 @@ async fn from_eviction_to_notice_takes_a_second_at_most() {
         let watcher = Watcher::spawn(Client::new(&server.vm_url(name)).expect("a base URL"), None);
         assert_eq!(next(&watcher, seconds(5)).await, Change::Answered);
         watchers.push(watcher);
-        // Spreads the polls over the second, so that one moment meets every distance to the next
-        // poll.
+        // Spreads the announcements over the polling interval.
         tokio::time::sleep(seconds(1) / VMS).await;
     }
     let announced = Instant::now();

@@ -14,7 +14,7 @@ thread_local! {
     static WRITTEN: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lines of warning and above written by this thread.
+/// Returns this thread's lines of warning and above.
 ///
 /// The subscriber is global, for all tests of this process: one that comes and goes with each test
 /// would now and then find a line switched off by the others.
@@ -83,8 +83,8 @@ async fn consecutive_failures_are_logged_once_a_minute() {
     assert_eq!(next(&watcher, seconds(2)).await, Change::Answered);
     server.inject(Endpoint::ScheduledEvents, &Fault::Status(500), 150);
     calm_for(&watcher, seconds(160)).await;
-    // The last may be given up instead, when the good answer after it overtakes it.
+    // The last failure may be cancelled when the next good answer overtakes it.
     assert!((149..=150).contains(&watcher.stats().errors), "{:?}", watcher.stats());
     assert_eq!(Log::lines_with("failed to poll scheduled events"), 3);
-    assert_eq!(Log::lines_with(""), 3, "and nothing else is");
+    assert_eq!(Log::lines_with(""), 3, "and no other lines");
 }

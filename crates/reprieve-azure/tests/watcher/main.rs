@@ -1,6 +1,6 @@
 //! The Scheduled Events client and watcher on the mock metadata service, over HTTP.
 
-// Said of each, so that the lints know that all of it is tests.
+// On each module, so that the lints treat all of it as tests.
 #[cfg(test)]
 mod bad_days;
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A mock and a watcher of one of its VMs, on one runtime whose clock jumps ahead while nothing
-//! happens.
+//! A mock and a watcher of one of its VMs, on one runtime with a clock that jumps ahead while the
+//! runtime is idle.
 //!
 //! Sockets are real, so the clock may also jump while an answer is on its way between two tasks;
 //! then it is a poll later. Limits below leave room for that.
@@ -32,10 +32,10 @@ pub(crate) fn client(server: &MetadataServer) -> Client {
     Client::new(&server.vm_url(ME)).expect("a base URL")
 }
 
-/// A mock that can be stopped and started again where it was.
+/// A mock that can be stopped and restarted at the same address.
 ///
-/// It has a loopback address of its own, because on 127.0.0.1 the port might be taken meanwhile by
-/// any connection of any process. (Not on macOS, which knows only the one.)
+/// It has its own loopback address, because on 127.0.0.1 another process might take the port
+/// meanwhile. (Not on macOS, which has only one.)
 #[cfg(not(target_os = "macos"))]
 pub(crate) async fn server_at_its_own_address() -> MetadataServer {
     static TESTS: AtomicU8 = AtomicU8::new(1);
@@ -44,12 +44,12 @@ pub(crate) async fn server_at_its_own_address() -> MetadataServer {
     MetadataServer::start(Config { addr, ..Config::with_vms([ME, NEIGHBOUR]) }).await.expect("a mock")
 }
 
-/// Watches as [`ME`].
+/// Starts a watcher as [`ME`].
 pub(crate) fn watch(server: &MetadataServer) -> Watcher {
     Watcher::spawn(client(server), None)
 }
 
-/// A mock and a watcher that has had its first answer, without active events.
+/// Starts a mock, and a watcher that has had its first answer, without active events.
 pub(crate) async fn calm() -> (MetadataServer, Watcher) {
     let server = server().await;
     let watcher = watch(&server);
@@ -80,7 +80,7 @@ pub(crate) async fn over(watcher: &Watcher, within: Duration) -> Ending {
     }
 }
 
-/// Nothing changes for this long, though the service is asked.
+/// Checks that nothing changes for this long, while polls continue.
 pub(crate) async fn calm_for(watcher: &Watcher, long: Duration) {
     let before = watcher.stats().polls;
     if let Ok(change) = timeout(long, watcher.next()).await {

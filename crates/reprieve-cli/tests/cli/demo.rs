@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Place, Ran};
 
-/// A small demo: some fifteen seconds.
+/// A small demo: about fifteen seconds.
 const SMALL: [&str; 13] = [
     "demo",
     "--jobs",
@@ -22,16 +22,16 @@ const SMALL: [&str; 13] = [
 ];
 
 #[track_caller]
-fn refused(place: &Place, args: &[&str], said: &str) {
+fn refused(place: &Place, args: &[&str], expected: &str) {
     let ran = place.run(&[&["demo"], args].concat());
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}: {}", ran.err);
-    assert!(ran.err.contains(said), "{args:?}: {}", ran.err);
+    assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
 }
 
 #[test]
-fn a_small_demo_loses_nothing_and_says_so() {
+fn a_small_demo_loses_nothing_and_reports_it() {
     let place = Place::new();
-    // The settings of whoever runs it have no say.
+    // The caller's settings do not apply.
     place.write("reprieve.toml", "nonsense = ");
     let mut command = place.command(&[&SMALL[..], &["--json"]].concat());
     command.env("REPRIEVE_STORE", "nonsense").env("REPRIEVE_QUEUE", "!").env("REPRIEVE_CONCURRENCY", "0");
@@ -55,7 +55,7 @@ fn a_small_demo_loses_nothing_and_says_so() {
         assert_eq!(summary[what], count, "{what}: {summary}");
     }
     assert_eq!(summary["output_digest"], summary["reference_digest"], "{summary}");
-    // A kill costs at most a second of each of two frames, and the step that was under way.
+    // A kill costs at most a second of each of two frames, and the step in progress.
     assert!(summary["steps_redone"].as_u64().is_some_and(|redone| redone <= 14), "{summary}");
     assert!(summary["notice_to_released_ms"]["max"].is_u64(), "{summary}");
     assert!(summary["recovered_after_kill_ms"]["max"].is_u64(), "{summary}");
@@ -90,14 +90,14 @@ fn wrong_numbers_are_refused_before_anything_is_made() {
 #[test]
 fn an_emulator_that_is_not_there_or_no_emulator_is_refused_before_anything_is_made() {
     let place = Place::new();
-    let refused = |store: &str, variable: &str, said: &str| {
+    let refused = |store: &str, variable: &str, expected: &str| {
         let mut command = place.command(&["demo", "--store", store]);
         let ran = Ran::from(command.env("REPRIEVE_STORE", variable).output().expect("it runs"));
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{store}: {}", ran.err);
-        assert!(ran.err.contains(said) && ran.err.lines().count() == 1, "{store}: {}", ran.err);
+        assert!(ran.err.contains(expected) && ran.err.lines().count() == 1, "{store}: {}", ran.err);
         assert!(!ran.err.contains("aHVud"), "{}", ran.err);
     };
-    // A port at which nobody listens any more.
+    // A port without a listener.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let free = listener.local_addr().expect("an address");
     drop(listener);
@@ -127,7 +127,7 @@ fn a_directory_with_other_things_in_it_is_refused_and_left_alone() {
     assert_eq!(names, ["mine.txt"]);
 }
 
-/// What happens to the processes, where one can be asked about them.
+/// The demo's processes, where they can be observed.
 #[cfg(target_os = "linux")]
 mod processes {
     use std::path::Path;
@@ -137,7 +137,7 @@ mod processes {
     use super::*;
     use crate::support::LONG;
 
-    /// A demo that was started.
+    /// A running demo.
     struct Demo {
         place: Place,
         process: Process,
@@ -168,7 +168,7 @@ mod processes {
         }
     }
 
-    /// The worker processes in this demo's directory, by what they run in.
+    /// Returns the directories of the worker processes of this demo.
     fn workers(place: &Place) -> Vec<u32> {
         let Ok(dir) = std::fs::canonicalize(place.path("reprieve-demo")) else { return Vec::new() };
         let runs_there = |pid: &u32| {
@@ -181,14 +181,14 @@ mod processes {
     }
 
     #[test]
-    fn ctrl_c_ends_all_processes_and_says_where_the_files_are() {
+    fn ctrl_c_ends_all_processes_and_prints_where_the_files_are() {
         let demo = Demo::start();
         demo.process.signal(Signal::INT);
         let Demo { place, process } = demo;
         let ran = Ran::from(process.output());
         assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
         assert!(ran.err.ends_with("SIGINT stopped it; its files are in reprieve-demo\n"), "{}", ran.err);
-        assert_eq!(workers(&place), [0; 0], "they were gone before it was");
+        assert_eq!(workers(&place), [0; 0], "the workers ended before the demo");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `reprieve doctor`, on the storage double, on Azurite, on embedded stores, and where nothing answers.
+//! `reprieve doctor`, on the storage double, on Azurite, on embedded stores, and without any
+//! answer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,14 +12,14 @@ use tokio::time::Instant;
 
 use crate::support::{Place, Ran};
 
-/// The longest that all checks together may take.
+/// The time limit of all checks together.
 const ALL_MAX: Duration = Duration::from_secs(60);
 
 async fn double() -> StorageServer {
     StorageServer::start(Config::default()).await.expect("free ports")
 }
 
-/// Runs it against a store, without a metadata service unless `args` has one.
+/// Runs the doctor on a store, without a metadata service unless `args` has one.
 async fn doctor(place: &Place, store: &str, args: &[&str]) -> Ran {
     let mut command = place.command(&[&["doctor"], args].concat());
     command.env("REPRIEVE_STORE", store);
@@ -45,7 +46,7 @@ fn finding<'a>(report: &'a Value, name: &str) -> &'a Value {
 }
 
 #[track_caller]
-fn assert_says(report: &Value, name: &str, state: &str, words: &[&str]) {
+fn assert_finding(report: &Value, name: &str, state: &str, words: &[&str]) {
     let finding = finding(report, name);
     assert_eq!(finding["state"], state, "{finding:#}");
     let text = finding.to_string();
@@ -54,7 +55,7 @@ fn assert_says(report: &Value, name: &str, state: &str, words: &[&str]) {
     }
 }
 
-/// Where numbers are, which differ from run to run, `#`.
+/// Replaces numbers, which differ from run to run, by `#`.
 fn without_numbers(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -78,7 +79,7 @@ fn figures_without_numbers(report: &mut Value) {
     }
 }
 
-/// Puts a message as somebody's own program would, with a time to live in seconds.
+/// Puts a message as another program would, with a time to live in seconds.
 fn put(double: &StorageServer, queue: &str, lives: i32) {
     let url = double.queue_url();
     let (host, path) = url.trim_start_matches("http://").split_once('/').expect("a path");
@@ -96,7 +97,7 @@ fn put(double: &StorageServer, queue: &str, lives: i32) {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
-/// Makes queues and container, as a first enqueue does.
+/// Creates the queues and the container, as a first enqueue does.
 async fn made(place: &Place, store: &str) {
     let mut command = place.command(&["enqueue", "resize", "--force"]);
     command.env("REPRIEVE_STORE", store);
@@ -151,7 +152,7 @@ async fn a_permission_that_is_missing_is_a_problem_with_its_cure() {
         double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
         let (code, report) = report(&place, &sas, &[]).await;
         assert_eq!(code, Some(1), "{operation}");
-        assert_says(
+        assert_finding(
             &report,
             name,
             "problem",
@@ -163,7 +164,7 @@ async fn a_permission_that_is_missing_is_a_problem_with_its_cure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_role_that_can_not_renew_is_told_by_its_name() {
+async fn the_role_that_cannot_renew_is_named() {
     let (place, double) = (Place::new(), double().await);
     let store = double.connection_string();
     made(&place, &store).await;
@@ -174,15 +175,15 @@ async fn the_role_that_can_not_renew_is_told_by_its_name() {
     double.reset_counts();
     let (code, report) = report(&place, &store, &[]).await;
     assert_eq!(code, Some(1));
-    assert_says(&report, "queue roles: renew", "problem", &["Storage Queue", "run twice"]);
-    assert_says(
+    assert_finding(&report, "queue roles: renew", "problem", &["Storage Queue", "run twice"]);
+    assert_finding(
         &report,
         "queue roles",
         "ok",
         &["receive not tried: it would take a job from a worker", "release not tried"],
     );
-    assert_says(&report, "queue roles: count", "warning", &[]);
-    assert_says(&report, "round trip", "skipped", &["no lease could be renewed"]);
+    assert_finding(&report, "queue roles: count", "warning", &[]);
+    assert_finding(&report, "round trip", "skipped", &["no lease could be renewed"]);
     assert_eq!(double.counts().requests(Operation::Receive), 0);
     double.stop().await;
 }
@@ -193,16 +194,16 @@ async fn queues_that_are_missing_are_a_problem_only_for_who_may_not_make_them() 
     let store = double.connection_string();
     let (code, well) = report(&place, &store, &[]).await;
     assert_eq!(code, Some(0), "{well:#}");
-    assert_says(&well, "queue default", "ok", &["does not exist yet"]);
-    assert_says(&well, "container", "ok", &["does not exist yet"]);
+    assert_finding(&well, "queue default", "ok", &["does not exist yet"]);
+    assert_finding(&well, "container", "ok", &["does not exist yet"]);
     for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
         double.add_fault(Rule::new(Action::PermissionMismatch).on(operation)).expect("a rule");
     }
     let (code, ill) = report(&place, &store, &[]).await;
     assert_eq!(code, Some(1));
-    assert_says(&ill, "queue default", "problem", &["az storage queue create --name default"]);
-    assert_says(&ill, "container", "problem", &["az storage container create --name reprieve"]);
-    assert_says(&ill, "blob roles", "skipped", &["no container"]);
+    assert_finding(&ill, "queue default", "problem", &["az storage queue create --name default"]);
+    assert_finding(&ill, "container", "problem", &["az storage container create --name reprieve"]);
+    assert_finding(&ill, "blob roles", "skipped", &["no container"]);
     double.stop().await;
 }
 
@@ -215,8 +216,13 @@ async fn messages_that_expire_and_messages_that_are_poisoned_are_warned_of() {
     put(&double, "default-poison", -1);
     let (code, report) = report(&place, &store, &[]).await;
     assert_eq!(code, Some(0), "{report:#}");
-    assert_says(&report, "expiry in default", "warning", &["1 of the next 2 messages", "time to live of -1"]);
-    assert_says(&report, "queue default-poison", "warning", &["1 message: jobs", "reprieve status"]);
+    assert_finding(
+        &report,
+        "expiry in default",
+        "warning",
+        &["1 of the next 2 messages", "time to live of -1"],
+    );
+    assert_finding(&report, "queue default-poison", "warning", &["1 message: jobs", "reprieve status"]);
     double.stop().await;
 }
 
@@ -234,7 +240,7 @@ async fn a_clock_that_is_off_is_warned_of_and_then_a_problem() {
         } else {
             ""
         };
-        assert_says(&report, "clock", state, &[side]);
+        assert_finding(&report, "clock", state, &[side]);
         double.stop().await;
     }
 }
@@ -246,8 +252,8 @@ async fn a_distant_store_is_weighed_against_lease_budget_and_concurrency() {
     let args = ["--lease", "1s", "--budget", "100ms", "--concurrency", "100"];
     let (code, report) = report(&place, &double.connection_string(), &args).await;
     assert_eq!(code, Some(0), "{report:#}");
-    assert_says(&report, "lease", "warning", &["use --lease"]);
-    assert_says(&report, "drain", "warning", &["receives at most 1", "longer --budget"]);
+    assert_finding(&report, "lease", "warning", &["use --lease"]);
+    assert_finding(&report, "drain", "warning", &["receives at most 1", "longer --budget"]);
     let p50 = finding(&report, "round trip")["figures"]["p50_ms"].as_f64().expect("a number");
     assert!(p50 >= 60.0, "{p50}");
     double.stop().await;
@@ -259,17 +265,17 @@ async fn a_store_that_never_answers_is_given_up() {
     double.add_fault(Rule::new(Action::Hang { applied: false })).expect("a rule");
     let (code, report) = report(&place, &double.connection_string(), &[]).await;
     assert_eq!(code, Some(1));
-    assert_says(&report, "queue service", "problem", &["no answer within"]);
-    assert_says(&report, "blob service", "problem", &["no answer within"]);
+    assert_finding(&report, "queue service", "problem", &["no answer within"]);
+    assert_finding(&report, "blob service", "problem", &["no answer within"]);
     for name in ["clock", "queue roles", "queues", "round trip", "lease", "drain", "container", "conditions"]
     {
-        assert_says(&report, name, "skipped", &[]);
+        assert_finding(&report, name, "skipped", &[]);
     }
     double.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_account_that_is_nowhere_or_refuses_its_key_is_a_problem_told_once() {
+async fn a_missing_account_or_a_refused_key_is_one_problem() {
     let place = Place::new();
     let store = "AccountName=nobody;AccountKey=aHVudGVyMg==;BlobEndpoint=https://nobody.blob.invalid;\
                  QueueEndpoint=https://nobody.queue.invalid";
@@ -283,8 +289,8 @@ async fn an_account_that_is_nowhere_or_refuses_its_key_is_a_problem_told_once() 
     double.add_fault(Rule::new(refuse)).expect("a rule");
     let (code, report) = report(&place, &double.connection_string(), &[]).await;
     assert_eq!((code, &report["problems"]), (Some(1), &2.into()), "{report:#}");
-    assert_says(&report, "queue service", "problem", &["az storage account keys list"]);
-    assert_says(&report, "queue roles", "skipped", &["refuses requests"]);
+    assert_finding(&report, "queue service", "problem", &["az storage account keys list"]);
+    assert_finding(&report, "queue roles", "skipped", &["refuses requests"]);
     double.stop().await;
 }
 
@@ -293,16 +299,16 @@ fn without_an_identity_nothing_else_is_tried() {
     let place = Place::new();
     let mut command =
         place.command(&["doctor", "--store", "azure:thumbs", "--metadata-url", "off", "--json"]);
-    // A pod that is set up for an identity whose token is not there.
+    // A pod with an identity but without its token.
     command.env("AZURE_TENANT_ID", "11111111-1111-1111-1111-111111111111");
     command.env("AZURE_CLIENT_ID", "22222222-2222-2222-2222-222222222222");
     command.env("AZURE_FEDERATED_TOKEN_FILE", place.path("no-token"));
     let ran: Ran = command.output().expect("it runs").into();
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let report: Value = serde_json::from_str(&ran.out).expect("JSON");
-    assert_says(&report, "identity", "problem", &["workload identity"]);
+    assert_finding(&report, "identity", "problem", &["workload identity"]);
     for name in ["queue service", "blob service", "clock", "queue roles", "blob roles", "drain"] {
-        assert_says(&report, name, "skipped", &["no identity"]);
+        assert_finding(&report, name, "skipped", &["no identity"]);
     }
 }
 
@@ -322,7 +328,7 @@ async fn a_sas_that_ends_soon_is_warned_of_and_one_that_ended_is_a_problem() {
         );
         let (exit, report) = report(&place, &store, &[]).await;
         assert_eq!(exit, Some(code), "{report:#}");
-        assert_says(&report, "identity", state, &[words]);
+        assert_finding(&report, "identity", state, &[words]);
     }
     double.stop().await;
 }
@@ -335,18 +341,18 @@ async fn azurite_is_well() {
     let (code, report) = report(&place, &azurite, &["--queue", name, "--container", name]).await;
     assert_eq!((code, &report["problems"]), (Some(0), &0.into()), "{report:#}");
     for one in ["queue service", "blob service", "clock", "queue roles", "blob roles", "conditions"] {
-        assert_says(&report, one, "ok", &[]);
+        assert_finding(&report, one, "ok", &[]);
     }
-    assert_says(&report, "container", "ok", &["does not exist yet"]);
+    assert_finding(&report, "container", "ok", &["does not exist yet"]);
     assert_eq!(finding(&report, "queue roles")["figures"]["remove"], "done");
     assert_eq!(finding(&report, "blob roles")["figures"]["remove"], "done");
     let wrong = azurite.replace("AccountKey=", "AccountKey=AAAA");
     let (code, report) = self::report(&place, &wrong, &[]).await;
     assert_eq!(code, Some(1));
-    assert_says(&report, "queue service", "problem", &["key is wrong"]);
+    assert_finding(&report, "queue service", "problem", &["key is wrong"]);
 }
 
-/// The connection string of the Azurite that the tests of a run share.
+/// Returns the connection string of the test run's shared Azurite.
 #[expect(clippy::disallowed_methods, reason = "a test run hands its tests what they need by variables")]
 #[expect(
     clippy::print_stderr,
@@ -366,8 +372,8 @@ async fn an_embedded_store_is_looked_at_and_not_made() {
     let place = Place::new();
     let (code, report) = report(&place, "sqlite:own.db", &[]).await;
     assert_eq!(code, Some(0), "{report:#}");
-    assert_says(&report, "store", "ok", &["own.db does not exist yet"]);
-    assert_says(&report, "durability", "ok", &["survives a power loss"]);
+    assert_finding(&report, "store", "ok", &["own.db does not exist yet"]);
+    assert_finding(&report, "durability", "ok", &["survives a power loss"]);
     assert_eq!(finding(&report, "round trip")["figures"]["samples"], 20);
     let left: Vec<_> = std::fs::read_dir(place.path(".")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -376,14 +382,14 @@ async fn an_embedded_store_is_looked_at_and_not_made() {
     let (code, report) = self::report(&place, "sqlite:own.db?durability=process", &[]).await;
     assert_eq!(code, Some(0), "{report:#}");
     assert_eq!(finding(&report, "queue default")["figures"]["messages"], 1);
-    assert_says(&report, "durability", "ok", &["may undo the last commits"]);
+    assert_finding(&report, "durability", "ok", &["may undo the last commits"]);
     let left = std::fs::read_dir(place.path(".")).unwrap().map(|one| one.unwrap().file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().contains("doctor")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
-fn an_embedded_store_whose_directory_is_missing_is_a_problem() {
+fn an_embedded_store_without_its_directory_is_a_problem() {
     let place = Place::new();
     let ran = place.run(&["doctor", "--store", "sqlite:nowhere/own.db", "--metadata-url", "off"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
@@ -392,34 +398,34 @@ fn an_embedded_store_whose_directory_is_missing_is_a_problem() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_metadata_service_says_who_this_vm_is_and_what_stands() {
+async fn the_doctor_reports_the_vm_name_and_the_active_events() {
     let place = Place::new();
     let server = MetadataServer::start(MetadataConfig::with_vms(["a_0", "a_1"])).await.expect("a free port");
     let url = server.vm_url("a_0");
     server.evict("a_1", Duration::from_secs(600)).expect("an eviction");
     let (code, calm) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
     assert_eq!(code, Some(0), "{calm:#}");
-    assert_says(&calm, "metadata service", "ok", &["newest api-version"]);
-    assert_says(&calm, "vm", "ok", &["a_0"]);
-    assert_says(&calm, "scheduled events", "ok", &["none is active for this VM", "1 event for other VMs"]);
+    assert_finding(&calm, "metadata service", "ok", &["newest api-version"]);
+    assert_finding(&calm, "vm", "ok", &["a_0"]);
+    assert_finding(&calm, "scheduled events", "ok", &["none is active for this VM", "1 event for other VMs"]);
     server.evict("a_0", Duration::from_secs(600)).expect("an eviction");
     let (code, noticed) =
         report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "a_0"]).await;
     assert_eq!(code, Some(0), "{noticed:#}");
-    assert_says(
+    assert_finding(
         &noticed,
         "scheduled events",
         "warning",
         &["Preempt (scheduled, not before", "`reprieve status` shows what its worker does"],
     );
     let (_, mistaken) = report(&place, "sqlite:own.db", &["--metadata-url", &url, "--vm-name", "b_7"]).await;
-    assert_says(&mistaken, "vm", "warning", &["--vm-name is b_7"]);
+    assert_finding(&mistaken, "vm", "warning", &["--vm-name is b_7"]);
     server.stop().await;
 
     let (code, gone) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
     assert_eq!(code, Some(1));
-    assert_says(&gone, "metadata service", "problem", &["receives no jobs before it has answered"]);
-    assert_says(&gone, "scheduled events", "skipped", &[]);
+    assert_finding(&gone, "metadata service", "problem", &["receives no jobs before it has answered"]);
+    assert_finding(&gone, "scheduled events", "skipped", &[]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -428,13 +434,13 @@ async fn a_metadata_service_that_never_answers_is_given_up() {
     let url = format!("http://{}", silent.local_addr().expect("an address"));
     let (code, report) = report(&place, "sqlite:own.db", &["--metadata-url", &url]).await;
     assert_eq!(code, Some(1));
-    assert_says(&report, "metadata service", "problem", &["did not answer"]);
+    assert_finding(&report, "metadata service", "problem", &["did not answer"]);
 }
 
 #[test]
 fn wrong_settings_exit_with_2() {
     let place = Place::new();
-    for (args, said) in [
+    for (args, expected) in [
         (&["--store", "slqite:x"][..], "there is no store slqite"),
         (&["--lease", "1s"], "1.5 times the budget"),
         (&["--store", "AccountKey=hunter2"], "visible to everyone"),
@@ -442,7 +448,7 @@ fn wrong_settings_exit_with_2() {
     ] {
         let ran = place.run(&[&["doctor"], args].concat());
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(ran.err.contains(said) && !ran.err.contains("hunter2"), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(expected) && !ran.err.contains("hunter2"), "{args:?}: {}", ran.err);
     }
 }
 

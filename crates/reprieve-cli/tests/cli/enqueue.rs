@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{Place, Ran};
 
-/// The kind and the arguments of every job in the queue, in order.
+/// Returns the kind and the arguments of every job in the queue, in order.
 async fn jobs(place: &Place) -> Vec<(String, String)> {
     let queue = &place.client().await.store().queue.clone();
     let mut jobs = Vec::new();
@@ -62,21 +62,21 @@ async fn a_job_per_line_is_enqueued_in_order_from_a_file_and_from_stdin() {
 }
 
 #[tokio::test]
-async fn a_bad_line_is_named_and_what_stood_before_it_is_enqueued() {
+async fn a_bad_line_is_named_and_the_jobs_before_it_are_enqueued() {
     let place = Place::new();
     place.write("jobs.jsonl", "1\n2\n{\"a\"}\n4\n");
     let Ran { code, out, err } = place.run(&["enqueue", "count", "--jsonl", "jobs.jsonl", "--json"]);
     assert_eq!(code, Some(2));
-    let said = "error: failed to enqueue the jobs: jobs.jsonl line 3 is not JSON: expected `:` at column 5; \
+    let expected = "error: failed to enqueue the jobs: jobs.jsonl line 3 is not JSON: expected `:` at column 5; \
                 the 2 jobs before it are enqueued\n";
-    assert_eq!(err, said);
+    assert_eq!(err, expected);
     let printed: Vec<Value> = serde_json::from_str(&out).unwrap();
     assert_eq!((printed.len(), jobs(&place).await.len()), (2, 2));
 }
 
 #[test]
-fn what_is_no_job_is_refused_before_there_is_a_store() {
-    for (args, said) in [
+fn an_invalid_job_is_refused_before_the_store_is_created() {
+    for (args, expected) in [
         (
             &["enqueue", "count", "--args", "{a: 1}"][..],
             "--args is not JSON: key must be a string at column 2",
@@ -93,7 +93,7 @@ fn what_is_no_job_is_refused_before_there_is_a_store() {
         let place = Place::new();
         let ran = place.run(args);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}: {}", ran.err);
-        assert!(ran.err.starts_with("error: ") && ran.err.contains(said), "{args:?}: {}", ran.err);
+        assert!(ran.err.starts_with("error: ") && ran.err.contains(expected), "{args:?}: {}", ran.err);
         assert!(!place.path("reprieve.db").exists(), "{args:?}");
     }
 }
@@ -107,7 +107,7 @@ fn a_delayed_job_is_not_ready_yet() {
 }
 
 #[tokio::test]
-async fn all_jobs_are_enqueued_though_nobody_reads_their_ids() {
+async fn all_jobs_are_enqueued_though_the_output_is_closed() {
     let place = Place::new();
     let lines: Vec<_> = (0..5_000).map(|n| n.to_string()).collect();
     place.write("jobs.jsonl", lines.join("\n"));
@@ -142,7 +142,7 @@ async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forc
     client.store().roster.publish(&report("default", "resize")).await.unwrap();
     place.succeeds(&["enqueue", "resize"]);
     let refused = place.run(&["enqueue", "resise"]);
-    let said = "no running worker of queue \"default\" knows kind \"resise\"; known kinds: resize";
-    assert!(refused.code == Some(2) && refused.err.contains(said), "{refused:?}");
+    let expected = "no running worker of queue \"default\" knows kind \"resise\"; known kinds: resize";
+    assert!(refused.code == Some(2) && refused.err.contains(expected), "{refused:?}");
     place.succeeds(&["enqueue", "resise", "--force"]);
 }

@@ -1,4 +1,4 @@
-//! `--help`: on stdout, exit 0, and as it was agreed.
+//! `--help`: on stdout, with exit code 0, and as in the snapshots.
 
 use crate::support::Place;
 

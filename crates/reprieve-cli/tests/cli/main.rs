@@ -1,4 +1,4 @@
-//! The `reprieve` command as a process: what it prints, where, and how it exits.
+//! The `reprieve` command as a process: its output and its exit codes.
 
 mod demo;
 mod doctor;

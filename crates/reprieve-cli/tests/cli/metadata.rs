@@ -18,7 +18,7 @@ impl Mock {
         Self::serve_with(place, &["--port", "0", "--vms", "a_0,a_1"])
     }
 
-    /// One of two VMs.
+    /// Starts a mock with two VMs.
     fn serve_with(place: &Place, args: &[&str]) -> Self {
         let mut process = place.start(&[&["metadata", "serve"], args].concat());
         let lines = BufReader::new(process.stdout()).lines();
@@ -28,7 +28,7 @@ impl Mock {
         Self { process, urls }
     }
 
-    /// Runs a command about it that must succeed, and reads the JSON it prints.
+    /// Runs a command on it that must succeed, and parses its JSON.
     #[track_caller]
     fn json(&self, place: &Place, args: &[&str]) -> Value {
         let url = &self.urls[0].1;
@@ -36,7 +36,7 @@ impl Mock {
         serde_json::from_str(&out).expect(&out)
     }
 
-    /// Runs a command about it.
+    /// Runs a command on it.
     fn run(&self, place: &Place, args: &[&str]) -> Ran {
         place.run(&[&["metadata"], args, &["--url", &self.urls[0].1]].concat())
     }
@@ -64,7 +64,7 @@ fn a_served_mock_evicts_and_withdraws() {
     assert_eq!(evict(&["--vm", "a_0", "--withdraw"]).out.trim(), plain.out.split("  ").next().unwrap());
 
     let unknown = evict(&["--vm", "a_9"]);
-    assert_eq!(unknown.code, Some(2), "a name that is none is wrong usage");
+    assert_eq!(unknown.code, Some(2), "an invalid name is wrong usage");
     assert!(unknown.err.starts_with("error: failed to evict a VM: "), "{}", unknown.err);
     assert_eq!(evict(&["--vm", "a_0", "--withdraw", "--notice", "1s"]).code, Some(2));
 }
@@ -122,7 +122,7 @@ fn help_explains_every_command() {
 }
 
 #[test]
-fn each_vm_may_have_a_port_and_the_hint_says_where_the_mock_is() {
+fn each_vm_may_have_a_port_and_the_hint_names_the_address() {
     let place = Place::new();
     let args = ["--listen", "127.0.0.1:0", "--size", "2", "--port-each"];
     let mut mock = Mock::serve_with(&place, &args);
@@ -211,7 +211,7 @@ fn scenarios_are_listed_shown_and_run() {
     place.write("mine.toml", text.replace("\"preempt\"", "\"mine\"").replace("30s\"", "1h\""));
     assert_eq!(mock.run(&place, &["scenario", "--file", "mine.toml"]).out, "mine  a_0\n");
     place.write("wrong.toml", text.replace("notice", "notise"));
-    for (wrong, said) in [
+    for (wrong, expected) in [
         (&["scenario", "nothing"][..], "there is no scenario \"nothing\"; there are: live-migration"),
         (&["scenario", "preempt", "--vm", "a_9"], "there is no VM called \"a_9\""),
         (&["scenario", "--file", "wrong.toml"], "wrong.toml: "),
@@ -220,7 +220,7 @@ fn scenarios_are_listed_shown_and_run() {
     ] {
         let ran = mock.run(&place, wrong);
         assert_eq!(ran.code, Some(2), "{wrong:?}: {}", ran.err);
-        assert!(ran.err.contains(said), "{}", ran.err);
+        assert!(ran.err.contains(expected), "{}", ran.err);
     }
     let ran = place.run(&["metadata", "serve", "--port", "0", "--scenario", "wrong.toml"]);
     assert!(ran.code == Some(2) && ran.err.contains("unknown field `notise`"), "{}", ran.err);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::Place;
 
-/// Puts so many jobs, and one message that is no job, into the poison queue.
+/// Puts this number of jobs, and one message that is no job, into the poison queue.
 async fn poison(place: &Place, client: &Client, jobs: usize) -> Vec<String> {
     let ids: Vec<_> = (0..jobs).map(|_| place.succeeds(&["enqueue", "resize"]).trim().to_owned()).collect();
     let queue = &client.store().queue;
@@ -36,7 +36,7 @@ async fn one_job_is_sent_again_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn all_jobs_are_sent_again_and_what_is_no_job_stays() {
+async fn all_jobs_are_redriven_and_unreadable_messages_stay() {
     let place = Place::new();
     let client = place.client().await;
     let ids = poison(&place, &client, 40).await;
@@ -55,7 +55,7 @@ async fn all_jobs_are_sent_again_and_what_is_no_job_stays() {
     assert_eq!((again.code, again.out.as_str()), (Some(0), ""), "nothing is left to redrive");
 }
 
-/// As after a redrive that was killed.
+/// Leaves the store as after a killed redrive.
 #[tokio::test]
 async fn letters_that_another_redrive_holds_are_reported_and_are_an_error() {
     let place = Place::new();
@@ -82,7 +82,7 @@ async fn letters_that_another_redrive_holds_are_reported_and_are_an_error() {
     place.succeeds(&["redrive", id.as_str()]);
 }
 
-/// Puts bytes that are no record of this version in the place of a job's record.
+/// Replaces a job's record by bytes that this version can't read.
 async fn write_record(client: &Client, job: &str, bytes: &[u8]) {
     let write = RecordWrite { record: bytes.to_vec(), ..RecordWrite::default() };
     let job = JobId::parse(job).expect("an id");
@@ -90,7 +90,7 @@ async fn write_record(client: &Client, job: &str, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn what_was_sent_is_printed_although_one_job_could_not_be_sent() {
+async fn redriven_jobs_are_printed_although_one_job_could_not_be_sent() {
     let place = Place::new();
     let client = place.client().await;
     let ids = poison(&place, &client, 3).await;

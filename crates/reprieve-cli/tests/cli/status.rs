@@ -26,9 +26,9 @@ async fn page(place: &Place) -> String {
 fn a_store_that_is_not_there_is_an_error_and_is_not_made() {
     let place = Place::new();
     let ran = place.run(&["status"]);
-    let said = "error: failed to open the store: there is none at reprieve.db; check --store, or create it by \
+    let expected = "error: failed to open the store: there is none at reprieve.db; check --store, or create it by \
                 enqueueing a job\n";
-    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(2), "", said));
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(2), "", expected));
     assert!(!place.path("reprieve.db").exists() && !place.path("reprieve.db.d").exists());
 }
 
@@ -37,8 +37,8 @@ fn a_mistyped_queue_is_an_error_that_names_those_there_are() {
     let place = Place::new();
     place.succeeds(&["enqueue", "resize"]);
     let ran = place.run(&["status", "--queue", "defualt"]);
-    let said = ran.err.contains("there is no queue \"defualt\"") && ran.err.contains("default");
-    assert!(ran.code == Some(2) && ran.out.is_empty() && said, "{ran:?}");
+    let is_named = ran.err.contains("there is no queue \"defualt\"") && ran.err.contains("default");
+    assert!(ran.code == Some(2) && ran.out.is_empty() && is_named, "{ran:?}");
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_held_job_is_shown_with_its_progress_and_its_worker() {
 
     working.stop().await;
     let status = self::status(&place).await;
-    assert_eq!(status["workers"], Value::Array(Vec::new()), "a worker that ended well is gone");
+    assert_eq!(status["workers"], Value::Array(Vec::new()), "a stopped worker is not listed");
     let drain = &status["drains"][0];
     assert_eq!((&drain["notice"], &drain["released_saved"]), (&"Signal".into(), &1.into()), "{drain}");
     assert!(self::page(&place).await.contains("Signal"));
@@ -77,7 +77,7 @@ async fn a_job_that_no_worker_knows_is_shown_as_deferred_with_the_reason() {
     let client = place.client().await;
     let working = Working::on(&client);
     let id = place.succeeds(&["enqueue", "saty", "--args", "1"]);
-    let status = until("it is deferred", async || {
+    let status = until("the job is deferred", async || {
         let status = status(&place).await;
         (!status["workers"][0]["deferred"].as_array()?.is_empty()).then_some(status)
     })
@@ -106,9 +106,9 @@ async fn a_dead_letter_is_shown_with_the_reason() {
     assert!(page.lines().any(|line| line.starts_with(id.trim()) && line.contains("it never ends")), "{page}");
 }
 
-/// A worker's report is up to ten seconds old, so it may hold other jobs by now than it says.
+/// A worker's report is up to ten seconds old, so the worker may hold other jobs by now.
 #[tokio::test]
-async fn where_reports_and_the_queue_disagree_the_page_says_how_old_the_reports_are() {
+async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
     let place = Place::new();
     let client = place.client().await;
     place.succeeds(&["enqueue", "stay"]);

@@ -37,7 +37,7 @@ fn help_explains_every_command() {
 }
 
 #[test]
-fn a_served_double_says_where_it_is() {
+fn a_served_double_prints_its_address() {
     let double = Double::serve(&Place::new());
     let Value::String(connection) = &double.served["connection_string"] else { panic!("{}", double.served) };
     assert!(connection.contains("AccountName=devstoreaccount1;AccountKey="), "{connection}");

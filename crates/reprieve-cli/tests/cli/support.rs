@@ -1,4 +1,4 @@
-//! A directory with a store, the command run in it, and a worker inside the test.
+//! A directory with a store, the command in it, and a worker inside the test.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use reprieve_testkit::Process;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+/// The time limit of any wait. Far longer than needed, because test machines are busy.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Where a test's store is.
+/// A test's directory.
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -42,7 +42,7 @@ impl Place {
         std::fs::write(self.path(name), text).expect("a file");
     }
 
-    /// The command, in this place and without the tester's own settings.
+    /// The command, in this directory and without the caller's settings.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_reprieve"));
         command.current_dir(&self.dir).args(args).stdin(Stdio::null());
@@ -70,7 +70,7 @@ impl Place {
         child.wait_with_output().expect("it ends").into()
     }
 
-    /// Runs what must succeed, and returns what it printed.
+    /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn succeeds(&self, args: &[&str]) -> String {
         let ran = self.run(args);
@@ -98,7 +98,7 @@ impl From<Output> for Ran {
     }
 }
 
-/// A job that says it is at 3 of 8 and stays there.
+/// A job that reports progress 3 of 8 and stays there.
 #[derive(Debug)]
 struct Stay;
 
@@ -144,7 +144,7 @@ impl Working {
     }
 }
 
-/// Waits as long as anything is waited for.
+/// Waits until `condition` returns a value, within the common limit.
 pub(crate) async fn until<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
     reprieve_testkit::until(what, LONG, condition).await
 }

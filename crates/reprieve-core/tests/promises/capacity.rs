@@ -1,4 +1,4 @@
-//! How much a worker works on does not fall because storage was slow for a while.
+//! A worker's concurrency does not fall because storage was slow for a while.
 
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::worker::Settings;
@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// How long sixteen slots need for so many jobs of a minute, with completions slow for `slow_s` seconds at first.
+/// Returns how long sixteen slots need for this number of one-minute jobs, with slow completions in
+/// the first `slow_s` seconds.
 async fn takes(jobs: usize, slow_s: u64) -> std::time::Duration {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());

@@ -1,4 +1,5 @@
-//! Promises 4 and 6: a zombie can't corrupt its successor, and a checkpoint is never half a checkpoint.
+//! Promises 4 and 6: a zombie can't corrupt its successor's state, and a checkpoint is never
+//! partial.
 
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
@@ -20,7 +21,7 @@ async fn half_done_of(store: &Store, job: &Steps, plan: Plan) -> JobId {
     ids[0].clone()
 }
 
-/// Replaces the state of a checkpoint, with a checksum that fits or the one that was there.
+/// Replaces the state of a checkpoint, with a matching checksum or the old one.
 fn with_state(checkpoint: &Checkpoint, state: &[u8], fits: bool) -> Checkpoint {
     let crc32 = if fits { crc(state) } else { checkpoint.crc32 };
     Checkpoint {
@@ -71,7 +72,7 @@ async fn a_large_checkpoint_that_is_missing_or_torn_costs_one_interval_not_the_j
     }
 }
 
-/// Puts other bytes in the place of a payload; none for no bytes.
+/// Replaces the bytes of a payload; `None` removes it.
 async fn replace_payload(store: &Store, job: &JobId, name: &PayloadName, bytes: Vec<u8>) {
     use reprieve_core::ports::{Payload, RecordWrite};
     let record = seal(&record(store, job).await.unwrap());
@@ -104,11 +105,11 @@ async fn with_both_checkpoints_damaged_or_the_record_itself_the_job_begins_again
         emptied(&store, secs(300)).await;
         assert_eq!(job.trace.redone(), 40);
         let metrics = next.monitor.telemetry().encode();
-        assert!(!metrics.contains("reprieve_checkpoints_unreadable_total 0"), "it is counted");
+        assert!(!metrics.contains("reprieve_checkpoints_unreadable_total 0"), "the damage is counted");
     }
 }
 
-/// The format digit is covered by the checksum, so that one flipped bit is damage and no newer format.
+/// The checksum covers the format digit, so that one flipped bit is damage and no newer format.
 #[tokio::test(start_paused = true)]
 async fn a_flipped_bit_in_the_format_of_a_record_defers_nothing() {
     let (store, job) = (memory::store(), Steps::default());
@@ -138,7 +139,7 @@ async fn a_checkpoint_of_a_newer_binary_is_left_for_one_and_not_poisoned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_checkpoint_whose_shape_changed_unannounced_is_deferred_then_kept_with_the_reason() {
+async fn a_checkpoint_with_an_unannounced_format_is_deferred_then_dead_lettered_with_the_reason() {
     let (store, job) = (memory::store(), Steps::default());
     let id = half_done(&store, &job).await;
     let renamed = br#"{"renamed":3}"#;
@@ -148,24 +149,24 @@ async fn a_checkpoint_whose_shape_changed_unannounced_is_deferred_then_kept_with
     .await;
     let _next = start(&store, &job);
     tokio::time::sleep(secs(9 * 60)).await;
-    assert_eq!(total(&store).await, 1, "a worker that reads it may yet come");
+    assert_eq!(total(&store).await, 1, "a worker that can read it may come later");
     emptied(&store, secs(900)).await;
     let reasons = poisoned(&store).await;
     assert!(reasons[0].contains("does not fit kind \"steps\""), "{reasons:?}");
     let kept = record(&store, &id).await.unwrap().checkpoints[0].place.clone();
-    assert_eq!(kept, Place::Inside(renamed.to_vec()), "progress is never thrown away unasked");
+    assert_eq!(kept, Place::Inside(renamed.to_vec()), "progress is never discarded without a request");
 }
 
-/// A worker cut off from the queue loses its lease without knowing it in time, another takes the job over and finishes
-/// it, and nothing that the first one wrote afterwards counts.
+/// A worker that is cut off from the queue loses its lease without noticing in time. Another worker
+/// takes over the job and finishes it. Nothing that the first worker wrote afterwards counts.
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_publishes_after_its_lease_is_lost_never_replaces_its_successors() {
+async fn a_worker_without_its_lease_never_replaces_its_successors_output() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     let ids = enqueue(&inner, &[Plan::new(100, 500).habit(Habit::Publishes)]).await;
     let partitioned = start(&store, &job);
     tokio::time::sleep(secs(10)).await;
-    // Its outputs are under way for minutes, and its renewals get no answer.
+    // Its outputs are in progress for minutes, and its renewals get no response.
     faults.every_call(Op::Put, Fault::Delay(secs(90)));
     faults.every_call(Op::Save, Fault::Delay(secs(90)));
     faults.every_call(Op::Renew, Fault::Hang);
@@ -179,7 +180,7 @@ async fn what_a_worker_publishes_after_its_lease_is_lost_never_replaces_its_succ
         let name = reprieve_core::BlobName::parse(format!("out/{}/{step}", ids[0])).unwrap();
         let fence = inner.blobs.get(&name).await.unwrap().expect("every output is there");
         let fence = String::from_utf8(fence).unwrap();
-        // The first owner saved twice in its ten seconds; where exactly the second took over is not the point.
+        // The first owner saved twice in its ten seconds; the exact takeover step does not matter.
         match step {
             0..10 => assert_eq!(fence, "0.1", "output {step}"),
             22.. => assert_eq!(fence, "0.2", "output {step}"),
@@ -189,7 +190,7 @@ async fn what_a_worker_publishes_after_its_lease_is_lost_never_replaces_its_succ
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_saves_fail_goes_on_and_saves_again_when_it_can() {
+async fn a_job_with_failing_saves_continues_and_saves_again_when_it_can() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     faults.every_call(Op::Save, Fault::Fail(ErrorKind::Full));
@@ -223,7 +224,7 @@ async fn a_job_that_cannot_save_at_its_interruption_is_released_on_its_last_chec
     assert!((1..=11).contains(&job.trace.redone()), "{} steps redone", job.trace.redone());
 }
 
-/// A save that is applied and not answered by the soft mark is neither lost nor known to be kept.
+/// A save without a response at the soft mark may or may not have been applied.
 #[tokio::test(start_paused = true)]
 async fn a_save_without_an_answer_at_the_report_counts_as_unknown_and_not_as_lost() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -242,7 +243,7 @@ async fn a_save_without_an_answer_at_the_report_counts_as_unknown_and_not_as_los
     worker.kill().await;
     let _next = start(&inner, &job);
     emptied(&inner, secs(300)).await;
-    assert_eq!(job.trace.redone(), 0, "the saves were taken");
+    assert_eq!(job.trace.redone(), 0, "the saves were applied");
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,7 +261,7 @@ async fn a_finished_job_leaves_no_record_behind() {
     }
 }
 
-/// What a claim costs does not depend on how large the state is.
+/// The cost of a claim does not depend on the size of the state.
 #[tokio::test(start_paused = true)]
 async fn a_claim_at_twenty_megabytes_of_state_is_one_small_write() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -290,5 +291,5 @@ async fn a_newer_format_is_left_for_a_newer_binary() {
     let _worker = start(&store, &job);
     tokio::time::sleep(secs(7200)).await;
     assert_eq!((total(&store).await, poisoned(&store).await), (1, vec![]));
-    assert_eq!(store.records.load(&id).await.unwrap().unwrap().bytes, newer, "it is left as it was");
+    assert_eq!(store.records.load(&id).await.unwrap().unwrap().bytes, newer, "the record is unchanged");
 }

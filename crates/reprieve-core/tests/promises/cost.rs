@@ -1,4 +1,4 @@
-//! Cheap when all is well: what a short job costs in calls.
+//! The number of calls of a short job without failures.
 
 use reprieve_core::memory::{self, Faults, ManualNotices, Op};
 use reprieve_core::worker::Settings;
@@ -20,7 +20,7 @@ async fn a_short_job_costs_a_share_of_a_receive_and_one_delete() {
     {
         assert_eq!(faults.calls(op), 0, "{op:?}");
     }
-    // `Steps` has a result, which is one put each; a job without one has none.
+    // `Steps` puts one result per job; a job without a result puts none.
     assert_eq!(faults.calls(Op::Put), 640);
     let receives = faults.calls(Op::Receive);
     assert!(receives <= 64, "{receives} receives for 640 messages");
@@ -38,7 +38,7 @@ async fn an_idle_worker_asks_six_times_a_minute_or_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idle_worker_takes_a_new_job_at_once_where_the_store_says_that_one_came() {
+async fn an_idle_worker_takes_a_new_job_at_once_where_the_store_announces_it() {
     let (store, job) = (memory::store(), Steps::default());
     let _worker = start(&store, &job);
     tokio::time::sleep(secs(300)).await;

@@ -1,4 +1,4 @@
-//! Deaths of processes are charged to the job on which they are proved, and outages to none.
+//! A process's death is charged to the job that is proved to cause it, and an outage to no job.
 
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
@@ -14,7 +14,8 @@ fn eight_slots() -> Settings {
     Settings { concurrency: 8, lease: secs(16), ..settings() }
 }
 
-/// Runs one worker after another until the queue is empty, each until a job kills it. Returns how many died.
+/// Runs one worker after another until the queue is empty. A job kills each of them. Returns the
+/// number of deaths.
 async fn restarted_until_empty(store: &Store, job: &Steps, deaths_max: u32) -> u32 {
     for deaths in 0..=deaths_max {
         let worker = start_with(store, job, eight_slots(), ManualNotices::answered());
@@ -32,7 +33,8 @@ async fn restarted_until_empty(store: &Store, job: &Steps, deaths_max: u32) -> u
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_kills_its_worker_is_poisoned_alone_and_the_sound_ones_beside_it_finish() {
-    // It dies two seconds into its first step; or at its hundredth step of 20 ms, where it has moved before.
+    // The job kills its worker two seconds into its first step, or at its hundredth step of 20 ms,
+    // after it has moved.
     let killers =
         [Plan::new(9, 2_000).habit(Habit::KillsAt(0)), Plan::new(200, 20).habit(Habit::KillsAt(99))];
     for (killer, step_ms) in killers.into_iter().flat_map(|killer| [(killer, 500), (killer, 5_000)]) {
@@ -52,7 +54,7 @@ async fn a_job_that_kills_its_worker_is_poisoned_alone_and_the_sound_ones_beside
     }
 }
 
-/// A sound job with steps longer than the time that its neighbour lets the worker live.
+/// A sound job with steps longer than the time until its neighbour kills the worker.
 #[tokio::test(start_paused = true)]
 async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
     let (store, job) = (memory::store(), Steps::default());
@@ -63,7 +65,7 @@ async fn a_sound_job_with_long_steps_outlives_a_killer_beside_it() {
     assert!(job.trace.steps(&ids[0]).contains(&2));
 }
 
-/// Steps too long for the others to rest while a suspect waits. A death in company proves nothing.
+/// Steps too long for the others to pause while a suspect waits. A death in company proves nothing.
 #[tokio::test(start_paused = true)]
 async fn sound_jobs_with_steps_of_minutes_outlive_a_killer_beside_them() {
     for (at, slots, step_secs) in
@@ -92,7 +94,7 @@ async fn sound_jobs_with_steps_of_minutes_outlive_a_killer_beside_them() {
     }
 }
 
-/// All that ran are suspects then, and none of them is to blame.
+/// All running jobs are suspects then, and none of them is to blame.
 #[tokio::test(start_paused = true)]
 async fn two_deaths_from_outside_cost_a_full_worker_minutes_and_not_hours() {
     for slots in [4, 8, 16] {
@@ -118,15 +120,15 @@ async fn two_deaths_from_outside_cost_a_full_worker_minutes_and_not_hours() {
     }
 }
 
-/// A claim whose answer is lost was made nevertheless, and its delivery goes by it.
+/// A claim with a lost response was applied, and its delivery is valid.
 #[tokio::test(start_paused = true)]
-async fn a_killer_whose_claims_are_not_answered_runs_alone_and_is_poisoned_all_the_same() {
+async fn a_killer_with_unanswered_claims_runs_alone_and_is_poisoned() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     let killer = Plan::new(9, 2_000).habit(Habit::KillsAt(0));
     let ids = enqueue(&inner, &[killer, Plan::new(300, 100)]).await;
     for death in 1..=4 {
-        // Those of the two jobs that are delivered.
+        // The claims of the two delivered jobs.
         faults.next_calls(Op::Save, 2, Fault::LoseAnswer);
         let worker = start_with(&store, &job, eight_slots(), ManualNotices::answered());
         tokio::select! {
@@ -168,7 +170,7 @@ async fn an_outage_of_storage_poisons_no_job_however_often_it_comes() {
     }
 }
 
-/// Another worker may claim the job before its owner, which lives, could note that it lost its lease.
+/// Another worker may claim the job before its live owner can record the lost lease.
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_ends_every_lease_of_a_fleet_poisons_no_job() {
     for (workers, steps_secs) in [(8, 40), (8, 100), (4, 70)] {
@@ -233,7 +235,7 @@ fn count_done(job: &Steps, ids: &[JobId]) -> usize {
     ids.iter().filter(|id| job.trace.steps(id).contains(&9)).count()
 }
 
-/// It looks every minute whether something has come, so it never moves, and its machine is killed again and again.
+/// The job polls every minute and never moves, and its machine is killed again and again.
 #[tokio::test(start_paused = true)]
 async fn a_sound_job_that_never_moves_leaves_its_neighbours_half_of_the_time() {
     let (store, job) = (memory::store(), Steps::default());
@@ -250,7 +252,7 @@ async fn a_sound_job_that_never_moves_leaves_its_neighbours_half_of_the_time() {
     }
 }
 
-/// Its message has no room to say how its deliveries ended.
+/// Its message has no room for the ends of its deliveries.
 #[tokio::test(start_paused = true)]
 async fn a_suspect_with_a_full_message_is_not_deferred_without_limit() {
     let (inner, job) = (memory::store(), Steps::default());

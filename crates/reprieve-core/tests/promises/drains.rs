@@ -1,4 +1,5 @@
-//! Promise 2: from a notice to the last released lease, under a second for jobs that co-operate, ten seconds always.
+//! Promise 2: from a notice to the last released lease, under a second for jobs that co-operate,
+//! ten seconds always.
 
 use reprieve_core::ErrorKind;
 use reprieve_core::checkpoint::CheckpointEvery;
@@ -34,9 +35,9 @@ async fn a_long_step_that_watches_for_the_interruption_is_released_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_not_started_is_released_first_and_costs_no_attempt() {
+async fn unstarted_jobs_are_released_first_and_cost_no_attempt() {
     let (store, job) = (memory::store(), Steps::default());
-    // Short jobs, so that the worker reads ahead, then long ones that fill it.
+    // Short jobs, so that the worker prefetches, then long ones that fill its slots.
     enqueue(&store, &[Plan::new(1, 1); 64]).await;
     let worker = start(&store, &job);
     emptied(&store, secs(30)).await;
@@ -45,7 +46,7 @@ async fn what_has_not_started_is_released_first_and_costs_no_attempt() {
 
     worker.notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
     tokio::time::sleep(ms(100)).await;
-    assert_eq!(leased(&store).await, 4, "only what runs is still held");
+    assert_eq!(leased(&store).await, 4, "only running jobs are still leased");
     let report = worker.drained().await;
     assert!(report.released_unstarted > 0, "{report:?}");
     assert_eq!(total(&store).await, 36);
@@ -71,7 +72,7 @@ async fn the_short_rest_of_a_resumed_job_is_no_reason_to_read_ahead() {
     within(secs(20), "at work", async || leased(&store).await == 4).await;
     for _ in 0..40 {
         tokio::time::sleep(ms(100)).await;
-        assert!(leased(&store).await <= 4, "jobs wait here that another worker could do");
+        assert!(leased(&store).await <= 4, "this worker holds jobs that another could run");
     }
     fresh.stop().await;
 }
@@ -129,7 +130,7 @@ async fn one_try_that_gets_no_answer_does_not_cost_the_others_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_never_answers_ends_the_drain_at_its_deadline_and_says_what_was_abandoned() {
+async fn silent_storage_ends_the_drain_at_its_deadline_with_the_abandoned_jobs_reported() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     enqueue(&inner, &[Plan::new(1000, 100); 4]).await;
@@ -352,7 +353,7 @@ async fn a_renewal_that_is_applied_at_once_and_answered_late_does_not_strand_the
     }
 }
 
-/// Slower than a try may take at first.
+/// Slower than the first timeout of a call.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_takes_seconds_for_each_call_still_gets_its_messages_back() {
     for delay_ms in [900, 1_100, 1_900, 2_900] {
@@ -376,7 +377,7 @@ async fn a_store_that_takes_seconds_for_each_call_still_gets_its_messages_back()
     }
 }
 
-/// An earlier save may have been applied, whatever the next one says.
+/// An earlier save may have been applied, whatever the result of the next one.
 #[tokio::test(start_paused = true)]
 async fn a_save_that_was_not_answered_stays_unknown_when_the_next_one_fails() {
     for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
@@ -393,7 +394,7 @@ async fn a_save_that_was_not_answered_stays_unknown_when_the_next_one_fails() {
     }
 }
 
-/// Whether the machine was frozen for a moment or for minutes when its hard mark came.
+/// Whether the machine was frozen for a moment or for minutes at its hard mark.
 #[tokio::test(start_paused = true)]
 async fn a_freeze_over_the_hard_mark_abandons_nothing() {
     for frozen_ms in [9_800, 10_100, 11_000, 11_900, 12_500, 20_000] {

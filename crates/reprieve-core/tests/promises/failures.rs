@@ -1,4 +1,5 @@
-//! Failures of the job itself: tried again, later and later, then kept with the reason.
+//! Failures of the job itself: it is retried with growing delays, then dead-lettered with the
+//! reason.
 
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::telemetry::ByOutcome;
@@ -7,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// How many deliveries of the job ended so, by the worker's metrics.
+/// Returns the number of the job's deliveries with this end, by the worker's metrics.
 fn ended(worker: &Running, outcome: &'static str) -> u64 {
     worker.monitor.telemetry().jobs.get_or_create(&ByOutcome { kind: "steps".into(), outcome }).get()
 }
@@ -23,7 +24,7 @@ async fn a_job_that_fails_is_tried_five_times_and_then_kept_with_the_reason() {
         let worker = start(&store, &job);
         emptied(&store, secs(600)).await;
         assert_eq!((ended(&worker, "retried"), ended(&worker, "dead_lettered")), (4, 1), "{habit:?}");
-        // 1 + 4 + 16 + 64 s between the tries, and up to half as much again.
+        // 1 + 4 + 16 + 64 s between the attempts, plus up to 50 %.
         assert!((secs(85)..secs(160)).contains(&began.elapsed()), "{habit:?} took {:?}", began.elapsed());
         let reasons = poisoned(&store).await;
         assert!(reasons.len() == 1 && reasons[0].contains(reason), "{reasons:?}");
@@ -31,7 +32,8 @@ async fn a_job_that_fails_is_tried_five_times_and_then_kept_with_the_reason() {
     }
 }
 
-/// The second delivery saves the steps before the failure, which is movement; from there on the limit counts.
+/// The second delivery saves the steps before the failure, which counts as movement; from there on
+/// the limit counts.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_always_fails_at_a_later_step_is_kept_too() {
     for step in [1, 7, 30] {
@@ -59,7 +61,7 @@ async fn a_fatal_failure_is_not_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_costs_nobody_else_anything() {
+async fn a_panic_affects_no_other_job() {
     let (store, job) = (memory::store(), Steps::default());
     let ids = enqueue(&store, &[Plan::new(2, 10).habit(Habit::PanicsAt(0)), Plan::new(30, 100)]).await;
     let _worker = start(&store, &job);
@@ -71,7 +73,7 @@ async fn a_panic_costs_nobody_else_anything() {
 async fn failures_and_interruptions_are_counted_apart() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(50, 400).habit(Habit::FailsAt(30))]).await;
-    // Interrupted six times on the way to the step that fails, which is more than five failures would be allowed.
+    // Six interruptions on the way to the failing step, more than the limit of five failures.
     for _ in 0..6 {
         let worker = start(&store, &job);
         tokio::time::sleep(secs(2)).await;
@@ -93,7 +95,7 @@ async fn a_blob_store_that_is_down_for_an_hour_fails_no_job() {
         faults.every_call(Op::Put, Fault::Fail(kind));
         let worker = start(&store, &job);
         tokio::time::sleep(secs(1_800)).await;
-        assert_eq!((leased(&inner).await, poisoned(&inner).await.len()), (1, 0), "it waits in its step");
+        assert_eq!((leased(&inner).await, poisoned(&inner).await.len()), (1, 0), "the job waits in its step");
         worker.evict(secs(30)).await;
         worker.kill().await;
     }
@@ -115,7 +117,7 @@ async fn failures_that_heal_at_one_retry_poison_no_job_however_many_there_are() 
         emptied(&store, secs(40_000)).await;
         assert_eq!(poisoned(&store).await, Vec::<String>::new(), "every {every} steps");
         assert_eq!(ended(&worker, "retried"), u64::from(steps / every));
-        // At each failure what was not saved is lost once, and no more.
+        // Each failure repeats only the unsaved steps, once.
         let redone = job.trace.steps(&ids[0]).len() - usize::try_from(steps).unwrap();
         assert!(redone <= usize::try_from(steps / every * 5).unwrap(), "{redone} steps redone");
     }

@@ -1,4 +1,5 @@
-//! Messages that others wrote are jobs like any other: they survive evictions, and what can't be used is kept.
+//! Messages of other senders are jobs like any other: they survive evictions, and unusable ones are
+//! dead-lettered.
 
 use reprieve_core::memory::{self, ManualNotices};
 use reprieve_core::ports::{NewMessage, Store};
@@ -34,7 +35,7 @@ fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
-/// The ends of deliveries that a body notes.
+/// Returns the ends of deliveries in a body.
 fn ends(body: &[u8]) -> Vec<Value> {
     let body: Value = serde_json::from_slice(body).unwrap();
     serde_json::from_str(body["reprieveends"].as_str().unwrap()).unwrap()
@@ -78,7 +79,7 @@ async fn a_foreign_message_goes_on_after_evictions_where_it_was() {
         let _last = start_with_default(&store, &job);
         emptied(&store, secs(60)).await;
         assert_eq!(poisoned(&store).await, Vec::<String>::new());
-        assert_eq!(job.trace.redone(), 0, "the checkpoints were found again");
+        assert_eq!(job.trace.redone(), 0, "the job resumed at its checkpoints");
         let results = store.blobs.list("results/").await.unwrap();
         assert_eq!(results.len(), 1, "it is one job: {results:?}");
         assert_eq!(store.blobs.get(&results[0]).await.unwrap(), Some(STEPS.to_string().into_bytes()));
@@ -86,7 +87,7 @@ async fn a_foreign_message_goes_on_after_evictions_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_message_that_was_given_back_still_has_all_that_its_sender_put_in() {
+async fn a_released_foreign_message_keeps_all_of_its_senders_content() {
     for sent in [grid_event(), cloud_event()] {
         let (store, job) = (memory::store(), Steps::default());
         send(&store, sent.to_string()).await;
@@ -101,7 +102,7 @@ async fn a_foreign_message_that_was_given_back_still_has_all_that_its_sender_put
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_single_event_in_utf8_is_kept_as_it_came_with_what_to_do() {
+async fn a_message_that_is_no_single_utf8_event_is_dead_lettered_unchanged_with_advice() {
     let utf16: Vec<u8> = grid_event().to_string().encode_utf16().flat_map(u16::to_le_bytes).collect();
     for (body, reason) in [
         (json!([grid_event(), cloud_event()]).to_string().into_bytes(), "send each in a message of its own"),

@@ -1,4 +1,5 @@
-//! Leases are kept however long a step is, and a job whose lease is lost is stopped before another worker has it.
+//! Leases are renewed however long a step is, and a job with a lost lease is stopped before another
+//! worker has it.
 
 use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, Op};
@@ -20,7 +21,7 @@ async fn a_step_many_times_longer_than_its_lease_is_delivered_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_lease_cannot_be_renewed_is_cancelled_before_the_lease_lapses() {
+async fn a_job_without_renewals_is_cancelled_before_its_lease_lapses() {
     for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang] {
         let (inner, job) = (memory::store(), Steps::default());
         let (store, faults) = Faults::wrap(inner.clone());
@@ -49,10 +50,10 @@ async fn renewals_that_fail_for_a_while_lose_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_receipt_is_lost_cancels_the_job_and_settles_nothing() {
+async fn a_lost_receipt_cancels_the_job_and_settles_nothing() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
-    // A renewal that is applied and whose answer is lost leaves the worker with a receipt that no longer holds.
+    // After a renewal with a lost response the worker has an old receipt.
     faults.next_calls(Op::Renew, 1, Fault::LoseAnswer);
     enqueue(&inner, &[Plan::new(400, 500)]).await;
     let worker = start(&store, &job);
@@ -66,7 +67,7 @@ async fn a_lease_whose_receipt_is_lost_cancels_the_job_and_settles_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_completion_whose_answer_is_lost_counts_as_done() {
+async fn a_completion_with_a_lost_response_counts_as_completed() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     faults.next_calls(Op::Complete, 1, Fault::LoseAnswer);
@@ -147,7 +148,7 @@ async fn where_the_body_has_no_room_the_record_keeps_how_the_delivery_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn receives_whose_answer_is_lost_do_not_poison() {
+async fn receives_with_a_lost_response_do_not_poison() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     faults.next_calls(Op::Receive, 200, Fault::LoseAnswer);

@@ -17,7 +17,7 @@ async fn result_of(store: &Store, job: &JobId) -> Option<Vec<u8>> {
     store.blobs.get(&BlobName::parse(format!("results/{job}.json")).unwrap()).await.unwrap()
 }
 
-/// Kills and evicts workers at random instants until every job has completed.
+/// Kills and evicts workers at random times until every job has completed.
 #[tokio::test(start_paused = true)]
 async fn workers_killed_and_evicted_at_any_instant_lose_nothing() {
     for seed in 0..40 {
@@ -76,7 +76,7 @@ async fn an_unannounced_kill_costs_at_most_one_step_and_one_interval() {
         worker.kill().await;
         let _next = start(&store, &job);
         emptied(&store, secs(300)).await;
-        // An interval of 5 s is 13 steps of 400 ms, and one more was under way.
+        // An interval of 5 s is 13 steps of 400 ms, plus the step in progress.
         assert!(job.trace.redone() <= 14, "killed at {at_ms} ms: {} steps redone", job.trace.redone());
     }
 }
@@ -115,7 +115,8 @@ async fn a_hundred_evictions_never_poison_a_job_that_keeps_moving() {
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_interrupted_at_the_same_place_however_often_is_never_poisoned() {
-    // One is cut off in its long step each time; the other yields at once, but never gets anywhere either.
+    // One is cut off in its long step each time; the other yields at once, but makes no progress
+    // either.
     for habit in [Habit::Works, Habit::Watches] {
         let (store, job) = (memory::store(), Steps::default());
         let ids = enqueue(&store, &[Plan::new(3, 20_000).habit(habit)]).await;
@@ -170,7 +171,8 @@ async fn an_interruption_is_noted_in_the_message_itself_and_then_in_the_record()
     assert_eq!((account.interrupted, account.vanished), (1, 0), "{account:?}");
 }
 
-/// What is held never exceeds what can be released inside the budget, even for short jobs in a deep queue.
+/// A worker never holds more than it can release inside the budget, even for short jobs in a deep
+/// queue.
 #[tokio::test(start_paused = true)]
 async fn a_worker_holds_no_more_than_it_can_release() {
     let (store, job) = (memory::store(), Steps::default());
@@ -185,9 +187,9 @@ async fn a_worker_holds_no_more_than_it_can_release() {
     assert!((3..=34).contains(&most), "held {most} at once");
 }
 
-/// Another hand on the same queue, as another tool would be.
+/// Another handle to the same queue, as another tool has it.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_somebody_else_released_with_a_delay_is_done_when_it_comes_back() {
+async fn a_message_that_another_worker_deferred_is_completed_when_it_returns() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(1, 10)]).await;
     let queue: &dyn Queue = &*store.queue;
@@ -260,7 +262,8 @@ async fn four_kills_while_merely_waiting_for_a_slot_do_not_poison() {
     }
     let _last = start(&store, &job);
     tokio::time::sleep(secs(400)).await;
-    // A job that ran alone at its third death, as the first suspect of a worker does, can't be told from a killer.
+    // A job that ran alone at its third death, as a worker's first suspect does, looks like a
+    // killer.
     let reasons = poisoned(&store).await;
     assert!(reasons.len() <= 2 && reasons.iter().all(|reason| reason.contains("ran alone")), "{reasons:?}");
 }
@@ -281,7 +284,7 @@ async fn a_finished_job_leaves_no_running_record_when_the_answer_to_its_only_sav
 async fn a_record_that_lands_after_its_job_was_finished_finds_it_done() {
     let inner = memory::store();
     let (store, faults) = Faults::wrap(inner.clone());
-    // The store has it for longer than the job waits for an answer, and applies it in the end.
+    // The call takes longer than the job's timeout, and the store applies it in the end.
     faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::TimedOut));
     let worker = start(&store, &Steps::default());
     let ids = enqueue(&inner, &[Plan::new(8, 1000)]).await;

@@ -1,4 +1,5 @@
-//! Every promise of the worker as a test, on a paused clock, with stores in memory that fail on demand.
+//! Every promise of the worker as a test, on a paused clock, with in-memory stores and injected
+//! faults.
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
 mod bad_input;

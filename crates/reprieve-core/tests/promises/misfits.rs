@@ -1,5 +1,5 @@
-//! A message that this worker can't use is another worker's work: it is deferred, ever longer, shown, and kept with a true
-//! reason only when that has lasted.
+//! A message that this worker can't use may fit another one: it is deferred with growing delays,
+//! shown, and dead-lettered with a true reason only after a long time.
 
 use reprieve_core::memory;
 use reprieve_core::ports::{NewMessage, Store, WorkerReport};
@@ -22,7 +22,7 @@ fn unheard_of() -> Value {
     json!({"specversion": "1.0", "id": "a", "source": "reprieve", "type": "unheard-of", "data": 1, "x": 1.5})
 }
 
-/// A kind that a rolling update brings.
+/// A kind that a rolling update adds.
 struct Later;
 
 #[async_trait::async_trait]
@@ -65,7 +65,7 @@ async fn a_kind_that_no_worker_knows_is_deferred_ever_longer_and_shown() {
     let kept: Value = serde_json::from_slice(&letters[0].body).unwrap();
     assert_eq!((&kept["x"], &kept["type"], &kept["data"]), (&json!(1.5), &json!("unheard-of"), &json!(1)));
     tokio::time::sleep(secs(400)).await;
-    assert_eq!(report(&inner).await.deferred, [], "what is gone is not shown for long");
+    assert_eq!(report(&inner).await.deferred, [], "a message that is gone is not shown for long");
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,8 @@ async fn a_worker_that_knows_the_kind_takes_it_when_it_comes() {
         Worker::builder(store.clone()).job(Later).job(job.clone()).settings(settings()).build().unwrap();
     let (_stopper, never) = stopping();
     tokio::spawn(new.run(never));
-    // Each time it is due, every five minutes by now, one of the two is first.
+    // Each time the message is due, by now every five minutes, one of the two workers receives it
+    // first.
     let id = JobId::parse("a").unwrap();
     within(secs(6 * 3600), "a claim", async || record(&store, &id).await.is_some()).await;
     let account = record(&store, &id).await.unwrap().account;
@@ -180,7 +181,7 @@ async fn reasons_that_alternate_do_not_begin_the_time_again() {
     assert!(reasons[0].contains("do not fit kind"), "{reasons:?}");
 }
 
-/// An eviction says nothing about them.
+/// An eviction gives no information about such messages.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_does_not_begin_the_time_of_unreadable_arguments_again() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -201,7 +202,7 @@ async fn an_eviction_does_not_begin_the_time_of_unreadable_arguments_again() {
     assert!(began.elapsed() >= secs(24 * 3600), "{:?}", began.elapsed());
 }
 
-/// They are tried for a moment only, and not at all where the store refuses to give them.
+/// They are retried only for a moment, and not at all where the store refuses access.
 #[tokio::test(start_paused = true)]
 async fn jobs_with_unreadable_arguments_do_not_keep_sound_ones_waiting() {
     for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
@@ -226,7 +227,7 @@ async fn jobs_with_unreadable_arguments_do_not_keep_sound_ones_waiting() {
     }
 }
 
-/// A wrong container, or storage that refuses to give them: another worker may be luckier.
+/// A wrong container, or storage that refuses access: another worker may have more success.
 #[tokio::test(start_paused = true)]
 async fn arguments_in_a_blob_that_cannot_be_read_are_deferred_with_their_own_reason() {
     for (fault, wanted) in

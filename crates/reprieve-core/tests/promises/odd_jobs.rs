@@ -1,4 +1,4 @@
-//! Jobs, sources and queues that misbehave in ways that the usual ones of these tests do not.
+//! Jobs, sources and queues that misbehave in unusual ways.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// Says that it has begun, and blocks its thread until the other sender is dropped.
+/// Reports that it has begun, and blocks its thread until the other sender is dropped.
 struct Block {
     begun: mpsc::Sender<()>,
     until: Arc<Mutex<mpsc::Receiver<()>>>,
@@ -40,7 +40,7 @@ impl Job for Block {
     }
 }
 
-/// A worker whose one job blocks the one slot, on a thread of its own.
+/// A worker with one slot, and one job that blocks it on its own thread.
 struct Blocked {
     store: Store,
     monitor: Monitor,
@@ -66,13 +66,13 @@ async fn blocked() -> Blocked {
     tokio::spawn(worker.run(stopping));
     Producer::new(store.clone()).enqueue(vec![NewJob::of::<Block>(&()).unwrap()]).await.unwrap();
     within(secs(5), "in flight", async || leased(&store).await == 1).await;
-    // The job's thread is a real one, which the paused clock waits for only here.
+    // The job's thread is a real one; the paused clock waits for it only here.
     tokio::task::spawn_blocking(move || has_begun.recv()).await.unwrap().unwrap();
     Blocked { store, monitor, notices, jobs, _block: block }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_whose_slots_are_stuck_holds_no_messages() {
+async fn a_worker_with_stuck_slots_holds_no_messages() {
     let blocked = blocked().await;
     let Blocked { store, monitor, notices, .. } = &blocked;
     notices.notice(preempt("a").at(Instant::now() + secs(30)));
@@ -88,7 +88,7 @@ async fn a_worker_whose_slots_are_stuck_holds_no_messages() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_released_is_not_called_abandoned_when_its_task_runs_on() {
+async fn a_released_job_is_not_reported_as_abandoned_when_its_task_runs_on() {
     let blocked = blocked().await;
     let Blocked { store, monitor, notices, .. } = &blocked;
     notices.notice(preempt("a").at(Instant::now() + secs(30)));
@@ -101,7 +101,7 @@ async fn what_is_released_is_not_called_abandoned_when_its_task_runs_on() {
     blocked.jobs.shutdown_background();
 }
 
-/// A queue that has messages and gives none.
+/// A queue with messages that returns none.
 #[derive(Debug)]
 struct Sick {
     inner: Arc<dyn Queue>,
@@ -161,7 +161,7 @@ async fn a_receive_that_fails_backs_off_although_a_message_is_there() {
     assert!(!worker.handle.is_finished() && receives < 40, "{receives} receives in a minute");
 }
 
-/// A source that panics the second time that it is asked.
+/// A source that panics at its second call.
 #[derive(Debug)]
 struct Fragile(AtomicU64, ManualNotices);
 
@@ -198,7 +198,7 @@ async fn a_source_that_panics_once_is_listened_to_again() {
     within(secs(15), "the drain", async || monitor.last_drain().is_some()).await;
 }
 
-/// Asks to be tried again in half an eternity.
+/// Requests a retry after half an eternity.
 struct Late;
 
 #[async_trait::async_trait]

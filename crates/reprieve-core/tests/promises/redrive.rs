@@ -1,4 +1,4 @@
-//! A job that was dead-lettered goes on from its checkpoint when it is sent again, by whatever tool, and however often.
+//! A redriven job resumes at its checkpoint, with any tool, and any number of times.
 
 use reprieve_core::envelope::Envelope;
 use reprieve_core::memory::{self, Fault, Faults, Op};
@@ -8,7 +8,7 @@ use reprieve_core::{BlobName, ErrorKind, JobId, MessageId, Redrive, Redriven};
 
 use crate::support::*;
 
-/// A job that fails at step 30 of 40 until `heals`, in the poison queue.
+/// Dead-letters a job that fails at step 30 of 40 until `heals`.
 async fn poisoned_at_30(store: &Store, job: &Steps) -> JobId {
     let ids = enqueue(store, &[Plan::new(40, 500).habit(Habit::FailsUntilHealed(30))]).await;
     let worker = start(store, job);
@@ -24,7 +24,7 @@ async fn is_done(store: &Store, job: &JobId) -> bool {
     store.blobs.exists(&result).await.unwrap()
 }
 
-/// The body of the one dead letter.
+/// Returns the body of the only dead letter.
 async fn letter(store: &Store) -> Vec<u8> {
     store.queue.dead_letters(1).await.unwrap().remove(0).body
 }
@@ -44,7 +44,7 @@ async fn a_redriven_job_goes_on_from_its_checkpoint_at_once() {
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
     let _worker = start(&store, &job);
     emptied(&store, secs(15)).await;
-    assert_eq!(job.trace.steps(&id).len() - before, 10, "none of the first thirty is done again");
+    assert_eq!(job.trace.steps(&id).len() - before, 10, "none of the first thirty steps is repeated");
     assert!(is_done(&store, &id).await);
 }
 
@@ -103,7 +103,8 @@ async fn a_copy_that_comes_after_the_redriven_job_is_done_runs_nothing() {
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
 
-/// Of two copies of one letter, one is worked on and fails again; the other, which is older than that, revives nothing.
+/// Of two copies of one dead letter, one runs and fails again; the other one is older than that and
+/// revives nothing.
 #[tokio::test(start_paused = true)]
 async fn a_second_copy_older_than_the_new_letter_revives_nothing() {
     let (store, job) = (memory::store(), Steps::default());
@@ -134,10 +135,10 @@ async fn one_job_is_redriven_and_the_other_letters_stay() {
     let none = store.redrive(&Redrive::Job(JobId::parse("unheard-of").unwrap())).await.unwrap();
     assert_eq!(none.jobs, []);
     assert_eq!(store.redrive(&Redrive::All).await.unwrap().jobs.len(), 39);
-    assert_eq!(store.queue.dead_letters(9).await.unwrap().len(), 1, "what is no job stays");
+    assert_eq!(store.queue.dead_letters(9).await.unwrap().len(), 1, "the unreadable message stays");
 }
 
-/// A tool may move a letter back to the queue that it came from, where its count begins again.
+/// A tool may move a dead letter back to its queue, where its delivery count restarts.
 #[tokio::test(start_paused = true)]
 async fn a_letter_that_comes_back_with_its_old_id_and_a_new_count_is_claimed_at_once() {
     let (store, job) = (memory::store(), Steps::default());
@@ -154,7 +155,7 @@ async fn a_letter_that_comes_back_with_its_old_id_and_a_new_count_is_claimed_at_
     assert!(is_done(&store, &id).await);
 }
 
-/// The original message, sent again by whoever keeps it.
+/// The original message, sent again by another program.
 #[tokio::test(start_paused = true)]
 async fn an_original_message_that_is_sent_again_after_the_letter_takes_over_without_waiting_for_a_lease() {
     let (store, job) = (memory::store(), Steps::default());
@@ -171,9 +172,9 @@ async fn an_original_message_that_is_sent_again_after_the_letter_takes_over_with
     assert_eq!(worker.monitor.telemetry().jobs.get_or_create(&lost).get(), 0);
 }
 
-/// What a letter says beside its body may be too much for the queue.
+/// A dead letter's attributes may be too large for the queue.
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_letter_is_too_large_is_dead_lettered_as_it_came_and_redriven() {
+async fn a_job_with_a_too_large_dead_letter_is_dead_lettered_unchanged_and_redriven() {
     for copy_fits in [true, false] {
         let (store, faults) = Faults::wrap(memory::store());
         let job = Steps::default();
@@ -183,16 +184,18 @@ async fn a_job_whose_letter_is_too_large_is_dead_lettered_as_it_came_and_redrive
         assert_eq!(Envelope::read(&body, &MessageId::new("m"), None).unwrap().notes.generation, 0);
         let before = job.trace.steps(&id).len();
         job.heal();
-        // As it came it has the record's generation, and was sent after the dead letter: that is a redrive, too.
+        // Unchanged, it has the record's generation and was sent after the dead letter: that is a
+        // redrive, too.
         faults.next_calls(Op::Send, u64::from(!copy_fits), Fault::Fail(ErrorKind::TooLarge));
         let redriven = store.redrive(&Redrive::All).await.unwrap();
         assert_eq!((&redriven.jobs[..], redriven.failures.len()), (std::slice::from_ref(&id), 0));
         let _worker = start(&store, &job);
         emptied(&store, secs(15)).await;
         let done = job.trace.steps(&id).len() - before;
-        // A first delivery of generation 0 reads no record: it begins again until its first save, and then goes on.
+        // A first delivery of generation 0 reads no record: it starts from the beginning until its
+        // first save, and then resumes.
         let first_save = if copy_fits { 0 } else { 10 };
-        assert_eq!(done, 10 + first_save, "most of the first thirty are not done again");
+        assert_eq!(done, 10 + first_save, "most of the first thirty steps are not repeated");
         assert!(is_done(&store, &id).await);
     }
 }
@@ -223,7 +226,7 @@ async fn poisoned_jobs(store: &Store, jobs: usize) -> Vec<JobId> {
     letters.iter().map(|letter| Envelope::read(&letter.body, &letter.id, None).unwrap().job).collect()
 }
 
-/// A record as a later version might write it: only its first line is known.
+/// A record in a later format: only its first line is known.
 const NEWER: &[u8] = b"reprieve-record da470dd2 2 whatever\n";
 
 #[tokio::test(start_paused = true)]
@@ -252,12 +255,12 @@ async fn a_job_with_a_damaged_record_is_redriven_and_begins_again() {
     assert_eq!((&redriven.jobs[..], redriven.failures.len()), (std::slice::from_ref(&id), 0));
     let _worker = start(&store, &job);
     emptied(&store, secs(60)).await;
-    assert_eq!(job.trace.steps(&id).len() - before, 40, "all of its steps are done again");
+    assert_eq!(job.trace.steps(&id).len() - before, 40, "all of its steps are repeated");
     assert!(is_done(&store, &id).await);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_sent_before_the_store_failed_is_listed() {
+async fn jobs_sent_before_the_store_failed_are_listed() {
     for op in [Op::Load, Op::Send, Op::RemoveLetter] {
         let (store, faults) = Faults::wrap(memory::store());
         let ids = poisoned_jobs(&store, 5).await;
@@ -277,7 +280,7 @@ async fn what_was_sent_before_the_store_failed_is_listed() {
     assert_eq!(store.redrive(&Redrive::All).await.unwrap_err().kind(), ErrorKind::Denied);
 }
 
-/// Letters that a redrive held when its process was killed.
+/// Dead letters that a killed redrive still holds.
 #[tokio::test(start_paused = true)]
 async fn letters_that_another_redrive_holds_are_counted_and_redriven_when_it_has_ended() {
     let store = memory::store();
@@ -294,7 +297,7 @@ async fn letters_that_another_redrive_holds_are_counted_and_redriven_when_it_has
 }
 
 #[tokio::test(start_paused = true)]
-async fn letters_that_stay_because_they_are_not_asked_for_are_held_by_nobody() {
+async fn dead_letters_that_are_not_selected_keep_no_lease() {
     let store = memory::store();
     let ids = poisoned_jobs(&store, 5).await;
     let redriven = store.redrive(&Redrive::Job(ids[1].clone())).await.unwrap();

@@ -1,4 +1,5 @@
-//! Workers on several queues: nothing is lost, a drain gives back everything, and one queue's trouble stays its own.
+//! Workers on several queues: nothing is lost, a drain releases all messages, and one queue's
+//! faults do not affect the others.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// A store whose queue is made of `shards`, each with faults of its own. All workers share what is behind them.
+/// A store with a queue of `shards`, each with its own faults. All workers share the backends.
 fn sharded(shards: usize) -> (Vec<Arc<dyn Queue>>, Vec<Faults>) {
     let wrap = |at: usize| {
         let queue = Arc::new(MemoryQueue::named(&format!("work-{at}")));
@@ -22,7 +23,7 @@ fn sharded(shards: usize) -> (Vec<Arc<dyn Queue>>, Vec<Faults>) {
     (stores.into_iter().map(|store| store.queue).collect(), faults)
 }
 
-/// The store as one more process has it.
+/// Opens the store for one more process.
 fn joined(store: &Store, queues: &[Arc<dyn Queue>]) -> Store {
     let name = |at| QueueName::parse(format!("work-{at}")).unwrap();
     let named = queues.iter().enumerate().map(|(at, queue)| (name(at), Arc::clone(queue))).collect();
@@ -60,7 +61,7 @@ async fn workers_killed_and_evicted_at_any_instant_lose_nothing_of_eight_shards(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_gives_back_what_is_held_of_every_shard() {
+async fn a_drain_releases_the_messages_of_every_shard() {
     let (store, job) = (memory::store(), Steps::default());
     let (queues, _) = sharded(4);
     let all = joined(&store, &queues);
@@ -105,7 +106,7 @@ async fn an_idle_worker_on_many_shards_pays_for_a_third_of_them() {
     assert!((48 * 4..=80 * 4).contains(&looks), "{looks} looks in ten minutes");
 }
 
-/// What a shard that does not answer holds takes no turns from the others.
+/// A shard that does not answer blocks no receive from the others.
 #[tokio::test(start_paused = true)]
 async fn in_a_drain_a_dead_shard_does_not_keep_the_healthy_ones_messages() {
     for fault in [Fault::Hang, Fault::Fail(ErrorKind::Unavailable)] {

@@ -1,4 +1,4 @@
-//! Recover → Resume → Start → Shutdown and back: when work is taken, and when it is not.
+//! Recover → Resume → Start → Shutdown and back: when the worker takes jobs, and when not.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -127,7 +127,7 @@ async fn a_freeze_or_an_event_of_unknown_type_does_not_stop_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_drains_and_ends_and_says_what_it_did() {
+async fn a_stop_drains_and_ends_with_a_report() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(100, 100), Plan::new(1, 10)]).await;
     let worker = start(&store, &job);
@@ -144,7 +144,7 @@ async fn a_stop_drains_and_ends_and_says_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_drain_did_is_kept_when_its_machine_is_gone() {
+async fn a_drains_report_outlives_its_machine() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(100, 100)]).await;
     let worker = start(&store, &job);
@@ -157,7 +157,7 @@ async fn what_a_drain_did_is_kept_when_its_machine_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_stop_ends_at_once_and_leaves_what_is_held_to_its_leases() {
+async fn a_second_stop_ends_at_once_and_leaves_leases_to_expire() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(2, 1000).habit(Habit::StuckAt(0))]).await;
     let worker = start(&store, &job);
@@ -172,7 +172,7 @@ async fn a_second_stop_ends_at_once_and_leaves_what_is_held_to_its_leases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_roster_says_where_a_job_is_and_how_far() {
+async fn the_roster_shows_a_jobs_worker_and_progress() {
     let (store, job) = (memory::store(), Steps::default());
     let ids = enqueue(&store, &[Plan::new(100, 500)]).await;
     let _worker = start(&store, &job);
@@ -185,7 +185,7 @@ async fn the_roster_says_where_a_job_is_and_how_far() {
     assert_eq!(report.in_flight[0].progress.total, 100);
 }
 
-/// A roster whose reports are billed.
+/// A roster that records its reports.
 #[derive(Debug)]
 struct Billed {
     inner: Arc<dyn Roster>,

@@ -1,4 +1,4 @@
-//! Jobs that behave, or do not, and a worker to run them, on one paused runtime.
+//! Jobs that behave or misbehave, and a worker to run them, on one paused runtime.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub(crate) fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// What a [`Steps`] job does in each step.
+/// The behaviour of a [`Steps`] job in its steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Habit {
     /// Waits for the step's time.
@@ -37,31 +37,31 @@ pub(crate) enum Habit {
     Watches,
     /// Never returns from this step.
     StuckAt(u32),
-    /// Has its process killed in this step; see [`Steps::has_killed`].
+    /// Kills its process in this step; see [`Steps::has_killed`].
     KillsAt(u32),
-    /// Asks for another try in every so many-th step, the first time that it is there.
+    /// Requests a retry in every n-th step, the first time that it is there.
     FailsOnceEvery(u32),
     /// Panics in this step.
     PanicsAt(u32),
-    /// Asks for another try in this step.
+    /// Requests a retry in this step.
     FailsAt(u32),
-    /// Asks for another try in this step until [`Steps::heal`] is called.
+    /// Requests a retry in this step until [`Steps::heal`] is called.
     FailsUntilHealed(u32),
-    /// Fails for good in this step.
+    /// Fails permanently in this step.
     FatalAt(u32),
     /// Writes an output named after the step.
     Publishes,
-    /// Looks again and again with the same state, as often as it has steps.
+    /// Polls with the same state, as often as it has steps.
     Polls,
 }
 
-/// A job of so many steps.
+/// A job with this number of steps.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) steps: u32,
     pub(crate) step_ms: u64,
     pub(crate) habit: Habit,
-    /// How many bytes of state the job carries beside its step.
+    /// The bytes of state that the job carries beside its step.
     #[serde(default)]
     pub(crate) padding: usize,
 }
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Where a [`Steps`] job is: its next step, and as many bytes more as its plan asks for.
+/// The state of a [`Steps`] job: its next step, and as many further bytes as its plan has.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum At {
@@ -96,7 +96,7 @@ impl At {
     }
 }
 
-/// Which steps of which job were finished, in order, and when the last one was.
+/// The finished steps of each job in order, and the time of the last one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trace(Arc<Mutex<BTreeMap<JobId, Vec<u32>>>>, Arc<Mutex<Option<Instant>>>);
 
@@ -105,7 +105,7 @@ impl Trace {
         self.0.lock().unwrap().get(job).cloned().unwrap_or_default()
     }
 
-    /// Steps that were finished more than once.
+    /// Returns the number of steps that finished more than once.
     pub(crate) fn redone(&self) -> usize {
         let redone =
             |steps: &Vec<u32>| steps.len() - steps.iter().collect::<std::collections::BTreeSet<_>>().len();
@@ -122,18 +122,18 @@ impl Trace {
     }
 }
 
-/// The job that all tests run.
+/// The job of all tests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     pub(crate) trace: Trace,
     healed: Arc<AtomicBool>,
-    /// How many processes were killed by jobs.
+    /// The number of processes that jobs have killed.
     deaths: watch::Sender<u32>,
     failed: Arc<Mutex<BTreeSet<(JobId, u32)>>>,
 }
 
 impl Steps {
-    /// Completes when another process is to die by [`Habit::KillsAt`].
+    /// Completes when a job kills another process by [`Habit::KillsAt`].
     pub(crate) async fn has_killed(&self) {
         let mut deaths = self.deaths.subscribe();
         let before = *deaths.borrow_and_update();
@@ -144,7 +144,7 @@ impl Steps {
         self.failed.lock().unwrap().insert((job.clone(), step))
     }
 
-    /// Lets [`Habit::FailsUntilHealed`] succeed from now on.
+    /// Makes [`Habit::FailsUntilHealed`] succeed from now on.
     pub(crate) fn heal(&self) {
         self.healed.store(true, Relaxed);
     }
@@ -167,7 +167,7 @@ impl Job for Steps {
         match plan.habit {
             Habit::StuckAt(step) if step == at => std::future::pending().await,
             Habit::KillsAt(step) if step == at => {
-                // The process dies some time into the step.
+                // The process dies in the middle of the step.
                 work.await;
                 self.deaths.send_modify(|deaths| *deaths += 1);
                 std::future::pending::<()>().await;
@@ -209,7 +209,7 @@ pub(crate) fn settings() -> Settings {
     Settings { concurrency: 4, checkpoint_every: CheckpointEvery::Every(secs(5)), ..Settings::default() }
 }
 
-/// A worker that runs in the background.
+/// A worker in the background.
 pub(crate) struct Running {
     pub(crate) monitor: Monitor,
     pub(crate) notices: ManualNotices,
@@ -226,7 +226,7 @@ thread_local! {
     static SIMULATED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets the wall clock go with the paused one from now on: records and messages carry times.
+/// Ties the wall clock to the paused clock from now on: records and messages have times.
 pub(crate) fn on_one_clock() {
     if !SIMULATED.replace(true) {
         clock::simulate(clock::wall_now());
@@ -257,20 +257,20 @@ fn run_in(gate: Gate, store: &Store, job: &Steps, settings: Settings, notices: M
 }
 
 impl Running {
-    /// Gives notice of a preemption, `in_` from now, and returns what the drain reports.
+    /// Announces a preemption in `in_`, and returns the drain's report.
     pub(crate) async fn evict(&self, in_: Duration) -> DrainReport {
         self.notices.notice(preempt("evicted").at(Instant::now() + in_));
         self.drained().await
     }
 
-    /// Waits until the present drain has ended.
+    /// Waits until the current drain has ended.
     pub(crate) async fn drained(&self) -> DrainReport {
         let before = self.monitor.last_drain();
         within(secs(60), "the drain's end", async || self.monitor.last_drain() != before).await;
         self.monitor.last_drain().unwrap()
     }
 
-    /// Kills it as SIGKILL would: nothing of it runs on, and nothing is given back.
+    /// Kills it as SIGKILL would: nothing of it continues, and no lease is released.
     pub(crate) async fn kill(self) {
         self.gate.freeze();
         self.handle.abort();
@@ -297,10 +297,10 @@ pub(crate) async fn enqueue(store: &Store, plans: &[Plan]) -> Vec<JobId> {
     Producer::new(store.clone()).enqueue(jobs).await.unwrap()
 }
 
-/// Waits until `condition` holds, looking every few milliseconds of paused time.
+/// Waits until `condition` holds, polling every few milliseconds of paused time.
 pub(crate) async fn within(limit: Duration, what: &str, condition: impl AsyncFn() -> bool) {
     let end = Instant::now() + limit;
-    // Each look is work, also in paused time: a wait of days looks less often.
+    // A poll costs real time even while the clock is paused, so a wait of days polls less often.
     let pause = ms(5).max(limit / 20_000);
     while !condition().await {
         assert!(Instant::now() < end, "{what} did not come within {limit:?}");
@@ -316,7 +316,7 @@ pub(crate) async fn total(store: &Store) -> u64 {
     store.queue.depth().await.unwrap().total
 }
 
-/// How many messages could be received this instant.
+/// Returns the number of messages that can be received now.
 pub(crate) async fn ready(store: &Store) -> u64 {
     store.queue.depth().await.unwrap().ready.unwrap()
 }
@@ -325,19 +325,19 @@ pub(crate) async fn leased(store: &Store) -> u64 {
     store.queue.depth().await.unwrap().leased.unwrap()
 }
 
-/// The reasons in the poison queue.
+/// Returns the reasons in the poison queue.
 pub(crate) async fn poisoned(store: &Store) -> Vec<String> {
     let letters = store.queue.dead_letters(32).await.unwrap();
     letters.into_iter().map(|letter| letter.reason.unwrap_or_default()).collect()
 }
 
-/// The job's record.
+/// Returns the job's record.
 pub(crate) async fn record(store: &Store, job: &JobId) -> Option<Record> {
     let stored = store.records.load(job).await.unwrap();
     stored.map(|stored| open(&stored.bytes).unwrap())
 }
 
-/// Puts other bytes in the place of the job's record.
+/// Replaces the bytes of the job's record.
 pub(crate) async fn overwrite(store: &Store, job: &JobId, record: Vec<u8>) {
     let version = store.records.load(job).await.unwrap().map(|stored| stored.version);
     let write = RecordWrite { record, ..RecordWrite::default() };

@@ -1,4 +1,4 @@
-//! A worker that was frozen for longer than its lease, as SIGSTOP and a paused VM do it.
+//! A worker that was frozen for longer than its lease, as by SIGSTOP or a paused VM.
 
 use reprieve_core::ErrorKind;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
@@ -23,7 +23,7 @@ async fn a_job_that_no_other_worker_took_goes_on_at_once() {
         gate.freeze();
         tokio::time::sleep(secs(10)).await;
         gate.thaw();
-        // Thirty seconds of work, of which some were before the freeze.
+        // Thirty seconds of work, some of it before the freeze.
         emptied(&store, secs(33)).await;
         assert_eq!(job.trace.redone(), 0, "frozen at {frozen_at_ms} ms");
         assert_eq!(job.trace.steps(&ids[0]).len(), 60);
@@ -50,7 +50,7 @@ async fn a_job_that_another_worker_took_is_stopped_and_counts_as_lost_and_not_as
     assert_eq!(other.stop().await.completed, 1);
 }
 
-/// Settlements that were applied while the machine was frozen, and whose answers came too late.
+/// Settlements that were applied while the machine was frozen, with a response that came too late.
 #[tokio::test(start_paused = true)]
 async fn settlements_that_were_applied_before_a_freeze_are_not_given_up_after_it() {
     for op in [Op::Complete, Op::Release] {
@@ -77,8 +77,8 @@ async fn settlements_that_were_applied_before_a_freeze_are_not_given_up_after_it
     }
 }
 
-/// A worker that is not the job's owner any more must not write itself into the record, least of all into one that was
-/// removed because the job is done.
+/// A worker that no longer owns the job must not write itself into the record, least of all after
+/// the record was removed because the job is done.
 #[tokio::test(start_paused = true)]
 async fn a_worker_claims_nothing_after_the_end_of_its_lease() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -101,7 +101,8 @@ async fn a_worker_claims_nothing_after_the_end_of_its_lease() {
     assert!(left.is_none(), "written after the job was done: {left:?}");
 }
 
-/// The machine is frozen while a first save asks whether the job is done. Meanwhile another worker finishes the job.
+/// The machine is frozen while a first save checks whether the job is done. Meanwhile another
+/// worker finishes the job.
 #[tokio::test(start_paused = true)]
 async fn a_first_save_that_a_freeze_interrupted_leaves_no_record_of_a_finished_job() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -123,7 +124,7 @@ async fn a_first_save_that_a_freeze_interrupted_leaves_no_record_of_a_finished_j
     assert_eq!(other.stop().await.completed, 1);
 }
 
-/// After a freeze there is one renewal that decides, so it has more patience than others.
+/// After a freeze one renewal decides, so it gets a longer timeout than others.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_after_a_freeze_may_take_a_third_of_the_lease() {
     for (answer_ms, redone) in [(1_850, 0..=0), (2_500, 1..=3)] {
@@ -147,7 +148,7 @@ async fn a_renewal_after_a_freeze_may_take_a_third_of_the_lease() {
     }
 }
 
-/// The drain's deadline has passed when the worker first hears of it.
+/// The drain's deadline has passed when the worker first sees the notice.
 #[tokio::test(start_paused = true)]
 async fn a_notice_from_before_the_end_of_a_freeze_still_leaves_time_to_release() {
     for withdrawn in [false, true] {

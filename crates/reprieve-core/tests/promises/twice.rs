@@ -1,4 +1,5 @@
-//! A message that was queued twice, because the answer to a send was lost and it was sent again, does no harm.
+//! A message that was queued twice because the response to a send was lost completes its job only
+//! once.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -13,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
-/// Sends the same event so many times.
+/// Sends the same event this many times.
 async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize) -> JobId {
     on_one_clock();
     let event = json!({"specversion": "1.0", "id": job, "source": "reprieve", "type": "steps", "data": plan});
@@ -22,11 +23,11 @@ async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize
     JobId::parse(job).unwrap()
 }
 
-/// Waits until every message is settled, and checks that all is as if there had been one.
+/// Waits until every message is settled, and checks that the result is as with one message.
 async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
     let end = Instant::now() + secs(24 * 3600);
     while total(store).await > 0 {
-        assert!(Instant::now() < end, "it does not end");
+        assert!(Instant::now() < end, "the messages are not settled in time");
         tokio::time::sleep(secs(1)).await;
     }
     assert_eq!(poisoned(store).await, Vec::<String>::new());
@@ -37,7 +38,8 @@ async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
     steps.sort_unstable();
     steps.dedup();
     assert_eq!(steps, (0..plan.steps).collect::<Vec<_>>());
-    // A worker removes the record just after it settled the message, or keeps it as a mark that the job is done.
+    // A worker removes the record just after it settled the message, or keeps it as a mark that the
+    // job is done.
     within(secs(5), "no checkpoint", async || {
         let record = record(store, job).await;
         record.is_none_or(|record| record.status == Status::Done && record.checkpoints.is_empty())
@@ -60,9 +62,9 @@ async fn a_message_queued_twice_is_done_and_both_are_settled() {
     }
 }
 
-/// The first to be done tidies the arguments away that both refer to.
+/// The first to finish removes the arguments that both refer to.
 #[tokio::test(start_paused = true)]
-async fn a_message_queued_twice_whose_arguments_are_in_a_blob_is_done() {
+async fn a_message_queued_twice_with_arguments_in_a_blob_is_completed() {
     for workers in [1, 2] {
         let (store, job) = (memory::store(), Steps::default());
         let plan = Plan::new(4, 500);
@@ -102,7 +104,7 @@ async fn a_message_queued_twice_is_done_while_workers_are_evicted_and_killed() {
             tokio::time::sleep(ms(rng.random_range(0..60_000))).await;
             one.evict(ms(rng.random_range(0..12_000))).await;
             one.kill().await;
-            // Three kills in a row at one place would be the job's doing.
+            // Three kills in a row at one step would be the job's fault.
             if round % 3 != 0 {
                 other.evict(secs(30)).await;
             }
@@ -114,7 +116,7 @@ async fn a_message_queued_twice_is_done_while_workers_are_evicted_and_killed() {
     }
 }
 
-/// The first message has been through many evictions, which made its fence great, when the second is received.
+/// The first message has had many evictions, and so a high fence, when the second is received.
 #[tokio::test(start_paused = true)]
 async fn a_message_that_comes_again_long_after_the_first_was_done_is_settled_too() {
     let (store, job) = (memory::store(), Steps::default());
@@ -133,14 +135,14 @@ async fn a_message_that_comes_again_long_after_the_first_was_done_is_settled_too
     assert_eq!(worker.stop().await.completed, 2);
 }
 
-/// How many deliveries of the worker ended so.
+/// Returns the number of the worker's deliveries with this end.
 fn ended(worker: &Running, outcome: &'static str) -> u64 {
     let label = ByOutcome { kind: "steps".into(), outcome };
     worker.monitor.telemetry().jobs.get_or_create(&label).get()
 }
 
-/// A first delivery reads nothing, so a second message of a finished job is known at its first save, at its commit, or at
-/// any redelivery.
+/// A first delivery reads nothing, so a second message of a finished job is recognised at its first
+/// save, at its commit, or at a redelivery.
 #[tokio::test(start_paused = true)]
 async fn a_second_message_of_a_finished_job_is_known_at_its_first_save() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -175,9 +177,10 @@ async fn a_remembered_job_is_not_run_again_also_without_a_result() {
     assert_eq!((job.trace.redone(), ended(&worker, "duplicate")), (0, 5));
 }
 
-/// The arguments' blob is gone with the first; its record proves that the job is done, and nothing else does.
+/// The arguments' blob was removed with the first message; only its record proves that the job is
+/// done.
 #[tokio::test(start_paused = true)]
-async fn a_second_message_whose_arguments_are_gone_settles_only_where_the_job_is_known_to_be_done() {
+async fn a_second_message_without_arguments_settles_only_where_the_job_is_known_to_be_completed() {
     let (store, job) = (memory::store(), Steps::default());
     let plan = Plan::new(4, 500);
     let args = BlobName::parse("args/j.json").unwrap();
@@ -191,22 +194,22 @@ async fn a_second_message_whose_arguments_are_gone_settles_only_where_the_job_is
     send(&store).await;
     let worker = start(&store, &job);
     emptied(&store, secs(15)).await;
-    // As if the job had had no result.
+    // As if the job had no result.
     store.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
     send(&store).await;
     emptied(&store, secs(15)).await;
     assert_eq!((job.trace.redone(), ended(&worker, "duplicate"), poisoned(&store).await.len()), (0, 1, 0));
 
-    // The same message where another container was named by mistake.
+    // The same message with another container, named by mistake.
     let wrong = memory::store();
     send(&wrong).await;
     let _worker = start(&wrong, &job);
     tokio::time::sleep(secs(3600)).await;
-    assert_eq!((total(&wrong).await, poisoned(&wrong).await.len()), (1, 0), "it is not settled");
+    assert_eq!((total(&wrong).await, poisoned(&wrong).await.len()), (1, 0), "the message is not settled");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_result_is_there_is_settled_and_not_run_again() {
+async fn a_job_with_a_result_is_settled_and_not_run_again() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
     let ids = enqueue(&inner, &[Plan::new(6, 1_000)]).await;
@@ -219,10 +222,10 @@ async fn a_job_whose_result_is_there_is_settled_and_not_run_again() {
     within(secs(5), "no record", async || record(&inner, &ids[0]).await.is_none()).await;
 }
 
-/// Nothing but an output may show that the job ran before: the store refuses what an older owner writes. Where no other
-/// owner is left, the job must go on all the same, also when the outputs are of a job that was redriven.
+/// Only an output shows that the job ran before: the store refuses an older owner's writes. Where
+/// no other owner is left, the job must continue, also when the outputs are of a redriven job.
 #[tokio::test(start_paused = true)]
-async fn a_message_whose_output_is_refused_is_released_at_once_and_ends_well() {
+async fn a_message_with_a_refused_output_is_released_at_once_and_completes_later() {
     for fence in [Fence::new(0, 3), Fence::new(0, 4_000), Fence::new(1, 1), Fence::new(2, 4_000)] {
         let (store, job) = (memory::store(), Steps::default());
         let plan = Plan::new(1, 100).habit(Habit::Publishes);
@@ -244,8 +247,8 @@ async fn a_message_whose_output_is_refused_is_released_at_once_and_ends_well() {
     }
 }
 
-/// The worker that finished the job died before it deleted the message. The next delivery must keep the record, because
-/// messages of an earlier generation may still be in the queue.
+/// The worker that finished the job died before it deleted the message. The next delivery must keep
+/// the record, because messages of an earlier generation may still be in the queue.
 #[tokio::test(start_paused = true)]
 async fn a_later_generations_record_is_kept_also_by_the_delivery_that_finishes_its_settlement() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -268,7 +271,7 @@ async fn a_later_generations_record_is_kept_also_by_the_delivery_that_finishes_i
     assert!(is_done().await, "the record is kept as a mark that the job is done");
 }
 
-/// The first is in a step of an hour, which saves nothing; only this worker can tell.
+/// The first is in a step of an hour, without a save, so only this worker knows of it.
 #[tokio::test(start_paused = true)]
 async fn a_second_message_waits_while_its_own_worker_runs_the_first() {
     let (store, job) = (memory::store(), Steps::default());
@@ -279,7 +282,7 @@ async fn a_second_message_waits_while_its_own_worker_runs_the_first() {
     assert!(job.trace.redone() <= 1, "first deliveries know of nothing: {:?}", job.trace.steps(&id));
 }
 
-/// Of a redriven job, or one that was to be remembered, also when another message of it finds the job done.
+/// A redriven job's record stays, also when another message of it finds the job done.
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_a_job_is_done_outlives_its_second_messages() {
     let (store, job) = (memory::store(), Steps::default());
@@ -289,7 +292,7 @@ async fn a_mark_that_a_job_is_done_outlives_its_second_messages() {
     let worker = start_with(&store, &job, remember, ManualNotices::answered());
     ends_well(&store, &job.trace, &id, plan).await;
     worker.stop().await;
-    // One that was delivered before and so looks; to a worker that remembers nothing by itself.
+    // A delivery that is not the first reads the record, so this worker needs no memory of the job.
     send_again_and_again(&store, "j", plan, 1).await;
     store.queue.receive(1, secs(1)).await.unwrap();
     let _other = start(&store, &job);
@@ -298,7 +301,7 @@ async fn a_mark_that_a_job_is_done_outlives_its_second_messages() {
     assert_eq!((mark, job.trace.redone()), (Some(Status::Done), 0));
 }
 
-/// Another message takes the job over while its first message is being settled, because a result was found.
+/// Another message takes over the job while its first message is being settled because of a result.
 #[tokio::test(start_paused = true)]
 async fn a_mark_is_kept_when_the_generation_rises_during_the_settlement() {
     let (inner, job) = (memory::store(), Steps::default());
@@ -316,7 +319,7 @@ async fn a_mark_is_kept_when_the_generation_rises_during_the_settlement() {
     let _worker = start(&store, &job);
     timeout(secs(120), faults.called(Op::Save, saves + 1)).await.unwrap();
     tokio::time::sleep(ms(500)).await;
-    // Another message has taken the job over under generation 1.
+    // Another message has taken over the job under generation 1.
     rewrite(&inner, &id, |record| {
         record.generation = 1;
         record.sequence += 1;

@@ -1,4 +1,4 @@
-//! Processes that share a file and die or freeze, seen one by one.
+//! Processes that share a file and die or freeze, one case at a time.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,7 @@ const LARGE: usize = 3 << 20;
 const LONG: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
-async fn what_a_killed_process_held_is_receivable_within_a_second() {
+async fn a_killed_process_messages_are_receivable_within_a_second() {
     let scene = Scene::new();
     let store = open(&scene.path()).await;
     send(&store, 20).await;
@@ -37,19 +37,17 @@ async fn what_a_killed_process_held_is_receivable_within_a_second() {
         sleep(Duration::from_millis(5)).await;
     }
     let after = killed.elapsed();
-    println!("given back {after:?} after the kill");
+    println!("released {after:?} after the kill");
     assert!(after < Duration::from_secs(1), "{after:?}");
-    assert!(
-        deliveries.iter().all(|delivery| delivery.dequeue_count == 2),
-        "being given back is not being received"
-    );
+    assert!(deliveries.iter().all(|delivery| delivery.dequeue_count == 2), "a release is not a receive");
     assert!(store.roster.reports(LONG).await.unwrap().is_empty(), "its report goes with it");
 }
 
-/// One session's file may be another user's, or broken; the dead are helped all the same.
+/// One session's file may belong to another user or be damaged; other dead sessions are recovered
+/// all the same.
 #[cfg(unix)]
 #[tokio::test]
-async fn a_session_that_cannot_be_looked_at_keeps_nobody_else_from_being_helped() {
+async fn an_unreadable_session_does_not_block_the_recovery_of_others() {
     let scene = Scene::new();
     let store = open(&scene.path()).await;
     let conn = rusqlite::Connection::open(scene.path()).unwrap();
@@ -65,15 +63,15 @@ async fn a_session_that_cannot_be_looked_at_keeps_nobody_else_from_being_helped(
 }
 
 #[tokio::test]
-async fn recovering_gives_back_at_once() {
+async fn recovery_releases_messages_at_once() {
     let scene = Scene::new();
     let store = open(&scene.path()).await;
     send(&store, 20).await;
     let mut child = scene.start("hold", "3600000");
     scene.log().wait_for("holding").await;
-    assert_eq!(store.queue.recover().await.unwrap(), 0, "it lives");
+    assert_eq!(store.queue.recover().await.unwrap(), 0, "the process lives");
     child.kill();
-    // The other half of this process may be just about to do the same.
+    // Another handle in this process may be about to do the same.
     let recovered = store.queue.recover().await.unwrap();
     assert!(recovered == 20 || recovered == 0, "{recovered}");
     let deadline = Instant::now() + Duration::from_millis(500);
@@ -127,9 +125,9 @@ async fn half_written_files_of_a_killed_process_are_swept() {
         child.kill();
         std::fs::remove_file(scene.log().0).unwrap();
         let deadline = Instant::now() + PATIENCE;
-        // The one payload that is not obsolete has at most one file.
+        // The only payload that is not obsolete has at most one file.
         while files("temporary") > 0 || files("payloads") > 1 || files("sessions") > 1 {
-            assert!(Instant::now() < deadline, "leftovers stay");
+            assert!(Instant::now() < deadline, "obsolete files stay");
             sleep(Duration::from_millis(20)).await;
         }
         let stored = store.records.load(&job()).await.unwrap();
@@ -195,7 +193,7 @@ pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Durat
     store.roster.publish(&report).await.unwrap();
     let held = store.queue.receive(100, lease).await.unwrap();
     say.say("holding");
-    // Longer than the lease: whoever was frozen meanwhile finds that it has lost all.
+    // Longer than the lease: a frozen worker finds that it has lost its leases.
     sleep(lease + Duration::from_secs(1)).await;
     let mut refused = 0;
     for delivery in &held {
@@ -210,7 +208,7 @@ fn job() -> JobId {
     JobId::parse("a").unwrap()
 }
 
-/// The payload that a record names.
+/// Returns the payload that a record names.
 fn named(stored: &Stored) -> PayloadName {
     PayloadName::parse(str::from_utf8(&stored.bytes).unwrap()).unwrap()
 }

@@ -1,4 +1,5 @@
-//! What goes wrong outside: disks, permissions, other programs, damage. Each is a clear sentence and loses nothing.
+//! External faults: disks, permissions, other programs, damage. Each gives a clear error and loses
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn check(error: &Error, kind: ErrorKind, words: &str) {
         error.kind()
     );
     let repeated = std::error::Error::source(error).map(ToString::to_string);
-    assert_eq!(repeated, None, "{text}: the sentence says it all");
+    assert_eq!(repeated, None, "{text}: the sentence is complete");
     assert!(!text.contains('\n') && text.len() < 400, "one sentence: {text}");
 }
 
@@ -58,7 +59,7 @@ impl Scene {
         self.directory.path().join("reprieve.db")
     }
 
-    /// Makes a store, and lets a foreign hand change its file once it is closed.
+    /// Creates a store, closes it, and lets `change` modify its file.
     async fn changed_by(sql: &str) -> Self {
         let scene = Self::new();
         drop(open(&scene.path()).await);
@@ -114,7 +115,7 @@ async fn an_empty_file_becomes_a_store() {
 async fn a_log_that_was_switched_off_is_switched_on_again() {
     let scene = Scene::changed_by("").await;
     let deadline = tokio::time::Instant::now() + LEASE;
-    // It can be switched off only once the store is quite closed.
+    // It can be switched off only after the store is completely closed.
     while Connection::open(scene.path()).unwrap().execute_batch("PRAGMA journal_mode = DELETE").is_err() {
         assert!(tokio::time::Instant::now() < deadline);
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -126,20 +127,20 @@ async fn a_log_that_was_switched_off_is_switched_on_again() {
 }
 
 #[tokio::test]
-async fn a_missing_table_is_told_as_damage() {
+async fn a_missing_table_is_reported_as_damage() {
     let scene = Scene::changed_by("DROP TABLE body").await;
     check(&refused(&scene.path()).await, ErrorKind::Corrupt, "is damaged");
 }
 
 #[tokio::test]
-async fn damage_is_told_as_damage() {
+async fn damage_is_reported_as_damage() {
     let scene = Scene::new();
     let store = open(&scene.path()).await;
     for _ in 0..20 {
         store.queue.send((0..100).map(|_| message(200)).collect()).await.unwrap();
     }
     drop(store);
-    // Into the file, and away with the log: all pages but the first are overwritten.
+    // Write into the file and remove the log: all pages but the first are overwritten.
     let conn = Connection::open(scene.path()).unwrap();
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
     drop(conn);
@@ -155,7 +156,7 @@ async fn damage_is_told_as_damage() {
 }
 
 #[tokio::test]
-async fn damage_found_later_is_told_as_damage_and_ends_nothing() {
+async fn damage_found_later_is_reported_as_damage_and_ends_nothing() {
     let scene = Scene::new();
     let store = open(&scene.path()).await;
     store.queue.send((0..1000).map(|_| message(2_000)).collect()).await.unwrap();
@@ -169,7 +170,7 @@ async fn damage_found_later_is_told_as_damage_and_ends_nothing() {
     let mut bytes = std::fs::read(scene.path()).unwrap();
     bytes[(root - 1) * 4096..root * 4096].fill(0xA5);
 
-    // An opening reads the page too, so it is damaged under an open store whose cache is elsewhere.
+    // Opening also reads the page, so it is damaged under an open store that has it in its cache.
     let store = open(&scene.path()).await;
     std::fs::write(scene.path(), bytes).unwrap();
     let other = LocalStore::open(&scene.path(), options()).await;
@@ -189,20 +190,20 @@ async fn another_programs_transaction_is_waited_for_and_then_reported() {
     assert!(error.is_temporary());
     shell.execute_batch("COMMIT").unwrap();
     store.queue.send(vec![message(1)]).await.expect("and it goes on when that ends");
-    assert_eq!(store.queue.depth().await.unwrap().total, 1, "what was refused was not applied");
+    assert_eq!(store.queue.depth().await.unwrap().total, 1, "a refused call was not applied");
 }
 
 #[test]
-fn a_full_disk_is_told_and_loses_nothing() {
+fn a_full_disk_is_reported_and_loses_nothing() {
     on_a_small_disk("mount -t tmpfs -o size=1536k tmpfs", "full");
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told() {
+fn an_unwritable_directory_is_reported() {
     on_a_small_disk("mount -t tmpfs -o ro tmpfs", "read-only");
 }
 
-/// Runs the child on a disk of its own, in a mount namespace that ends with it.
+/// Runs the child on its own disk, in a mount namespace that ends with it.
 #[expect(clippy::print_stderr, reason = "a test that is left out must say so")]
 fn on_a_small_disk(mount: &str, role: &str) {
     let directory = tempfile::tempdir().unwrap();
@@ -214,7 +215,7 @@ fn on_a_small_disk(mount: &str, role: &str) {
         .status()
         .is_ok_and(|status| status.success());
     if !possible {
-        eprintln!("left out: this machine lets nobody mount a disk for a test");
+        eprintln!("skipped: a test can't mount a disk on this machine");
         return;
     }
     let wrapper = [namespace, &["sh", "-c", &script, "sh"]].concat();
@@ -229,7 +230,7 @@ pub(crate) async fn meet_a_directory_that_cannot_be_written(path: &Path) {
 
 pub(crate) async fn fill_the_disk(path: &Path) {
     let store = open(path).await;
-    // A long send goes in pieces, and says how far it got.
+    // A long send is split, and reports how many messages were sent.
     let error = store.queue.send(vec![message(100); 20_000]).await.unwrap_err();
     let mut sent = store.queue.depth().await.unwrap().total;
     check(&error, ErrorKind::Full, &format!("{sent} of 20000 were sent"));
@@ -244,7 +245,7 @@ pub(crate) async fn fill_the_disk(path: &Path) {
     check(&error, ErrorKind::Full, "is full");
     assert!(error.is_temporary());
 
-    // What needs space of its own is refused too, and whole: nothing half-written stays.
+    // A call that needs space is refused as a whole: nothing partial stays.
     let name = BlobName::parse("out/large").unwrap();
     let error = store.blobs.put(&name, vec![1; 8 << 20], None).await.unwrap_err();
     check(&error, ErrorKind::Full, "");
@@ -256,15 +257,15 @@ pub(crate) async fn fill_the_disk(path: &Path) {
     check(&error, ErrorKind::Full, "");
     assert_eq!(store.records.load(&job).await.unwrap(), None);
     assert_eq!(store.records.payload(&job, &state).await.unwrap(), None);
-    assert_eq!(store.queue.depth().await.unwrap().total, sent, "looking needs no space");
+    assert_eq!(store.queue.depth().await.unwrap().total, sent, "reading needs no space");
 
-    // A process that only looks can even be started.
+    // A process that only reads can even be started.
     let looking = Options::new(QueueName::parse("jobs").unwrap());
     let status = LocalStore::open(path, looking).await.expect("opens on a full disk").store();
     assert_eq!(status.queue.depth().await.unwrap().total, sent);
     drop(status);
 
-    // With a little space it goes on by itself, and every message is there.
+    // With a little space it continues by itself, and every message is there.
     let grown = std::process::Command::new("mount")
         .args(["-o", "remount,size=8m"])
         .arg(path.parent().unwrap())

@@ -9,7 +9,7 @@ mod torture;
 
 use std::path::Path;
 
-/// What the tests start as a process of its own. Run by hand, it gets no orders and does nothing.
+/// The entry of the tests' child processes. Run by hand, it gets no orders and does nothing.
 #[test]
 #[ignore = "the other tests start it as a process of its own"]
 fn child() {

@@ -1,12 +1,12 @@
-//! Child processes of the tests: the test binary starts itself again, and reads over stdin what to
-//! do.
+//! Child processes of the tests: the test binary starts itself again, and reads its orders from
+//! stdin.
 
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 
 use reprieve_testkit::Process;
 
-/// What the child's `#[ignore]`d test reads: its orders, one line. Empty when that test is run by
+/// Reads the orders of the child's `#[ignore]`d test, one line. Empty when that test is run by
 /// hand.
 pub(crate) fn orders() -> Vec<String> {
     let mut line = String::new();
@@ -19,7 +19,7 @@ pub(crate) fn start(orders: &[&str]) -> Process {
     start_under(&[], orders)
 }
 
-/// The same under another program, such as a shell that mounts something first.
+/// The same under another program, such as a shell that mounts a disk first.
 pub(crate) fn start_under(wrapper: &[&str], orders: &[&str]) -> Process {
     let this = std::env::current_exe().unwrap();
     let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([this.as_os_str()]);
@@ -39,7 +39,7 @@ pub(crate) fn output_if_ended(child: &mut Process) -> Option<String> {
     Some(output)
 }
 
-/// Waits until a child has ended by itself, with success, and returns its output.
+/// Waits until a child has ended successfully, and returns its output.
 pub(crate) fn finish(child: Process) -> Output {
     let output = child.output();
     assert!(

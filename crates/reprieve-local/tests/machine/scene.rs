@@ -1,4 +1,4 @@
-//! What the tests with processes have in common: a store, children that share it, and what these say.
+//! Shared by the tests with processes: a store, children that share it, and their output.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::process;
 use crate::{deaths, torture};
 
-/// How long anything may take on a busy machine.
+/// The time limit of any wait, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn open(path: &Path) -> Store {
@@ -28,7 +28,7 @@ pub(crate) async fn send(store: &Store, count: usize) -> Vec<String> {
     ids.into_iter().map(|id| id.to_string()).collect()
 }
 
-/// What the children say, one line each.
+/// Returns the children's output, one line each.
 pub(crate) struct Log(pub(crate) PathBuf);
 
 impl Log {
@@ -38,8 +38,8 @@ impl Log {
 
     pub(crate) async fn wait_for(&self, line: &str) {
         let deadline = Instant::now() + PATIENCE;
-        while !self.lines().iter().any(|said| said == line) {
-            assert!(Instant::now() < deadline, "a child never said {line:?}: {:?}", self.lines());
+        while !self.lines().iter().any(|logged| logged == line) {
+            assert!(Instant::now() < deadline, "no child logged {line:?}: {:?}", self.lines());
             sleep(Duration::from_millis(2)).await;
         }
     }
@@ -67,7 +67,7 @@ impl Scene {
     }
 }
 
-/// How a child speaks.
+/// A child's output.
 pub(crate) struct Say(File);
 
 impl Say {
@@ -77,7 +77,7 @@ impl Say {
     }
 }
 
-/// What a child of these tests does, until it is killed.
+/// The work of a child in these tests, until it is killed.
 pub(crate) async fn play(role: &str, directory: &Path, argument: u64) {
     let owner = WorkerId::unique();
     let options = Options::new(QueueName::parse("jobs").unwrap()).owned_by(owner.clone());

@@ -1,4 +1,5 @@
-//! Four processes that use everything at once, and are killed again and again: nothing is lost, nothing is done twice.
+//! Four processes use all features at once, and are killed again and again: nothing is lost,
+//! nothing is completed twice.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::process::output_if_ended;
 use crate::scene::{Log, PATIENCE, Say, Scene, open, send};
 
-/// How long processes are killed in the default run. Raise it by hand to hunt.
+/// How long processes are killed by default. Raise it by hand for longer runs.
 const TORTURE: Duration = Duration::from_secs(8);
 
 /// Four processes send, lease, renew, save, publish and complete, and are killed again and again.
@@ -50,17 +51,17 @@ async fn killing_processes_at_any_moment_loses_nothing() {
     }
     drop(finishers);
     store.queue.recover().await.unwrap();
-    let told = Story::read(&scene.log());
+    let story = Story::read(&scene.log());
     println!(
         "{kills} kills, {} sent, {} completed, {} received again",
-        told.sent.len(),
-        told.completed.len(),
-        told.again
+        story.sent.len(),
+        story.completed.len(),
+        story.again
     );
-    assert!(kills > 20 && told.sent.len() > 100 && told.again > 0, "it was a torture");
-    told.check_messages();
-    told.check_saves(&store).await;
-    told.check_outputs(&store).await;
+    assert!(kills > 20 && story.sent.len() > 100 && story.again > 0, "it was a torture");
+    story.check_messages();
+    story.check_saves(&store).await;
+    story.check_outputs(&store).await;
     drop(store);
     check_database(&scene.path());
 }
@@ -82,8 +83,8 @@ fn check_database(path: &Path) {
     );
 }
 
-/// What the children of the torture did, by their own account. They say what they are about to do before they do it,
-/// because they may be killed before they can say that it is done.
+/// The children's actions, by their own log. They log each action before they start it, because
+/// they may be killed before they could log its end.
 #[derive(Default)]
 struct Story {
     sent: HashSet<String>,
@@ -129,7 +130,7 @@ impl Story {
         assert_eq!(self.completed.values().filter(|fences| fences.len() > 1).count(), 0, "completed twice");
     }
 
-    /// Each save adds one to what it has loaded, so two that were taken with one value mean that one was lost.
+    /// Each save adds one to the loaded value, so two saves of one value mean that one was lost.
     async fn check_saves(&self, store: &Store) {
         for (key, values) in &self.saved {
             let distinct: HashSet<_> = values.iter().collect();
@@ -147,7 +148,8 @@ impl Story {
         assert_eq!(self.versions.len(), self.versions_given, "a version was used twice");
     }
 
-    /// The output of each job is whole, and nobody older than who completed it wrote it.
+    /// The output of each job is complete, and its writer is not older than the worker that
+    /// completed the job.
     async fn check_outputs(&self, store: &Store) {
         for (id, fences) in &self.completed {
             let output =
@@ -164,12 +166,12 @@ fn output_of(id: &str) -> BlobName {
     BlobName::parse(format!("out/{id}.bin")).unwrap()
 }
 
-/// The payload of the record with this value.
+/// Returns the payload of the record with this value.
 fn state_of(value: u64) -> PayloadName {
     PayloadName::parse(format!("state-{value}")).unwrap()
 }
 
-/// A number with so much after it that half a write shows.
+/// Returns a number with so much text after it that half a write is detected.
 fn padded(number: u64, bytes: usize) -> Vec<u8> {
     let mut text = number.to_string().into_bytes();
     text.resize(bytes, b' ');
@@ -206,7 +208,7 @@ pub(crate) async fn consume(store: &Store, say: &Say, seed: u64) {
     }
 }
 
-/// One job: half of it, a renewal, a save, an output, the end.
+/// Runs one job: half of it, a renewal, a save, an output, the end.
 async fn work(store: &Store, say: &Say, delivery: Delivery, pause: Duration) {
     let id = delivery.id.to_string();
     sleep(pause).await;
@@ -232,7 +234,7 @@ async fn work(store: &Store, say: &Say, delivery: Delivery, pause: Duration) {
     }
 }
 
-/// Adds one to a value that others add to as well.
+/// Adds one to a value that other processes add to as well.
 async fn save(store: &Store, say: &Say, key: &str) {
     loop {
         let job = JobId::parse(key).unwrap();

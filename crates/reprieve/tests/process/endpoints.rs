@@ -26,8 +26,8 @@ async fn endpoints_tell_health_readiness_and_metrics() {
     let command = place.command("hello", &args);
     let (mut worker, address) = tokio::task::spawn_blocking(move || {
         let mut worker = Worker::start(command);
-        let address = worker.says("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
-        assert_eq!(worker.says("began")["vm"], "workers_1", "the name is the metadata service's");
+        let address = worker.logs("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+        assert_eq!(worker.logs("began")["vm"], "workers_1", "the name is the metadata service's");
         (worker, address)
     })
     .await
@@ -72,14 +72,14 @@ async fn endpoints_tell_health_readiness_and_metrics() {
 }
 
 #[test]
-fn a_worker_whose_metadata_service_is_silent_is_alive_but_not_ready() {
+fn a_worker_with_a_silent_metadata_service_is_alive_but_not_ready() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", silent.local_addr().unwrap());
     let place = Place::new();
     let mut worker =
         Worker::start(place.command("hello", &["--metadata-url", &url, "--listen", "127.0.0.1:0"]));
-    let address = worker.says("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
-    worker.says("began");
+    let address = worker.logs("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+    worker.logs("began");
     let ready = get(address, "/readyz");
     assert_eq!((ready.status, ready.body.as_str()), (503, "recover\n"));
     assert_eq!(get(address, "/healthz").status, 200);

@@ -12,7 +12,7 @@ use reprieve_testkit::{Lines, Process, Signal, eventually};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+/// The time limit of any wait. Far longer than needed, because test machines are busy.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// A directory with a store in it, for workers to run in.
@@ -26,8 +26,7 @@ impl Place {
         Self { dir: tempfile::tempdir().expect("a directory") }
     }
 
-    /// A command that runs one of the examples here, and knows nothing of the tester's own
-    /// settings.
+    /// A command that runs one of the examples here, without the caller's settings.
     pub(crate) fn command(&self, example: &str, args: &[&str]) -> Command {
         let mut command = Command::new(executable(example));
         command.current_dir(&self.dir).args(args).stdin(Stdio::null());
@@ -44,7 +43,7 @@ impl Place {
         Worker::start(self.command(example, &[&["--metadata-url", "off"], args].concat()))
     }
 
-    /// Runs a worker that ends by itself: its exit code and its stderr.
+    /// Runs a worker that ends by itself, and returns its exit code and its stderr.
     pub(crate) fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
         let output = self.command("hello", args).output().expect("the example runs");
         assert_eq!(String::from_utf8_lossy(&output.stdout), "");
@@ -75,7 +74,7 @@ fn executable(example: &str) -> PathBuf {
 pub(crate) struct Worker {
     process: Process,
     log: Lines,
-    /// How many lines of the log were read by [`says`](Self::says).
+    /// The number of log lines that [`logs`](Self::logs) has read.
     read: usize,
 }
 
@@ -87,7 +86,7 @@ impl Worker {
     }
 
     /// Waits for the next line of the log with this message.
-    pub(crate) fn says(&mut self, message: &str) -> Value {
+    pub(crate) fn logs(&mut self, message: &str) -> Value {
         let mut found = None;
         eventually(&format!("the worker logs {message:?}, not only {:#?}", self.log), LONG, || {
             for line in self.log.all().iter().skip(self.read) {
@@ -103,9 +102,9 @@ impl Worker {
         found.expect("the line that was waited for")
     }
 
-    /// Waits until it is in a stage.
+    /// Waits until the worker is in a stage.
     pub(crate) fn reaches(&mut self, stage: &str) {
-        while self.says("stage")["to"] != stage {}
+        while self.logs("stage")["to"] != stage {}
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -137,7 +136,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-/// Waits as long as anything is waited for.
+/// Waits until `condition` returns a value, within the common limit.
 pub(crate) async fn until<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
     reprieve_testkit::until(what, LONG, condition).await
 }

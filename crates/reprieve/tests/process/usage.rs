@@ -1,4 +1,4 @@
-//! Wrong usage, settings from everywhere, and the log.
+//! Wrong usage, settings from every source, and the log.
 
 use std::process::Stdio;
 
@@ -7,15 +7,15 @@ use reprieve_testkit::Signal;
 use crate::support::{Place, Worker, until};
 
 #[track_caller]
-fn check(args: &[&str], code: i32, said: &[&str]) {
+fn check(args: &[&str], code: i32, expected: &[&str]) {
     let place = Place::new();
-    let (exits, told) = place.fails(args);
-    assert_eq!(exits, Some(code), "{told}");
-    for wanted in said {
-        assert!(told.contains(wanted), "{wanted:?} is missing: {told}");
+    let (exits, stderr) = place.fails(args);
+    assert_eq!(exits, Some(code), "{stderr}");
+    for wanted in expected {
+        assert!(stderr.contains(wanted), "{wanted:?} is missing: {stderr}");
     }
-    assert!(told.starts_with("error: "), "{told}");
-    assert!(!told.contains("panicked"), "{told}");
+    assert!(stderr.starts_with("error: "), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
     assert!(
         std::fs::read_dir(place.dir.path()).expect("a directory").next().is_none(),
         "wrong usage leaves nothing behind"
@@ -31,18 +31,18 @@ fn wrong_settings_exit_with_2_and_one_line() {
 }
 
 #[test]
-fn an_unknown_flag_exits_with_2_and_says_which_was_meant() {
+fn an_unknown_flag_exits_with_2_and_suggests_the_right_one() {
     check(&["--concurency", "2"], 2, &["unexpected argument '--concurency'", "--concurrency"]);
 }
 
 #[test]
-fn a_store_at_a_path_that_cannot_be_used_exits_with_2_and_says_where() {
+fn an_unusable_store_path_exits_with_2_and_is_named() {
     let off = ["--metadata-url", "off"];
-    for (store, said) in [
+    for (store, expected) in [
         ("sqlite:/nowhere/at/all/x.db", "the directory /nowhere/at/all doesn't exist"),
         ("sqlite:/proc/x.db", "/proc/x.db"),
     ] {
-        check(&[&off[..], &["--store", store]].concat(), 2, &["failed to open the store: ", said]);
+        check(&[&off[..], &["--store", store]].concat(), 2, &["failed to open the store: ", expected]);
     }
     check(&[&off[..], &["--store", "sqlite:."]].concat(), 2, &["is a directory; name a file in it"]);
 }
@@ -58,23 +58,23 @@ fn a_health_address_that_is_taken_exits_with_1() {
 fn a_secret_in_the_environment_or_the_file_is_never_repeated() {
     let secret = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hunter2";
     let place = Place::new();
-    let told = |command: &mut std::process::Command| {
+    let output = |command: &mut std::process::Command| {
         let output = command.output().unwrap();
         (
             output.status.code(),
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)),
         )
     };
-    let (code, said) = told(place.command("hello", &[]).env("REPRIEVE_STORE", secret));
-    assert!(code == Some(2) && said.contains("REPRIEVE_STORE: its AccountKey is not base64"), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
-    let (code, said) = told(place.command("hello", &["--help"]).env("REPRIEVE_STORE", secret));
-    assert!(code == Some(0) && !said.contains("hunter2"), "{said}");
+    let (code, text) = output(place.command("hello", &[]).env("REPRIEVE_STORE", secret));
+    assert!(code == Some(2) && text.contains("REPRIEVE_STORE: its AccountKey is not base64"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+    let (code, text) = output(place.command("hello", &["--help"]).env("REPRIEVE_STORE", secret));
+    assert!(code == Some(0) && !text.contains("hunter2"), "{text}");
     std::fs::write(place.dir.path().join("reprieve.toml"), format!("store = '{secret}'\nqueue = 1")).unwrap();
-    let (code, said) = told(&mut place.command("hello", &[]));
-    assert!(code == Some(2) && said.contains("queue must be text in quotes"), "{said}");
-    assert!(said.contains("store in reprieve.toml: its AccountKey is not base64"), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    let (code, text) = output(&mut place.command("hello", &[]));
+    assert!(code == Some(2) && text.contains("queue must be text in quotes"), "{text}");
+    assert!(text.contains("store in reprieve.toml: its AccountKey is not base64"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     let mut command = place.command("hello", &["--queue", "from-flag"]);
     command.env("REPRIEVE_QUEUE", "from-env").env("REPRIEVE_LOG_FORMAT", "json").env("REPRIEVE_VM_NAME", "");
     let mut worker = Worker::start(command);
-    let began = worker.says("began");
+    let began = worker.logs("began");
     assert_eq!((&began["queue"], &began["vm"]), (&"from-flag".into(), &"from-file".into()), "{began}");
     worker.signal(Signal::TERM);
     assert_eq!(worker.ends(), Some(0));

@@ -26,7 +26,7 @@ async fn an_event_is_approved_by_its_id_in_any_case_and_again() {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
+async fn one_event_that_may_not_be_approved_refuses_the_whole_call_with_2() {
     let (place, server) = scene(HOUR).await;
     let url = server.vm_url(ME);
     let none = run(&place, &url, &["approve", "abc"]).await;
@@ -38,7 +38,7 @@ async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
     let theirs = announce(&server, EventType::Redeploy, &[NEIGHBOUR], Some(HOUR));
     let advice = announce(&server, EventType::SpotRebalanceRecommendation, &[ME], Some(HOUR));
     let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
-    for (id, said) in [
+    for (id, expected) in [
         ("abc", format!("there is no event \"abc\"; active events: {mine} (Reboot), {shared} (Freeze), ")),
         (&shared, format!("Freeze {shared} does not name this VM alone; --shared approves it for a_0, a_1")),
         (&theirs, format!("Redeploy {theirs} does not name this VM alone; --shared approves it for a_1")),
@@ -51,7 +51,7 @@ async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
         let ran = run(&place, &url, &["approve", &mine, id]).await;
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{id}");
         assert!(
-            ran.err.starts_with("error: failed to approve an event: ") && ran.err.contains(&said),
+            ran.err.starts_with("error: failed to approve an event: ") && ran.err.contains(&expected),
             "{}",
             ran.err
         );
@@ -60,7 +60,7 @@ async fn what_is_not_to_be_approved_is_refused_with_2_and_then_nothing_is() {
         assert_eq!(has_begun(&server, &id), Some(false), "{id}");
     }
     let advised = run(&place, &url, &["approve", &advice, "--shared", "--surrender"]).await;
-    assert_eq!(advised.code, Some(2), "no flag makes an advice more than that");
+    assert_eq!(advised.code, Some(2), "no flag makes a recommendation approvable");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Commands that are run for changes, and the approvals that follow them.
+//! Commands for changes, and the approvals after them.
 
 #![cfg(unix)]
 
@@ -14,7 +14,7 @@ use crate::support::{Place, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The text of a file, when there is one.
+/// Waits for a file, and returns its text.
 async fn text(place: &Place, name: &str) -> String {
     let path = place.path(name);
     until(&format!("there is {name}"), async || std::fs::read_to_string(&path).ok()).await
@@ -23,7 +23,7 @@ async fn text(place: &Place, name: &str) -> String {
 #[tokio::test]
 async fn a_command_is_run_for_each_change_with_the_event_in_its_environment() {
     let (place, server) = scene(3 * SECOND).await;
-    // Renamed when it is whole, so that nobody reads half of it.
+    // Renamed when it is complete, so that no reader sees half of it.
     let exec =
         "env | grep ^REPRIEVE_EVENT > part && mv part $REPRIEVE_EVENT.env; echo done with $REPRIEVE_EVENT";
     let watch = Watch::of(&place, &server.vm_url(ME), &["--json", "--exec", exec]).await;
@@ -61,22 +61,22 @@ async fn a_command_is_run_for_each_change_with_the_event_in_its_environment() {
         }
         let json: Value = serde_json::from_str(found["REPRIEVE_EVENT_JSON"]).expect("JSON");
         assert_eq!((&json["what"], &json["id"]), (&what.into(), &id.as_str().into()));
-        // What it prints is no data of the watch.
-        watch.says(&format!("done with {what}")).await;
+        // The command's output is no data of the watch.
+        watch.prints(&format!("done with {what}")).await;
     }
     assert_eq!(watch.json(3).await.len(), 3, "stdout has nothing but the changes");
 }
 
 #[tokio::test]
-async fn a_command_that_fails_is_said_and_the_watch_goes_on() {
+async fn a_failed_command_is_reported_and_the_watch_continues() {
     let (place, server) = scene(HOUR).await;
     let exec = r#"test "$REPRIEVE_EVENT_TYPE" = Freeze && kill -9 $$; exit 3"#;
     let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    let said = watch.says("exit code 3").await;
-    assert_eq!(said, format!("the command for noticed Reboot {id} ended with exit code 3"));
+    let line = watch.prints("exit code 3").await;
+    assert_eq!(line, format!("the command for noticed Reboot {id} ended with exit code 3"));
     announce(&server, EventType::Freeze, &[ME], Some(HOUR));
-    watch.says("was ended by signal 9").await;
+    watch.prints("was ended by signal 9").await;
     assert_eq!(watch.lines(2).await.len(), 2);
 }
 
@@ -89,8 +89,8 @@ async fn a_slow_command_delays_the_next_one_and_nothing_else() {
     assert_eq!(text(&place, "order").await, "Reboot\n");
     let id = announce(&server, EventType::Terminate, &[ME], Some(HOUR));
     watch.lines(2).await;
-    let said = watch.says("waits for the previous one to end").await;
-    assert!(said.contains(&id), "{said}");
+    let line = watch.prints("waits for the previous one to end").await;
+    assert!(line.contains(&id), "{line}");
     assert_eq!(text(&place, "order").await, "Reboot\n", "one at a time");
     place.write("go", "");
     until("the second has run", async || {
@@ -102,12 +102,12 @@ async fn a_slow_command_delays_the_next_one_and_nothing_else() {
 #[tokio::test]
 async fn a_command_over_its_time_is_ended_with_all_it_started() {
     let (place, server) = scene(HOUR).await;
-    // The shell and what it waits for end by different ways if only one of them is told.
+    // The shell and its child would end in different ways if only one of them got the signal.
     let exec = "sh -c 'echo $$ > inner; exec sleep 1000' & wait";
     let args = ["--exec", exec, "--exec-timeout", "500ms"];
     let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    watch.says("did not end within 500ms and was ended").await;
+    watch.prints("did not end within 500ms and was ended").await;
     let pid = text(&place, "inner")
         .await
         .trim()
@@ -115,7 +115,7 @@ async fn a_command_over_its_time_is_ended_with_all_it_started() {
         .ok()
         .and_then(rustix::process::Pid::from_raw)
         .expect("a pid");
-    until("what it started has ended", async || {
+    until("the command's child has ended", async || {
         rustix::process::test_kill_process(pid).is_err().then_some(())
     })
     .await;
@@ -127,22 +127,22 @@ async fn an_event_is_approved_when_its_command_has_succeeded() {
     let args = ["--exec", "test $REPRIEVE_EVENT_TYPE != Reboot", "--approve-after-exec"];
     let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
     let failed = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    watch.says("exit code 1").await;
+    watch.prints("exit code 1").await;
     let shared = announce(&server, EventType::Freeze, &[ME, NEIGHBOUR], Some(HOUR));
-    let said = watch.says(&shared).await;
+    let line = watch.prints(&shared).await;
     assert_eq!(
-        said,
+        line,
         format!(
             "not approved: Freeze {shared} does not name this VM alone; --approve-shared approves it for all"
         )
     );
     let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
-    watch.says(&format!("not approved: Preempt {preempt} ")).await;
+    watch.prints(&format!("not approved: Preempt {preempt} ")).await;
     let advice = announce(&server, EventType::SpotRebalanceRecommendation, &[ME], Some(HOUR));
-    watch.says(&format!("not approved: SpotRebalanceRecommendation {advice} is a recommendation")).await;
+    watch.prints(&format!("not approved: SpotRebalanceRecommendation {advice} is a recommendation")).await;
 
     let redeploy = announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
-    watch.says(&format!("approved Redeploy {redeploy}")).await;
+    watch.prints(&format!("approved Redeploy {redeploy}")).await;
     assert_eq!(has_begun(&server, &redeploy), Some(true));
     for id in [failed, shared, preempt] {
         assert_eq!(has_begun(&server, &id), Some(false), "{id}");
@@ -157,10 +157,10 @@ async fn a_shared_event_is_approved_when_that_is_allowed_and_a_preempt_never() {
     let theirs = announce(&server, EventType::Reboot, &[NEIGHBOUR], Some(HOUR));
     watch.lines(1).await;
     let preempt = server.evict(ME, HOUR).expect("a VM").event_id;
-    watch.says(&format!("not approved: Preempt {preempt} ")).await;
+    watch.prints(&format!("not approved: Preempt {preempt} ")).await;
     let shared = announce(&server, EventType::Freeze, &[NEIGHBOUR, ME], Some(HOUR));
-    watch.says(&format!("approved Freeze {shared}")).await;
-    // Commands are run in order, so that of the neighbour's event has ended long since.
+    watch.prints(&format!("approved Freeze {shared}")).await;
+    // Commands run in order, so the one for the neighbour's event has ended by now.
     for (id, begun) in [(theirs, false), (preempt, false), (shared, true)] {
         assert_eq!(has_begun(&server, &id), Some(begun), "{id}");
     }

@@ -1,4 +1,4 @@
-//! How a watch ends.
+//! The end of a watch.
 
 #![cfg(unix)]
 
@@ -15,11 +15,11 @@ async fn a_signal_ends_a_watch_with_0() {
     for signal in [Signal::INT, Signal::TERM] {
         let mut watch = Watch::of(&place, &server.vm_url(ME), &["--exec", "true"]).await;
         watch.process.signal(signal);
-        assert_eq!(watch.code().await, Some(0), "{}", watch.said());
+        assert_eq!(watch.code().await, Some(0), "{}", watch.output());
     }
-    // Also before there is anything to watch.
+    // Also before it has an event to watch.
     let mut watch = Watch::started(&Place::new(), &["--metadata-url", "http://127.0.0.1:1"]);
-    watch.says("can't be reached").await;
+    watch.prints("can't be reached").await;
     watch.process.signal(Signal::TERM);
     assert_eq!(watch.code().await, Some(0));
 }
@@ -33,16 +33,16 @@ async fn a_stop_waits_for_the_running_command_and_for_its_approval() {
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     until("the command runs", async || place.path("Reboot").exists().then_some(())).await;
     announce(&server, EventType::Freeze, &[ME], Some(HOUR));
-    watch.says("waits for the previous one to end").await;
-    // Ctrl-C on a terminal would reach the command, too, if it were in this process's group.
+    watch.prints("waits for the previous one to end").await;
+    // A Ctrl-C on a terminal would also reach the command, if it were in this process's group.
     watch.process.signal(Signal::INT);
-    watch.says("stopping; 1 change has not run the command").await;
-    watch.says("stopping; waiting up to 1m for the running command").await;
-    assert!(watch.process.try_ended().is_none(), "it waits");
+    watch.prints("stopping; 1 change has not run the command").await;
+    watch.prints("stopping; waiting up to 1m for the running command").await;
+    assert!(watch.process.try_ended().is_none(), "the watch waits");
     place.write("go", "");
-    assert_eq!(watch.code().await, Some(0), "{}", watch.said());
+    assert_eq!(watch.code().await, Some(0), "{}", watch.output());
     assert!(place.path("ended").exists() && !place.path("Freeze").exists());
-    assert_eq!(has_begun(&server, &id), Some(true), "{}", watch.said());
+    assert_eq!(has_begun(&server, &id), Some(true), "{}", watch.output());
 }
 
 #[tokio::test]
@@ -54,16 +54,16 @@ async fn a_second_signal_ends_the_watch_and_the_command_at_once() {
     let path = place.path("pid");
     let pid = until("the command runs", async || std::fs::read_to_string(&path).ok()).await;
     watch.process.signal(Signal::TERM);
-    watch.says("stopping; waiting up to 1m").await;
+    watch.prints("stopping; waiting up to 1m").await;
     watch.process.signal(Signal::TERM);
     assert_eq!(watch.code().await, Some(1));
-    watch.says("error: failed to wait for the command: ").await;
+    watch.prints("error: failed to wait for the command: ").await;
     let pid = pid.trim().parse().ok().and_then(Pid::from_raw).expect("a pid");
     until("the command has ended", async || test_kill_process(pid).is_err().then_some(())).await;
 }
 
 #[tokio::test]
-async fn a_watch_without_a_command_ends_when_nobody_reads() {
+async fn a_watch_without_a_command_ends_when_its_output_closes() {
     let (place, server) = scene(HOUR).await;
     let mut process = place.start(&["events", "watch", "--metadata-url", &server.vm_url(ME)]);
     drop(process.stdout());
@@ -72,11 +72,11 @@ async fn a_watch_without_a_command_ends_when_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_reader_that_stands_still_holds_up_neither_the_command_nor_the_stop() {
+async fn a_blocked_reader_delays_neither_the_command_nor_the_stop() {
     let (place, server) = scene(HOUR).await;
     let url = server.vm_url(ME);
     let args = ["events", "watch", "--metadata-url", &url, "--exec", "echo > $REPRIEVE_EVENT_TYPE"];
-    // Its stdout is a pipe that nobody reads, and each of these is more than it holds.
+    // Its stdout is a pipe without a reader, and each of these lines is more than it holds.
     let mut process = place.start(&args);
     for event_type in [EventType::Reboot, EventType::Freeze] {
         let file = place.path(event_type.as_str());

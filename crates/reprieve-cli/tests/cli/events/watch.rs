@@ -1,4 +1,4 @@
-//! What a watch prints.
+//! The output of a watch.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::Place;
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn a_whole_life_is_told_in_words_and_as_json() {
+async fn an_events_whole_life_is_printed_as_text_and_as_json() {
     let (place, server) = scene(3 * SECOND).await;
     let url = server.vm_url(ME);
     let words = Watch::of(&place, &url, &[]).await;
@@ -30,9 +30,9 @@ async fn a_whole_life_is_told_in_words_and_as_json() {
         let columns: Vec<_> =
             words[line].split("  ").map(str::trim).filter(|column| !column.is_empty()).collect();
         let [at, columns @ .., description] = &columns[..] else { panic!("{words:?}") };
-        let [said, kind, source, event, vm, time, duration] = columns else { panic!("{words:?}") };
+        let [change, kind, source, event, vm, time, duration] = columns else { panic!("{words:?}") };
         assert!(at.starts_with("20") && at.len() == "2026-04-11 22:26:58".len(), "{at}");
-        assert_eq!([*said, *kind, *source, *event, *vm], [what, "Redeploy", "User", id.as_str(), ME]);
+        assert_eq!([*change, *kind, *source, *event, *vm], [what, "Redeploy", "User", id.as_str(), ME]);
         assert!(time.starts_with(when), "{words:?}");
         assert_eq!(*duration, "for unknown time");
         assert!(description.ends_with("requested by authorized user."), "{description}");
@@ -51,7 +51,7 @@ async fn a_whole_life_is_told_in_words_and_as_json() {
 }
 
 #[tokio::test]
-async fn the_rest_of_the_set_is_told_only_when_asked_for() {
+async fn events_of_other_vms_are_printed_only_on_request() {
     let (place, server) = scene(HOUR).await;
     let url = server.vm_url(ME);
     let all = Watch::of(&place, &url, &["--all", "--json"]).await;
@@ -59,8 +59,8 @@ async fn the_rest_of_the_set_is_told_only_when_asked_for() {
     let theirs = announce(&server, EventType::Reboot, &[NEIGHBOUR], Some(HOUR));
     assert_eq!(all.json(1).await[0]["id"], theirs);
     server.withdraw(&Which::EventId(theirs.clone())).expect("it has not begun");
-    let told = all.json(2).await;
-    assert_eq!((&told[1]["what"], &told[1]["whose"]), (&"withdrawn".into(), &"rest".into()));
+    let changes = all.json(2).await;
+    assert_eq!((&changes[1]["what"], &changes[1]["whose"]), (&"withdrawn".into(), &"rest".into()));
 
     let shared = announce(&server, EventType::Freeze, &[NEIGHBOUR, ME], Some(HOUR));
     let (all, mine) = (all.json(3).await, mine.json(1).await);
@@ -69,11 +69,11 @@ async fn the_rest_of_the_set_is_told_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn a_withdrawn_event_is_told_as_that() {
+async fn a_withdrawn_event_is_printed_as_withdrawn() {
     let (place, server) = scene(HOUR).await;
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     let watch = Watch::of(&place, &server.vm_url(ME), &[]).await;
-    assert!(watch.lines(1).await[0].contains("  in 59m "), "{}", watch.said());
+    assert!(watch.lines(1).await[0].contains("  in 59m "), "{}", watch.output());
     server.withdraw(&Which::EventId(id.clone())).expect("it has not begun");
     let line = watch.lines(2).await.remove(1);
     assert!(line.contains("  withdrawn  Reboot     Platform  ") && line.contains("  ended  "), "{line}");
@@ -87,12 +87,12 @@ async fn types_choose_the_events() {
     announce(&server, EventType::Terminate, &[ME], Some(HOUR));
     assert_eq!(watch.json(1).await[0]["type"], "Terminate");
     server.evict(ME, HOUR).expect("a VM");
-    let told = watch.json(2).await;
-    assert_eq!((&told[1]["type"], told.len()), (&"Preempt".into(), 2));
+    let changes = watch.json(2).await;
+    assert_eq!((&changes[1]["type"], changes.len()), (&"Preempt".into(), 2));
 }
 
 #[tokio::test]
-async fn once_prints_what_stands_and_ends() {
+async fn once_prints_the_active_events_and_exits() {
     let (place, server) = scene(HOUR).await;
     let url = server.vm_url(ME);
     let ran = run(&place, &url, &["watch", "--once"]).await;
@@ -103,26 +103,28 @@ async fn once_prints_what_stands_and_ends() {
     announce(&server, EventType::Freeze, &[ME], None);
     let ran = run(&place, &url, &["watch", "--once", "--json"]).await;
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-    let told: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    let mut told: Vec<_> = told.iter().map(|told| format!("{} {}", told["what"], told["type"])).collect();
-    told.sort();
-    assert_eq!(told, [r#""noticed" "Redeploy""#, r#""started" "Freeze""#]);
+    let changes: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let mut changes: Vec<_> =
+        changes.iter().map(|change| format!("{} {}", change["what"], change["type"])).collect();
+    changes.sort();
+    assert_eq!(changes, [r#""noticed" "Redeploy""#, r#""started" "Freeze""#]);
     let ran = run(&place, &url, &["watch", "--once", "--all"]).await;
     assert_eq!((ran.code, ran.out.lines().count()), (Some(0), 3), "{}", ran.out);
     assert!(ran.out.lines().any(|line| line.contains("  rest  Reboot ")), "{}", ran.out);
 }
 
-/// The address is one of its own on the loopback network, whose port nobody else takes meanwhile; macOS has only one.
+/// The address is this test's own on the loopback network, so no other test takes its port
+/// meanwhile. macOS has only one.
 #[cfg(not(target_os = "macos"))]
 #[tokio::test]
-async fn a_service_that_is_away_is_waited_for_and_that_is_said() {
+async fn an_unavailable_service_is_waited_for_and_reported() {
     let [.., high, low] = std::process::id().to_be_bytes();
     let addr =
         TcpListener::bind(SocketAddr::from(([127, high | 1, low, 77], 0))).and_then(|it| it.local_addr());
     let addr = addr.expect("a free port");
     let place = Place::new();
     let watch = Watch::started(&place, &["--json", "--metadata-url", &format!("http://{addr}/vm/{ME}")]);
-    let line = watch.says("can't be reached").await;
+    let line = watch.prints("can't be reached").await;
     assert!(line.contains(&addr.to_string()), "{line}");
 
     let server =
@@ -132,27 +134,27 @@ async fn a_service_that_is_away_is_waited_for_and_that_is_said() {
 }
 
 #[tokio::test]
-async fn a_service_that_does_not_answer_is_said_and_its_return_too() {
+async fn a_service_outage_and_its_end_are_reported() {
     let place = Place::new();
     let config = Config { first_answer_after: 7 * SECOND, ..Config::with_vms([ME]) };
     let server = MetadataServer::start(config).await.expect("a mock");
     let watch = Watch::of(&place, &server.vm_url(ME), &["--json"]).await;
-    watch.says("trying again every second; a new Azure VM may need two minutes").await;
-    watch.says("answers again").await;
+    watch.prints("trying again every second; a new Azure VM may need two minutes").await;
+    watch.prints("answers again").await;
 
     server.inject(Endpoint::ScheduledEvents, &Fault::Status(503), 1_000);
-    let said = watch.says("(server ").await;
+    let line = watch.prints("(server ").await;
     assert!(
-        said.starts_with("no answer from http://127.0.0.1:") && said.ends_with("; trying again every second"),
-        "{said}"
+        line.starts_with("no answer from http://127.0.0.1:") && line.ends_with("; trying again every second"),
+        "{line}"
     );
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     server.clear_faults();
-    assert_eq!(watch.json(1).await[0]["id"], id, "{}", watch.said());
+    assert_eq!(watch.json(1).await[0]["id"], id, "{}", watch.output());
 }
 
 #[tokio::test]
-async fn the_service_and_the_name_are_said_as_to_a_worker() {
+async fn the_service_and_the_vm_name_are_set_as_for_a_worker() {
     let (place, server) = scene(HOUR).await;
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
     let look = async |variables: &[(&str, &str)], args: &[&str]| {
@@ -170,7 +172,7 @@ async fn the_service_and_the_name_are_said_as_to_a_worker() {
     assert!(!has_event(&[("REPRIEVE_METADATA_URL", &theirs)], &[]).await);
     assert!(has_event(&[("REPRIEVE_METADATA_URL", &theirs), ("REPRIEVE_VM_NAME", ME)], &[]).await);
     assert!(has_event(&[("REPRIEVE_METADATA_URL", &theirs)], &["--metadata-url", &url]).await);
-    // What only a worker needs is no business of this command.
+    // This command ignores settings that only a worker needs.
     assert!(has_event(&[("REPRIEVE_METADATA_URL", &url), ("REPRIEVE_STORE", "nonsense")], &[]).await);
     place.write("reprieve.toml", format!("metadata-url = '{url}'\n"));
     assert!(has_event(&[], &[]).await);
@@ -180,7 +182,7 @@ async fn the_service_and_the_name_are_said_as_to_a_worker() {
 #[test]
 fn wrong_usage_exits_with_2() {
     let place = Place::new();
-    for (args, said) in [
+    for (args, expected) in [
         (&["watch", "--metadata-url", "off"][..], "--metadata-url: events need the metadata service"),
         (&["watch", "--metadata-url", "https://host"], "speaks http only"),
         (&["watch", "--vm-name", ""], "--vm-name: it is empty"),
@@ -197,7 +199,7 @@ fn wrong_usage_exits_with_2() {
     ] {
         let ran = place.run(&[&["events"], args].concat());
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(ran.err.starts_with("error: ") && ran.err.contains(said), "{args:?}: {}", ran.err);
+        assert!(ran.err.starts_with("error: ") && ran.err.contains(expected), "{args:?}: {}", ran.err);
     }
     let mut command = place.command(&["events", "watch", "--once"]);
     let ran: crate::support::Ran =

@@ -1,4 +1,4 @@
-//! The machine may be taken back soon.
+//! The rebalance recommendation: the machine may be evicted soon.
 
 use reprieve_core::telemetry::ByOutcome;
 
@@ -37,14 +37,14 @@ async fn short_jobs_are_done_under_an_advice_and_another_worker_takes_the_long_o
     enqueue(&store, &short).await;
     emptied(&store, secs(30)).await;
 
-    // Now such jobs are known to take minutes, nearly always.
+    // Now nearly all such jobs are known to take minutes.
     worker.notices.over(&NoticeId::new("event"), Ending::Withdrawn);
     enqueue(&store, &[Plan::new(100, 1000); 8]).await;
     emptied(&store, secs(300)).await;
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
     enqueue(&store, &[Plan::new(100, 1000); 8]).await;
     sleep(secs(60)).await;
-    assert_eq!(total(&store).await, 8, "this machine may be gone before they are done");
+    assert_eq!(total(&store).await, 8, "this machine may be gone before the jobs finish");
     let _another = start(&store, &job);
     emptied(&store, secs(300)).await;
     assert_eq!(worker.monitor.telemetry().jobs.get_or_create(&completed()).get(), 48);

@@ -1,4 +1,4 @@
-//! The machine is to pause.
+//! Freezes of the machine.
 
 use super::*;
 
@@ -42,7 +42,7 @@ async fn jobs_rest_between_steps_while_a_long_freeze_is_started_and_then_go_on()
         sleep(secs(120)).await;
         assert_eq!(job.trace.steps(&id).len(), resting);
         assert_eq!(ready(&store).await, 1, "nothing is received");
-        assert!(is_saved(&store, &id).await, "a machine that does not come back costs nothing");
+        assert!(is_saved(&store, &id).await, "no progress is lost if the machine does not come back");
 
         worker.notices.over(&NoticeId::new("event"), Ending::Completed);
         emptied(&store, secs(120)).await;
@@ -51,7 +51,7 @@ async fn jobs_rest_between_steps_while_a_long_freeze_is_started_and_then_go_on()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rest_ends_by_itself_when_a_freeze_is_told_for_ever() {
+async fn a_pause_ends_by_itself_when_a_freeze_never_ends() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(10, 1000)]).await;
     let worker = start(&store, &job);
@@ -62,7 +62,7 @@ async fn a_rest_ends_by_itself_when_a_freeze_is_told_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resting_job_is_given_back_at_an_eviction() {
+async fn a_paused_job_is_released_at_an_eviction() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(100, 100)]).await;
     let worker = start(&store, &job);

@@ -1,9 +1,9 @@
-//! What holds for every event.
+//! Rules for every event.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_eviction_is_never_approved_and_nor_is_what_nobody_said_is_ours() {
+async fn an_eviction_and_an_event_of_unknown_scope_are_never_approved() {
     let policy = Policy { approve: Approve::Any, ..Policy::default() };
     let worker = start_with(&memory::store(), &Steps::default(), with(policy), ManualNotices::answered());
     worker.started().await;

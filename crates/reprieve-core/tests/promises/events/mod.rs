@@ -1,4 +1,4 @@
-//! What a worker does about each kind of event, from the notice to the approval.
+//! A worker's reaction to each kind of event, from the notice to the approval.
 
 mod advice;
 mod freezes;
@@ -46,7 +46,7 @@ async fn approved(worker: &Running) {
     within(secs(5), "an approval", async || worker.notices.approved() == [NoticeId::new("event")]).await;
 }
 
-/// Kills `worker` and has another finish the one job there is; returns how many steps were done again.
+/// Kills `worker` and lets another one finish the only job. Returns the number of repeated steps.
 async fn redone_after_a_kill(worker: Running, store: &Store, job: &Steps) -> usize {
     worker.kill().await;
     let _another = start(store, job);

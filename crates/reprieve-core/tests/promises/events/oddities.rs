@@ -1,10 +1,10 @@
-//! What an event or a job may say against all expectation, and what must not follow from it.
+//! Unexpected contents of events and estimates, and their limited effects.
 
 use std::time::Duration;
 
 use super::*;
 
-/// A job that says so of its own length, and takes a second for each of 40 steps.
+/// A job with this estimate of its duration. Each of its 40 steps takes a second.
 #[derive(Debug, Clone, Copy)]
 struct Boaster {
     remaining: Option<Duration>,
@@ -30,7 +30,7 @@ impl Job for Boaster {
     }
 }
 
-/// A worker for one `job` on `store`.
+/// Starts a worker for one `job` on `store`.
 async fn boasting(store: &Store, job: Boaster) -> Running {
     Producer::new(store.clone()).enqueue(vec![NewJob::of::<Boaster>(&()).unwrap()]).await.unwrap();
     let notices = ManualNotices::answered();
@@ -43,7 +43,7 @@ async fn boasting(store: &Store, job: Boaster) -> Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_says_it_takes_longer_than_any_clock_counts_is_given_back_and_not_blamed() {
+async fn a_job_with_an_overflowing_estimate_is_released_and_not_blamed() {
     for job in [
         Boaster { remaining: Some(Duration::MAX), total: 0 },
         Boaster { remaining: None, total: u64::MAX },
@@ -78,12 +78,12 @@ async fn a_freeze_of_a_length_that_cannot_be_holds_no_lease_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_whose_time_has_passed_just_after_it_was_noticed_leaves_the_budget() {
+async fn an_event_due_just_after_its_notice_leaves_the_budget() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(600, 100)]).await;
     let worker = start(&store, &job);
     sleep(secs(5)).await;
-    // A time that has passed is read as the present, which is later than when the answer came.
+    // A time in the past is read as the present, which is later than the time of the response.
     let notice = Notice { received: Instant::now() - ms(3), ..event(NoticeKind::Preempt, 0) };
     worker.notices.notice(notice);
     let drain = worker_drained(&worker, secs(10)).await;
@@ -92,7 +92,7 @@ async fn an_event_whose_time_has_passed_just_after_it_was_noticed_leaves_the_bud
 
 #[tokio::test(start_paused = true)]
 async fn a_termination_that_is_put_off_abandons_no_job_that_falls_behind() {
-    /// Nearly done, it says, and then takes ten minutes.
+    /// Estimates that it is nearly done, and then takes ten minutes.
     struct Late;
     #[async_trait::async_trait]
     impl Job for Late {
@@ -191,7 +191,7 @@ async fn a_short_freeze_waits_for_a_lease_that_is_only_being_taken() {
     faults.called(Op::Receive, 1).await;
     worker.notices.notice(freeze(Some(9), 900));
     within(secs(60), "an approval", async || !worker.notices.approved().is_empty()).await;
-    assert_eq!(leased(&store).await, 1, "it was received before");
+    assert_eq!(leased(&store).await, 1, "the job was received before");
     worker.kill().await;
     sleep(secs(20)).await;
     assert_eq!(ready(&store).await, 0, "its lease outlasts the freeze");
@@ -222,7 +222,7 @@ async fn a_job_that_is_left_to_others_is_not_blamed() {
     worker.notices.notice(event(NoticeKind::Rebalance, 0));
     let ids = enqueue(&store, &[Plan::new(60, 1000)]).await;
     sleep(secs(300)).await;
-    assert!(faults.calls(Op::Release) >= 20, "it is looked at now and then");
+    assert!(faults.calls(Op::Release) >= 20, "the job is still checked now and then");
     let account = record(&store, &ids[0]).await.expect("a redelivery claims").account;
     assert_eq!((account.failed, account.vanished, account.vanished_unproved), (0, 0, 0), "{account:?}");
     emptied(&store, secs(400)).await;
@@ -230,7 +230,7 @@ async fn a_job_that_is_left_to_others_is_not_blamed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_predicted_failure_that_is_not_ours_to_approve_idles_nobody() {
+async fn a_predicted_failure_that_others_approve_idles_no_worker() {
     let policy = Policy { predicted_failure: PredictedFailure::Drain, ..Policy::default() };
     let (store, job) = (memory::store(), Steps::default());
     let worker = start_with(&store, &job, with(policy), ManualNotices::answered());

@@ -1,5 +1,5 @@
-//! Whatever events are announced in whatever order, beside stops and a store that fails now and then: nothing is approved before
-//! its time, nothing runs on under an eviction, nothing is lost, and all is done at last.
+//! Random events in random order, with stops and a store that fails now and then: nothing is
+//! approved too early, no job runs on under an eviction, nothing is lost, and every job completes.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,15 +13,15 @@ use reprieve_core::ports::{Change, InterruptionSource};
 
 use super::*;
 
-/// How many lives are played.
+/// The number of simulated lives.
 const LIVES: u64 = 30;
 
-/// A platform that watches what is approved.
+/// A platform that checks approvals.
 #[derive(Debug, Clone)]
 struct Platform {
     notices: ManualNotices,
     store: Store,
-    standing: Arc<Mutex<BTreeMap<NoticeId, (Notice, Instant)>>>,
+    active: Arc<Mutex<BTreeMap<NoticeId, (Notice, Instant)>>>,
     wrongs: Arc<Mutex<Vec<String>>>,
     user_at_once: bool,
 }
@@ -35,9 +35,9 @@ impl InterruptionSource for Platform {
     async fn approve(&self, ids: &[NoticeId], _: Duration) -> reprieve_core::Result<()> {
         for id in ids {
             let held = leased(&self.store).await;
-            let Some((notice, told_at)) = self.standing.lock().unwrap().get(id).cloned() else { continue };
-            if told_at == Instant::now() {
-                // The worker need not have heard of that yet.
+            let Some((notice, announced_at)) = self.active.lock().unwrap().get(id).cloned() else { continue };
+            if announced_at == Instant::now() {
+                // The worker need not have seen the event yet.
                 continue;
             }
             let waits = notice.kind != NoticeKind::Freeze
@@ -58,23 +58,24 @@ impl InterruptionSource for Platform {
 impl Platform {
     fn tell(&self, notice: Notice) {
         let now = Instant::now();
-        self.standing.lock().unwrap().insert(notice.id.clone(), (notice.clone(), now));
+        self.active.lock().unwrap().insert(notice.id.clone(), (notice.clone(), now));
         self.notices.notice(notice);
     }
 
     fn end(&self, id: &NoticeId) {
-        if let Some((notice, _)) = self.standing.lock().unwrap().remove(id) {
+        if let Some((notice, _)) = self.active.lock().unwrap().remove(id) {
             let started = notice.phase == Phase::Started;
             self.notices.over(id, if started { Ending::Completed } else { Ending::Withdrawn });
         }
     }
 
-    /// Whether an eviction has stood for so long that nothing may be held, and not for so long that it is taken for past.
+    /// Whether an eviction has been active for so long that no job may be held, but not so long
+    /// that it counts as past.
     fn takes_back(&self) -> bool {
-        let stands = |(notice, at): &(Notice, Instant)| {
+        let is_active = |(notice, at): &(Notice, Instant)| {
             notice.kind == NoticeKind::Preempt && at.elapsed() > secs(12) && at.elapsed() < secs(1700)
         };
-        self.standing.lock().unwrap().values().any(stands)
+        self.active.lock().unwrap().values().any(is_active)
     }
 }
 
@@ -117,7 +118,7 @@ async fn life(seed: u64) {
     let mut platform = Platform {
         notices: ManualNotices::answered(),
         store: inner.clone(),
-        standing: Arc::default(),
+        active: Arc::default(),
         wrongs: Arc::default(),
         user_at_once,
     };
@@ -149,8 +150,8 @@ async fn life(seed: u64) {
                 (stopper, ending) = stopping();
                 // Another process on the same machine.
                 platform.notices = ManualNotices::silent();
-                let standing: Vec<_> = platform.standing.lock().unwrap().values().cloned().collect();
-                for (notice, _) in standing {
+                let active: Vec<_> = platform.active.lock().unwrap().values().cloned().collect();
+                for (notice, _) in active {
                     platform.tell(Notice { received: Instant::now(), ..notice });
                 }
                 platform.notices.answer();
@@ -184,7 +185,7 @@ async fn life(seed: u64) {
         assert_eq!(steps.len(), plan.steps as usize, "seed {seed}: steps of {id}");
     }
     assert_eq!(job.trace.redone(), 0, "seed {seed}: work was done again, though nothing died");
-    // A process that was stopped was ready, and stays so.
+    // A stopped process was ready, and stays ready.
     if other_processes == 0 {
         sleep(secs(60)).await;
         let marks = inner.blobs.list("ready/").await.unwrap();

@@ -1,4 +1,4 @@
-//! Events that restart or move the machine.
+//! Restarts and moves of the machine.
 
 use super::*;
 
@@ -36,7 +36,7 @@ async fn a_reboot_that_a_user_waits_for_is_drained_for_and_approved_at_once() {
     worker.notices.notice(Notice { initiator: Initiator::User, ..event(NoticeKind::Reboot, 900) });
     approved(&worker).await;
     assert!(noticed.elapsed() < secs(1), "{:?}", noticed.elapsed());
-    assert_eq!(ready(&store).await, 1, "given back before it was approved");
+    assert_eq!(ready(&store).await, 1, "the job is released before the approval");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,19 +1,19 @@
-//! The machine is to be deleted.
+//! Deletions of the machine.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_termination_lets_jobs_finish_that_will_be_done_in_time_and_gives_back_the_others() {
+async fn a_termination_lets_jobs_finish_in_time_and_releases_the_others() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(60, 1000), Plan::new(600, 1000)]).await;
     let worker = start(&store, &job);
     sleep(secs(10)).await;
     worker.notices.notice(event(NoticeKind::Terminate, 300));
     sleep(secs(3)).await;
-    assert_eq!((total(&store).await, ready(&store).await), (2, 1), "one was given back, one goes on");
+    assert_eq!((total(&store).await, ready(&store).await), (2, 1), "one job was released, one continues");
     enqueue(&store, &[Plan::new(1, 10)]).await;
     sleep(secs(20)).await;
-    assert_eq!(ready(&store).await, 2, "nothing more is received");
+    assert_eq!(ready(&store).await, 2, "no further job is received");
     assert_eq!(worker.notices.approved(), []);
 
     let drain = worker_drained(&worker, secs(60)).await;
@@ -24,8 +24,8 @@ async fn a_termination_lets_jobs_finish_that_will_be_done_in_time_and_gives_back
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_falls_behind_its_estimate_is_given_back_before_a_termination() {
-    /// Says all the time that it is nearly done.
+async fn a_job_behind_its_estimate_is_released_before_a_termination() {
+    /// Always estimates that it is nearly done.
     struct Optimist;
     #[async_trait::async_trait]
     impl Job for Optimist {
@@ -52,12 +52,16 @@ async fn a_job_that_falls_behind_its_estimate_is_given_back_before_a_termination
     let (monitor, (_stopper, stopping)) = (worker.monitor(), stopping());
     tokio::spawn(worker.run(stopping));
     sleep(secs(5)).await;
-    let told_at = Instant::now();
+    let announced_at = Instant::now();
     notices.notice(event(NoticeKind::Terminate, 300));
     within(secs(300), "a drain", async || monitor.last_drain().is_some()).await;
     let drain = monitor.last_drain().unwrap();
     assert_eq!((drain.released_saved, drain.abandoned), (1, 0), "{drain:?}");
-    assert!(told_at.elapsed() > secs(270) && told_at.elapsed() < secs(295), "{:?}", told_at.elapsed());
+    assert!(
+        announced_at.elapsed() > secs(270) && announced_at.elapsed() < secs(295),
+        "{:?}",
+        announced_at.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]

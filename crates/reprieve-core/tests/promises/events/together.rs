@@ -1,4 +1,4 @@
-//! An event for several machines.
+//! Events for several machines.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn tell(machine: &Machine, name: &str, resources: &[&str]) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_approves_unless_that_is_set() {
+async fn no_worker_approves_by_default() {
     let (store, job) = (memory::store(), Steps::default());
     let machines = SET.map(|name| machine(&store, &job, name, Approve::Sole));
     for (machine, name) in machines.iter().zip(SET) {
@@ -47,7 +47,7 @@ async fn the_first_named_approves_once_every_worker_is_ready() {
         tell(machine, name, &SET);
     }
     within(secs(120), "an approval", async || !leader.notices.approved().is_empty()).await;
-    assert_eq!(total(&store).await, 0, "the job was left to finish");
+    assert_eq!(total(&store).await, 0, "the job was allowed to finish");
     assert!(began.elapsed() > secs(60), "not before the busy one is ready: {:?}", began.elapsed());
     sleep(secs(60)).await;
     assert_eq!(leader.notices.approved().len(), 1);
@@ -82,7 +82,7 @@ async fn a_second_worker_on_a_machine_is_waited_for_too() {
     within(secs(10), "an approval", async || !leader.notices.approved().is_empty()).await;
 }
 
-/// The marks that stand.
+/// The present marks.
 async fn marks(store: &Store) -> usize {
     store.blobs.list("ready/").await.unwrap().len()
 }
@@ -116,7 +116,8 @@ async fn a_machine_that_works_again_is_not_ready_any_more() {
     let reboot = |notice_s, name: &str| event(NoticeKind::Reboot, notice_s).of(["vm_0", "vm_1"], name);
     other.notices.notice(reboot(14, "vm_1"));
     within(secs(10), "its mark", async || marks(&store).await == 1).await;
-    // It is put off, and both go on. The leader then hears of another time than the other, and is drained.
+    // The event is postponed, and both continue. Then the leader sees an earlier time than the
+    // other worker, and drains.
     other.notices.notice(reboot(3600, "vm_1"));
     within(secs(10), "no mark is left", async || marks(&store).await == 0).await;
     enqueue(&store, &[Plan::new(100, 1000)]).await;
@@ -138,7 +139,7 @@ async fn a_leader_that_works_again_approves_nothing_when_the_others_are_ready_at
     monitor.reached(Stage::Start).await;
     notices.notice(event(NoticeKind::Terminate, 10).of(["vm_0", "vm_1"], "vm_0"));
     sleep(secs(1900)).await;
-    assert_eq!(monitor.stage(), Stage::Start, "it has outlived the event");
+    assert_eq!(monitor.stage(), Stage::Start, "the worker has survived the event");
     let other = machine(&store, &job, "vm_1", Approve::Leader);
     tell(&other, "vm_1", &["vm_0", "vm_1"]);
     sleep(secs(600)).await;
@@ -205,7 +206,7 @@ async fn an_event_of_one_machine_waits_for_every_worker_on_it() {
     tell(&idle, "vm_0", &["vm_0"]);
     sleep(secs(10)).await;
     assert_eq!((idle.notices.approved(), busy.notices.approved()), (vec![], vec![]));
-    assert_eq!(total(&store).await, 1, "the job is left to finish");
+    assert_eq!(total(&store).await, 1, "the job is allowed to finish");
     within(secs(30), "an approval", async || !idle.notices.approved().is_empty()).await;
     assert_eq!(total(&store).await, 0);
 }
