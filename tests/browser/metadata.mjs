@@ -199,7 +199,7 @@ async function sets(page) {
   return { ...found, hint: await page.locator("#set-hint").innerText(), cards: await page.locator("#vms > li").count() };
 }
 
-/** What a page of another site gets that has the browser send a request the mock would otherwise do as told. */
+/** What a page of another site gets that has the browser send a request that the mock would otherwise accept. */
 async function otherSite(browser) {
   const site = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<title>other</title>"));
   await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
@@ -228,18 +228,18 @@ const seen = await browse(async (browser) => {
   await asVm("workers_0");
   await page.locator("[data-vm=workers_0].polling").waitFor();
   const asked = await page.locator("[data-vm=workers_0]").innerText();
-  const told = { quiet, asked, scenario: await scenario(page), eviction: await eviction(page) };
-  told.hostility = await hostility(page);
+  const shown = { quiet, asked, scenario: await scenario(page), eviction: await eviction(page) };
+  shown.hostility = await hostility(page);
   const { view, ...rest } = await faulty(browser, page);
-  told.faulty = rest;
-  told.lines = await texts(page, "#story li span");
+  shown.faulty = rest;
+  shown.lines = await texts(page, "#story li span");
   await page.getByRole("button", { name: "Run rebalance-then-preempt" }).click();
   await page.locator("#running > li").waitFor();
   views.push(view, await seenAs(page, "live"), ...(await look(browser, "busy")));
-  told.polledUnseen = await unseen(page);
-  told.sets = await sets(page);
+  shown.polledUnseen = await unseen(page);
+  shown.sets = await sets(page);
   await page.close();
-  told.otherSite = await otherSite(browser);
-  return { url, browser: browser.version(), views, faults, told };
+  shown.otherSite = await otherSite(browser);
+  return { url, browser: browser.version(), views, faults, shown };
 });
 tell(seen);

@@ -1,4 +1,4 @@
-//! Queues and a container of a test's own in a storage account, removed with it.
+//! A test's own queues and container in a storage account; they are removed with it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,10 +10,11 @@ use tokio::time::timeout;
 
 use crate::azurite::unique;
 
-/// How long the removal may take. It is for the good of the tests that come after, and fails where a test has left faults.
+/// The time limit of the removal. It tidies up for later tests, and fails where a test has left
+/// faults.
 const REMOVAL: Duration = Duration::from_secs(5);
 
-/// What a test has in an account.
+/// A test's queues and container.
 #[derive(Debug)]
 pub(crate) struct Account {
     connection_string: String,
@@ -23,7 +24,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Names for so many queues and a container. Nothing is made.
+    /// Generates names for this number of queues and a container. Creates nothing.
     pub(crate) fn new(connection_string: &str, queues: usize) -> Self {
         let queue = |_| QueueName::parse(unique("t")).expect("a queue's name");
         Self {
@@ -42,7 +43,7 @@ impl Account {
         self.container.as_str()
     }
 
-    /// Points a worker's command at it.
+    /// Points a worker's command at the account.
     pub(crate) fn point(&self, command: &mut Command) {
         let queues: Vec<_> = self.queues.iter().map(QueueName::as_str).collect();
         command.env("REPRIEVE_STORE", &self.connection_string).args([

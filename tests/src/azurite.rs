@@ -1,4 +1,4 @@
-//! Azurite, the storage emulator: the one that a test run shares, or one of a test's own.
+//! Azurite, the storage emulator: one shared by a test run, or a test's own.
 
 use std::path::PathBuf;
 
@@ -10,13 +10,13 @@ use crate::nothing::{saw_nothing, variable};
 
 /// The Azurite that `cargo xtask test` started, for all tests of the run.
 ///
-/// Each test uses names of its own, and leaves its queues nearly empty: what a call costs grows with the messages in all
-/// queues.
+/// Each test uses its own names and leaves its queues nearly empty: calls become slower with the
+/// messages in all queues.
 ///
-/// `None` where there is none, and then a test sees nothing; this says so.
+/// Returns `None`, and prints that the test is skipped, where there is no Azurite.
 ///
 /// # Panics
-/// When there is none and `REPRIEVE_TESTS_NEED_AZURITE` is set.
+/// When there is no Azurite and `REPRIEVE_TESTS_NEED_AZURITE` is set.
 #[must_use]
 pub fn azurite() -> Option<Azurite> {
     let connection_string = variable("REPRIEVE_TEST_AZURITE");
@@ -29,8 +29,8 @@ pub fn azurite() -> Option<Azurite> {
     Some(Azurite { connection_string: connection_string?.into_string().expect("a connection string") })
 }
 
-/// The interpreter of Python with Azure's packages that `cargo xtask test` prepared; `None` where there is none, and
-/// this says so.
+/// The Python interpreter with Azure's packages that `cargo xtask test` prepared. Returns `None`,
+/// and prints that the test is skipped, where there is none.
 ///
 /// # Panics
 /// When there is none and `REPRIEVE_TESTS_NEED_PYTHON` is set.
@@ -43,8 +43,8 @@ pub fn python() -> Option<PathBuf> {
     python.map(PathBuf::from)
 }
 
-/// `purpose`, which has at most 20 characters, and something that nobody else has: the name of a queue or a container,
-/// short enough for a poison queue.
+/// Returns `purpose`, of at most 20 characters, with a unique suffix: the name of a queue or a
+/// container, short enough for a poison queue.
 ///
 /// # Panics
 /// When the purpose is longer.
@@ -54,21 +54,21 @@ pub fn unique(purpose: &str) -> String {
     format!("{purpose}-{}", Uuid::now_v7().simple())
 }
 
-/// An Azurite that others use at the same time.
+/// An Azurite that other tests use at the same time.
 #[derive(Debug, Clone)]
 pub struct Azurite {
     connection_string: String,
 }
 
 impl Azurite {
-    /// What a client needs to reach it: a value of `REPRIEVE_STORE`.
+    /// The value of `REPRIEVE_STORE` for clients.
     #[must_use]
     pub fn connection_string(&self) -> &str {
         &self.connection_string
     }
 
-    /// One of the test's own, which the test may stop and start again; it ends with the test. `None` where Azurite is not
-    /// installed.
+    /// Starts a test's own Azurite, which the test may stop and start again. It ends with the test.
+    /// Returns `None` where Azurite is not installed.
     ///
     /// # Panics
     /// When it does not start, or is not installed and `REPRIEVE_TESTS_NEED_AZURITE` is set.
@@ -87,34 +87,35 @@ impl Azurite {
 /// An Azurite that only this test uses.
 #[derive(Debug)]
 pub struct OwnAzurite {
-    // Before the directory, so that it is gone when that is removed.
+    // Before the directory, so that the process has ended when the directory is removed.
     running: Option<reprieve_azurite::Azurite>,
     ports: Ports,
     directory: TempDir,
 }
 
 impl OwnAzurite {
-    /// What a client needs to reach it: a value of `REPRIEVE_STORE`. It stays the same when it is started again.
+    /// The value of `REPRIEVE_STORE` for clients. It stays the same after a restart.
     ///
     /// # Panics
-    /// When it is stopped.
+    /// When Azurite is stopped.
     #[must_use]
     pub fn connection_string(&self) -> String {
         self.running.as_ref().expect("a running Azurite").connection_string()
     }
 
-    /// Stops it by SIGTERM, and returns when it is gone. It keeps what it has: only a kill would lose the last seconds.
+    /// Stops Azurite by SIGTERM, and returns when it has ended. It keeps its data: only a kill
+    /// would lose the last seconds.
     ///
     /// # Panics
-    /// When it is stopped already, or does not end by itself.
+    /// When Azurite is stopped already, or does not end by itself.
     pub fn stop(&mut self) {
         self.running.take().expect("a running Azurite").stop().expect("an Azurite that ends when asked");
     }
 
-    /// Starts it again, with what it had and at the same ports.
+    /// Starts Azurite again, with its data and at the same ports.
     ///
     /// # Panics
-    /// When it is running, or does not start.
+    /// When Azurite is running, or does not start.
     pub fn start(&mut self) {
         assert!(self.running.is_none(), "Azurite is running already");
         self.running = Some(start(&self.directory, self.ports));

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-/// One of the lines in which Cargo says what it built.
+/// A line of Cargo's build messages.
 #[derive(Deserialize)]
 struct Message {
     target: Option<Target>,
@@ -17,8 +17,8 @@ struct Target {
     name: String,
 }
 
-/// The binary `name` of `package`, built as it is now and with the optimisation that the tests were built with. Cargo
-/// decides whether there is anything to do, and keeps tests that ask at the same time apart.
+/// Builds and returns the binary `name` of `package`, with the tests' own optimisation. Cargo skips
+/// what is up to date, and serialises tests that build at the same time.
 ///
 /// # Panics
 /// When it can't be built.

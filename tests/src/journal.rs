@@ -1,51 +1,52 @@
-//! The journal: where the test jobs say which steps they really did, past everything that is under test.
+//! The journal: the test jobs write their real steps to it, bypassing the code under test.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that any number of processes add lines to.
+/// A file to which any number of processes append lines.
 #[derive(Debug, Clone)]
 pub struct Journal(PathBuf);
 
-/// A step that was done, or at least begun.
+/// A step that was at least begun.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stepped {
-    /// The job.
+    /// The job's id.
     pub job: String,
-    /// Which of its steps.
+    /// The number of the step.
     pub step: u64,
-    /// The process that did it.
+    /// The process of the step.
     pub pid: u32,
 }
 
 impl Journal {
-    /// The journal in `file`.
+    /// Opens the journal in `file`.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self(file.into())
     }
 
-    /// Its file.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Adds a line for this process, whole even if it is killed the next moment: it is one write.
+    /// Adds a line for this process. It is one write, so it is complete even if the process is
+    /// killed right after.
     ///
     /// # Errors
-    /// The file's.
+    /// When the file can't be written.
     pub fn note(&self, job: &str, step: u64) -> io::Result<()> {
         let mut file = File::options().append(true).create(true).open(&self.0)?;
         file.write_all(format!("{job} {step} {}\n", std::process::id()).as_bytes())
     }
 
-    /// All that was noted so far, in that order.
+    /// Reads all steps so far, in order.
     ///
     /// # Panics
-    /// When a line is not whole.
+    /// When a line is incomplete.
     #[must_use]
     pub fn read(&self) -> Vec<Stepped> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
@@ -57,7 +58,7 @@ impl Journal {
         text.lines().map(|whole| line(whole).unwrap_or_else(|| panic!("half a line: {whole:?}"))).collect()
     }
 
-    /// How many steps were done again, by whichever process.
+    /// Returns the number of repeated steps, by any process.
     #[must_use]
     pub fn redone(&self) -> usize {
         let all = self.read();

@@ -1,7 +1,7 @@
-//! What the whole-system tests share: a place of their own, real worker processes, a mock metadata service, and waiting
-//! that ends.
+//! Shared by the whole-system tests: sandboxes, real worker processes, a mock metadata service, and
+//! waiting with a limit.
 //!
-//! A test says what it waits for and for how long; none sleeps in the hope that something has happened by then.
+//! A test waits for a condition with a time limit; none sleeps and hopes.
 
 mod account;
 pub mod azurite;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// The log of one process, which may still be writing it.
+/// The log of a process, which may still be writing it.
 #[derive(Debug, Clone)]
 pub struct Log(PathBuf);
 
-/// A line of it.
+/// A line of a log.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Line {
     timestamp: jiff::Timestamp,
@@ -19,25 +19,25 @@ pub struct Line {
 }
 
 impl Log {
-    /// The log in `file`.
+    /// Opens the log in `file`.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
         Self(file.into())
     }
 
-    /// Its file.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// What is written so far.
+    /// Reads the text so far.
     #[must_use]
     pub fn text(&self) -> String {
         fs::read(&self.0).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Its lines with this message, so far. A line that a kill cut off is left out.
+    /// Returns the lines with this message so far. A line that a kill cut off is left out.
     #[must_use]
     pub fn lines(&self, message: &str) -> Vec<Line> {
         let lines = self.text();
@@ -47,19 +47,19 @@ impl Log {
 }
 
 impl Line {
-    /// When it was written, in milliseconds since the Unix epoch.
+    /// Returns the time of the line, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn at_unix_ms(&self) -> i64 {
         self.timestamp.as_millisecond()
     }
 
-    /// A field with text; empty when there is none of that name.
+    /// Returns a text field; empty when there is none of that name.
     #[must_use]
     pub fn text(&self, field: &str) -> &str {
         self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// A field with a number.
+    /// Returns a number field.
     ///
     /// # Panics
     /// When there is none of that name.

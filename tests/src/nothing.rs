@@ -1,13 +1,13 @@
-//! Tests that see nothing, because what they look at is not there: they say so, or fail where it must be there.
+//! Skips tests that lack a dependency: prints why, or fails where the dependency is required.
 
 use std::ffi::OsString;
 
-/// The value of an environment variable, if it is set to anything.
+/// Returns the value of an environment variable, if it is not empty.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Says that a test sees nothing, and `why`.
+/// Prints that a test is skipped, and `why`.
 ///
 /// # Panics
 /// When the environment variable `needed` is set, to anything but 0.

@@ -1,4 +1,4 @@
-//! Makes pictures, the same ones every time, so that nothing need be downloaded or kept.
+//! Generates pictures, always the same, so that none need to be downloaded or stored.
 
 use std::fs;
 use std::io::Cursor;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use image::{DynamicImage, ImageFormat, RgbaImage};
 
-/// A picture that was made.
+/// A generated picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     /// Its path below the directory.
@@ -15,20 +15,21 @@ pub struct Picture {
     pub readable: bool,
 }
 
-/// How many different drawings there are, in all formats: encoding them takes longer than all else in a test.
+/// The number of different drawings, in all formats: encoding is the slowest part of a test.
 const DRAWINGS: u32 = 18;
 
-/// Which picture is not one, a photo by its extension.
+/// The picture with a photo's extension that is no picture.
 const NO_PICTURE: u32 = 8;
 
-/// Which picture's last two thirds are missing, a PNG: of a JPEG there would be enough for a thumbnail.
+/// The PNG that lacks its last two thirds: a JPEG would still give a thumbnail.
 const CUT_SHORT: u32 = 9;
 
-/// Makes `count` pictures below `directory`: photos, drawings with transparency, an animation's frame here and there,
-/// in three directories, some with the same name but for the extension; and two that are broken.
+/// Generates `count` pictures below `directory`: photos, drawings with transparency and some frames
+/// of animations, in three directories. Some names differ only in the extension, and two pictures
+/// are broken.
 ///
 /// # Panics
-/// When the disk refuses.
+/// When the disk fails.
 #[must_use]
 pub fn pictures(directory: &Path, count: u32) -> Vec<Picture> {
     let drawings = drawings();
@@ -37,7 +38,7 @@ pub fn pictures(directory: &Path, count: u32) -> Vec<Picture> {
     all
 }
 
-/// Every drawing, encoded.
+/// Encodes every drawing.
 fn drawings() -> Vec<Vec<u8>> {
     let (half, mut drawings) = (DRAWINGS / 2, Vec::new());
     std::thread::scope(|scope| {
@@ -64,7 +65,7 @@ fn make(directory: &Path, number: u32, drawings: &[Vec<u8>]) -> Picture {
     Picture { name, readable: !matches!(number, NO_PICTURE | CUT_SHORT) }
 }
 
-/// What kind of picture it is: extension, format, width and height.
+/// Returns a picture's extension, format, width and height.
 const fn kind(number: u32) -> (&'static str, ImageFormat, u32, u32) {
     match number % 6 {
         0..=2 => ("jpg", ImageFormat::Jpeg, 2400, 1800),
@@ -83,9 +84,9 @@ fn encoded(number: u32) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// A slanted grain, different for each number, that a codec has work with.
+/// A slanted grain, different for each number, so that encoders have work to do.
 fn draw(number: u32, width: u32, height: u32) -> DynamicImage {
-    // Rows are windows on one long row, because computing every pixel would take longer than all else in the test.
+    // Rows are windows on one long row: computing every pixel would be the slowest part of a test.
     let long: Vec<u8> = (0..width * 2).flat_map(|at| grain(number, at, width)).collect();
     let row = width as usize * 4;
     let window = |y: u32| (y * (number % 7 + 1) % width) as usize * 4;
@@ -93,7 +94,8 @@ fn draw(number: u32, width: u32, height: u32) -> DynamicImage {
     DynamicImage::from(RgbaImage::from_raw(width, height, rows.concat()).expect("as many pixels"))
 }
 
-/// One pixel: a shade with noise that is the same on every machine; every sixth picture lets its background through.
+/// Returns one pixel: a shade with noise that is the same on every machine. Every sixth picture has
+/// transparency.
 fn grain(number: u32, at: u32, width: u32) -> [u8; 4] {
     let [noise, more, ..] = (at ^ (number << 16)).wrapping_mul(0x9E37_79B9).rotate_left(13).to_be_bytes();
     let [.., shade] = (at * 200 / (width * 2)).to_be_bytes();

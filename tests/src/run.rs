@@ -1,4 +1,4 @@
-//! A run of the thumbnails example over a directory of pictures: its store, its workers, and the VMs they are on.
+//! A run of the thumbnails example over a directory of pictures: its store, workers and VMs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use tokio::time::sleep;
 
 use crate::{Line, Log, Sandbox, Worker, binary, until};
 
-/// How long anything may take.
+/// The time limit of any wait.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How often the queue is asked whether it is empty.
+/// How often the queue is checked for being empty.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// A job's result.
 #[derive(Debug, Deserialize)]
 pub struct Made {
-    /// Thumbnails made.
+    /// The number of thumbnails made.
     pub done: usize,
-    /// Pictures that could not be read.
+    /// The pictures that could not be read.
     pub failed: Vec<Unreadable>,
 }
 
 /// A picture without a thumbnail.
 #[derive(Debug, Deserialize)]
 pub struct Unreadable {
-    /// Which.
+    /// The picture's name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -46,11 +46,11 @@ pub struct Run {
     sandbox: Sandbox,
     mock: MetadataServer,
     batch: usize,
-    /// What its workers are told besides what all are.
+    /// The additional flags of its workers.
     flags: &'static [&'static str],
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Finished {
     /// The thumbnails' bytes by name.
@@ -59,18 +59,19 @@ pub struct Finished {
     pub results: Vec<Made>,
 }
 
-/// What an eviction and a kill cost.
+/// The cost of an eviction and a kill.
 #[derive(Debug)]
 pub struct Cost {
-    /// What the evicted worker's drain did.
+    /// The report of the evicted worker's drain.
     pub drain: DrainReport,
-    /// From the kill until another worker had done the next picture of the killed one's job, in milliseconds.
+    /// From the kill until another worker had finished the next picture of the killed worker's job,
+    /// in milliseconds.
     pub recovered_ms: i64,
-    /// Thumbnails that were made more than once.
+    /// The number of thumbnails that were made more than once.
     pub again: usize,
 }
 
-/// A picture that a worker is done with.
+/// A picture that a worker has finished.
 struct Done {
     job: String,
     name: String,
@@ -85,18 +86,18 @@ impl Run {
     /// Enqueues all of `photos`, `batch` to a job, for thumbnails of `size`.
     ///
     /// # Panics
-    /// When that does not work.
+    /// When the store fails.
     pub async fn over(photos: &Path, size: u32, batch: usize) -> Self {
         let run = Self::prepared(Sandbox::new().await, batch, &[]).await;
         run.enqueue(size, &std::path::absolute(photos).expect("a path"));
         run
     }
 
-    /// Enqueues all pictures that are in the store of `sandbox` already, as [`over`](Self::over). Its workers have `flags`
-    /// besides what those of all runs have.
+    /// Enqueues all pictures that are already in the store of `sandbox`, as [`over`](Self::over).
+    /// `flags` are additional flags of its workers.
     ///
     /// # Panics
-    /// When that does not work.
+    /// When the store fails.
     pub async fn over_uploads(
         sandbox: Sandbox,
         size: u32,
@@ -122,27 +123,28 @@ impl Run {
         assert!(enqueued.status.success(), "{}", String::from_utf8_lossy(&enqueued.stderr));
     }
 
-    /// Starts a worker on VM number `number`, which does one picture at a time and saves after each.
+    /// Starts a worker on VM number `number`. It processes one picture at a time and saves after
+    /// each.
     fn worker(&self, number: usize) -> Worker {
         let url = self.mock.vm_url(&vm(number));
         let each = ["work", "--metadata-url", &url, "--concurrency", "1", "--checkpoint-every", "0s"];
         Worker::start(&self.sandbox, &self.thumbnails, each.into_iter().chain(self.flags.iter().copied()))
     }
 
-    /// Runs two workers to the end, and nothing happens to them.
+    /// Runs two workers to the end, undisturbed.
     ///
     /// # Panics
-    /// When they do not come to an end in good time.
+    /// When they do not finish in time.
     pub async fn undisturbed(self) -> Finished {
         let workers = [self.worker(0), self.worker(1)];
         self.finish(workers).await
     }
 
-    /// Runs two workers, evicts one when a quarter of `expected` thumbnails is made, and kills the other when half of
-    /// them is. Each is replaced.
+    /// Runs two workers, evicts one when a quarter of `expected` thumbnails is made, and kills the
+    /// other at half. Each is replaced.
     ///
     /// # Panics
-    /// When either comes too late to matter, or a worker does not do what it should in good time.
+    /// When either comes too late to matter, or a worker does not do its part in time.
     pub async fn disturbed(self, expected: usize) -> (Finished, Cost) {
         let (evicted, mut killed) = (self.worker(0), self.worker(1));
         made(expected / 4, &[&evicted, &killed]).await;
@@ -158,9 +160,10 @@ impl Run {
         killed.kill();
         assert!(self.sandbox.count("thumbnails/").await < expected, "it was killed too late to matter");
         let fourth = self.worker(3);
-        // In an account it may be a while until that is in its report, and the others must not be done by then.
+        // In a storage account the report may take a while, and the others must not finish before
+        // it.
         let drained = |report: &WorkerReport| report.last_drain.is_some();
-        let report = evicted.says(&self.sandbox, "the evicted worker reports its drain", drained).await;
+        let report = evicted.reports(&self.sandbox, "the evicted worker reports its drain", drained).await;
         let logs = [&evicted, &killed, &third, &fourth].map(|worker| worker.log().clone());
         let finished = self.finish([evicted, third, fourth]).await;
 
@@ -174,7 +177,7 @@ impl Run {
         (finished, cost)
     }
 
-    /// The batch that `worker` has begun and that is still more than a picture away from its end, whoever began it.
+    /// The batch that `worker` has begun and that still needs more than one picture.
     fn half_done(&self, worker: &Worker, all: &[&Worker]) -> Option<String> {
         let job = steps(worker.log()).pop()?.job;
         let every = all.iter().flat_map(|worker| steps(worker.log()));
@@ -182,10 +185,10 @@ impl Run {
         (done.len() + 1 < self.batch).then_some(job)
     }
 
-    /// Waits until nothing is left to do, and checks that nothing was given up.
+    /// Waits until no job is left, and checks that no job was dead-lettered.
     async fn finish(&self, workers: impl IntoIterator<Item = Worker>) -> Finished {
         let empty = async || {
-            // A storage emulator that is asked all the time has time for little else.
+            // An emulator that is polled all the time has time for little else.
             sleep(ASK_EVERY).await;
             (self.sandbox.depth().await.total == 0).then_some(())
         };
@@ -200,13 +203,13 @@ impl Run {
     }
 }
 
-/// Waits until these workers have made `count` thumbnails, as they say: the store need not be asked for that.
+/// Waits until these workers have logged `count` thumbnails, so that the store need not be polled.
 async fn made(count: usize, by: &[&Worker]) {
     let made = || by.iter().map(|worker| worker.log().lines("thumbnail").len()).sum::<usize>();
     until(&format!("there are {count} thumbnails"), PATIENCE, async || (made() >= count).then_some(())).await;
 }
 
-/// All that a worker did, in that order.
+/// Returns all pictures of a worker, in order.
 fn steps(log: &Log) -> Vec<Done> {
     let lines = log.lines("thumbnail").into_iter().chain(log.lines("no thumbnail"));
     let done = |line: Line| Done {
@@ -219,8 +222,9 @@ fn steps(log: &Log) -> Vec<Done> {
     all
 }
 
-/// How long after the kill somebody had done the next picture of `job`, in milliseconds.
+/// Returns the time from the kill until another worker had finished the next picture of `job`, in
+/// milliseconds.
 fn recovered(job: &str, done: &[Done], killed_at: i64) -> i64 {
     let next = done.iter().filter(|step| step.job == job && step.at_unix_ms > killed_at);
-    next.map(|step| step.at_unix_ms - killed_at).min().expect("somebody went on with it")
+    next.map(|step| step.at_unix_ms - killed_at).min().expect("another worker resumed the job")
 }

@@ -1,4 +1,4 @@
-//! A directory of a test's own, with a store in it or in a storage account.
+//! A test's own directory, with a store in it or in a storage account.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,23 +15,23 @@ use tempfile::TempDir;
 use crate::account::Account;
 use crate::journal::Journal;
 
-/// A temporary directory and a store, seen through the same ports as the workers see it.
+/// A temporary directory and a store, accessed through the same ports as by the workers.
 #[derive(Debug)]
 pub struct Sandbox {
     directory: TempDir,
     store: Store,
-    /// Where the store is, if it is not in the directory.
+    /// The store's account, if the store is not in the directory.
     account: Option<Account>,
 }
 
-/// How many messages of the poison queue are looked at.
+/// The number of poison messages that are read.
 const LETTERS: usize = 100;
 
 impl Sandbox {
-    /// A new one, with an embedded store.
+    /// Creates a sandbox with an embedded store.
     ///
     /// # Panics
-    /// When the disk refuses.
+    /// When the disk fails.
     pub async fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let queue = QueueName::parse("default").expect("a queue's name");
@@ -40,8 +40,8 @@ impl Sandbox {
         Self { directory, store, account: None }
     }
 
-    /// A new one, with `queues` queues that are used as one, and a container, of its own in the storage account that this
-    /// connection string leads to. They are removed with it.
+    /// Creates a sandbox with `queues` queues that are used as one, and a container, in the storage
+    /// account of this connection string. They are removed with the sandbox.
     ///
     /// # Panics
     /// When the account refuses.
@@ -52,43 +52,43 @@ impl Sandbox {
         Self { directory, store, account: Some(account) }
     }
 
-    /// The record of a job, if it has one.
+    /// Returns the record of a job, if it has one.
     ///
     /// # Panics
-    /// When the store can't be read, or the record.
+    /// When the store or the record can't be read.
     pub async fn record(&self, job: &JobId) -> Option<Record> {
         let stored = self.store.records.load(job).await.expect("a look at a record");
         stored.map(|stored| open(&stored.bytes).expect("a whole record"))
     }
 
-    /// A path in it.
+    /// Returns a path in the directory.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The directory.
+    /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The value of `--store` that means its embedded store.
+    /// Returns the value of `--store` for the embedded store.
     #[must_use]
     pub fn address(&self) -> String {
         format!("sqlite:{}", self.path("reprieve.db").display())
     }
 
-    /// The name of its container, where it is in an account.
+    /// Returns the name of the container in the account.
     ///
     /// # Panics
-    /// When it is not.
+    /// When the store is not in an account.
     #[must_use]
     pub fn container(&self) -> &str {
         self.account.as_ref().expect("an account").container()
     }
 
-    /// Points a worker's command at its store.
+    /// Points a worker's command at the store.
     pub(crate) fn point(&self, command: &mut Command) {
         match &self.account {
             Some(account) => account.point(command),
@@ -96,13 +96,13 @@ impl Sandbox {
         }
     }
 
-    /// The store, as a process that is no worker.
+    /// Opens the store, as a process that is no worker does.
     #[must_use]
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// A journal for the jobs of this sandbox.
+    /// Returns the journal of this sandbox's jobs.
     #[must_use]
     pub fn journal(&self) -> Journal {
         Journal::new(self.path("journal"))
@@ -111,7 +111,7 @@ impl Sandbox {
     /// Enqueues a job of `kind` for each of `args`.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn enqueue<A: Serialize>(&self, kind: &str, args: impl IntoIterator<Item = A>) -> Vec<JobId> {
         let job = |args: A| NewJob {
             kind: kind.to_owned(),
@@ -122,36 +122,36 @@ impl Sandbox {
         Producer::new(self.store.clone()).enqueue(jobs).await.expect("enqueued jobs")
     }
 
-    /// A job's result; `None` while there is none.
+    /// Returns a job's result; `None` while there is none.
     ///
     /// # Panics
-    /// When it is not what a `T` is written as.
+    /// When it is no serialized `T`.
     pub async fn result<T: DeserializeOwned>(&self, job: &JobId) -> Option<T> {
         let json = self.blob(&format!("results/{job}.json")).await?;
         Some(serde_json::from_slice(&json).expect("a result"))
     }
 
-    /// A blob's bytes.
+    /// Returns a blob's bytes.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn blob(&self, name: &str) -> Option<Vec<u8>> {
         let name = BlobName::parse(name).expect("a blob's name");
         self.store.blobs.get(&name).await.expect("a blob")
     }
 
-    /// How many blobs have names that begin with `prefix`.
+    /// Returns the number of blobs with names that begin with `prefix`.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn count(&self, prefix: &str) -> usize {
         self.store.blobs.list(prefix).await.expect("names of blobs").len()
     }
 
-    /// The blobs whose names begin with `prefix`.
+    /// Returns the blobs with names that begin with `prefix`.
     ///
     /// # Panics
-    /// When the store refuses, or loses one of them.
+    /// When the store fails, or loses one of them.
     pub async fn blobs(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         let mut blobs = BTreeMap::new();
         for name in self.store.blobs.list(prefix).await.expect("names of blobs") {
@@ -161,26 +161,26 @@ impl Sandbox {
         blobs
     }
 
-    /// The counts of the queue.
+    /// Returns the counts of the queue.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn depth(&self) -> Depth {
         self.store.queue.depth().await.expect("a depth")
     }
 
-    /// The poison queue.
+    /// Opens the poison queue.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn dead_letters(&self) -> Vec<DeadLettered> {
         self.store.queue.dead_letters(LETTERS).await.expect("dead letters")
     }
 
-    /// What the worker with this process id last said of itself.
+    /// Returns the last report of the worker with this process id.
     ///
     /// # Panics
-    /// When the store refuses.
+    /// When the store fails.
     pub async fn report(&self, pid: u32) -> Option<WorkerReport> {
         let hour = std::time::Duration::from_hours(1);
         let reports = self.store.roster.reports(hour).await.expect("reports");

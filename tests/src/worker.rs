@@ -13,7 +13,7 @@ use reprieve_testkit::{Process, Signal, until};
 use crate::log::Log;
 use crate::sandbox::Sandbox;
 
-/// How long a process may take to start or to end when nothing keeps it from that: this machine may be busy.
+/// The time limit of starting or ending an undisturbed process: this machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running worker; killed when dropped. When the test fails, the end of its log is printed.
@@ -24,8 +24,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts `program` on the sandbox's store, with `arguments` besides those that every worker of a test gets. It
-    /// sees nothing of the environment of the test.
+    /// Starts `program` on the sandbox's store, with `arguments` and the flags of every test's
+    /// worker. The environment is empty.
     ///
     /// # Panics
     /// When there is no such program.
@@ -40,8 +40,8 @@ impl Worker {
         Self::spawn(command, sandbox.directory())
     }
 
-    /// Starts `program` in `directory`, on the store at `address`, which may be a secret, with `arguments` besides those
-    /// that every worker of a test gets. It sees nothing else of the environment of the test.
+    /// Starts `program` in `directory`, on the store at `address`, which may be a secret, with
+    /// `arguments` and the flags of every test's worker. The environment is otherwise empty.
     ///
     /// # Panics
     /// When there is no such program.
@@ -71,19 +71,19 @@ impl Worker {
         Self { process: Process::start(&mut command), log }
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Its log.
+    /// Returns the log.
     #[must_use]
     pub const fn log(&self) -> &Log {
         &self.log
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     ///
     /// # Panics
     /// When it has been waited for already.
@@ -91,17 +91,17 @@ impl Worker {
         self.process.signal(signal);
     }
 
-    /// Kills it, with SIGKILL where there are signals, and waits until it is gone.
+    /// Kills the process, with SIGKILL where there are signals, and waits until it has ended.
     ///
     /// # Panics
-    /// When it has ended by itself: then the test would not test what it says.
+    /// When it has ended by itself: then the test would prove nothing.
     pub fn kill(&mut self) {
         let ended = self.process.try_ended();
         assert_eq!(ended, None, "the worker ended before it was killed:\n{}", self.log.text());
         self.process.kill();
     }
 
-    /// Waits until it has ended by itself.
+    /// Waits until the process has ended by itself.
     ///
     /// # Panics
     /// When it has not within `limit`.
@@ -109,20 +109,20 @@ impl Worker {
         self.process.ended(limit).await
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether the process has ended by itself.
     ///
     /// # Panics
-    /// When the operating system does not know it.
+    /// When the operating system can't tell.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_ended().is_some()
     }
 
-    /// Asks it to stop, and waits until it has, with success.
+    /// Asks the process to stop, and waits until it has ended successfully.
     ///
     /// # Panics
-    /// When it has not in good time.
+    /// When it does not end in time.
     pub async fn stop(mut self) {
-        // Before its first word it does not listen to signals yet, and one would just end it.
+        // Before its first log line it does not handle signals yet, and one would kill it.
         let speaks = async || (!self.log.text().is_empty()).then_some(());
         until("the worker has begun", PATIENCE, speaks).await;
         self.signal(Signal::TERM);
@@ -130,11 +130,11 @@ impl Worker {
         assert!(status.success(), "a stopped worker ended with {status}:\n{}", self.log.text());
     }
 
-    /// What it last said of itself, once that meets `condition`.
+    /// Waits for a report of the worker that meets `condition`, and returns it.
     ///
     /// # Panics
-    /// When it does not in good time.
-    pub async fn says(
+    /// When there is none in time.
+    pub async fn reports(
         &self,
         sandbox: &Sandbox,
         what: &str,
@@ -143,12 +143,12 @@ impl Worker {
         until(what, PATIENCE, async || sandbox.report(self.pid()).await.filter(&condition)).await
     }
 
-    /// Waits until it takes work.
+    /// Waits until the worker takes jobs.
     ///
     /// # Panics
-    /// When it does not in good time.
+    /// When it does not in time.
     pub async fn started(&self, sandbox: &Sandbox) {
-        self.says(sandbox, "the worker takes work", |report| report.stage == "start").await;
+        self.reports(sandbox, "the worker takes work", |report| report.stage == "start").await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! Bad input gets a clear reason and is kept: it is in the poison queue, byte for byte, and nothing else is disturbed.
+//! Bad input is kept with a clear reason: it is in the poison queue, byte for byte, and disturbs
+//! nothing else.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use reprieve_tests::{Sandbox, Worker, until};
 use serde_json::json;
 
 const JOBS: &str = env!("CARGO_BIN_EXE_test-jobs");
-/// The longest body that the embedded store takes.
+/// The longest body that the embedded store accepts.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,7 +20,7 @@ fn worker(sandbox: &Sandbox) -> Worker {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_kept_in_the_poison_queue_with_the_reason() {
+async fn an_unreadable_message_is_dead_lettered_with_the_reason() {
     let sandbox = Sandbox::new().await;
     let bodies = [
         (b"half a {".to_vec(), "neither JSON nor base64 of JSON"),
@@ -39,16 +40,17 @@ async fn what_cannot_be_read_is_kept_in_the_poison_queue_with_the_reason() {
     assert_eq!(letters.len(), bodies.len());
     for (body, reason) in bodies {
         let letter = letters.iter().find(|letter| letter.body == body);
-        let said = letter.expect("the body as it was sent").reason.clone().unwrap_or_default();
-        assert!(said.contains(reason), "{:.60} gave {said:?}", String::from_utf8_lossy(&body));
+        let actual = letter.expect("the body as it was sent").reason.clone().unwrap_or_default();
+        assert!(actual.contains(reason), "{:.60} gave {actual:?}", String::from_utf8_lossy(&body));
     }
     assert!(sandbox.result::<serde_json::Value>(&good).await.is_some(), "the good job is done");
     running.stop().await;
 }
 
-/// Another worker might know them, so they are deferred first, here for no longer than a second.
+/// Another worker might know the kind, so the messages are deferred first, here by at most a
+/// second.
 #[tokio::test]
-async fn what_no_worker_can_use_is_kept_with_all_its_attributes_and_the_reason() {
+async fn an_unusable_message_is_dead_lettered_with_its_attributes_and_the_reason() {
     let sandbox = Sandbox::new().await;
     let envelope = |id: &str, kind: &str, data| json!({"specversion": "1.0", "id": id, "type": kind, "data": data, "x": [1.50]});
     let events = [
@@ -65,7 +67,7 @@ async fn what_no_worker_can_use_is_kept_with_all_its_attributes_and_the_reason()
     for (event, reason) in events {
         let kept = |letter: &&reprieve_core::ports::DeadLettered| {
             let mut body: serde_json::Value = serde_json::from_slice(&letter.body).unwrap();
-            // A letter carries the generation under which it is the same job again.
+            // A dead letter carries the generation under which it is the same job again.
             let generation = body.as_object_mut().unwrap().remove("reprievegeneration");
             generation == Some(json!(1)) && body == event
         };
@@ -112,7 +114,7 @@ async fn a_panic_costs_a_try_and_not_the_worker() {
     let sandbox = Sandbox::new().await;
     let job = sandbox.enqueue("panic-once", [()]).await.remove(0);
     let running = worker(&sandbox);
-    let deliveries: u32 = until("it is done", PATIENCE, async || sandbox.result(&job).await).await;
+    let deliveries: u32 = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
     assert_eq!(deliveries, 2);
     assert_eq!(running.log().lines("a job failed; it is tried again").len(), 1);
     running.stop().await;

@@ -1,4 +1,4 @@
-//! Jobs that keep every core busy and never await: leases and notices have a thread of their own.
+//! Jobs that keep every core busy and never await: leases and notices have their own thread.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Evicts the VM of `worker` and returns what its drain did, with the time from the announcement to its report.
+/// Evicts the VM of `worker`. Returns the report of its drain, and the time from the announcement
+/// to the report.
 async fn evicted(
     sandbox: &Sandbox,
     mock: &MetadataServer,
@@ -37,7 +38,8 @@ async fn evicted(
 ) -> (DrainReport, Duration) {
     let announced = Instant::now();
     evict(&mock.url(), vm, Duration::from_secs(30)).await.expect("an eviction");
-    let report = worker.says(sandbox, "it has drained", |report| report.last_drain.is_some()).await;
+    let report =
+        worker.reports(sandbox, "the worker has drained", |report| report.last_drain.is_some()).await;
     (report.last_drain.expect("a drain"), announced.elapsed())
 }
 
@@ -48,13 +50,13 @@ async fn no_lease_lapses_while_every_core_spins_for_twenty_seconds() {
     let jobs = sandbox.enqueue("spin", vec![json!({"steps": 1, "each_ms": 20_000}); cores()]).await;
     let spinning = worker(&sandbox, &mock, "spot_0");
     let all = |report: &reprieve_core::ports::WorkerReport| report.in_flight.len() == cores();
-    spinning.says(&sandbox, "every core spins", all).await;
-    // Whatever lapses, this one receives.
+    spinning.reports(&sandbox, "every core spins", all).await;
+    // This worker receives every message with a lapsed lease.
     let idle = worker(&sandbox, &mock, "spot_1");
 
     for job in &jobs {
         let spun: Spun = until("the job is done", PATIENCE, async || sandbox.result(job).await).await;
-        assert_eq!(spun.delivery, 1, "its lease lapsed and somebody else received it");
+        assert_eq!(spun.delivery, 1, "its lease lapsed and another worker received it");
     }
     for worker in [spinning, idle] {
         assert!(!worker.log().text().contains("lease was lost"), "{}", worker.log().text());
@@ -68,7 +70,7 @@ async fn a_notice_is_acted_on_within_a_second_while_every_core_spins() {
     let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.unwrap();
     let jobs = sandbox.enqueue("spin", vec![json!({"steps": 60, "each_ms": 100}); 2 * cores()]).await;
     let first = worker(&sandbox, &mock, "spot_0");
-    first.says(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
+    first.reports(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
 
     let (drain, whole) = evicted(&sandbox, &mock, &first, "spot_0").await;
     println!(
@@ -95,7 +97,7 @@ async fn a_job_that_never_yields_is_released_all_the_same() {
     let mock = MetadataServer::start(Config::with_vms(["spot_0"])).await.unwrap();
     sandbox.enqueue("spin", vec![json!({"steps": 1, "each_ms": 600_000}); cores()]).await;
     let stubborn = worker(&sandbox, &mock, "spot_0");
-    stubborn.says(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
+    stubborn.reports(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
 
     let (drain, _) = evicted(&sandbox, &mock, &stubborn, "spot_0").await;
     println!("notice to released: {} ms", drain.released_after_ms);

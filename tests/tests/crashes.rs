@@ -1,4 +1,4 @@
-//! Kill any process at any instant: every job still completes, once.
+//! Any process is killed at any moment: every job still completes, once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const EACH_MS: u64 = 15;
 const WORKERS: usize = 2;
 const CONCURRENCY: usize = 2;
 
-/// How long workers are killed for.
+/// How long workers are killed.
 const STORM: Duration = Duration::from_secs(15);
 
 fn worker(sandbox: &Sandbox) -> Worker {
@@ -36,7 +36,7 @@ async fn every_job_completes_though_workers_are_killed_at_random_instants() {
     let mut workers: Vec<_> = (0..WORKERS).map(|_| worker(&sandbox)).collect();
     let (began, mut kills) = (Instant::now(), 0_usize);
     while began.elapsed() < STORM && sandbox.depth().await.total > 0 {
-        // The instant is what is random; nothing is waited for.
+        // Kill at a random moment: wait for nothing.
         sleep(Duration::from_millis(random.random_range(50..900))).await;
         let victim = random.random_range(0..WORKERS);
         workers[victim].kill();
@@ -56,14 +56,15 @@ async fn every_job_completes_though_workers_are_killed_at_random_instants() {
     let redone = sandbox.journal().redone();
     println!("{kills} kills in {:?}, {redone} steps of {} redone", began.elapsed(), JOBS as u64 * STEPS);
     assert!(kills >= 5, "only {kills} kills: the storm was a breeze");
-    // A kill costs each job that ran the step under way, or the one that was done and not saved yet.
+    // A kill costs each job the step in progress, or the last one if it was not saved yet.
     assert!(redone <= kills * CONCURRENCY, "{redone} steps redone after {kills} kills");
     for worker in workers {
         worker.stop().await;
     }
 }
 
-/// Starts one worker after another until the queue is empty, each until a job aborts it; returns how many died.
+/// Starts one worker after another until the queue is empty. A job aborts each of them. Returns the
+/// number of deaths.
 async fn restarted_until_empty(sandbox: &Sandbox, deaths_max: usize) -> usize {
     let arguments = ["--metadata-url", "off", "--concurrency", "8", "--checkpoint-every", "0s"];
     for deaths in 0..=deaths_max {

@@ -1,4 +1,5 @@
-//! `reprieve demo --store azurite`: the same promises on the storage emulator, and nothing left behind there.
+//! `reprieve demo --store azurite`: the same promises on the storage emulator, and no leftovers
+//! there.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +16,11 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A small one: some fifteen seconds, and the lease of what is killed.
+/// A small demo: about fifteen seconds, and the lease of killed workers' jobs.
 const SMALL: &str =
     "demo --store azurite --jobs 4 --vms 2 --evictions 1 --kills 1 --notice 2s --seed 1 --json";
 
-/// A demo that runs on an Azurite.
+/// A demo on an Azurite.
 struct Demo {
     directory: TempDir,
     connection_string: String,
@@ -42,7 +43,7 @@ impl Demo {
         Self { directory, connection_string: connection_string.to_owned(), process }
     }
 
-    /// Waits until its workers are in the middle of something.
+    /// Waits until its workers are busy.
     async fn works(&self) {
         let journal = self.directory.path().join("reprieve-demo/journal");
         let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
@@ -53,13 +54,13 @@ impl Demo {
         self.process.signal(Signal::INT);
     }
 
-    /// Waits for its end. Its directory is still there then.
+    /// Waits for its end. Its directory still exists then.
     fn end(self) -> (Ended, TempDir) {
         let Output { status, stdout, stderr } = self.process.output();
         let text = |bytes| String::from_utf8(bytes).expect("text");
         let ended = Ended { code: status.code(), out: text(stdout), err: text(stderr) };
         let secret = key(&self.connection_string);
-        assert!(!ended.out.contains(secret) && !ended.err.contains(secret), "it told the key: {ended:?}");
+        assert!(!ended.out.contains(secret) && !ended.err.contains(secret), "it printed the key: {ended:?}");
         (ended, self.directory)
     }
 }
@@ -73,7 +74,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// The name that its queue and its container had.
+    /// Returns the name of its queue and container.
     fn name(&self) -> &str {
         let from = self.err.find(" demo-").expect("a name") + 1;
         let name = &self.err[from..];
@@ -81,20 +82,20 @@ impl Ended {
     }
 }
 
-/// The account's key.
+/// Returns the account's key.
 fn key(connection_string: &str) -> &str {
     let mut parts = connection_string.split(';');
     parts.find_map(|part| part.strip_prefix("AccountKey=")).expect("a key")
 }
 
-/// Checks that there is neither a queue nor a container `name` any more.
+/// Checks that neither a queue nor a container `name` exists any more.
 async fn check_gone(connection_string: &str, name: &str) {
     let address = Address::parse(connection_string).expect("an address");
     let options = |queue: &str, container: &str| {
         let queue = QueueName::parse(queue).expect("a queue's name");
         Options::new(vec![queue]).container(ContainerName::parse(container).expect("a container's name"))
     };
-    // To look for one of the two, the other one must be there.
+    // Opening a store needs both a queue and a container, so combine each with an own one.
     let own = unique("demo-test");
     AzureStore::open(&address, options(&own, &own)).await.expect("a store");
     for (queue, container, there) in
@@ -104,10 +105,10 @@ async fn check_gone(connection_string: &str, name: &str) {
         let missing = opened.as_ref().err().map(reprieve_core::Error::kind);
         assert_eq!(missing, (!there).then_some(ErrorKind::Invalid), "{queue} and {container}: {opened:?}");
     }
-    AzureStore::destroy(&address, &options(&own, &own)).await.expect("an end of it");
+    AzureStore::destroy(&address, &options(&own, &own)).await.expect("its removal");
 }
 
-/// Checks that no file of the demo has the key in it.
+/// Checks that no file of the demo contains the key.
 fn check_silent(directory: &Path, key: &str) {
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -152,7 +153,7 @@ async fn a_small_demo_on_azurite_loses_nothing_and_leaves_nothing_there() {
 }
 
 #[tokio::test]
-async fn ctrl_c_deletes_what_the_demo_had_on_azurite() {
+async fn ctrl_c_deletes_the_demos_data_on_azurite() {
     let Some(azurite) = azurite() else { return };
     let demo = Demo::start(azurite.connection_string());
     demo.works().await;
@@ -164,7 +165,7 @@ async fn ctrl_c_deletes_what_the_demo_had_on_azurite() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_deleted_is_named() {
+async fn data_that_could_not_be_deleted_is_named() {
     let Some(mut azurite) = Azurite::own() else { return };
     let demo = Demo::start(&azurite.connection_string());
     demo.works().await;
@@ -173,8 +174,8 @@ async fn what_could_not_be_deleted_is_named() {
     let (ended, _directory) = demo.end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let name = ended.name();
-    let said = format!(
+    let expected = format!(
         "failed to delete the queues {name} and {name}-poison and the container {name} on azurite at 127.0.0.1:"
     );
-    assert!(ended.err.contains(&said), "{ended:?}");
+    assert!(ended.err.contains(&expected), "{ended:?}");
 }

@@ -1,7 +1,8 @@
-//! Other programs' messages are done, and other programs find results and what could not be done: Python with Azure's own
-//! packages, the `az` command, .NET and Event Grid.
+//! Other programs' messages are processed, and other programs find results and dead letters: Python
+//! with Azure's own packages, the `az` command, .NET and Event Grid.
 //!
-//! Needs what `cargo xtask test` prepares: Azurite, and Python with the packages of `tests/python/requirements.txt`.
+//! Needs what `cargo xtask test` prepares: Azurite, and Python with the packages of
+//! `tests/python/requirements.txt`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ const JOBS: &str = env!("CARGO_BIN_EXE_interop-jobs");
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A queue and a container of a test's own, a worker on them, and Python beside it.
+/// A test's own queue and container, with a worker and Python.
 struct Shop {
     worker: Worker,
     python: PathBuf,
@@ -29,7 +30,7 @@ struct Shop {
     _directory: TempDir,
 }
 
-/// What `poison.py` says of a message.
+/// A message in the output of `poison.py`.
 #[derive(Debug, Deserialize)]
 struct Letter {
     id: String,
@@ -38,7 +39,8 @@ struct Letter {
 }
 
 impl Shop {
-    /// One whose worker takes work, so that its queues and its container are there. `None` where a test sees nothing.
+    /// Starts a worker and waits until it takes jobs, so that its queues and container exist.
+    /// Returns `None` where the test is skipped.
     async fn open(purpose: &str) -> Option<Self> {
         let (azurite, python) = (azurite()?, python()?);
         let connection_string = azurite.connection_string().to_owned();
@@ -54,10 +56,10 @@ impl Shop {
         Some(Self { worker, python, connection_string, queue, container, _directory: directory })
     }
 
-    /// Runs one of the scripts beside this test with `input`, and returns what it wrote.
+    /// Runs one of the scripts beside this test with `input`, and returns its output.
     fn python(&self, script: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
         let mut running = Command::new(&self.python)
-            // Its bytecode is not written down, beside the scripts, where it would be in the way.
+            // Write no bytecode files beside the scripts.
             .arg("-B")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(script))
             .args(arguments)
@@ -74,7 +76,7 @@ impl Shop {
         ended.stdout
     }
 
-    /// Sends a job, and returns the id that the sender knows it by.
+    /// Sends a job, and returns the sender's id of it.
     fn send(&self, kind: &str, arguments: &[&str], args: &Value) -> String {
         let arguments = [&[self.queue.as_str(), kind], arguments].concat();
         let id = self.python("send.py", &arguments, args.to_string().as_bytes());
@@ -86,7 +88,7 @@ impl Shop {
         self.python("put.py", &[&self.queue], text);
     }
 
-    /// A job's result, once it is there.
+    /// Waits for a job's result, and returns it.
     fn result(&self, job: &str) -> Value {
         let name = format!("results/{job}.json");
         serde_json::from_slice(&self.download(&name)).expect("a result is JSON")
@@ -96,10 +98,10 @@ impl Shop {
         self.python("download.py", &[&self.container, name], b"")
     }
 
-    /// What is in the poison queue, once that has `expected` messages.
+    /// Waits for `expected` messages in the poison queue, and returns them.
     fn letters(&self, expected: usize) -> Vec<Letter> {
-        let said = self.python("poison.py", &[&self.queue, "--expect", &expected.to_string()], b"");
-        serde_json::from_slice(&said).expect("letters")
+        let output = self.python("poison.py", &[&self.queue, "--expect", &expected.to_string()], b"");
+        serde_json::from_slice(&output).expect("letters")
     }
 }
 
@@ -135,7 +137,7 @@ async fn a_job_reads_a_blob_that_python_uploaded_and_python_reads_the_one_that_i
 }
 
 #[tokio::test]
-async fn what_cannot_be_done_is_found_by_python_in_the_poison_queue_as_it_came_and_with_the_reason() {
+async fn python_finds_a_dead_letter_unchanged_and_with_the_reason() {
     let Some(shop) = Shop::open("python-poison").await else { return };
     let bare = json!({"hello": "<Zoë> & 🚀"});
     let texts = ["half a {", "Grüße", "<b>&amp;</b>"];
@@ -154,14 +156,14 @@ async fn what_cannot_be_done_is_found_by_python_in_the_poison_queue_as_it_came_a
         letter.reason.clone().unwrap_or_default()
     };
     for text in texts {
-        let said = reason(text, &|body| body == text);
-        assert!(said.contains("neither JSON nor base64 of JSON"), "{text}: {said:?}");
+        let why = reason(text, &|body| body == text);
+        assert!(why.contains("neither JSON nor base64 of JSON"), "{text}: {why:?}");
     }
-    let said = reason("the bare object", &|body| *body == bare);
-    assert!(said.contains("no specversion"), "{said:?}");
-    // Another worker might have known it, for as long as this one was told to wait.
-    let said = reason("the unknown kind", &|body| body["type"] == "sing" && body["data"] == bare);
-    assert!(said.contains(r#"no worker that received it knows kind "sing""#), "{said:?}");
+    let why = reason("the bare object", &|body| *body == bare);
+    assert!(why.contains("no specversion"), "{why:?}");
+    // It was deferred first, because another worker might know the kind.
+    let why = reason("the unknown kind", &|body| body["type"] == "sing" && body["data"] == bare);
+    assert!(why.contains(r#"no worker that received it knows kind "sing""#), "{why:?}");
     assert_eq!(shop.result(&good), bare, "the good job among them is done");
     shop.worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What signals do to a worker process.
+//! Signals to a worker process.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn worker(sandbox: &Sandbox, arguments: &[&str]) -> Worker {
     Worker::start(sandbox, Path::new(JOBS), arguments)
 }
 
-/// A walk, and its journal's path.
+/// The arguments of a walk.
 fn walk(sandbox: &Sandbox, steps: u64, each_ms: u64) -> Value {
     json!({"steps": steps, "each_ms": each_ms, "journal": sandbox.journal().path()})
 }
@@ -28,7 +28,7 @@ async fn stepped(sandbox: &Sandbox, steps: usize) {
 }
 
 #[tokio::test]
-async fn a_terminated_worker_gives_back_what_it_holds_and_another_goes_on_from_there() {
+async fn a_terminated_worker_releases_its_jobs_and_another_resumes_them() {
     let sandbox = Sandbox::new().await;
     let job = sandbox.enqueue("walk", [walk(&sandbox, 40, 50)]).await.remove(0);
     let mut first = worker(&sandbox, &[]);
@@ -44,7 +44,7 @@ async fn a_terminated_worker_gives_back_what_it_holds_and_another_goes_on_from_t
     assert_eq!((drain.number("held"), drain.number("saved"), drain.number("work_lost_ms")), (1, 1, 0));
     let depth = sandbox.depth().await;
     assert_eq!((depth.total, depth.ready, depth.leased), (1, Some(1), Some(0)));
-    assert_eq!(sandbox.report(first.pid()).await, None, "it left the roster");
+    assert_eq!(sandbox.report(first.pid()).await, None, "the worker left the roster");
 
     let second = worker(&sandbox, &[]);
     let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
@@ -59,10 +59,10 @@ async fn a_second_signal_ends_a_worker_that_waits_for_a_stubborn_job() {
     sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 60_000})]).await;
     let mut stubborn = worker(&sandbox, &[]);
     let held = |report: &reprieve_core::ports::WorkerReport| report.in_flight.len() == 1;
-    stubborn.says(&sandbox, "it holds the job", held).await;
+    stubborn.reports(&sandbox, "it holds the job", held).await;
 
     stubborn.signal(Signal::TERM);
-    until("it drains", PATIENCE, async || {
+    until("the worker drains", PATIENCE, async || {
         stubborn.log().lines("stage").iter().any(|line| line.text("to") == "shutdown").then_some(())
     })
     .await;
@@ -71,7 +71,7 @@ async fn a_second_signal_ends_a_worker_that_waits_for_a_stubborn_job() {
     let status = stubborn.ended(PATIENCE).await;
     println!("second SIGTERM to exit: {} ms, {status}", asked.elapsed().as_millis());
     assert!(asked.elapsed() < Duration::from_secs(1), "it took {:?}", asked.elapsed());
-    assert_eq!(status.code(), Some(1), "what it held was not given back, and that is no success");
+    assert_eq!(status.code(), Some(1), "its message was not released, so it exits with 1");
 }
 
 #[tokio::test]
@@ -81,7 +81,7 @@ async fn a_worker_that_was_frozen_past_its_lease_cannot_disturb_its_successor() 
     let brief = ["--lease", "1500ms", "--budget", "1s", "--checkpoint-every", "0s"];
     let zombie = worker(&sandbox, &brief);
     stepped(&sandbox, 2).await;
-    // In the middle of its second step, of which the output and the checkpoint are still to be written.
+    // In the middle of its second step, before its output and checkpoint are written.
     zombie.signal(Signal::STOP);
 
     let successor = worker(&sandbox, &brief);
@@ -92,10 +92,10 @@ async fn a_worker_that_was_frozen_past_its_lease_cannot_disturb_its_successor() 
     .await;
     println!("SIGSTOP to taken over: {} ms", stopped.elapsed().as_millis());
     zombie.signal(Signal::CONT);
-    until("the zombie knows that it lost the job", PATIENCE, async || {
-        let said =
+    until("the zombie has logged the lost lease", PATIENCE, async || {
+        let lines =
             zombie.log().lines("the job's lease was lost; the job is cancelled and nothing is settled");
-        (said.len() == 1).then_some(())
+        (lines.len() == 1).then_some(())
     })
     .await;
     let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
@@ -107,7 +107,7 @@ async fn a_worker_that_was_frozen_past_its_lease_cannot_disturb_its_successor() 
     assert!(outputs.into_values().eq(expected), "each output is by the owner of its time");
     assert_eq!(sandbox.journal().redone(), 1, "only the step that the freeze cut was done again");
 
-    // It is well again, and takes work as before.
+    // The worker has recovered, and takes jobs as before.
     successor.stop().await;
     let next = sandbox.enqueue("walk", [walk(&sandbox, 1, 1)]).await.remove(0);
     let walked: Walked = until("the next job is done", PATIENCE, async || sandbox.result(&next).await).await;

@@ -1,5 +1,6 @@
-//! The main promise, with real pictures: one worker is evicted half way and another killed, and the thumbnails are the
-//! same as if nothing had happened. Once on the embedded store, and once in a storage account, on what others uploaded.
+//! The main promise, with real pictures: one worker is evicted half way and another killed, and the
+//! thumbnails are the same as without that. Once on the embedded store, and once in a storage
+//! account with pictures that others uploaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,7 @@ const PICTURES: u32 = 60;
 const BATCH: usize = 6;
 const SIZE: u32 = 128;
 
-/// Checks that the results tell of every picture, and why the broken ones gave nothing.
+/// Checks that the results cover every picture, and the reasons for the broken ones.
 fn check_results(results: &[Made], all: &[Picture]) {
     let failed: BTreeMap<_, _> = results
         .iter()
@@ -43,7 +44,7 @@ async fn an_eviction_and_a_kill_half_way_change_no_thumbnail() {
 }
 
 #[tokio::test]
-async fn what_others_uploaded_to_a_storage_account_survives_the_same() {
+async fn pictures_uploaded_by_others_survive_the_same() {
     let (Some(azurite), Some(python)) = (azurite(), python()) else { return };
     let photos = tempfile::tempdir().unwrap();
     let all = pictures(photos.path(), PICTURES);
@@ -52,17 +53,17 @@ async fn what_others_uploaded_to_a_storage_account_survives_the_same() {
 
     let sandbox = Sandbox::in_account(azurite.connection_string(), 1).await;
     upload(&python, azurite.connection_string(), sandbox.container(), photos.path());
-    // Nothing but the end of its lease tells a Storage queue that a worker was killed.
+    // A Storage queue learns of a worker's death only from the end of the lease.
     let run = Run::over_uploads(sandbox, SIZE, BATCH, &["--budget", "4s", "--lease", "6s"]).await;
     let (survived, cost) = run.disturbed(readable).await;
     println!("{cost:?}");
     check_survival(&survived, &reference, &cost, &all);
-    // The lease, the longest time after which an idle worker asks again, and one batch of somebody who is busy.
+    // The lease, the longest poll interval of an idle worker, and one batch of a busy one.
     assert!(cost.recovered_ms < 30_000, "the killed worker's job lay idle: {cost:?}");
 }
 
-/// Checks that every thumbnail is there once and as it should be, and that the eviction and the kill cost no more than
-/// promised.
+/// Checks that every thumbnail exists and is right, and that the eviction and the kill cost no more
+/// than promised.
 fn check_survival(survived: &Finished, reference: &Finished, cost: &Cost, all: &[Picture]) {
     assert!(
         survived.thumbnails == reference.thumbnails,
@@ -73,11 +74,12 @@ fn check_survival(survived: &Finished, reference: &Finished, cost: &Cost, all: &
     assert!(drain.held >= 1, "it was evicted too late to matter: {drain:?}");
     assert_eq!((drain.released_cut, drain.abandoned, drain.work_lost_ms), (0, 0, 0), "{drain:?}");
     assert!(drain.released_after_ms < 1000, "{drain:?}");
-    // Besides the picture that was under way at the kill, whose thumbnail nobody had finished.
+    // Besides the picture in progress at the kill, which has no finished thumbnail.
     assert!(cost.again <= 1, "the kill cost more than the last step before it: {cost:?}");
 }
 
-/// Puts all of `photos` into the container with Azure's own packages, as `az storage blob upload-batch` does.
+/// Uploads all of `photos` to the container with Azure's own packages, as `az storage blob
+/// upload-batch` does.
 fn upload(python: &Path, connection_string: &str, container: &str, photos: &Path) {
     let uploaded = Command::new(python)
         .arg("-B")

@@ -1,4 +1,5 @@
-//! Workers that are told to stop, killed, and given programs that fail or won't stop, while their programs run.
+//! Workers that are stopped or killed while their programs run, and programs that fail or do not
+//! stop.
 #![cfg(unix)]
 
 use std::fs;
@@ -10,10 +11,11 @@ use rustix::process::{Pid, Signal, test_kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+/// The time limit of any wait. Far longer than needed, because test machines are busy.
 const LONG: Duration = Duration::from_secs(60);
 
-/// How long a worker may take from SIGTERM to its end. Less than the budget and the grace are to be seen.
+/// The time limit from SIGTERM to the worker's end. Shorter than the budget and the grace period,
+/// to tell them apart.
 const SOON: Duration = Duration::from_secs(10);
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -30,7 +32,7 @@ fn worker(sandbox: &Sandbox, options: &[&str]) -> Worker {
     Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_graceful")), arguments)
 }
 
-/// A program that takes no notice of being told to stop, nor of its stdin, and starts another one like it.
+/// A program that ignores SIGTERM and its stdin, and starts another one like it.
 const STUBBORN: &str = "trap '' TERM
 sleep 120 &
 echo $! >child.new
@@ -39,19 +41,19 @@ wait
 sleep 120
 ";
 
-/// A program for `--simulator` that does what `script` says.
+/// A program for `--simulator` that runs `script`.
 fn script(sandbox: &Sandbox, script: &str) -> PathBuf {
     let path = sandbox.path("simulator.sh");
     fs::write(&path, script).expect("a script");
     path
 }
 
-/// Asks for simulations of three seconds or more each.
+/// Enqueues simulations of three seconds or more each.
 async fn enqueue(sandbox: &Sandbox, seeds: &[u64]) -> reprieve::JobId {
     sandbox.enqueue("estimate-pi", [json!({"throws": 300_000, "seeds": seeds})]).await.remove(0)
 }
 
-/// Waits for the worker's next program, the `count`th in all.
+/// Waits for the worker's `count`th program.
 async fn program(worker: &Worker, count: usize) -> Line {
     until("a simulation runs", LONG, async || {
         worker.log().lines("a simulation runs").into_iter().nth(count - 1)
@@ -63,34 +65,34 @@ fn pid(line: &Line) -> i32 {
     line.number("pid").try_into().expect("a process id")
 }
 
-/// The process that a stubborn program in `scratch` has started.
+/// Returns the process that a stubborn program in `scratch` has started.
 async fn child(scratch: &Path) -> i32 {
     let written = async || fs::read_to_string(scratch.join("child")).ok();
     let pid = until("the program has started another", LONG, written).await;
     pid.trim().parse().expect("a process id")
 }
 
-/// Waits until a process has ended, whether or not somebody has taken note of that.
+/// Waits until a process has ended, whether or not it was waited for.
 async fn gone(pid: i32, limit: Duration) {
     until("the program has ended", limit, async || {
         let exists = test_kill_process(Pid::from_raw(pid).expect("a process id")).is_ok();
-        // Where there is no such file, init does not leave the dead lying about either.
+        // Where there is no such file, init also removes zombies.
         let dead = fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
         (!exists || dead).then_some(())
     })
     .await;
 }
 
-/// The directories in which programs work, or have worked.
+/// Returns the working directories of all programs so far.
 fn scratch(sandbox: &Sandbox) -> Vec<PathBuf> {
     let entries = fs::read_dir(sandbox.path("scratch/graceful")).expect("the workers' directory");
     entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_dir()).collect()
 }
 
-/// Waits until the worker says that more than `done` darts are thrown.
+/// Waits until the worker reports more than `done` thrown darts.
 async fn thrown(worker: &Worker, sandbox: &Sandbox, done: u64) {
     worker
-        .says(sandbox, "darts are thrown", |report| {
+        .reports(sandbox, "darts are thrown", |report| {
             report.in_flight.first().is_some_and(|job| job.progress.done > done)
         })
         .await;
@@ -105,11 +107,15 @@ async fn stops_soon(mut worker: Worker) {
     let status = worker.ended(SOON).await;
     assert_eq!(status.code(), Some(0), "{}", worker.log().text());
     let [drained] = &worker.log().lines("drained")[..] else { panic!("not one drain") };
-    assert_eq!((drained.number("saved"), drained.number("cut")), (1, 0), "it yielded, and was not cut off");
+    assert_eq!(
+        (drained.number("saved"), drained.number("cut")),
+        (1, 0),
+        "the job yielded, and was not cut off"
+    );
 }
 
 #[tokio::test]
-async fn a_drain_stops_the_program_and_the_next_worker_goes_on_from_what_it_saved() {
+async fn a_drain_stops_the_program_and_the_next_worker_resumes_at_its_checkpoint() {
     let undisturbed = Sandbox::new().await;
     let expected = enqueue(&undisturbed, &[1, 2]).await;
     let quiet = worker(&undisturbed, &[]);
@@ -170,14 +176,14 @@ async fn a_worker_that_was_frozen_kills_its_program_and_leaves_its_successors_al
     let its_child = child(&its_scratch).await;
     first.signal(Signal::STOP);
 
-    // The lease runs out. The directory stays: nobody can know that its owner is not at work.
+    // The lease expires. The directory stays: it is unknown whether its owner still works.
     let second = worker(&sandbox, &options);
     let fresh = program(&second, 1).await;
     assert_eq!(scratch(&sandbox).len(), 2);
     first.signal(Signal::CONT);
     gone(pid(&stale), SOON).await;
     gone(its_child, SOON).await;
-    until("its directory is removed", SOON, async || (!its_scratch.exists()).then_some(())).await;
+    until("the directory is removed", SOON, async || (!its_scratch.exists()).then_some(())).await;
     assert_eq!(scratch(&sandbox).len(), 1);
     test_kill_process(Pid::from_raw(pid(&fresh)).unwrap()).expect("the new owner's program runs on");
     first.stop().await;
@@ -213,7 +219,7 @@ async fn a_program_that_fails_is_tried_again_until_that_can_not_help() {
     );
     enqueue(&sandbox, &[7]).await;
     let worker = worker(&sandbox, &["--simulator", "sh", script.to_str().unwrap()]);
-    let letter = until("the job is given up", LONG, async || sandbox.dead_letters().await.pop()).await;
+    let letter = until("the job is dead-lettered", LONG, async || sandbox.dead_letters().await.pop()).await;
     assert_eq!(
         letter.reason.as_deref(),
         Some("the simulator ended with exit status: 65: no such model"),
@@ -233,14 +239,14 @@ async fn arguments_that_the_simulator_refuses_are_not_tried_again() {
     let sandbox = Sandbox::new().await;
     sandbox.enqueue("estimate-pi", [json!({"throws": 0, "seeds": [1]})]).await;
     let worker = worker(&sandbox, &[]);
-    let letter = until("the job is given up", LONG, async || sandbox.dead_letters().await.pop()).await;
+    let letter = until("the job is dead-lettered", LONG, async || sandbox.dead_letters().await.pop()).await;
     let reason = letter.reason.unwrap();
     assert!(
         reason.starts_with("the simulator ended with exit status: 2: error: invalid value '0'"),
         "{reason}"
     );
     let body: Value = serde_json::from_slice(&letter.body).unwrap();
-    assert_eq!(body["data"]["throws"], 0, "what was asked for is kept");
+    assert_eq!(body["data"]["throws"], 0, "the arguments are kept");
     assert_eq!(worker.log().lines("a simulation runs").len(), 1);
     worker.stop().await;
 }

@@ -1,4 +1,5 @@
-//! The first job, as its README runs it: enqueued by a client, done by worker processes, one of which is killed.
+//! The first job, as in its README: a client enqueues it, worker processes run it, and one of them
+//! is killed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use clap::Parser;
 use reprieve::{Client, JobId, NewJob, StoreArgs};
 use reprieve_tests::{Sandbox, Worker, until};
 
-/// How long anything is waited for. Far longer than it takes, because machines that test are busy.
+/// The time limit of any wait. Far longer than needed, because test machines are busy.
 const LONG: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
@@ -52,11 +53,11 @@ async fn when_a_worker_is_killed_another_goes_on_from_its_last_checkpoint() {
     let saved = |steps: u64| {
         move |report: &reprieve::ports::WorkerReport| report.in_flight.iter().any(|job| job.steps >= steps)
     };
-    first.says(&sandbox, "fifty steps are done, and five checkpoints due", saved(50)).await;
+    first.reports(&sandbox, "fifty steps are done, and five checkpoints due", saved(50)).await;
     first.kill();
 
     let second = worker(&sandbox);
-    let report = second.says(&sandbox, "the second worker counts", saved(1)).await;
+    let report = second.reports(&sandbox, "the second worker counts", saved(1)).await;
     let resumed = &report.in_flight[0];
     assert_eq!(resumed.delivery, 2);
     assert!(resumed.progress.done > resumed.steps + 20, "it began near zero: {resumed:?}");

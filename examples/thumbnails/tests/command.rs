@@ -1,4 +1,4 @@
-//! The commands as a person uses them: a worker in one place, `enqueue --wait` in another.
+//! The commands as a user runs them: a worker in one directory, `enqueue --wait` in another.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ struct Worker(Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // It may have ended already.
         let _gone = self.0.kill();
         let _gone = self.0.wait();
     }
@@ -34,9 +34,9 @@ fn enqueue(place: &Path, arguments: &[&str]) -> Output {
 
 #[track_caller]
 fn check(output: &Output, code: i32, stdout: &str, stderr: &str) {
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert_eq!((output.status.code(), said(&output.stdout).as_str()), (Some(code), stdout), "{output:?}");
-    assert!(said(&output.stderr).contains(stderr), "{output:?}");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), stdout), "{output:?}");
+    assert!(text(&output.stderr).contains(stderr), "{output:?}");
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn pictures_that_are_in_the_store_already_are_asked_for_by_their_folder() {
     for name in ["mine/a.png", "mine/old/b.png", "mine/old/c.png"] {
         RgbImage::from_pixel(30, 10, image::Rgb([1, 2, 3])).save(place.path().join(name)).unwrap();
     }
-    // It puts them where others would.
+    // Puts them where other programs would.
     check(&enqueue(place.path(), &["mine"]), 0, "", "asked for 3 thumbnails in 1 job\n");
     let _worker = work(place.path());
     let output = enqueue(place.path(), &["--uploaded=old", "--batch", "1", "--wait"]);
@@ -82,7 +82,7 @@ fn pictures_that_are_in_the_store_already_are_asked_for_by_their_folder() {
 }
 
 #[test]
-fn what_gives_no_thumbnail_is_said_and_is_no_success() {
+fn a_picture_without_a_thumbnail_is_reported_and_fails() {
     let place = tempfile::tempdir().unwrap();
     fs::create_dir(place.path().join("photos")).unwrap();
     fs::write(place.path().join("photos/notes.JPG"), "not a picture").unwrap();

@@ -1,5 +1,5 @@
-//! What the tests of all packages share: waiting with a limit, and child processes that no test
-//! leaves behind.
+//! Shared by the tests of all packages: waiting with a limit, and child processes that end with
+//! their test.
 
 mod lines;
 mod process;

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     reprieve::run(|worker| worker.job(Echo).job(Shout).job(BlobCreated))
 }
 
-/// Gives back its arguments, which have to be an object.
+/// Returns its arguments, which have to be an object.
 struct Echo;
 
 #[async_trait]
@@ -57,7 +57,7 @@ impl Job for Shout {
     }
 }
 
-/// Reads what Event Grid says of a blob that somebody uploaded.
+/// Handles an Event Grid event about an uploaded blob.
 struct BlobCreated;
 
 #[derive(Deserialize)]

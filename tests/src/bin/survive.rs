@@ -1,5 +1,5 @@
-//! Shows an eviction survived: makes thumbnails of a directory of pictures twice, once in peace and once while one worker
-//! is evicted and another killed, and compares.
+//! Shows a survived eviction: makes thumbnails of a directory of pictures twice, and compares. The
+//! first run is undisturbed; in the second one worker is evicted and another killed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use reprieve_tests::{Cost, Finished, Run, pictures};
 use tokio::time::Instant;
 
-/// How many pictures are made when none are given.
+/// The number of pictures that are made when none are given.
 const PICTURES: u32 = 120;
 
-/// Pictures to a job, and the size of their thumbnails.
+/// The pictures per job, and the size of their thumbnails.
 const BATCH: usize = 12;
 const SIZE: u32 = 256;
 
@@ -88,13 +88,13 @@ fn story(what: &str, reference: &Finished, calm: Duration, disturbed: Duration, 
     ]
 }
 
-/// A line of what is under way.
+/// Prints a line of progress.
 #[expect(clippy::print_stderr, reason = "this is a program for people to watch")]
 fn say(line: &str) {
     eprintln!("{line}");
 }
 
-/// A line of what came of it.
+/// Prints a line of the result.
 #[expect(clippy::print_stdout, reason = "this is a program for people to watch")]
 fn tell(line: &str) {
     println!("{line}");

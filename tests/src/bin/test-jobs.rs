@@ -1,4 +1,5 @@
-//! A worker with jobs that behave in all the ways that tests need. Each says in a journal what it really does.
+//! A worker with jobs for all the behaviour that tests need. Each job writes its steps to a
+//! journal.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +14,8 @@ fn main() -> ExitCode {
     reprieve::run(|worker| worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer))
 }
 
-/// Takes `steps` steps; notes each in the journal as it begins, waits, and writes an output that tells who wrote it.
+/// Takes `steps` steps. Each writes to the journal as it begins, waits, and writes an output with
+/// its process id.
 struct Walk;
 
 #[derive(Deserialize)]
@@ -21,7 +23,7 @@ struct WalkArgs {
     steps: u64,
     each_ms: u64,
     journal: PathBuf,
-    /// Whether it says how long it still needs. Its progress it reports in any case.
+    /// Whether the job estimates its remaining time. It reports its progress in any case.
     #[serde(default)]
     tells: bool,
 }
@@ -29,7 +31,7 @@ struct WalkArgs {
 #[derive(Serialize, Deserialize)]
 struct WalkAt {
     next: u64,
-    /// Of the numbers of all steps so far: wrong if one was left out or counted twice.
+    /// A digest of the numbers of all steps so far: wrong if a step was left out or counted twice.
     sum: u64,
 }
 
@@ -60,13 +62,14 @@ impl Job for Walk {
         }
         Journal::new(&args.journal).note(cx.job().as_str(), at.next).map_err(JobError::fatal)?;
         sleep(Duration::from_millis(args.each_ms)).await;
-        let said = format!("step {} by {}", at.next, std::process::id());
-        cx.put_output(&format!("walks/{}/{}", cx.job(), at.next), said.into_bytes()).await?;
+        let output = format!("step {} by {}", at.next, std::process::id());
+        cx.put_output(&format!("walks/{}/{}", cx.job(), at.next), output.into_bytes()).await?;
         Ok(Step::Continue(WalkAt { next: at.next + 1, sum: at.sum + at.next }))
     }
 }
 
-/// Keeps a core busy without ever awaiting anything, `each_ms` at a time. Nobody is told how long it takes.
+/// Keeps a core busy without ever awaiting, `each_ms` at a time. The job estimates no remaining
+/// time.
 struct Spin;
 
 #[derive(Deserialize)]
@@ -104,7 +107,7 @@ impl Job for Spin {
     }
 }
 
-/// Fails every time it is tried.
+/// Always fails.
 struct Fail;
 
 #[derive(Deserialize)]
@@ -132,7 +135,7 @@ impl Job for Fail {
     }
 }
 
-/// Panics the first time it is delivered.
+/// Panics on its first delivery.
 struct PanicOnce;
 
 #[async_trait]
@@ -150,20 +153,20 @@ impl Job for PanicOnce {
     }
 }
 
-/// Aborts its process, as a crash in native code or too little memory does.
+/// Aborts its process, as a crash in native code or a lack of memory does.
 struct Killer;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum KillsAt {
-    /// While its arguments are read.
+    /// While its arguments are parsed.
     Args,
     Begin,
-    /// Two seconds into its first step.
+    /// Two seconds after the start of its first step.
     Step,
     /// At its hundredth step of 20 ms.
     Hundredth,
-    /// While a state of 20 MB is read.
+    /// While a state of 20 MB is loaded.
     State,
 }
 

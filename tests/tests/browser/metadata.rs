@@ -1,4 +1,5 @@
-//! The page of a mock metadata service does what people ask of it, says what happens, and trusts nobody's words.
+//! The mock metadata service's page does what users click, shows what happens, and escapes all
+//! foreign text.
 
 use std::time::Duration;
 
@@ -7,50 +8,50 @@ use serde::Deserialize;
 
 use crate::support::{View, can_look, look};
 
-/// An event that begins stands longer than anybody looks.
+/// A started event stays active longer than the test runs.
 const STARTED_FOR: Duration = Duration::from_secs(3600);
 
-/// What the script says it saw.
+/// The script's observations.
 #[derive(Debug, Deserialize)]
 struct Seen {
     views: Vec<View>,
-    /// What went wrong while it was used.
+    /// The errors during its use.
     faults: Vec<String>,
-    told: Told,
+    shown: Shown,
 }
 
-/// What the page said, as far as a screen shows it.
+/// The texts that the page showed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct Shown {
     quiet: Quiet,
     asked: String,
     scenario: Scenario,
     eviction: Eviction,
     hostility: Hostility,
     faulty: Faulty,
-    /// How often the page asked while nobody looked.
+    /// The number of polls while the page was hidden.
     polled_unseen: u32,
     sets: Sets,
-    /// What happened, in words, the newest first.
+    /// The log's lines, the newest first.
     lines: Vec<String>,
-    /// How requests of another site's page were answered.
+    /// The status codes for requests from another site's page.
     other_site: Vec<u16>,
 }
 
-/// Before anything happened.
+/// Before any event.
 #[derive(Debug, Deserialize)]
 struct Quiet {
     vms: Vec<String>,
     hint: String,
 }
 
-/// An event that was run by a click, approved by its worker, and ended by a click.
+/// An event that a click announced, its worker approved, and a click ended.
 #[derive(Debug, Deserialize)]
 struct Scenario {
     scheduled: String,
     started: String,
-    /// Where the focus is once its buttons are gone.
+    /// The focused element after its buttons are gone.
     focused: String,
     drawn: Vec<String>,
     status: String,
@@ -76,7 +77,7 @@ struct Faulty {
     away: String,
 }
 
-/// A set that is too large to look through, and one of nobody.
+/// A set that is too large for the page, and an empty set.
 #[derive(Debug, Deserialize)]
 struct Sets {
     vms: Vec<String>,
@@ -86,14 +87,14 @@ struct Sets {
 }
 
 #[track_caller]
-fn says(text: &str, parts: &[&str]) {
+fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_mock_s_page_shows_what_happens_and_makes_it_happen() {
+async fn the_mocks_page_shows_and_controls_events() {
     if !can_look() {
         return;
     }
@@ -101,7 +102,7 @@ async fn the_mock_s_page_shows_what_happens_and_makes_it_happen() {
     let server = MetadataServer::start(config).await.expect("a mock");
     let url = server.url();
     let looked = tokio::task::spawn_blocking(move || look::<Seen>("metadata.mjs", url)).await;
-    let Seen { views, faults, told } = looked.expect("the script's words");
+    let Seen { views, faults, shown } = looked.expect("the script's output");
 
     assert!(faults.is_empty(), "{faults:#?}");
     assert_eq!(views.len(), 10, "four views of a quiet day and of a busy one, and two in between");
@@ -110,44 +111,53 @@ async fn the_mock_s_page_shows_what_happens_and_makes_it_happen() {
         assert_eq!((view.lang.as_str(), view.images), ("en", 0), "{}", view.name);
         assert!(view.title.ends_with("Mock metadata service"), "{}: {:?}", view.name, view.title);
     }
-    check_words(&told, &server);
-    check_deeds(&server);
+    check_texts(&shown, &server);
+    check_state(&server);
     server.stop().await;
 }
 
-fn check_words(told: &Told, server: &MetadataServer) {
-    let [first, second] = &told.quiet.vms[..] else { panic!("{:?}", told.quiet) };
-    says(first, &["workers_0", "no polls yet", &server.vm_url("workers_0")]);
-    says(second, &["workers_1", "no polls yet", &server.vm_url("workers_1")]);
-    says(&told.quiet.hint, &["Start a worker", &format!("--metadata-url {}", server.vm_url("workers_0"))]);
-    says(&told.asked, &["polling: 1 poll"]);
+fn check_texts(shown: &Shown, server: &MetadataServer) {
+    let [first, second] = &shown.quiet.vms[..] else { panic!("{:?}", shown.quiet) };
+    assert_contains(first, &["workers_0", "no polls yet", &server.vm_url("workers_0")]);
+    assert_contains(second, &["workers_1", "no polls yet", &server.vm_url("workers_1")]);
+    assert_contains(
+        &shown.quiet.hint,
+        &["Start a worker", &format!("--metadata-url {}", server.vm_url("workers_0"))],
+    );
+    assert_contains(&shown.asked, &["polling: 1 poll"]);
 
-    let scenario = &told.scenario;
-    says(
+    let scenario = &shown.scenario;
+    assert_contains(
         &scenario.scheduled,
         &["Preempt", "Scheduled", "starts in ", "Not approved", "NotBefore", "Withdraw"],
     );
-    says(&scenario.started, &["Started", "started ", " ago, ends in ", "by workers_1 at ", "End now"]);
+    assert_contains(
+        &scenario.started,
+        &["Started", "started ", " ago, ends in ", "by workers_1 at ", "End now"],
+    );
     assert_eq!(scenario.focused, "events-title", "{scenario:?}");
     assert_eq!(scenario.drawn, ["scheduled", "started", "dot"]);
-    says(&scenario.status, &["Preempt of workers_1 ended."]);
-    says(&told.eviction.card, &["starts in ", "workers_0"]);
-    says(&told.eviction.vm, &["Preempt in "]);
+    assert_contains(&scenario.status, &["Preempt of workers_1 ended."]);
+    assert_contains(&shown.eviction.card, &["starts in ", "workers_0"]);
+    assert_contains(&shown.eviction.vm, &["Preempt in "]);
 
-    let hostility = &told.hostility;
+    let hostility = &shown.hostility;
     assert_eq!(hostility.description, "<script>document.title='owned'</script><b id=owned>Repair</b>");
     assert_eq!((hostility.elements, hostility.title.as_str()), (0, "(1) Mock metadata service"));
 
-    let [by_time, by_number] = &told.faulty.standing[..] else { panic!("{:?}", told.faulty) };
-    says(by_time, &["410", "requests for events of all VMs: until "]);
-    says(by_number, &["hang", "2 more"]);
-    says(&told.faulty.refused, &["Failed: ", "\"soon\" is not a number and a unit"]);
-    says(&told.faulty.away, &["No answer: the mock does not answer.", "The page shows the state at "]);
-    assert_eq!(told.other_site, [403, 403]);
-    assert_eq!(told.polled_unseen, 0);
-    check_sets(&told.sets, server);
+    let [by_time, by_number] = &shown.faulty.standing[..] else { panic!("{:?}", shown.faulty) };
+    assert_contains(by_time, &["410", "requests for events of all VMs: until "]);
+    assert_contains(by_number, &["hang", "2 more"]);
+    assert_contains(&shown.faulty.refused, &["Failed: ", "\"soon\" is not a number and a unit"]);
+    assert_contains(
+        &shown.faulty.away,
+        &["No answer: the mock does not answer.", "The page shows the state at "],
+    );
+    assert_eq!(shown.other_site, [403, 403]);
+    assert_eq!(shown.polled_unseen, 0);
+    check_sets(&shown.sets, server);
 
-    let lines: Vec<_> = told.lines.iter().map(String::as_str).rev().collect();
+    let lines: Vec<_> = shown.lines.iter().map(String::as_str).rev().collect();
     assert_eq!(
         lines,
         [
@@ -176,8 +186,8 @@ fn check_sets(sets: &Sets, server: &MetadataServer) {
     );
 }
 
-/// What the page said is what the mock did.
-fn check_deeds(server: &MetadataServer) {
+/// Checks that the mock's state matches the page's texts.
+fn check_state(server: &MetadataServer) {
     let state = server.state();
     let of = |vm: &str| {
         let evicts = |event: &&EventState| event.event_type == "Preempt" && event.vms == [vm];

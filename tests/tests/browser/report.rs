@@ -1,4 +1,4 @@
-//! The demo's report reads well.
+//! The demo's report is readable.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::support::{View, can_look, look};
 
-/// What the script says it saw.
+/// The script's observations.
 #[derive(Debug, Deserialize)]
 struct Seen {
     views: Vec<Looked>,
@@ -21,7 +21,7 @@ struct Looked {
     inspected: Report,
 }
 
-/// What is on the demo's report.
+/// The contents of the demo's report.
 #[derive(Debug, Deserialize)]
 struct Report {
     headline: String,
@@ -38,7 +38,7 @@ struct Lane {
     height: f64,
 }
 
-/// What `demo --json` says.
+/// The output of `demo --json`.
 #[derive(Debug, Deserialize)]
 struct Summary {
     jobs: usize,
@@ -67,10 +67,10 @@ fn demo(directory: &Path) -> Summary {
         .arg(directory)
         .output()
         .expect("the demo");
-    let told = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{}: {told}", ran.status);
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let last = said.lines().next_back().expect("a line of JSON");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{}: {stderr}", ran.status);
+    let stdout = String::from_utf8_lossy(&ran.stdout);
+    let last = stdout.lines().next_back().expect("a line of JSON");
     serde_json::from_str(last).unwrap_or_else(|error| panic!("{error} in {last:?}"))
 }
 
@@ -104,7 +104,7 @@ fn the_demo_s_report_reads_well_wide_and_narrow_in_light_and_dark() {
                 "{name}: {lane:?}"
             );
         }
-        // Whoever is struck holds a job, which somebody else then goes on with.
+        // Each stopped VM holds a job, which another VM then resumes.
         assert!(bars >= demo.jobs + demo.kills + dots, "{name}: {bars} bars, {dots} dots");
     }
 }

@@ -1,4 +1,4 @@
-//! What looks: a browser, if there is one, and the scripts that use it.
+//! Runs a browser, if there is one, and the scripts that use it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use reprieve_tests::saw_nothing;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// A page as it was seen, and what was wrong with that.
+/// A view of a page, and its errors.
 #[derive(Debug, Deserialize)]
 pub(crate) struct View {
     pub(crate) name: String,
@@ -20,7 +20,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Nothing is wrong with it, and somebody can look for themselves.
+    /// Checks that there are no errors, and that the screenshot exists.
     pub(crate) fn check(&self) {
         let Self { name, screenshot, faults, .. } = self;
         assert!(faults.is_empty(), "{name}: {faults:#?}");
@@ -32,7 +32,7 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
 }
 
-/// What is not there of all that is needed to look, and how to get it.
+/// Returns the missing dependency, and how to install it.
 fn missing() -> Option<&'static str> {
     let node = Command::new("node").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !node.is_ok_and(|status| status.success()) {
@@ -47,10 +47,10 @@ fn missing() -> Option<&'static str> {
     None
 }
 
-/// Whether a test can look at anything; when it can't, that is said.
+/// Returns whether a browser can run; if not, prints why.
 ///
 /// # Panics
-/// When it can't and must be able to.
+/// When a browser can't run but is required.
 pub(crate) fn can_look() -> bool {
     let missing = missing();
     if let Some(missing) = missing {
@@ -59,7 +59,8 @@ pub(crate) fn can_look() -> bool {
     missing.is_none()
 }
 
-/// Runs `script` for the page at `place` and returns what it says it saw; the screenshots go where they outlive the test.
+/// Runs `script` for the page at `place` and returns its observations. The screenshots are kept
+/// after the test.
 pub(crate) fn look<T: DeserializeOwned>(script: &str, place: impl AsRef<OsStr>) -> T {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target directory");
     let looked = Command::new("node")
@@ -69,7 +70,7 @@ pub(crate) fn look<T: DeserializeOwned>(script: &str, place: impl AsRef<OsStr>) 
         .stderr(Stdio::inherit())
         .output()
         .expect("node, which was there a moment ago");
-    let said = String::from_utf8_lossy(&looked.stdout);
-    serde_json::from_str(&said)
-        .unwrap_or_else(|error| panic!("{script}: {}: {error} in {said:?}", looked.status))
+    let stdout = String::from_utf8_lossy(&looked.stdout);
+    serde_json::from_str(&stdout)
+        .unwrap_or_else(|error| panic!("{script}: {}: {error} in {stdout:?}", looked.status))
 }

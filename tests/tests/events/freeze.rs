@@ -1,4 +1,4 @@
-//! Freezes: the VM stops for a while, and its memory stays.
+//! Freezes: the VM pauses for a while, and keeps its memory.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use crate::support::{
-    NOBODY, PATIENCE, QUIET, Set, freeze, hears_of_the_start, says, secs, stages, stays, walk,
+    NO_APPROVERS, PATIENCE, QUIET, Set, freeze, logs, secs, sees_the_start, stages, stays, walk,
 };
 
-/// As long as some renewals, so that a freeze outlasts the lease that is not renewed for it.
+/// As long as several renewals, so that a freeze outlasts a lease that is not renewed for it.
 const LEASE: [&str; 2] = ["--lease", "3s"];
 
 const VERIFYING: &str = "the freeze has ended; verifying every lease";
@@ -22,24 +22,24 @@ async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_j
     let job = set.enqueue(walk(80)).await;
     let worker = set.worker("set_0", &LEASE);
     set.stepped(&job, &worker, 4).await;
-    // It would have the job if the lease ended.
+    // This worker would get the job if the lease ended.
     let other = set.worker("set_1", &LEASE);
     assert!(set.leases().iter().all(|end| *end < unix_millis() + 3_000));
 
     let id = set.announce(&freeze("set_0", Some(4), Duration::from_mins(15)));
     let approved = set.approved(&id).await;
     let lasts = set.leases().into_iter().min().expect("a lease") - approved;
-    // Twice as long as is said, for a second one, and some seconds more.
+    // Twice the announced duration, for a second freeze, and some seconds more.
     assert!(lasts >= 13_000 - 1_000, "the lease lasts only {lasts} ms from the approval on");
     assert!(set.sandbox.result::<serde_json::Value>(&job).await.is_none(), "the job still runs");
-    // This is the freeze. That it has begun is heard of when it is over, and for some minutes still.
+    // This is the freeze. The worker sees its start only after its end, for some minutes.
     worker.signal(Signal::STOP);
     sleep(secs(4)).await;
     worker.signal(Signal::CONT);
-    hears_of_the_start(&worker).await;
+    sees_the_start(&worker).await;
     set.complete(&id);
 
-    let verified = says(&worker, VERIFYING).await;
+    let verified = logs(&worker, VERIFYING).await;
     assert_eq!(verified.number("leases"), 1);
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (79 * 80 / 2, 1, worker.pid()));
@@ -50,7 +50,7 @@ async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_j
     other.stop().await;
 }
 
-/// A freeze of so many seconds, or nobody knows how many, in a second.
+/// Announces a freeze in a second, of this many seconds or of unknown duration.
 async fn rested_through(seconds: Option<u64>) {
     let set = Set::of(&["set_0", "set_1"]).await;
     let job = set.enqueue(walk(80)).await;
@@ -59,27 +59,27 @@ async fn rested_through(seconds: Option<u64>) {
     set.stepped(&job, &worker, 4).await;
     let other = set.worker("set_1", &LEASE);
     let id = set.announce(&freeze("set_0", seconds, secs(1)));
-    says(&worker, "jobs rest between steps until the freeze has ended").await;
-    // The step that is under way ends, and then it is saved.
+    logs(&worker, "jobs rest between steps until the freeze has ended").await;
+    // The current step ends, and then the job is saved.
     let rests_at = until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
     let lasts = set.leases().into_iter().min().expect("a lease") - unix_millis();
     let needed = i64::try_from(seconds.unwrap_or(60) * 2 * 1_000).expect("a time");
     assert!(lasts >= needed, "the lease lasts only {lasts} ms");
     let begun = || set.steps_by(&job, worker.pid()).len() as u64;
     stays("no step is begun", QUIET, || begun() == rests_at).await;
-    // Longer than the lease would have lasted.
+    // Longer than the remaining lease.
     worker.signal(Signal::STOP);
     sleep(secs(4)).await;
     worker.signal(Signal::CONT);
     stays("no step is begun", secs(1), || begun() == rests_at).await;
 
     set.complete(&id);
-    says(&worker, VERIFYING).await;
-    says(&worker, "jobs go on after a rest").await;
+    logs(&worker, VERIFYING).await;
+    logs(&worker, "jobs go on after a rest").await;
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (79 * 80 / 2, 1, worker.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
-    assert_eq!(set.approvers(&id), NOBODY, "it was left to begin by itself");
+    assert_eq!(set.approvers(&id), NO_APPROVERS, "the event began by itself");
     assert_eq!(stages(&worker), ["resume", "start"]);
     worker.stop().await;
     other.stop().await;
@@ -87,7 +87,7 @@ async fn rested_through(seconds: Option<u64>) {
 
 #[tokio::test]
 async fn jobs_rest_between_steps_while_a_long_freeze_lasts_and_then_go_on() {
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(rested_through(None), rested_through(Some(30)));
 }
 
@@ -98,9 +98,9 @@ async fn a_freeze_that_is_withdrawn_changes_nothing() {
     let worker = set.worker("set_0", &[]);
     set.stepped(&job, &worker, 4).await;
     let id = set.announce(&freeze("set_0", None, secs(30)));
-    says(&worker, "noticed; going on").await;
+    logs(&worker, "noticed; going on").await;
     set.withdraw(&id);
-    says(&worker, "a notice is no longer active").await;
+    logs(&worker, "a notice is no longer active").await;
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (44 * 45 / 2, 1, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"]);

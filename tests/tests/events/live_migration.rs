@@ -1,4 +1,4 @@
-//! The live migration of two VMs, exactly as Azure's documentation tells it.
+//! The live migration of two VMs, exactly as in Azure's documentation.
 //! <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#example-responses>
 
 use std::time::Duration;
@@ -11,18 +11,18 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::support::{PATIENCE, Set, event, hears_of_the_start, says, secs, stages, walk};
+use crate::support::{PATIENCE, Set, event, logs, secs, sees_the_start, stages, walk};
 
-/// The documents as they are printed there, one after the other.
+/// The documents as printed there, in order.
 const DOCUMENTS: &str = include_str!("live_migration.txt");
 
 const NAMES: [&str; 2] = ["WestNO_0", "WestNO_1"];
 
-/// Long enough that a job is under way in each phase.
+/// Long enough that a job is in flight in each phase.
 const STEPS: u64 = 140;
 
-/// The migration, with the `NotBefore` that is printed, which has passed: so it may begin at any moment. Or with one to
-/// come, as it would be read at the time.
+/// The migration with the printed `NotBefore`, which has passed, so that it may start at any
+/// moment. Or with one in the future, as it was when the document was printed.
 async fn replayed(not_before_has_passed: bool) {
     let documents = serde_json::Deserializer::from_str(DOCUMENTS).into_iter::<Value>();
     let documents: Vec<_> = documents.collect::<Result<_, _>>().expect("JSON");
@@ -38,8 +38,8 @@ async fn replayed(not_before_has_passed: bool) {
     };
 
     let set = Set::of(&NAMES).await;
-    let told = || serde_json::to_value(set.mock.state().document).expect("JSON");
-    assert_eq!(told(), idle);
+    let document = || serde_json::to_value(set.mock.state().document).expect("JSON");
+    assert_eq!(document(), idle);
     let flags = ["--approve", "leader", "--concurrency", "1", "--lease", "3s"];
     let workers = NAMES.map(|vm| set.worker(vm, &flags));
     let jobs = [set.enqueue(walk(STEPS)).await, set.enqueue(walk(STEPS)).await];
@@ -54,15 +54,16 @@ async fn replayed(not_before_has_passed: bool) {
 
     let id = set.announce(&plan);
     if !not_before_has_passed {
-        scheduled["Events"][0]["NotBefore"] = told()["Events"][0]["NotBefore"].clone();
+        scheduled["Events"][0]["NotBefore"] = document()["Events"][0]["NotBefore"].clone();
     }
-    assert_eq!(told(), scheduled);
+    assert_eq!(document(), scheduled);
     let approved = set.approved(&id).await;
     let leases = set.leases();
     assert!(leases.iter().all(|end| *end >= approved + 13_000), "{leases:?} from {approved} on");
-    assert_eq!(told(), started, "approved, it begins");
-    assert_eq!(set.ready_for(&id).await, ["westno_0", "westno_1"], "both have said so in the store");
-    // This is the freeze. No lease would have outlasted it by itself; and that it has begun is heard of when it is over.
+    assert_eq!(document(), started, "it starts when approved");
+    assert_eq!(set.ready_for(&id).await, ["westno_0", "westno_1"], "both are marked as ready in the store");
+    // This is the freeze. No lease would outlast it by itself, and the workers see its start only
+    // after its end.
     for worker in &workers {
         worker.signal(Signal::STOP);
     }
@@ -71,13 +72,13 @@ async fn replayed(not_before_has_passed: bool) {
         worker.signal(Signal::CONT);
     }
     for worker in &workers {
-        hears_of_the_start(worker).await;
+        sees_the_start(worker).await;
     }
     set.complete(&id);
-    assert_eq!(told(), over);
+    assert_eq!(document(), over);
 
     for worker in &workers {
-        let verified = says(worker, "the freeze has ended; verifying every lease").await;
+        let verified = logs(worker, "the freeze has ended; verifying every lease").await;
         assert_eq!(verified.number("leases"), 1);
         assert_eq!(stages(worker), ["resume", "start"], "both worked all the time");
     }
@@ -101,6 +102,6 @@ async fn replayed(not_before_has_passed: bool) {
 
 #[tokio::test]
 async fn two_machines_are_migrated_live_as_documented_and_neither_loses_its_job() {
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(replayed(true), replayed(false));
 }

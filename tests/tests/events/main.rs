@@ -1,5 +1,5 @@
-//! What a real worker process does about each kind of Scheduled Event: one test for each row of the policy's table, against
-//! a metadata service that keeps account of who approved what.
+//! A real worker process and each kind of Scheduled Event: one test for each row of the policy's
+//! table, against a metadata service that records who approved which event.
 
 mod freeze;
 mod live_migration;

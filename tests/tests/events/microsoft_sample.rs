@@ -1,5 +1,5 @@
-//! What Microsoft's sample in Python approves, by settings alone: every event that a user began, at once, and freezes that
-//! are known to be shorter than nine seconds.
+//! The approvals of Microsoft's Python sample, by settings alone: every event of a user at once,
+//! and freezes that are shorter than nine seconds.
 //! <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#python-sample>
 
 use std::time::Duration;
@@ -28,14 +28,14 @@ async fn the_approvals_of_microsofts_sample_are_a_matter_of_settings() {
     stays("the others are not approved", QUIET, || left.iter().all(|id| set.approvers(id).is_empty())).await;
     assert_eq!(stages(&worker), ["resume", "start"]);
 
-    // Of a user's event the sample asks neither what it is nor whom else it concerns.
+    // The sample approves a user's event whatever its type and its VMs.
     let steps = set.steps_by(&job, worker.pid()).len();
     set.stepped(&job, &worker, steps + 1).await;
     let users = set.announce(&by_a_user(event(EventType::Reboot, &["set_1", "set_0"], later)));
-    let said = set.approved(&users).await;
+    let approved_at = set.approved(&users).await;
     let drain = drained(&worker).await;
-    assert!(said < drain.at_unix_ms(), "at once, and not when drained");
-    assert!(said < set.event(&users).announced_at_unix_ms + 3_000);
+    assert!(approved_at < drain.at_unix_ms(), "at once, and not when drained");
+    assert!(approved_at < set.event(&users).announced_at_unix_ms + 3_000);
     assert_eq!((drain.number("saved"), drain.number("cut")), (1, 0));
     stays("the others are not approved", secs(1), || left.iter().all(|id| set.approvers(id).is_empty()))
         .await;

@@ -1,4 +1,5 @@
-//! A worker that is told nothing of where it is, on a machine whose metadata service is at Azure's own address.
+//! A worker without any settings for its VM, on a machine with a metadata service at Azure's own
+//! address.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -9,14 +10,14 @@ use serde_json::json;
 
 use crate::support::{PATIENCE, drained, works};
 
-/// A network with nothing in it but the mock, at the address that the real service has. Gone when dropped.
+/// A network with only the mock, at the real service's address. Removed when dropped.
 struct Network {
     mock: Child,
     reprieve: PathBuf,
 }
 
 impl Network {
-    /// `None` where namespaces can't be made.
+    /// Returns `None` where namespaces can't be created.
     fn new() -> Option<Self> {
         let own = ["--user", "--map-root-user", "--net"];
         let possible = Command::new("unshare").args(own).args(["ip", "link", "set", "lo", "up"]).output();
@@ -52,7 +53,7 @@ impl Network {
         Some(Self { mock, reprieve })
     }
 
-    /// What runs `program` in it.
+    /// Returns the arguments that run `program` in it.
     fn inside(&self, program: &Path) -> Vec<PathBuf> {
         let target = format!("--target={}", self.mock.id());
         let words = [&target, "--user", "--preserve-credentials", "--net", "--"].map(PathBuf::from);
@@ -69,20 +70,20 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // It may have ended already, which is what is wanted.
+        // It may have ended already.
         let _gone = self.mock.kill();
         let _gone = self.mock.wait();
     }
 }
 
 #[tokio::test]
-async fn a_worker_that_is_told_nothing_is_evicted_as_in_azure() {
+async fn a_worker_without_settings_is_evicted_as_in_azure() {
     let Some(network) = Network::new() else { return };
     let sandbox = Sandbox::new().await;
     let jobs = network.inside(Path::new(env!("CARGO_BIN_EXE_test-jobs")));
     let worker = Worker::start(&sandbox, Path::new("nsenter"), jobs);
     works(&worker).await;
-    assert_eq!(worker.log().lines("began")[0].text("vm"), "workers_0", "the service said who it is");
+    assert_eq!(worker.log().lines("began")[0].text("vm"), "workers_0", "the name is the metadata service's");
     let walk = json!({"steps": 100_000, "each_ms": 50, "journal": sandbox.journal().path()});
     sandbox.enqueue("walk", [walk]).await;
     until("some steps are done", PATIENCE, async || (sandbox.journal().read().len() > 3).then_some(())).await;

@@ -8,7 +8,7 @@ use crate::support::{QUIET, Set, drained, event, secs, stages, stays, walk, work
 async fn an_eviction_is_drained_for_at_once_and_never_approved() {
     let set = Set::of(&["set_0", "set_1"]).await;
     let job = set.enqueue(walk(60)).await;
-    // Even where everything else is approved at once.
+    // Even where every other event is approved at once.
     let worker = set.worker("set_0", &["--approve", "any", "--approve-user", "at-once"]);
     set.stepped(&job, &worker, 10).await;
     let eviction = set.announce(&event(EventType::Preempt, &["set_0"], secs(30)));
@@ -16,13 +16,13 @@ async fn an_eviction_is_drained_for_at_once_and_never_approved() {
     assert_eq!(drain.text("notice"), "Preempt");
     assert_eq!((drain.number("held"), drain.number("saved"), drain.number("work_lost_ms")), (1, 1, 0));
 
-    // Another machine goes on from there, and the rest of the notice passes without an approval.
+    // Another machine resumes the job, and the rest of the notice passes without an approval.
     let successor = set.worker("set_1", &[]);
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (59 * 60 / 2, 2, successor.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
     set.begin(&eviction);
-    stays("nobody approves an eviction", QUIET, || set.approvers(&eviction).is_empty()).await;
+    stays("no worker approves an eviction", QUIET, || set.approvers(&eviction).is_empty()).await;
     assert_eq!(stages(&worker).last().map(String::as_str), Some("shutdown"));
 }
 

@@ -1,4 +1,4 @@
-//! The advice that this Spot VM is likelier than others to be taken back.
+//! The rebalance recommendation: this Spot VM is likelier than others to be evicted.
 
 use std::time::Duration;
 
@@ -7,7 +7,9 @@ use reprieve_tests::until;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::support::{ENDLESS, NOBODY, PATIENCE, Set, Walk, drained, event, says, secs, stages, walk, works};
+use crate::support::{
+    ENDLESS, NO_APPROVERS, PATIENCE, Set, Walk, drained, event, logs, secs, stages, walk, works,
+};
 
 #[derive(Debug, Deserialize)]
 struct Spun {
@@ -24,23 +26,23 @@ async fn an_advice_saves_and_leaves_all_but_short_jobs_to_others_until_an_evicti
     let ten_minutes = Duration::from_mins(10);
     let advice = set.announce(&event(EventType::SpotRebalanceRecommendation, &["set_0"], ten_minutes));
     until("progress is saved", PATIENCE, async || set.saved(&running).await).await;
-    says(&advised, "only jobs that are known to be short are begun").await;
+    logs(&advised, "only jobs that are known to be short are begun").await;
 
     let short = set.enqueue(Walk { tells: true, ..walk(10) }).await;
-    assert_eq!(set.done(&short).await.pid, advised.pid(), "what is known to be short is still done");
-    // An hour, by its own word; and one that nobody knows the length of.
+    assert_eq!(set.done(&short).await.pid, advised.pid(), "known short jobs are still done");
+    // An hour by its own estimate, and one without an estimate.
     let long = set.enqueue(Walk { steps: 3, each_ms: 1_200_000, tells: true }).await;
     let unknown = set.sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 10})]).await.remove(0);
     let left = async || (set.sandbox.depth().await.ready == Some(2)).then_some(());
     until("both are in the queue", PATIENCE, left).await;
-    let refused = says(&advised, "left to another worker").await;
+    let refused = logs(&advised, "left to another worker").await;
     assert!([&long, &unknown].iter().any(|job| job.as_str() == refused.text("job")), "{refused:?}");
     let other = set.worker("set_1", &[]);
     let spun: Spun = until("the job is done", PATIENCE, async || set.sandbox.result(&unknown).await).await;
     assert_eq!(spun.pid, other.pid());
     set.stepped(&long, &other, 1).await;
     assert!(set.steps_by(&long, advised.pid()).is_empty());
-    // What was running goes on.
+    // The running job continues.
     let before = set.steps_by(&running, advised.pid()).len();
     set.stepped(&running, &advised, before + 3).await;
     assert_eq!(stages(&advised), ["resume", "start"]);
@@ -51,7 +53,7 @@ async fn an_advice_saves_and_leaves_all_but_short_jobs_to_others_until_an_evicti
     set.stepped(&running, &other, 3).await;
     assert_eq!(set.sandbox.journal().redone(), 0);
     for id in [advice, eviction] {
-        assert_eq!(set.approvers(&id), NOBODY);
+        assert_eq!(set.approvers(&id), NO_APPROVERS);
     }
 }
 
@@ -62,13 +64,13 @@ async fn jobs_of_any_length_are_begun_again_when_an_advice_is_withdrawn() {
     works(&worker).await;
     let ten_minutes = Duration::from_mins(10);
     let advice = set.announce(&event(EventType::SpotRebalanceRecommendation, &["set_0"], ten_minutes));
-    says(&worker, "only jobs that are known to be short are begun").await;
+    logs(&worker, "only jobs that are known to be short are begun").await;
     let unknown = set.enqueue(walk(4)).await;
-    assert_eq!(says(&worker, "left to another worker").await.text("job"), unknown.as_str());
+    assert_eq!(logs(&worker, "left to another worker").await.text("job"), unknown.as_str());
     assert!(set.steps_by(&unknown, worker.pid()).is_empty());
 
     set.withdraw(&advice);
-    says(&worker, "jobs of any length are begun again").await;
+    logs(&worker, "jobs of any length are begun again").await;
     let walked = set.done(&unknown).await;
     assert_eq!((walked.sum, walked.pid), (6, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"]);

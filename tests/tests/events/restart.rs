@@ -7,11 +7,12 @@ use reprieve_core::JobId;
 use reprieve_tests::{Worker, until};
 
 use crate::support::{
-    ENDLESS, NOBODY, PATIENCE, QUIET, Set, by_a_user, drained, event, says, secs, stages, stays, walk, works,
+    ENDLESS, NO_APPROVERS, PATIENCE, QUIET, Set, by_a_user, drained, event, logs, secs, stages, stays, walk,
+    works,
 };
 
-/// The event that is approved begins: the worker's process goes, and with it its memory. Whoever comes after it goes on
-/// where it was.
+/// Starts the approved event: the worker's process and its memory are gone. Its successor resumes
+/// the job.
 async fn restart(set: &Set, id: &str, mut worker: Worker, job: &JobId) {
     let started = async || {
         set.event(id).starts_at_unix_ms.filter(|_| set.mock.state().document.events[0].not_before.is_empty())
@@ -36,18 +37,18 @@ async fn by_the_platform(event_type: EventType) {
     assert_eq!(set.saved(&job).await, None, "only a notice makes it save");
     let id = set.announce(&event(event_type, &["set_0"], secs(10)));
     until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
-    // It goes on, with this job and with new ones.
+    // The worker continues, with this job and with new ones.
     let next = set.enqueue(walk(4)).await;
     let walked = set.done(&next).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (6, 1, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"], "no drain has begun");
-    assert_eq!(set.approvers(&id), NOBODY);
+    assert_eq!(set.approvers(&id), NO_APPROVERS);
 
     let drain = drained(&worker).await;
     assert_eq!((drain.number("held"), drain.number("saved"), drain.number("work_lost_ms")), (1, 1, 0));
     let announced = set.event(&id).announced_at_unix_ms;
-    // What is written of the time has whole seconds: it may be nearly one less.
-    let began = says(&worker, "noticed; draining").await.at_unix_ms() - announced;
+    // `NotBefore` has whole seconds: it may be nearly a second early.
+    let began = logs(&worker, "noticed; draining").await.at_unix_ms() - announced;
     assert!(
         (2_900..5_000).contains(&began),
         "the budget and 5 s before its time, not {began} ms after the notice"
@@ -60,7 +61,7 @@ async fn by_the_platform(event_type: EventType) {
     restart(&set, &id, worker, &job).await;
 }
 
-/// An event of this type that a user has asked for.
+/// An event of this type by a user.
 async fn asked_for(event_type: EventType) {
     let set = Set::of(&["set_0"]).await;
     let job = set.enqueue(ENDLESS).await;
@@ -77,7 +78,7 @@ async fn asked_for(event_type: EventType) {
 
 #[tokio::test]
 async fn a_restart_is_saved_for_at_once_drained_for_in_time_and_approved() {
-    // Side by side, here and below: most of it is waiting.
+    // Run the cases at the same time, here and below: they mostly wait.
     tokio::join!(by_the_platform(EventType::Reboot), by_the_platform(EventType::Redeploy));
 }
 
@@ -95,14 +96,14 @@ async fn warned_of() {
     set.stepped(&job, &worker, 4).await;
     let id = set.announce(&event(EventType::Redeploy, &["set_0"], DAYS));
     until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
-    let advice = until("it advises", PATIENCE, async || {
+    let advice = until("the worker logs its advice", PATIENCE, async || {
         worker.log().text().lines().find(|line| line.contains("redeploy it early")).map(str::to_owned)
     })
     .await;
     assert!(advice.contains("az vm redeploy") && advice.contains("WARN"), "{advice}");
     let walked = set.done(&job).await;
     assert_eq!((walked.delivery, walked.pid), (1, worker.pid()));
-    stays("nobody approves", QUIET, || set.approvers(&id).is_empty()).await;
+    stays("no worker approves", QUIET, || set.approvers(&id).is_empty()).await;
     assert_eq!(stages(&worker), ["resume", "start"]);
     assert_eq!(worker.log().text().matches("redeploy it early").count(), 1, "once is enough");
     worker.stop().await;
@@ -118,7 +119,7 @@ async fn drained_for() {
     assert_eq!((drain.number("held"), drain.number("saved")), (1, 1));
     assert!(drain.at_unix_ms() <= set.approved(&id).await);
     set.complete(&id);
-    // Moved, it works again.
+    // After the move it works again.
     works(&worker).await;
     let before = set.steps_by(&job, worker.pid()).len();
     set.stepped(&job, &worker, before + 3).await;

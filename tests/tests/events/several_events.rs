@@ -5,7 +5,7 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::document::EventType;
 
 use crate::support::{
-    NOBODY, QUIET, Set, by_a_user, drained, event, freeze, says, secs, stages, stays, walk, works,
+    NO_APPROVERS, QUIET, Set, by_a_user, drained, event, freeze, logs, secs, stages, stays, walk, works,
 };
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn of_several_events_the_hardest_counts_and_work_goes_on_when_all_are_over
     let quarter = Duration::from_mins(15);
     let frozen = set.announce(&freeze("set_0", None, quarter));
     let moved = set.announce(&event(EventType::Redeploy, &["set_0"], quarter));
-    says(&worker, "noticed; going on").await;
+    logs(&worker, "noticed; going on").await;
     set.stepped(&job, &worker, 8).await;
     assert_eq!(stages(&worker), ["resume", "start"], "neither is due");
 
@@ -28,16 +28,16 @@ async fn of_several_events_the_hardest_counts_and_work_goes_on_when_all_are_over
     let rests = || stages(&worker).last().is_some_and(|stage| stage == "shutdown");
     set.begin(&frozen);
     set.withdraw(&evicted);
-    stays("it holds nothing while the user's restart stands", QUIET, rests).await;
+    stays("the worker holds no job while the user's restart is active", QUIET, rests).await;
     set.withdraw(&restarted);
     works(&worker).await;
-    // Those that call for nothing yet do not keep it from its work, once the freeze is over.
+    // The remaining events are not due, so the worker takes jobs after the freeze.
     set.complete(&frozen);
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (49 * 50 / 2, 2, worker.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
     for id in [frozen, moved, evicted, restarted] {
-        assert_eq!(set.approvers(&id), NOBODY);
+        assert_eq!(set.approvers(&id), NO_APPROVERS);
     }
     worker.stop().await;
 }

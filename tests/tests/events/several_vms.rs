@@ -1,4 +1,4 @@
-//! Events for several VMs: an approval lets it begin for all of them.
+//! Events for several VMs: an approval starts the event for all of them.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_sim::metadata::EventPlan;
 use reprieve_tests::until;
 
-use crate::support::{ENDLESS, PATIENCE, QUIET, Set, Walk, by_a_user, drained, event, says, stays};
+use crate::support::{ENDLESS, PATIENCE, QUIET, Set, Walk, by_a_user, drained, event, logs, stays};
 
 const QUARTER: Duration = Duration::from_mins(15);
 
-/// A restart of these VMs, which a user waits for: so each worker is ready as soon as it can be.
+/// A restart of these VMs that a user waits for: each worker is ready as soon as possible.
 fn restart(vms: &[&str]) -> EventPlan {
     by_a_user(event(EventType::Reboot, vms, QUARTER))
 }
@@ -31,10 +31,10 @@ async fn by_default() {
 async fn whoever_it_names() {
     let set = Set::of(&["set_0", "set_1"]).await;
     let worker = set.worker("set_1", &["--approve", "any"]);
-    // Nobody works on the other, and it is not asked.
+    // No worker runs on the other VM, and none is waited for.
     let id = set.announce(&restart(&["set_0", "set_1"]));
     let approved = set.approved(&id).await;
-    assert!(drained(&worker).await.at_unix_ms() <= approved, "it is ready itself");
+    assert!(drained(&worker).await.at_unix_ms() <= approved, "the worker itself is ready");
     assert_eq!(set.approvers(&id), ["set_1"]);
 }
 
@@ -49,7 +49,7 @@ async fn the_neighbours() {
 
 #[tokio::test]
 async fn an_event_for_several_machines_is_approved_by_none_of_them_unless_set() {
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(by_default(), whoever_it_names(), the_neighbours());
 }
 
@@ -57,7 +57,7 @@ async fn an_event_for_several_machines_is_approved_by_none_of_them_unless_set() 
 async fn the_first_named_machine_approves_once_every_one_is_ready() {
     const NAMES: [&str; 3] = ["set_1", "set_0", "set_2"];
     let set = Set::of(&["set_0", "set_1", "set_2"]).await;
-    // One is slow to give its job back: a step of it takes long, and this one's budget lets it.
+    // One worker releases its job late: its steps are long, and its budget allows it.
     let flags = ["--approve", "leader", "--budget", "8s"];
     let slow = set.worker("set_0", &flags);
     let job = set.enqueue(Walk { steps: 100, each_ms: 2_500, tells: false }).await;
@@ -77,9 +77,9 @@ async fn the_first_named_machine_approves_once_every_one_is_ready() {
     let approved = set.approved(&id).await;
     assert_eq!((drain.number("saved"), drain.number("cut")), (1, 0));
     assert!(drain.at_unix_ms() <= approved, "not before all of them are ready");
-    assert_eq!(set.ready_for(&id).await, ["set_0", "set_1", "set_2"], "all have said so in the store");
+    assert_eq!(set.ready_for(&id).await, ["set_0", "set_1", "set_2"], "all are marked as ready in the store");
     assert_eq!(set.approvers(&id), ["set_1"]);
-    // The other two know that it is not theirs to say.
+    // The other two do not approve.
     stays("it stays the only approval", QUIET, || set.approvers(&id) == ["set_1"]).await;
     for worker in quick.iter().skip(1).chain([&slow]) {
         assert_eq!(worker.log().lines("ready; approving").len(), 0);
@@ -93,7 +93,7 @@ async fn a_machine_that_never_is_ready_leaves_the_event_to_begin_by_itself() {
     let worker = set.worker("set_0", &["--approve", "leader", "--approve-wait", "1s"]);
     let id = set.announce(&restart(&["set_0", "set_1"]));
     drained(&worker).await;
-    let gave_up = says(&worker, "not all workers were ready in time; the event begins by itself").await;
+    let gave_up = logs(&worker, "not all workers were ready in time; the event begins by itself").await;
     assert!(gave_up.text("missing").contains("set_1"), "{gave_up:?}");
-    stays("nobody approves", QUIET, || set.approvers(&id).is_empty()).await;
+    stays("no worker approves", QUIET, || set.approvers(&id).is_empty()).await;
 }

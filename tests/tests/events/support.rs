@@ -1,4 +1,4 @@
-//! What these tests share: VMs that are told of events, and real workers on them.
+//! Shared by these tests: VMs with events, and real workers on them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-/// How long a thing may take that nothing hinders, on a machine that may be busy.
+/// The time limit of an undisturbed operation, on a machine that may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// For how long nothing may happen where nothing is to happen. A worker hears of a change within a second, and acts at
+/// How long a test checks that nothing happens. A worker sees a change within a second, and acts at
 /// once.
 pub(crate) const QUIET: Duration = Duration::from_millis(1_500);
 
-/// What every worker here is told, unless a test says otherwise. Its drains are quick, and only a notice makes it save.
+/// The default flags of every worker here. Its drains are quick, and only a notice makes it save.
 const FLAGS: [(&str, &str); 3] = [("--concurrency", "2"), ("--budget", "1s"), ("--checkpoint-every", "24h")];
 
 pub(crate) const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// A job of so many steps.
+/// A job with this number of steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Walk {
     pub(crate) steps: u64,
     pub(crate) each_ms: u64,
-    /// Whether it says how long it takes.
+    /// Whether it estimates its duration.
     pub(crate) tells: bool,
 }
 
-/// A walk of steps that take 50 ms, and that nobody tells the length of.
+/// A walk of steps that take 50 ms, without an estimate.
 pub(crate) const fn walk(steps: u64) -> Walk {
     Walk { steps, each_ms: 50, tells: false }
 }
@@ -44,50 +44,50 @@ pub(crate) const fn walk(steps: u64) -> Walk {
 /// A walk that is longer than any test.
 pub(crate) const ENDLESS: Walk = walk(100_000);
 
-/// The approvals of an event that is left to begin by itself.
-pub(crate) const NOBODY: [&str; 0] = [];
+/// The approvals of an event that starts by itself.
+pub(crate) const NO_APPROVERS: [&str; 0] = [];
 
-/// The VMs of a set, a queue, and what has happened to both.
+/// The VMs of a set, and a queue.
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) sandbox: Sandbox,
     pub(crate) mock: MetadataServer,
 }
 
-/// An event of this type for these VMs, so long ahead.
+/// An event of this type for these VMs, with this notice.
 pub(crate) fn event(event_type: EventType, vms: &[&str], notice: Duration) -> EventPlan {
     EventPlan { notice: Some(Span(notice)), ..EventPlan::new(event_type, vms.iter().copied()) }
 }
 
-/// The same, by a user.
+/// The same by a user.
 pub(crate) fn by_a_user(plan: EventPlan) -> EventPlan {
     EventPlan { source: Some("User".to_owned()), ..plan }
 }
 
-/// A freeze of `vm` that is said to last so many seconds, or nobody knows how long.
+/// A freeze of `vm` with this announced duration in seconds, or an unknown one.
 pub(crate) fn freeze(vm: &str, seconds: Option<u64>, notice: Duration) -> EventPlan {
     EventPlan {
         duration: seconds.map(|seconds| Span(secs(seconds))),
-        // Until the test says that it is over.
+        // Until the test completes it.
         started_for: Some(Span(Duration::from_hours(1))),
         ..event(EventType::Freeze, &[vm], notice)
     }
 }
 
 impl Set {
-    /// VMs of these names.
+    /// Starts VMs with these names.
     pub(crate) async fn of(vms: &[&str]) -> Self {
-        // Whatever begins lasts until the test says that it is over.
+        // A started event lasts until the test completes it.
         let config = Config { started_for: Duration::from_hours(1), ..Config::with_vms(vms.iter().copied()) };
         Self { sandbox: Sandbox::new().await, mock: MetadataServer::start(config).await.expect("a mock") }
     }
 
-    /// A worker on the VM called `vm`.
+    /// Starts a worker on the VM called `vm`.
     pub(crate) fn worker(&self, vm: &str, flags: &[&str]) -> Worker {
         let url = self.mock.vm_url(vm);
-        let unsaid = FLAGS.iter().filter(|(flag, _)| !flags.contains(flag));
-        let unsaid = unsaid.flat_map(|(flag, value)| [*flag, *value]);
-        let arguments = ["--metadata-url", &url].into_iter().chain(unsaid).chain(flags.iter().copied());
+        let defaults = FLAGS.iter().filter(|(flag, _)| !flags.contains(flag));
+        let defaults = defaults.flat_map(|(flag, value)| [*flag, *value]);
+        let arguments = ["--metadata-url", &url].into_iter().chain(defaults).chain(flags.iter().copied());
         Worker::start(&self.sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments)
     }
 
@@ -98,13 +98,13 @@ impl Set {
         self.sandbox.enqueue("walk", [args]).await.remove(0)
     }
 
-    /// The steps of `job` that were begun by process `pid`, in that order.
+    /// Returns the steps of `job` that process `pid` began, in order.
     pub(crate) fn steps_by(&self, job: &JobId, pid: u32) -> Vec<u64> {
         let steps = self.sandbox.journal().read().into_iter();
         steps.filter(|one| one.job == job.as_str() && one.pid == pid).map(|one| one.step).collect()
     }
 
-    /// Waits until `worker` has begun so many steps of `job`.
+    /// Waits until `worker` has begun this number of steps of `job`.
     pub(crate) async fn stepped(&self, job: &JobId, worker: &Worker, steps: usize) {
         let begun = async || (self.steps_by(job, worker.pid()).len() >= steps).then_some(());
         until(&format!("{steps} steps are begun"), PATIENCE, begun).await;
@@ -115,7 +115,8 @@ impl Set {
         until("the job is done", PATIENCE, async || self.sandbox.result(job).await).await
     }
 
-    /// Which step of `job` is the next, as the newest checkpoint in the store says; `None` while there is none.
+    /// Returns the next step of `job` in its newest checkpoint in the store; `None` while there is
+    /// none.
     pub(crate) async fn saved(&self, job: &JobId) -> Option<u64> {
         #[derive(Deserialize)]
         struct At {
@@ -127,7 +128,7 @@ impl Set {
         Some(next)
     }
 
-    /// When the leases end that are held, in milliseconds since the Unix epoch.
+    /// Returns the ends of the held leases, in milliseconds since the Unix epoch.
     pub(crate) fn leases(&self) -> Vec<i64> {
         let store = rusqlite::Connection::open(self.sandbox.path("reprieve.db")).expect("the store's file");
         let mut held = store
@@ -142,24 +143,24 @@ impl Set {
         self.mock.announce_plan(plan).expect("an event").event_id
     }
 
-    /// The event of this id, standing or over.
+    /// Returns the event with this id, active or ended.
     pub(crate) fn event(&self, id: &str) -> EventState {
         let events = self.mock.state().events;
         events.into_iter().find(|event| event.event_id == id).expect("an event")
     }
 
-    /// Who has approved it, in that order.
+    /// Returns the VMs that approved it, in order.
     pub(crate) fn approvers(&self, id: &str) -> Vec<String> {
         self.event(id).approvals.into_iter().map(|approval| approval.vm).collect()
     }
 
-    /// Waits for its first approval, and returns when it was, in milliseconds since the Unix epoch.
+    /// Waits for its first approval, and returns its time, in milliseconds since the Unix epoch.
     pub(crate) async fn approved(&self, id: &str) -> i64 {
         let approval = async || self.event(id).approvals.into_iter().next();
         until("the event is approved", PATIENCE, approval).await.at_unix_ms
     }
 
-    /// The machines that are marked in the store as ready for the event.
+    /// Returns the machines that are marked in the store as ready for the event.
     pub(crate) async fn ready_for(&self, id: &str) -> Vec<String> {
         let prefix = format!("ready/{}/", id.to_ascii_lowercase());
         let marks = self.sandbox.blobs(&prefix).await.into_keys();
@@ -179,14 +180,14 @@ impl Set {
     }
 }
 
-/// Waits for a line of this message in the worker's log.
-pub(crate) async fn says(worker: &Worker, message: &str) -> Line {
-    until(&format!("it says: {message}"), PATIENCE, async || worker.log().lines(message).pop()).await
+/// Waits for a line with this message in the worker's log.
+pub(crate) async fn logs(worker: &Worker, message: &str) -> Line {
+    until(&format!("the worker logs: {message}"), PATIENCE, async || worker.log().lines(message).pop()).await
 }
 
-/// Waits until it goes on although it has heard that an event has begun.
-pub(crate) async fn hears_of_the_start(worker: &Worker) {
-    until("it hears that the event has begun", PATIENCE, async || {
+/// Waits until the worker continues although it has seen that an event has started.
+pub(crate) async fn sees_the_start(worker: &Worker) {
+    until("the worker sees that the event has started", PATIENCE, async || {
         let heard = worker.log().lines("noticed; going on");
         heard.iter().any(|line| line.text("phase") == "Started").then_some(())
     })
@@ -195,15 +196,16 @@ pub(crate) async fn hears_of_the_start(worker: &Worker) {
 
 /// Waits for the report of a drain.
 pub(crate) async fn drained(worker: &Worker) -> Line {
-    says(worker, "drained").await
+    logs(worker, "drained").await
 }
 
-/// Waits until it takes work.
+/// Waits until the worker takes jobs.
 pub(crate) async fn works(worker: &Worker) {
-    until("it takes work", PATIENCE, async || (stages(worker).last()? == "start").then_some(())).await;
+    until("the worker takes work", PATIENCE, async || (stages(worker).last()? == "start").then_some(()))
+        .await;
 }
 
-/// Every stage it has entered after the first.
+/// Returns every stage of the worker after the first.
 pub(crate) fn stages(worker: &Worker) -> Vec<String> {
     worker.log().lines("stage").iter().map(|line| line.text("to").to_owned()).collect()
 }

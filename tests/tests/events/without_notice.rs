@@ -1,9 +1,9 @@
-//! Events that have begun when they are first seen, as after a hardware failure.
+//! Events that are already started when they are first seen, as after a hardware failure.
 
 use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_sim::metadata::EventPlan;
 
-use crate::support::{NOBODY, Set, drained, says, walk};
+use crate::support::{NO_APPROVERS, Set, drained, logs, walk};
 
 async fn begun(event_type: EventType) {
     let set = Set::of(&["set_0"]).await;
@@ -13,7 +13,7 @@ async fn begun(event_type: EventType) {
     let rests = event_type == EventType::Freeze;
     let id = set.announce(&EventPlan { started: true, ..EventPlan::new(event_type.clone(), ["set_0"]) });
     let acted = if rests {
-        says(&worker, "jobs rest between steps until the freeze has ended").await
+        logs(&worker, "jobs rest between steps until the freeze has ended").await
     } else {
         let drain = drained(&worker).await;
         assert_eq!(drain.text("notice"), event_type.as_str());
@@ -21,9 +21,9 @@ async fn begun(event_type: EventType) {
         drain
     };
     let took = acted.at_unix_ms() - set.event(&id).announced_at_unix_ms;
-    // A second until it is heard of, and the step under way.
+    // A second until the worker sees it, and the current step.
     assert!(took < 5_000, "it took {took} ms to act on {event_type:?}");
-    assert_eq!(set.approvers(&id), NOBODY, "what has begun needs no approval");
+    assert_eq!(set.approvers(&id), NO_APPROVERS, "a started event needs no approval");
 
     set.complete(&id);
     let walked = set.done(&job).await;
@@ -35,7 +35,7 @@ async fn begun(event_type: EventType) {
 
 #[tokio::test]
 async fn an_event_that_has_begun_unannounced_is_acted_on_at_once() {
-    // Side by side: most of it is waiting.
+    // Run the cases at the same time: they mostly wait.
     tokio::join!(
         begun(EventType::Preempt),
         begun(EventType::Terminate),
