@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_nothing_and_is_something_is_a_regression() {
+    fn a_change_from_zero_is_a_regression() {
         let lost = Kind::lower("failure", "jobs lost", "jobs");
         check(&lost, &[0.0, 0.0], &[1.0, 1.0], Verdict::Regressed);
         check(&lost, &[0.0, 0.0], &[0.0, 0.0], Verdict::Same);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_measured_any_more_is_missing_unless_its_section_was_left_out() {
+    fn a_measure_that_is_gone_is_missing_unless_its_section_was_left_out() {
         let (drain, other) =
             (Kind::higher("throughput", "drain", "jobs/s"), Kind::higher("throughput", "enqueue", "jobs/s"));
         let (before, now) = (of(&drain, &[1.0]), of(&other, &[1.0]));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_figures_is_quoted() {
+    fn invalid_figures_are_quoted() {
         assert_eq!(figures("").unwrap_err().to_string(), "it printed nothing");
         assert_eq!(figures("a\nb\n").unwrap_err().to_string(), "it printed \"b\" instead of figures");
         assert!(

@@ -78,7 +78,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_read_again() {
+    fn a_saved_report_is_read_again() {
         let mut measures = Measures::default();
         measures.add(Kind::higher("throughput", "drain", "jobs/s").goal(Of::Median, 3.0), 4.0);
         measures.add(Kind::lower("depth", "drain", "µs").reference(true), 4.0);

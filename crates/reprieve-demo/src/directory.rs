@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directory_is_refused_as_such() {
+    fn a_path_that_is_no_directory_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "mine").unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_read() {
+    fn journal_entries_are_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         Journal::open(&path, "vm-1".into()).unwrap().note(7, 2, 39, StepEvent::Began).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_is_not_read_as_one() {
+    fn an_invalid_line_is_no_entry() {
         for line in ["", "1 vm-1 2 3 4", "1 vm-1 2 3 4 ended", "1 vm-1 2 3 4 done x", "x vm-1 2 3 4 done"] {
             assert_eq!(Entry::read(line), None, "{line:?}");
         }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_released_is_count() {
+    fn released_jobs_are_counted() {
         let line = |held, abandoned| {
             let report =
                 Drained { held, abandoned, released_after_ms: 14, quiesced_after_ms: 14, work_lost_ms: 0 };

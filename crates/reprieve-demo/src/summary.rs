@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_struck_is_counted_and_measured() {
+    fn injected_faults_are_counted_and_measured() {
         let vms = vec![
             evicted(2, 100, 14),
             evicted(1, 900, 30),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_repeats_is_redone_and_what_none_does_is_lost() {
+    fn repeated_ticks_are_redone_and_missing_ticks_are_lost() {
         let before: Vec<_> = (0..10).map(|n| tick(i64::try_from(n).unwrap(), 7, n)).collect();
         let lost = Outcome { again_seconds: None, gone_seconds: None, redone: 0, lost: true };
         assert_eq!(outcome(&before, 7, 1_000), lost);

@@ -42,7 +42,7 @@ async fn superseded(blobs: &dyn BlobStore, name: &BlobName, writer: &Writer) {
 }
 
 /// A blob that one process put is read by every process, with any bytes, with or without an owner.
-pub async fn what_one_process_puts_every_process_gets_byte_for_byte(fixture: &Fixture) {
+pub async fn every_process_gets_a_blob_byte_for_byte(fixture: &Fixture) {
     let (input, output) = (name("in"), name("out"));
     for bytes in bodies::awkward(LARGE_BYTES) {
         put(&*fixture.store.blobs, &input, &bytes, None).await;
@@ -57,7 +57,7 @@ pub async fn what_one_process_puts_every_process_gets_byte_for_byte(fixture: &Fi
 }
 
 /// There is no blob where none was put, or where it was deleted; deleting it again succeeds.
-pub async fn what_is_not_there_is_none(fixture: &Fixture) {
+pub async fn a_missing_blob_is_none(fixture: &Fixture) {
     let blobs = &*fixture.store.blobs;
     let blob = name("a/b");
     assert_eq!(get(blobs, &blob).await, None);
@@ -333,8 +333,8 @@ macro_rules! blobs_conformance {
     ($fixture:ident $(, $($attribute:tt)*)?) => {
         $crate::__conformance! {
             blobs, blobs_conformance, $fixture, ($($($attribute)*)?),
-            what_one_process_puts_every_process_gets_byte_for_byte,
-            what_is_not_there_is_none,
+            every_process_gets_a_blob_byte_for_byte,
+            a_missing_blob_is_none,
             the_same_or_a_later_owner_replaces,
             an_earlier_owner_is_superseded_and_changes_nothing,
             fences_are_kept_per_name,

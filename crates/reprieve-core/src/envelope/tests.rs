@@ -17,7 +17,7 @@ fn read(body: &str) -> Result<Envelope, String> {
 }
 
 #[test]
-fn what_was_written_is_read_again_with_its_notes() {
+fn a_written_envelope_is_read_again_with_its_notes() {
     let job = JobId::parse("j1").unwrap();
     let mut sent = Envelope::new(job.clone(), "resize", Data::Inline(to_raw_value(&[1, 2]).unwrap()));
     sent.notes.generation = 3;
@@ -298,7 +298,7 @@ fn json_that_only_resembles_an_event_is_arguments_where_there_is_a_default_kind(
 }
 
 #[test]
-fn what_is_no_single_event_in_utf8_is_refused_with_what_to_do() {
+fn a_body_that_is_no_single_utf8_event_is_refused_with_advice() {
     let both = format!("[{BLOB_CREATED},{BLOB_CREATED_AS_CLOUD_EVENT}]");
     for (body, reason) in [
         (both.clone().into_bytes(), "an array of 2 events; send each in a message of its own"),

@@ -127,7 +127,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sealed_opens(states in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..3)) {
+        fn a_sealed_frame_opens(states in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..3)) {
             let states: Vec<&[u8]> = states.iter().map(Vec::as_slice).collect();
             let record = record(&states);
             let mut bytes = seal(&record);

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgiven_stays_readable_and_bounded() {
+    fn a_forgiven_record_stays_readable_and_bounded() {
         let mut record = record(&[]);
         for count in 1..100 {
             let end = End {

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_the_story_can_not_become_markup() {
+    fn text_of_the_history_cannot_become_markup() {
         let (mut history, summary) = fixtures::bad();
         let evil = "<script>\"'&";
         for vm in &mut history.vms {

@@ -107,7 +107,7 @@ async fn an_abandoned_request_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_too_long_for_the_gate_is_refused_and_never_applied() {
+async fn a_request_that_waits_too_long_for_the_gate_is_refused_and_never_applied() {
     let bench = Bench::new("");
     let mut gate = bench.other_gate();
     let held = gate.enter().unwrap();

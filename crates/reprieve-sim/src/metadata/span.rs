@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_formatted_span_is_parsed_again() {
         for (text, span) in [
             ("0s", Duration::ZERO),
             ("500ms", Duration::from_millis(500)),

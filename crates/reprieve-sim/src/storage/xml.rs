@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_exactly() {
+    fn escaped_text_is_read_back_exactly() {
         for text in ["", "a", " a ", "\r\n", "<>&\"'", "]]>", "&#13;", "\t\u{1F980}é\n", "\u{1}\u{fffe}"] {
             let mut xml = Xml::new();
             xml.raw("<QueueMessage>").element("MessageText", text).raw("</QueueMessage>");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused() {
+    fn malformed_xml_is_refused() {
         let broken: [&[u8]; 8] = [
             b"",
             b"hello",

@@ -75,7 +75,7 @@ fn an_event_with_only_a_type_concerns_every_vm() {
 }
 
 #[test]
-fn what_is_no_document_is_refused_and_never_taken_for_no_events() {
+fn an_invalid_document_is_refused_and_never_means_no_events() {
     for (body, kind) in [
         ("", ErrorKind::Unavailable),
         (" \r\n", ErrorKind::Unavailable),

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_is_tried_again_until_the_time_is_over() {
+    async fn a_transient_failure_is_retried_until_the_time_has_passed() {
         let busy = || Error::new(ErrorKind::Unavailable, "ask", "busy");
         let began = Instant::now();
         let mut lefts = Vec::new();

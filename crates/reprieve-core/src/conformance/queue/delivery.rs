@@ -22,7 +22,7 @@ fn messages<const N: usize>(bodies: [&[u8]; N]) -> Vec<NewMessage> {
 }
 
 /// A message that one process sends is received by another, under its id and with dequeue count 1.
-pub async fn what_one_process_sends_another_receives(fixture: &Fixture) {
+pub async fn another_process_receives_a_sent_message(fixture: &Fixture) {
     let id = send(&*fixture.store.queue, b"hello").await;
     let delivery = receive(&*fixture.another.queue, LONG).await;
     assert_eq!((delivery.id, delivery.dequeue_count), (id, 1));

@@ -119,7 +119,7 @@ macro_rules! queue_conformance {
     ($fixture:ident $(, $($attribute:tt)*)?) => {
         $crate::__conformance! {
             queue, queue_conformance, $fixture, ($($($attribute)*)?),
-            what_one_process_sends_another_receives,
+            another_process_receives_a_sent_message,
             ids_come_in_the_order_of_the_messages,
             nothing_is_received_from_an_empty_queue,
             receive_returns_at_most_what_was_asked_for,

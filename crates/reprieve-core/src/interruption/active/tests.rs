@@ -30,7 +30,7 @@ fn approvals(orders: &Orders) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_ordered_once_is_not_ordered_again() {
+async fn an_order_is_not_repeated() {
     let mut notices = ActiveNotices::default();
     let policy = Policy { approve: Approve::Any, ..Policy::default() };
     notices.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());
@@ -132,7 +132,7 @@ async fn looks_that_follow_each_other_at_once_find_the_same_limit_for_jobs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_come_of_an_approval_is_not_forgotten_with_a_wait_for_others() {
+async fn an_approvals_outcome_outlives_the_wait_for_other_vms() {
     let mut notices = ActiveNotices::default();
     notices.noticed(0, event("a", NoticeKind::Terminate, 300), Instant::now());
     let policy = Policy { approve: Approve::Any, ..Policy::default() };

@@ -98,7 +98,7 @@ async fn an_eviction_drains_at_once_whatever_is_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_started_without_being_scheduled_is_acted_on_at_once() {
+async fn an_event_first_seen_as_started_is_acted_on_at_once() {
     for kind in [NoticeKind::Terminate, NoticeKind::Reboot, NoticeKind::Redeploy] {
         assert_eq!(Case::started(kind.clone()).now(), Plan::DRAIN);
         let no_time_given = Case {

@@ -396,7 +396,7 @@ mod tests {
     use super::misfit;
 
     #[test]
-    fn what_does_not_fit_is_reported_without_its_value() {
+    fn a_misfit_is_reported_without_its_value() {
         let error = serde_json::from_str::<u64>("\"a secret\"").unwrap_err();
         assert_eq!(misfit(&error), "expected u64 at line 1 column 10");
     }

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_applied_without_an_answer_is_done_while_the_receipt_is_sure() {
+    async fn a_settlement_with_a_lost_response_is_done_while_the_receipt_is_sure() {
         for (how, op) in
             [(Settlement::Complete, Op::Complete), (Settlement::Release(Release::default()), Op::Release)]
         {

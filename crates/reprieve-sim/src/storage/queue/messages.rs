@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_gone_even_while_it_is_held() {
+    fn an_expired_message_is_gone_even_while_it_is_leased() {
         let (mut messages, now) = (Messages::default(), Moment::now());
         let forever = messages.put("forever", NOW, None, now);
         messages.put("short", NOW, Some(MINUTE), now);

@@ -107,7 +107,7 @@ fn the_emulator_is_reached_by_its_published_key() {
 }
 
 #[test]
-fn what_is_no_address_is_refused_without_repeating_a_secret() {
+fn an_invalid_address_is_refused_without_repeating_a_secret() {
     for (text, why) in [
         ("", "neither azure:ACCOUNT"),
         ("hunter2", "neither azure:ACCOUNT"),

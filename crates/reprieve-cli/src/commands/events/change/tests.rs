@@ -149,7 +149,7 @@ fn a_command_finds_all_of_it_in_its_environment() {
 }
 
 #[test]
-fn what_is_over_has_no_time_left_and_what_is_late_none_either() {
+fn an_ended_event_and_a_late_event_have_no_time_left() {
     let noticed = changes("westno_1", &[FREEZE]).remove(0).with_time_left_at(at("2026-04-12T00:00:00Z"));
     assert_eq!(noticed.seconds_left, Some(0));
     let withdrawn = changes("westno_1", &[FREEZE, ""]).remove(1);
