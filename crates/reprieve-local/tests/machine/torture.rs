@@ -51,17 +51,17 @@ async fn killing_processes_at_any_moment_loses_nothing() {
     }
     drop(finishers);
     store.queue.recover().await.unwrap();
-    let story = Story::read(&scene.log());
+    let events = Story::read(&scene.log());
     println!(
         "{kills} kills, {} sent, {} completed, {} received again",
-        story.sent.len(),
-        story.completed.len(),
-        story.again
+        events.sent.len(),
+        events.completed.len(),
+        events.again
     );
-    assert!(kills > 20 && story.sent.len() > 100 && story.again > 0, "it was a torture");
-    story.check_messages();
-    story.check_saves(&store).await;
-    story.check_outputs(&store).await;
+    assert!(kills > 20 && events.sent.len() > 100 && events.again > 0, "it was a torture");
+    events.check_messages();
+    events.check_saves(&store).await;
+    events.check_outputs(&store).await;
     drop(store);
     check_database(&scene.path());
 }
