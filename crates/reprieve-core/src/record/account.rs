@@ -1,7 +1,10 @@
 //! A job's account: how its deliveries ended since it last moved, and the limits.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::chance;
 use crate::clock::unix_millis;
 use crate::ids::{MessageId, WorkerId};
 use crate::shorten::shorten;
@@ -231,6 +234,15 @@ impl Account {
         self.failed.saturating_add(1) >= FAILED_MAX
     }
 
+    /// Returns how long the job waits before its next try after one more failure: 1 s, 4 s, 16 s,
+    /// 64 s, at most 5 min, and up to half of it more at random, so that jobs that failed together
+    /// do not return together.
+    #[must_use]
+    pub fn delay_after_one_more_failure(&self) -> Duration {
+        let base = Duration::from_secs(1).saturating_mul(4_u32.saturating_pow(self.failed));
+        base.min(Duration::from_mins(5)).mul_f64(1.0 + chance::fraction() / 2.0)
+    }
+
     /// Checks whether the job may run again.
     ///
     /// # Errors
@@ -358,5 +370,14 @@ mod tests {
         account.enter(end(1, EndKind::Failed), Company::Shared);
         assert!(account.is_exhausted_by_one_more_failure());
         assert!(account.judge().is_err());
+    }
+
+    #[test]
+    fn retries_come_later_and_later_but_never_much_over_five_minutes() {
+        for (failed, least) in [(0, 1), (1, 4), (2, 16), (3, 64), (4, 256), (5, 300), (u32::MAX, 300)] {
+            let delay = Account { failed, ..Account::default() }.delay_after_one_more_failure();
+            let least = Duration::from_secs(least);
+            assert!((least..=least.mul_f64(1.5)).contains(&delay), "after {failed} failures: {delay:?}");
+        }
     }
 }

@@ -1,20 +1,24 @@
-//! Reads from a message's body which job it asks for, and of which kind.
+//! The job that a message's body asks for: its kind, among those that the worker knows, and its
+//! arguments.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::registry::{Registered, Registry, Runnable};
+use super::executor::{Execution, RunOutcome, execute};
 use crate::checkpoint::{CheckpointEvery, LONGEST};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
 use crate::envelope::{Data, Deferral, Envelope, Misfit};
 use crate::ids::JobId;
+use crate::job::Job;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::watch;
@@ -165,4 +169,57 @@ fn abandoned_after(settings: &Settings) -> Duration {
         CheckpointEvery::Every(every) => every,
     };
     settings.lease.saturating_mul(2).saturating_add(longest)
+}
+
+/// A kind of job, and the job that runs it.
+#[derive(Debug, Clone)]
+pub(super) struct Registered {
+    pub(super) kind: Arc<Kind>,
+    pub(super) runnable: Arc<dyn Runnable>,
+}
+
+/// A job without its types.
+#[async_trait]
+pub(super) trait Runnable: std::fmt::Debug + Send + Sync {
+    async fn run(&self, execution: Execution) -> RunOutcome;
+}
+
+struct Typed<J>(J);
+
+impl<J: Job> std::fmt::Debug for Typed<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(J::KIND)
+    }
+}
+
+#[async_trait]
+impl<J: Job> Runnable for Typed<J> {
+    async fn run(&self, execution: Execution) -> RunOutcome {
+        execute(&self.0, execution).await
+    }
+}
+
+/// The worker's kinds of job, by name.
+#[derive(Debug, Default)]
+pub(in crate::worker) struct Registry(BTreeMap<&'static str, Registered>);
+
+impl Registry {
+    /// Adds a kind; returns false when one of that name is already registered.
+    pub(crate) fn add<J: Job>(&mut self, job: J) -> bool {
+        let kind = Arc::new(Kind::new(J::KIND, J::SCHEMA));
+        self.0.insert(J::KIND, Registered { kind, runnable: Arc::new(Typed(job)) }).is_none()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Registered> {
+        self.0.get(name)
+    }
+
+    /// Reports whether a kind is registered.
+    pub(in crate::worker) fn knows(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    pub(in crate::worker) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.keys().copied()
+    }
 }

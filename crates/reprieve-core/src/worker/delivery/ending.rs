@@ -9,8 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::assignment::Assignment;
 use super::executor::RunOutcome;
-use super::guardian::Guardian;
-use super::outcome::{DeliveryReport, Epilogue, Outcome, retry_delay};
+use super::guardian::{DeliveryReport, Epilogue, Guardian, Outcome};
 use super::settle::{DRAIN_TRY, Settlement, TRY, settle, terms};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
@@ -221,8 +220,8 @@ impl Guardian {
         if account.is_exhausted_by_one_more_failure() {
             return self.bury(&assignment, format!("failed too often, at last with: {error}")).await;
         }
+        let delay = error.delay().unwrap_or_else(|| account.delay_after_one_more_failure()).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
-        let delay = error.delay().unwrap_or_else(|| retry_delay(failed)).min(LEASE_MAX);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; it is tried again");
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
     }
