@@ -35,7 +35,7 @@ struct Counts {
     resting: usize,
     /// A suspect runs alone, or waits for the others to rest.
     wanted: bool,
-    /// Since when no job is active; `None` while one is.
+    /// Since when jobs may begin and none is active; `None` while one is.
     idle_since: Option<Instant>,
     /// When the next suspect may ask the others to rest.
     free_from: Option<Instant>,
@@ -147,8 +147,8 @@ impl Isolation {
     /// Suspects take turns, and those that `survived` their time alone less often come first: if
     /// all of a worker's jobs died with it again and again, each is tried sooner or later. The
     /// other jobs rest at most half of the time: after they rested for one suspect, they run for as
-    /// long before they rest for the next. They also run for `after` before they rest for this one,
-    /// unless there are none.
+    /// long before they rest for the next. They also run for `after` before they rest for this one.
+    /// Without other jobs, suspects follow each other after a short pause.
     pub(super) async fn alone(
         self: &Arc<Self>,
         survived: u32,
@@ -163,9 +163,8 @@ impl Isolation {
                 let wait_until = {
                     let mut counts = self.lock();
                     let is_next = !counts.wanted && counts.waiting.first() == Some(&waiting.1);
-                    let idle = counts.idle_since.map(|since| since + QUIET);
-                    let earliest = idle.map_or(earliest, |idle| idle.min(earliest));
                     let until = counts.free_from.map_or(earliest, |free_from| free_from.max(earliest));
+                    let until = counts.idle_since.map_or(until, |since| until.min(since + QUIET));
                     if is_next && until <= Instant::now() {
                         counts.wanted = true;
                         break;
@@ -216,7 +215,11 @@ impl Drop for Alone {
     fn drop(&mut self) {
         let now = Instant::now();
         let free_from = now + (now - self.since);
-        self.isolation.change(|counts| (counts.wanted, counts.free_from) = (false, Some(free_from)));
+        self.isolation.change(|counts| {
+            (counts.wanted, counts.free_from) = (false, Some(free_from));
+            // Jobs that could not begin meanwhile have their time to begin now.
+            counts.idle_since = None;
+        });
     }
 }
 

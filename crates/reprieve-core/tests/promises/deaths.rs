@@ -270,3 +270,23 @@ async fn a_suspect_with_a_full_message_is_not_deferred_without_limit() {
     let _worker = start(&store, &job);
     within(secs(3_600), "its steps", async || job.trace.steps(&suspect).len() > 590).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_has_only_suspects_is_not_idle_between_them() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(1, 1_000_000); 4]).await;
+    let settings = Settings { concurrency: 4, ..Settings::default() };
+    for _ in 0..2 {
+        let worker = start_with(&store, &job, settings.clone(), ManualNotices::answered());
+        tokio::time::sleep(secs(5)).await;
+        worker.kill().await;
+        tokio::time::sleep(secs(61)).await;
+    }
+    // As if each had been alone five times already: it may now be alone for its whole step.
+    for id in &ids {
+        rewrite(&store, id, |record| (record.account.vanished, record.account.vanished_unproved) = (2, 5))
+            .await;
+    }
+    let _worker = start_with(&store, &job, settings, ManualNotices::answered());
+    emptied(&store, secs(4 * 1_000 + 100)).await;
+}

@@ -1,10 +1,10 @@
 //! Promise 2: from a notice to the last released lease, under a second for jobs that co-operate,
 //! ten seconds always.
 
-use reprieve_core::ErrorKind;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::worker::Settings;
+use reprieve_core::{BlobName, ErrorKind, Fence, Writer};
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -250,6 +250,62 @@ async fn a_completion_that_is_applied_when_a_notice_comes_and_answered_later_is_
         within(secs(5), "the message is gone", async || total(&inner).await == 0).await;
         let report = worker.evict(secs(30)).await;
         assert_eq!((report.finished, report.leases_lost), (1, 0), "{late_ms} ms late: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_records_removal_is_unanswered_at_the_notice_counts_as_finished() {
+    for fault in [Fault::LateAnswer(secs(8)), Fault::Hang] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan::new(8, 1_000)]).await;
+        faults.next_calls(Op::Remove, 1, fault);
+        let worker = start(&store, &job);
+        faults.called(Op::Remove, 1).await;
+        assert_eq!(total(&inner).await, 0, "the message is gone");
+        let report = worker.evict(secs(5)).await;
+        assert_eq!((report.abandoned, report.finished), (0, 1), "{fault:?}: {report:?}");
+        assert!(report.released_after_ms < 2_000, "{fault:?}: {report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_final_status_that_is_unanswered_at_the_notice_is_written_again_by_the_drain() {
+    for habit in [Habit::Works, Habit::FatalAt(7)] {
+        for fault in [Fault::LateAnswer(secs(8)), Fault::Hang] {
+            for notice in [secs(5), secs(30)] {
+                let (inner, job) = (memory::store(), Steps::default());
+                let (store, faults) = Faults::wrap(inner.clone());
+                enqueue(&inner, &[Plan::new(8, 1_000).habit(habit)]).await;
+                let worker = start(&store, &job);
+                within(secs(20), "its first save", async || faults.calls(Op::Save) == 1).await;
+                faults.next_calls(Op::Save, 1, fault);
+                faults.called(Op::Save, 2).await;
+                let report = worker.evict(notice).await;
+                assert_eq!((report.abandoned, report.finished), (0, 1), "{habit:?} {fault:?}: {report:?}");
+                assert!(report.released_after_ms < 2_000, "{habit:?} {fault:?}: {report:?}");
+            }
+        }
+    }
+}
+
+/// Its output was refused, and the record's next generation is being written at the notice.
+#[tokio::test(start_paused = true)]
+async fn a_generation_that_is_unanswered_at_the_notice_is_written_again_by_the_drain() {
+    for fault in [Fault::LateAnswer(secs(8)), Fault::Hang] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let ids = enqueue(&inner, &[Plan::new(12, 1_000).habit(Habit::Publishes)]).await;
+        let output = BlobName::parse(format!("out/{}/7", ids[0])).unwrap();
+        let writer = Writer { job: ids[0].clone(), fence: Fence::new(3, 3) };
+        inner.blobs.put(&output, b"another owner's".to_vec(), Some(&writer)).await.unwrap();
+        let worker = start(&store, &job);
+        within(secs(20), "its first save", async || faults.calls(Op::Save) == 1).await;
+        faults.next_calls(Op::Save, 1, fault);
+        faults.called(Op::Save, 2).await;
+        let report = worker.evict(secs(30)).await;
+        assert_eq!((report.abandoned, leased(&inner).await), (0, 0), "{fault:?}: {report:?}");
+        assert!(report.released_after_ms < 2_000, "{fault:?}: {report:?}");
     }
 }
 

@@ -16,6 +16,7 @@ mod losses;
 mod misfits;
 mod odd_jobs;
 mod redrive;
+mod settlements;
 mod shards;
 mod stages;
 mod support;

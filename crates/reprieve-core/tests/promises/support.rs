@@ -13,6 +13,7 @@ use reprieve_core::memory::ManualNotices;
 use reprieve_core::ports::{RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
+use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::{DrainReport, Monitor, Settings, Stopped, Stopper, Worker, stopping};
 use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
 use serde::{Deserialize, Serialize};
@@ -257,6 +258,12 @@ fn run_in(gate: Gate, store: &Store, job: &Steps, settings: Settings, notices: M
 }
 
 impl Running {
+    /// Returns the number of deliveries that ended so.
+    pub(crate) fn ended(&self, outcome: &'static str) -> u64 {
+        let label = ByOutcome { kind: "steps".into(), outcome };
+        self.monitor.telemetry().jobs.get_or_create(&label).get()
+    }
+
     /// Announces a preemption in `in_`, and returns the drain's report.
     pub(crate) async fn evict(&self, in_: Duration) -> DrainReport {
         self.notices.notice(preempt("evicted").at(Instant::now() + in_));

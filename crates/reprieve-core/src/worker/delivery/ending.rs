@@ -5,14 +5,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::{DeliveryReport, Epilogue, Guardian, Outcome};
-use super::settle::{DRAIN_TRY, Settlement, TRY, settle, terms};
+use super::settle::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
+use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, Result};
 use crate::job::JobError;
@@ -21,6 +22,7 @@ use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
 use crate::producer::args_blob;
 use crate::record::{End, EndKind, Handle, Record, Status, Written};
 use crate::retry::{Patience, may_pass, persist};
+use crate::watch;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -108,13 +110,16 @@ impl Guardian {
                 Err(error) => return Self::gave_up(assignment, &error),
             };
         }
-        let each = if self.deadline().is_some() { DRAIN_TRY } else { TRY };
+        let (lease_ends, drain) = (self.lease.ends(), self.drain.clone());
         let settled = self.settle(Settlement::Complete).await;
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
         if settled.is_ok() {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
             if recorded {
-                Box::pin(clean_up(&shared, assignment, remembered, each)).await;
+                // After the lease's end, a delete that finds no message of its receipt counts as done.
+                // The message may belong to a worker that needs the record.
+                let may_remove = remembered.is_zero() && Instant::now() < lease_ends;
+                Box::pin(clean_up(&shared, assignment, may_remove, drain)).await;
             }
         }
         report
@@ -164,15 +169,21 @@ impl Guardian {
         status: Status,
         expires: Option<i64>,
     ) -> Result<Written> {
-        let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
-        let run = &assignment.run;
-        let records = if self.deadline().is_some() { &self.shared.drain_store } else { &self.shared.store };
-        run.record.lock().await.use_store(Arc::clone(&records.records));
-        let write = || async { run.record.lock().await.conclude(status.clone(), expires).await };
-        let done = persist("write a record", terms.patience, may_pass, write).await;
+        let write = |records| {
+            let (run, status) = (Arc::clone(&assignment.run), status.clone());
+            async move {
+                let mut record = run.record.lock().await;
+                record.use_store(records);
+                record.conclude(status, expires).await
+            }
+        };
+        let done = self.persist("write a record", |terms| write(terms.records)).await;
         match done {
             // The lease has ended, for example during a freeze: try once more.
-            Err(error) if error.is_temporary() => timeout(DRAIN_TRY, write()).await.unwrap_or(Err(error)),
+            Err(error) if error.is_temporary() => {
+                let records = Arc::clone(&self.shared.drain_store.records);
+                timeout(DRAIN_TRY, write(records)).await.unwrap_or(Err(error))
+            }
             done => done,
         }
     }
@@ -195,11 +206,13 @@ impl Guardian {
     /// may have sent the copy already. Of two copies, the second to be received waits for the first
     /// and is deleted when the job is done.
     async fn send_copy(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
-        let terms = terms(&self.shared, self.lease.ends(), self.deadline(), 0);
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         let copy = NewMessage { body, delay: Duration::ZERO };
-        let send = || async { terms.queue.send(vec![copy.clone()]).await };
-        if let Err(error) = persist("send a job's copy", terms.patience, may_pass, send).await {
+        let send = |terms: Terms| {
+            let copy = copy.clone();
+            async move { terms.queue.send(vec![copy]).await }
+        };
+        if let Err(error) = self.persist("send a job's copy", send).await {
             return Self::gave_up(assignment, &error);
         }
         let settled = self.settle(Settlement::Complete).await;
@@ -438,10 +451,16 @@ impl Guardian {
             return self.lost(&assignment);
         }
         tracing::warn!(job = %run.job, "another owner of the job wrote to the store; the job is cancelled and its message released");
-        let patience = terms(&self.shared, self.lease.ends(), self.deadline(), 0).patience;
-        let raise = || async { run.record.lock().await.raise().await };
+        let raise = |terms: Terms| {
+            let run = Arc::clone(&run);
+            async move {
+                let mut record = run.record.lock().await;
+                record.use_store(terms.records);
+                record.raise().await
+            }
+        };
         // If it can't be raised, the next delivery is refused again, so it must not come at once.
-        let raised = persist("write a record", patience, may_pass, raise).await;
+        let raised = self.persist("write a record", raise).await;
         let delay = if raised.is_ok() { Duration::ZERO } else { REFUSED_DELAY };
         let (outcome, why) = (Outcome::Deferred, "another owner of the job wrote");
         let report = self.release(assignment, outcome, EndKind::Lost, why, delay).await;
@@ -466,6 +485,25 @@ impl Guardian {
     fn gave_up(assignment: &Assignment, error: &Error) -> DeliveryReport {
         tracing::error!(job = %assignment.job(), %error, "could not settle a job; its message comes back when its lease ends");
         DeliveryReport::ended(assignment.kind.name, Outcome::Abandoned)
+    }
+
+    /// Calls until the call succeeds or the lease ends: calmly, or hurried once a drain begins. Then
+    /// it does not wait for a try under way, so the call must bear being made twice.
+    async fn persist<T, Call>(&self, operation: &'static str, call: impl Fn(Terms) -> Call) -> Result<T>
+    where
+        Call: Future<Output = Result<T>>,
+    {
+        let (mut drain, call) = (self.drain.clone(), &call);
+        let before = drain.get();
+        let tries = |drain| {
+            let terms = terms(&self.shared, self.lease.ends(), drain, 0);
+            async move { persist(operation, terms.patience, may_pass, || call(terms.clone())).await }
+        };
+        tokio::select! {
+            biased;
+            drain = drain.wait_for(|deadline| deadline.is_some()), if before.is_none() => tries(drain).await,
+            done = tries(before) => done,
+        }
     }
 
     pub(super) async fn settle(self: Box<Self>, how: Settlement) -> Result<()> {
@@ -515,7 +553,12 @@ fn note_lost(run: Arc<JobRun>) -> Epilogue {
 
 /// Removes what a finished job no longer needs. A leftover is harmless, so a failure is only
 /// logged.
-async fn clean_up(shared: &Shared, assignment: &Assignment, remembered: Duration, each: Duration) {
+async fn clean_up(
+    shared: &Shared,
+    assignment: &Assignment,
+    may_remove: bool,
+    mut drain: watch::Receiver<Option<Deadline>>,
+) {
     let work = async {
         let mut handle = assignment.run.record.lock().await;
         // Only the record's `done` proves that the job ended once its arguments are gone. Without
@@ -523,7 +566,7 @@ async fn clean_up(shared: &Shared, assignment: &Assignment, remembered: Duration
         let marked = handle.own().is_some_and(|record| record.status == Status::Done);
         // A write that creates the record may still arrive. It must find one, or the job would seem
         // to be running.
-        if remembered.is_zero() && !handle.is_in_doubt() {
+        if may_remove && !handle.is_in_doubt() {
             handle.remove().await?;
         }
         if assignment.args_in_blob && marked {
@@ -532,9 +575,20 @@ async fn clean_up(shared: &Shared, assignment: &Assignment, remembered: Duration
         Ok::<_, Error>(())
     };
     let job = assignment.job();
-    match timeout(each, work).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%job, %error, "could not remove what a finished job left"),
-        Err(_) => tracing::warn!(%job, "no answer in time when removing what a finished job left"),
+    let time_is_up = async {
+        if timeout(TRY, drain.wait_for(|deadline| deadline.is_some())).await.is_ok() {
+            sleep(DRAIN_TRY).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = work => {
+            if let Err(error) = done {
+                tracing::warn!(%job, %error, "could not remove what a finished job left");
+            }
+        }
+        () = time_is_up => {
+            tracing::warn!(%job, "no answer in time when removing what a finished job left");
+        }
     }
 }

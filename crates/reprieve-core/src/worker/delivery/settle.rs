@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::lease::Lease;
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
-use crate::ports::{DeadLetter, Delivery, Queue, Release};
+use crate::ports::{DeadLetter, Delivery, Queue, RecordStore, Release};
 use crate::retry::{Patience, bounded, may_pass, persist};
 use crate::watch;
 use crate::worker::measure::Recent;
@@ -37,10 +37,11 @@ pub(super) enum Settlement {
     DeadLetter(DeadLetter, Vec<u8>),
 }
 
-/// The client for settling, and how long to try.
+/// The clients for settling, and how long to try.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
     pub(super) queue: Arc<dyn Queue>,
+    pub(super) records: Arc<dyn RecordStore>,
     pub(super) patience: Patience,
     /// One permit for each call that may be under way at once; `None` for no limit.
     pub(super) turns: Option<Arc<Semaphore>>,
@@ -121,16 +122,15 @@ async fn settle_as(
 /// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
 /// Never later than the lease's end, because the message may then belong to another worker.
 pub(super) fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
-    match drain {
-        Some(deadline) => Terms {
-            queue: Arc::clone(&shared.drain_store.queue),
-            patience: Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends)),
-            turns: shared.releases.get(part).cloned(),
-        },
-        None => {
-            Terms { queue: Arc::clone(&shared.store.queue), patience: Patience::calm(TRY, ends), turns: None }
+    let store = if drain.is_some() { &shared.drain_store } else { &shared.store };
+    let (patience, turns) = match drain {
+        Some(deadline) => {
+            let patience = Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends));
+            (patience, shared.releases.get(part).cloned())
         }
-    }
+        None => (Patience::calm(TRY, ends), None),
+    };
+    Terms { queue: Arc::clone(&store.queue), records: Arc::clone(&store.records), patience, turns }
 }
 
 impl Settling<'_> {
@@ -241,7 +241,8 @@ mod tests {
 
     async fn settled(store: &Store, mut lease: Lease, how: &Settlement) -> Result<()> {
         let patience = Patience::calm(Duration::from_secs(2), lease.ends());
-        let terms = Terms { queue: Arc::clone(&store.queue), patience, turns: None };
+        let (queue, records) = (Arc::clone(&store.queue), Arc::clone(&store.records));
+        let terms = Terms { queue, records, patience, turns: None };
         let took = Recent::new(LEASE);
         let mut settling =
             Settling { lease: &mut lease, how, took: &took, unanswered: AtomicBool::new(false) };
