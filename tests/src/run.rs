@@ -205,13 +205,13 @@ impl Run {
 
 /// Waits until these workers have logged `count` thumbnails, so that the store need not be polled.
 async fn made(count: usize, by: &[&Worker]) {
-    let made = || by.iter().map(|worker| worker.log().lines("thumbnail").len()).sum::<usize>();
+    let made = || by.iter().map(|worker| worker.log().lines("made a thumbnail").len()).sum::<usize>();
     until(&format!("there are {count} thumbnails"), PATIENCE, async || (made() >= count).then_some(())).await;
 }
 
 /// Returns all pictures of a worker, in order.
 fn steps(log: &Log) -> Vec<Done> {
-    let lines = log.lines("thumbnail").into_iter().chain(log.lines("no thumbnail"));
+    let lines = log.lines("made a thumbnail").into_iter().chain(log.lines("failed to make a thumbnail"));
     let done = |line: Line| Done {
         job: line.text("job").to_owned(),
         name: line.text("name").to_owned(),

@@ -1,4 +1,4 @@
-//! The job: one run of the simulator per step, which may take minutes and can be stopped half way.
+//! The job: each step runs the simulator once, for minutes if need be, and can stop it early.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,127 +8,142 @@ use std::time::Duration;
 use reprieve::{Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 
-use crate::program::{Program, SAVED};
-use crate::scratch::Scratch;
-use crate::simulator::{STATE, Thrown};
+use crate::program::{EXIT_SAVED, Program};
+use crate::scratch::ScratchDir;
+use crate::simulator::{Counts, STATE_FILE};
 
-/// The longest a program may take to save and end when it is told to. A step that has not returned three seconds after
-/// the notice is cut off, and what its program saved is lost with it; [`reprieve::SOFT_MARK`] says when exactly.
-const GRACE: Duration = Duration::from_secs(2);
+/// The longest grace period: the time that a program gets to save and exit.
+///
+/// It must end before [`reprieve::SOFT_MARK`], about three seconds after a notice: there the worker
+/// drops a step that has not returned, and the program's saved state is lost with it.
+const GRACE_MAX: Duration = Duration::from_secs(2);
 
-/// Estimates pi by throwing darts.
+/// A job that estimates pi by throwing darts at random.
 pub(crate) struct EstimatePi {
-    /// The program to run, and its first arguments.
+    /// The program to run, followed by its first arguments.
     pub(crate) simulator: Vec<OsString>,
-    /// Where directories for its files are made.
+    /// The parent of the programs' working directories.
     pub(crate) scratch: PathBuf,
 }
 
-/// What a job is asked for.
+/// The job's arguments.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Plan {
-    /// How many darts each simulation throws.
+    /// The number of darts that each simulation throws.
     throws: u64,
-    /// A simulation for each.
+    /// The seeds, one for each simulation.
     seeds: Vec<u64>,
 }
 
-/// How far a job is.
+/// The job's checkpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct At {
-    /// How many simulations are through, and what they came to.
+pub(crate) struct State {
+    /// The number of finished simulations.
     simulations: usize,
-    sum: Thrown,
-    /// What the one that was stopped half way had saved. Where that is megabytes, make it an output by
-    /// [`JobContext::put_output`] and keep only its name here.
-    partial: Option<Thrown>,
+    /// The total of the finished simulations.
+    sum: Counts,
+    /// The saved state of a simulation that was stopped early.
+    ///
+    /// A state of megabytes does not belong in a checkpoint: store it with
+    /// [`JobContext::put_output`], and keep only its name here.
+    partial: Option<Counts>,
 }
 
+/// The job's result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Estimate {
     pi: f64,
     #[serde(flatten)]
-    thrown: Thrown,
+    counts: Counts,
 }
 
 #[reprieve::async_trait]
 impl Job for EstimatePi {
     const KIND: &'static str = "estimate-pi";
     type Args = Plan;
-    type Checkpoint = At;
+    type Checkpoint = State;
     type Output = Estimate;
 
-    fn begin(&self, _: &Plan) -> At {
-        At::default()
+    fn begin(&self, _: &Plan) -> State {
+        State::default()
     }
 
-    async fn step(&self, cx: &JobContext, plan: &Plan, mut at: At) -> Result<Step<At, Estimate>, JobError> {
-        let Some(seed) = plan.seeds.get(at.simulations) else {
-            return Ok(Step::Done(Estimate { pi: at.sum.pi(), thrown: at.sum }));
+    async fn step(
+        &self,
+        cx: &JobContext,
+        plan: &Plan,
+        mut state: State,
+    ) -> Result<Step<State, Estimate>, JobError> {
+        let Some(seed) = plan.seeds.get(state.simulations) else {
+            return Ok(Step::Done(Estimate { pi: state.sum.pi(), counts: state.sum }));
         };
-        // These two clean up when they are dropped: at the end of this function, at every `?`, and at any `.await`, because
-        // that is where a step is dropped whose lease is lost or that has not yielded in time, and no line after it runs.
-        // The program, which is made last, goes first.
-        let scratch = Scratch::new(&self.scratch, cx).map_err(JobError::retry)?;
-        if let Some(partial) = &at.partial {
-            write(&scratch.path().join(STATE), partial).map_err(JobError::retry)?;
+        // `scratch` and `program` clean up when they are dropped. No line of code may run after an
+        // `.await`: the worker drops the step when the job's lease is lost, or when the step has
+        // not returned in time. `program` is declared last, so it is dropped first.
+        let scratch = ScratchDir::new(&self.scratch, cx).map_err(JobError::retry)?;
+        if let Some(partial) = &state.partial {
+            write(&scratch.path().join(STATE_FILE), partial).map_err(JobError::retry)?;
         }
         let arguments = [seed.to_string(), plan.throws.to_string()];
         let mut program =
             Program::start(&self.simulator, &arguments, scratch.path()).map_err(JobError::retry)?;
-        let from = at.partial.as_ref().map_or(0, |partial| partial.thrown);
-        tracing::info!(job = %cx.job(), seed, from, pid = program.pid(), "a simulation runs");
+        let from = state.partial.as_ref().map_or(0, |partial| partial.thrown);
+        tracing::info!(job = %cx.job(), seed, from, pid = program.pid(), "simulation started");
 
         let total = plan.throws.saturating_mul(plan.seeds.len() as u64);
-        let ended = tokio::select! {
-            ended = program.run(|done| cx.progress(at.sum.thrown.saturating_add(done), total)) => ended,
-            () = cx.interrupted() => program.stop(grace(cx.time_left())).await,
+        let exit = tokio::select! {
+            exit = program.run(|done| cx.progress(state.sum.thrown.saturating_add(done), total)) => exit,
+            () = cx.interrupted() => program.stop(grace_period(cx.time_left())).await,
         };
-        let status = ended.map_err(JobError::retry)?;
+        let status = exit.map_err(JobError::retry)?;
         match status.code() {
             Some(0) => {
-                at.sum.add(&read(&scratch.path().join(STATE)).map_err(JobError::retry)?);
-                at.simulations += 1;
-                at.partial = None;
-                Ok(Step::Continue(at))
+                state.sum.add(&read(&scratch.path().join(STATE_FILE)).map_err(JobError::retry)?);
+                state.simulations += 1;
+                state.partial = None;
+                Ok(Step::Continue(state))
             }
-            // Also when this worker has not heard of it yet: a machine that shuts down tells all processes at once.
-            Some(code) if code == i32::from(SAVED) => {
-                let partial = Some(read(&scratch.path().join(STATE)).map_err(JobError::retry)?);
-                if partial == at.partial && !cx.is_interrupted() {
+            // The worker need not have stopped it: a machine that shuts down sends SIGTERM to all
+            // processes, and the program's may arrive first.
+            Some(code) if code == i32::from(EXIT_SAVED) => {
+                let partial = Some(read(&scratch.path().join(STATE_FILE)).map_err(JobError::retry)?);
+                if partial == state.partial && !cx.is_interrupted() {
                     return Err(JobError::retry(
-                        "the simulator stopped where it had begun, and nobody asked it to",
+                        "the simulator stopped without progress, and without a request to stop",
                     ));
                 }
-                at.partial = partial;
-                Ok(Step::Continue(at))
+                state.partial = partial;
+                Ok(Step::Continue(state))
             }
-            // A program that was stopped has not failed. It begins again where it began.
-            _ if cx.is_interrupted() => Ok(Step::Continue(at)),
-            _ => Err(failure(status, &program.last_words())),
+            // A killed program is no failure of the job. The next step starts from the same state.
+            _ if cx.is_interrupted() => Ok(Step::Continue(state)),
+            _ => Err(failure(status, &program.stderr_tail())),
         }
     }
 }
 
-/// A quarter of what is left, so that the checkpoint can still be saved and the job be released.
-fn grace(left: Option<Duration>) -> Duration {
-    left.map_or(GRACE, |left| GRACE.min(left / 4))
+/// Returns a quarter of the time left, so that the worker can still save the checkpoint and release
+/// the job.
+fn grace_period(time_left: Option<Duration>) -> Duration {
+    time_left.map_or(GRACE_MAX, |left| GRACE_MAX.min(left / 4))
 }
 
-/// Whether another try helps, by the exit code: 2 (wrong usage), 64 (the same) and 65 (wrong input) are as wrong the
-/// next time. Those of `sysexits.h`; put here what your program means by its own.
-fn failure(status: std::process::ExitStatus, last_words: &str) -> JobError {
-    let error = format!("the simulator ended with {status}: {last_words}");
+/// Maps an exit code to an error.
+///
+/// A retry can't help after 2 and 64 (wrong usage) and 65 (wrong input). The last two are from
+/// `sysexits.h`; replace them by the exit codes of your own program.
+fn failure(status: std::process::ExitStatus, stderr: &str) -> JobError {
+    let error = format!("the simulator ended with {status}: {stderr}");
     match status.code() {
         Some(2 | 64 | 65) => JobError::fatal(error),
         _ => JobError::retry(error),
     }
 }
 
-fn write(path: &Path, thrown: &Thrown) -> std::io::Result<()> {
-    fs::write(path, serde_json::to_vec(thrown)?)
+fn write(path: &Path, counts: &Counts) -> std::io::Result<()> {
+    fs::write(path, serde_json::to_vec(counts)?)
 }
 
-fn read(path: &Path) -> std::io::Result<Thrown> {
+fn read(path: &Path) -> std::io::Result<Counts> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }

@@ -1,4 +1,5 @@
-//! A worker whose jobs run another program for minutes at a time, and that stops it well when the machine has to go.
+//! A worker whose jobs run another program for minutes, and stop it in time when the machine is
+//! evicted.
 
 mod job;
 mod program;
@@ -13,29 +14,29 @@ use clap::Parser;
 use reprieve::WorkerArgs;
 
 use crate::job::EstimatePi;
-use crate::simulator::Throws;
+use crate::simulator::SimulateArgs;
 
-/// Estimates pi with a simulator that takes its time, on machines that may be taken away at any moment
+/// Estimates pi with a slow simulator, on machines that may be evicted at any moment
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Runs the simulations that were asked for, until it is stopped; run as many as you like
-    Work(Work),
-    /// Is the simulator
+    /// Runs a worker for `estimate-pi` jobs until it is stopped; start as many as you like
+    Work(WorkArgs),
+    /// Runs the simulator itself
     #[command(hide = true)]
-    Simulate(Throws),
+    Simulate(SimulateArgs),
 }
 
 #[derive(Debug, clap::Args)]
-struct Work {
+struct WorkArgs {
     #[command(flatten)]
     worker: WorkerArgs,
 
-    /// Where simulators leave their files while they run [default: the system's directory for temporary files]
+    /// The directory for the simulator's files [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
 
-    /// The simulator and its first arguments, when it is not the one that comes with this worker
+    /// The simulator and its first arguments [default: the simulator built into this program]
     #[arg(long, value_name = "COMMAND", num_args = 1..)]
     simulator: Option<Vec<OsString>>,
 }
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
             Ok(job) => reprieve::work(args.worker, |worker| worker.job(job)),
             Err(error) => reprieve::fail(&error),
         },
-        Command::Simulate(throws) => match reprieve::block_on(throws.simulate()) {
+        Command::Simulate(args) => match reprieve::block_on(args.simulate()) {
             Ok(code) => code,
             Err(error) => reprieve::fail(&*error),
         },
@@ -58,7 +59,7 @@ fn estimate_pi(scratch: Option<PathBuf>, simulator: Option<Vec<OsString>>) -> st
         Some(command) => command,
         None => vec![std::env::current_exe()?.into(), "simulate".into()],
     };
-    // A directory of its own below the one that was given: what is found in it is removed.
+    // A subdirectory, because workers remove the directories that they find in it.
     let scratch = scratch.unwrap_or_else(std::env::temp_dir).join("graceful");
     Ok(EstimatePi { simulator, scratch })
 }

@@ -1,4 +1,4 @@
-//! Stands in for the program that somebody else wrote: takes its time, tells how far it is, and saves when told to stop.
+//! The simulator: an example of a slow program that reports its progress, and saves on SIGTERM.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -11,67 +11,68 @@ use std::{fs, thread};
 use clap::value_parser;
 use serde::{Deserialize, Serialize};
 
-use crate::program::SAVED;
+use crate::program::EXIT_SAVED;
 
-/// Where it saves, in its working directory: after the last throw its result, before that what it goes on from.
-pub(crate) const STATE: &str = "state.json";
+/// The file in the working directory with the [`Counts`]: the result of a finished simulation, or
+/// the saved state of an unfinished one.
+pub(crate) const STATE_FILE: &str = "state.json";
 
-/// How many throws it makes before it rests, and how long: so a million take ten seconds, on any machine.
+/// The number of throws between two pauses. A million throws take ten seconds on any machine.
 const BATCH: u64 = 1000;
-const REST: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// Throws darts at a square, and counts those in the circle
+/// Throws darts at a square, and counts those inside the circle
 #[derive(Debug, clap::Args)]
-pub(crate) struct Throws {
-    /// Where the darts go
+pub(crate) struct SimulateArgs {
+    /// The seed of the random numbers
     seed: u64,
-    /// How many
+    /// The number of darts
     #[arg(value_parser = value_parser!(u64).range(1..))]
     throws: u64,
 }
 
-/// What has been thrown.
+/// The number of darts thrown, and how many of them are inside the circle.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Thrown {
+pub(crate) struct Counts {
     pub(crate) thrown: u64,
     inside: u64,
 }
 
-impl Throws {
-    /// The whole program.
+impl SimulateArgs {
+    /// Runs the simulation from the saved state, if there is one, to the end or to a stop signal.
     pub(crate) async fn simulate(self) -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
         let mut stop = pin!(reprieve::stop_signal()?);
-        thread::spawn(end_with_stdin);
-        let mut at = Thrown::default();
-        if Path::new(STATE).exists() {
-            at = serde_json::from_slice(&fs::read(STATE)?)?;
+        thread::spawn(exit_with_stdin);
+        let mut counts = Counts::default();
+        if Path::new(STATE_FILE).exists() {
+            counts = serde_json::from_slice(&fs::read(STATE_FILE)?)?;
         }
-        while at.thrown < self.throws {
-            for _ in 0..BATCH.min(self.throws - at.thrown) {
-                at.throw(self.seed);
+        while counts.thrown < self.throws {
+            for _ in 0..BATCH.min(self.throws - counts.thrown) {
+                counts.throw(self.seed);
             }
-            writeln!(io::stdout(), "{}", at.thrown)?;
+            writeln!(io::stdout(), "{}", counts.thrown)?;
             tokio::select! {
                 _ = &mut stop => {
-                    fs::write(STATE, serde_json::to_vec(&at)?)?;
-                    return Ok(ExitCode::from(SAVED));
+                    fs::write(STATE_FILE, serde_json::to_vec(&counts)?)?;
+                    return Ok(ExitCode::from(EXIT_SAVED));
                 }
-                () = tokio::time::sleep(REST) => {}
+                () = tokio::time::sleep(PAUSE) => {}
             }
         }
-        fs::write(STATE, serde_json::to_vec(&at)?)?;
+        fs::write(STATE_FILE, serde_json::to_vec(&counts)?)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Waits for the end of stdin, which is the end of whoever started this: nobody would read what is saved then.
-fn end_with_stdin() {
-    // A stdin that can't be read has ended, too.
-    let _ended = io::copy(&mut io::stdin().lock(), &mut io::sink());
+/// Exits when stdin is closed: the worker was killed, and would not read a saved state.
+fn exit_with_stdin() {
+    // A failed read means the same as the end of stdin.
+    let _end = io::copy(&mut io::stdin().lock(), &mut io::sink());
     std::process::exit(1);
 }
 
-impl Thrown {
+impl Counts {
     fn throw(&mut self, seed: u64) {
         let dart = mix(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.thrown);
         let (x, y) = (dart >> 33, dart & 0x7fff_ffff);

@@ -56,7 +56,7 @@ async fn enqueue(sandbox: &Sandbox, seeds: &[u64]) -> reprieve::JobId {
 /// Waits for the worker's `count`th program.
 async fn program(worker: &Worker, count: usize) -> Line {
     until("a simulation runs", LONG, async || {
-        worker.log().lines("a simulation runs").into_iter().nth(count - 1)
+        worker.log().lines("simulation started").into_iter().nth(count - 1)
     })
     .await
 }
@@ -247,6 +247,6 @@ async fn arguments_that_the_simulator_refuses_are_not_tried_again() {
     );
     let body: Value = serde_json::from_slice(&letter.body).unwrap();
     assert_eq!(body["data"]["throws"], 0, "the arguments are kept");
-    assert_eq!(worker.log().lines("a simulation runs").len(), 1);
+    assert_eq!(worker.log().lines("simulation started").len(), 1);
     worker.stop().await;
 }

@@ -1,32 +1,33 @@
-//! A whole worker: counts, in steps between which it can be cut, saved and carried on elsewhere.
+//! A complete worker. Its job counts, and can be stopped between steps and continued elsewhere.
 
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
 
-// Fields of it are what all jobs of a worker share: a client, a model that was loaded once.
+// Its fields are shared by all jobs of a worker: a client, a loaded model.
 struct CountTo;
 
 #[async_trait]
 impl Job for CountTo {
-    const KIND: &'static str = "count-to"; // what messages ask for; renaming it strands what is queued
-    type Args = u64; // what a message says; a struct that derives `Deserialize`
-    type Checkpoint = u64; // everything needed to go on, on another machine; a small struct with `Serialize` as well
-    type Output = u64; // kept as results/<job>.json; `()` keeps nothing
+    const KIND: &'static str = "count-to"; // messages ask for it by name; once in use, keep it
+    type Args = u64; // the arguments in the message; usually a struct that derives `Deserialize`
+    type Checkpoint = u64; // everything the next step needs; a struct also derives `Serialize`
+    type Output = u64; // stored as results/<job>.json; `()` stores nothing
 
-    // Where a job begins. It does no work: that is for steps, which can be cut.
+    // Returns the initial state. Work belongs in steps: only steps can be stopped.
     fn begin(&self, _to: &u64) -> u64 {
         0
     }
 
-    // From `at` to the next place worth saving. What it does outside may be done twice, after a crash; `cx.put_output`
-    // bears that. An error is `JobError::retry` for what may pass, `JobError::fatal` for what will not.
+    // Does a piece of work and returns the next state. A step may run again after a crash, so its
+    // effects must be idempotent, as `cx.put_output` is. Return `JobError::retry` for a temporary
+    // failure and `JobError::fatal` for a permanent one.
     async fn step(&self, cx: &JobContext, to: &u64, at: u64) -> Result<Step<u64, u64>, JobError> {
-        cx.progress(at, *to); // for `reprieve status`
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await; // your work, two seconds of it or less
+        cx.progress(at, *to); // shown by `reprieve status`
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await; // your work, at most 2 s
         Ok(if at >= *to { Step::Done(at) } else { Step::Continue(at + 1) })
     }
 }
 
-// One `.job(…)` for each kind of job this worker can do.
+// Add a `.job(…)` for each kind of job that this worker runs.
 fn main() -> std::process::ExitCode {
     reprieve::run(|worker| worker.job(CountTo))
 }

@@ -1,5 +1,5 @@
-//! `thumbnails enqueue`: asks for the thumbnails of a directory's pictures, which it stores as inputs, or of pictures that are
-//! in the store already; a job per batch.
+//! `thumbnails enqueue`: enqueues a job for each batch of pictures. It uploads the pictures of a
+//! directory first; others are already in the store.
 
 use std::path::{Path, PathBuf};
 
@@ -9,36 +9,37 @@ use reprieve::{Client, ErrorKind, JobId, NewJob, Producer, StoreArgs};
 
 use crate::find::{self, Picture, Skipped};
 use crate::job::{Batch, Thumbnails, input};
-use crate::say::{Bar, counted, note};
+use crate::terminal::{Bar, counted, note};
 use crate::wait;
 
-/// How many pictures are on their way at once: a cloud store answers each in tens of milliseconds.
-const UPLOADS_AT_ONCE: usize = 8;
+/// The number of concurrent uploads. A cloud store takes tens of milliseconds for each.
+const CONCURRENT_UPLOADS: usize = 8;
 
-/// What to make thumbnails of.
+/// The arguments of `thumbnails enqueue`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnqueueArgs {
-    /// The directory; it is searched with all that is below it for JPEG, PNG, WebP and GIF files. Links are not followed
+    /// A directory, searched recursively for JPEG, PNG, WebP and GIF files; symbolic links are not
+    /// followed
     #[arg(required_unless_present = "uploaded", conflicts_with = "uploaded")]
     dir: Option<PathBuf>,
 
-    /// Instead of a directory: the pictures that are in the store already, under photos/, or with FOLDER under photos/FOLDER/
+    /// Uses the pictures already in the store under photos/, or under photos/FOLDER/, instead of a
+    /// directory
     ///
-    /// They may have been put there with any tool, such as
-    /// `az storage blob upload-batch --destination reprieve/photos --source .`
-    /// where reprieve is the container.
+    /// Upload them with any tool, for example `az storage blob upload-batch --destination
+    /// reprieve/photos --source .`, where reprieve is the container.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     uploaded: Option<String>,
 
-    /// The side of the square that thumbnails fit into, in pixels
+    /// The maximum width and height of a thumbnail, in pixels
     #[arg(long, value_name = "PIXELS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=4096))]
     size: u32,
 
-    /// How many pictures make a job: what one machine does in a row
+    /// The number of pictures per job; one machine processes them in order
     #[arg(long, value_name = "PICTURES", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
 
-    /// Waits for the thumbnails and says what became of each picture
+    /// Waits until all jobs have ended, and lists the pictures without a thumbnail
     #[arg(long)]
     wait: bool,
 
@@ -46,70 +47,74 @@ pub(crate) struct EnqueueArgs {
     store: StoreArgs,
 }
 
-/// What was asked for.
+/// The enqueued jobs.
 #[derive(Debug, Default)]
-struct Asked {
+struct Enqueued {
     jobs: Vec<JobId>,
+    /// The number of pictures in all jobs.
     pictures: usize,
     skipped: Vec<Skipped>,
 }
 
-/// Runs the command; true when every picture that was found could be asked for and, with `--wait`, has a thumbnail.
+/// Runs the command. Returns whether every picture found was enqueued and, with `--wait`, has a
+/// thumbnail.
 pub(crate) async fn enqueue(args: EnqueueArgs) -> anyhow::Result<bool> {
-    let (client, asked) = match &args.dir {
-        Some(dir) => of_directory(dir, &args).await?,
-        None => of_uploads(args.uploaded.as_deref().unwrap_or_default(), &args).await?,
+    let (client, enqueued) = match &args.dir {
+        Some(dir) => enqueue_directory(dir, &args).await?,
+        None => enqueue_uploaded(args.uploaded.as_deref().unwrap_or_default(), &args).await?,
     };
-    let Asked { jobs, pictures, skipped } = asked;
+    let Enqueued { jobs, pictures, skipped } = enqueued;
     for Skipped { path, reason } in &skipped {
-        note(&format!("left out {}: {reason}", path.display()));
+        note(&format!("skipped {}: {reason}", path.display()));
     }
-    note(&format!("asked for {} in {}", counted(pictures, "thumbnail"), counted(jobs.len(), "job")));
-    let made = if args.wait { wait::until_made(client.store(), jobs, pictures).await? } else { true };
-    Ok(made && skipped.is_empty())
+    note(&format!("enqueued {} for {}", counted(jobs.len(), "job"), counted(pictures, "picture")));
+    let complete = if args.wait { wait::wait(client.store(), jobs, pictures).await? } else { true };
+    Ok(complete && skipped.is_empty())
 }
 
-/// Stores a directory's pictures, and asks for each batch as soon as it is stored.
-async fn of_directory(dir: &Path, args: &EnqueueArgs) -> anyhow::Result<(Client, Asked)> {
-    let found = find::pictures(dir).with_context(|| format!("can't read {}", dir.display()))?;
+/// Uploads the pictures of a directory, and enqueues each batch as soon as it is uploaded.
+async fn enqueue_directory(dir: &Path, args: &EnqueueArgs) -> anyhow::Result<(Client, Enqueued)> {
+    let found = find::pictures(dir).with_context(|| format!("failed to read {}", dir.display()))?;
     let client = Client::open(&args.store).await?;
     let producer = client.producer();
-    let mut asked = Asked { skipped: found.skipped, ..Asked::default() };
-    let mut bar = Bar::new("storing", found.pictures.len());
+    let mut enqueued = Enqueued { skipped: found.skipped, ..Enqueued::default() };
+    let mut bar = Bar::new("uploading", found.pictures.len());
     for batch in found.pictures.chunks(args.batch.into()) {
-        let pictures = store_all(&producer, batch, &mut asked.skipped).await?;
-        asked.pictures += pictures.len();
-        asked.jobs.extend(ask(&producer, pictures, args.size).await?);
-        bar.set(asked.pictures, "");
+        let pictures = upload_all(&producer, batch, &mut enqueued.skipped).await?;
+        enqueued.pictures += pictures.len();
+        enqueued.jobs.extend(enqueue_batch(&producer, pictures, args.size).await?);
+        bar.set(enqueued.pictures, "");
     }
     bar.clear();
-    Ok((client, asked))
+    Ok((client, enqueued))
 }
 
-/// Asks for the pictures that somebody has uploaded.
-async fn of_uploads(folder: &str, args: &EnqueueArgs) -> anyhow::Result<(Client, Asked)> {
+/// Enqueues the pictures that are already in the store.
+async fn enqueue_uploaded(folder: &str, args: &EnqueueArgs) -> anyhow::Result<(Client, Enqueued)> {
     let client = Client::open(&args.store).await?;
     let (pictures, skipped) = find::uploaded(client.store().blobs.as_ref(), folder).await?;
     if pictures.is_empty() && skipped.is_empty() {
-        bail!("there are no pictures under {} in the store", find::uploads(folder));
+        bail!("there are no pictures under {} in the store", find::prefix(folder));
     }
-    let mut asked = Asked { skipped, pictures: pictures.len(), ..Asked::default() };
+    let mut enqueued = Enqueued { skipped, pictures: pictures.len(), ..Enqueued::default() };
     for batch in pictures.chunks(args.batch.into()) {
-        asked.jobs.extend(ask(&client.producer(), batch.to_vec(), args.size).await?);
+        enqueued.jobs.extend(enqueue_batch(&client.producer(), batch.to_vec(), args.size).await?);
     }
-    Ok((client, asked))
+    Ok((client, enqueued))
 }
 
-/// Stores a batch and returns the names of its pictures, without those that can't be read or are too large.
-async fn store_all(
+/// Uploads a batch and returns the names of its pictures, except of those that can't be read or are
+/// too large.
+async fn upload_all(
     producer: &Producer,
     batch: &[Picture],
     skipped: &mut Vec<Skipped>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut storing = stream::iter(batch).map(|picture| store(producer, picture)).buffered(UPLOADS_AT_ONCE);
+    let mut uploads =
+        stream::iter(batch).map(|picture| upload(producer, picture)).buffered(CONCURRENT_UPLOADS);
     let mut names = Vec::with_capacity(batch.len());
-    while let Some(stored) = storing.next().await {
-        match stored? {
+    while let Some(uploaded) = uploads.next().await {
+        match uploaded? {
             Ok(name) => names.push(name),
             Err(one) => skipped.push(one),
         }
@@ -117,8 +122,8 @@ async fn store_all(
     Ok(names)
 }
 
-/// Stores one picture. The inner error is the picture's own fault, the outer one the store's.
-async fn store(producer: &Producer, picture: &Picture) -> anyhow::Result<Result<String, Skipped>> {
+/// Uploads one picture. The outer error is the store's, the inner one is of this picture only.
+async fn upload(producer: &Producer, picture: &Picture) -> anyhow::Result<Result<String, Skipped>> {
     let skip = |reason: String| Ok(Err(Skipped { path: picture.path.clone(), reason }));
     let bytes = match tokio::fs::read(&picture.path).await {
         Ok(bytes) => bytes,
@@ -127,12 +132,12 @@ async fn store(producer: &Producer, picture: &Picture) -> anyhow::Result<Result<
     match producer.put_input(&input(&picture.name), bytes).await {
         Ok(()) => Ok(Ok(picture.name.clone())),
         Err(error) if error.kind() == ErrorKind::TooLarge => skip(error.to_string()),
-        Err(error) => Err(error).with_context(|| format!("can't store {}", picture.path.display())),
+        Err(error) => Err(error).with_context(|| format!("failed to upload {}", picture.path.display())),
     }
 }
 
-/// Enqueues the job of a batch whose pictures are stored.
-async fn ask(producer: &Producer, pictures: Vec<String>, size: u32) -> anyhow::Result<Vec<JobId>> {
+/// Enqueues the job for a batch. Its pictures must be in the store.
+async fn enqueue_batch(producer: &Producer, pictures: Vec<String>, size: u32) -> anyhow::Result<Vec<JobId>> {
     if pictures.is_empty() {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Finds the pictures of a directory, or those that are in the store already.
+//! Finds pictures in a directory or in the store.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -9,36 +9,36 @@ use reprieve::ports::BlobStore;
 
 use crate::job::{input, output};
 
-/// What counts as a picture, in lower case.
+/// The file name extensions of pictures, in lower case.
 const EXTENSIONS: [&str; 5] = ["gif", "jpeg", "jpg", "png", "webp"];
 
-/// A picture on the disk.
+/// A picture on disk.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Picture {
-    /// Its path below the directory, with `/` between the parts on every system.
+    /// The path relative to the directory, with `/` as the separator on every system.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
 }
 
-/// Something that was left out, and why.
+/// A file or directory that was skipped, and why.
 #[derive(Debug)]
 pub(crate) struct Skipped {
     pub(crate) path: PathBuf,
     pub(crate) reason: String,
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// In the order of their names.
+    /// Ordered by name.
     pub(crate) pictures: Vec<Picture>,
     pub(crate) skipped: Vec<Skipped>,
 }
 
-/// Searches `dir` and everything below it for pictures, known by their extensions. Links are not followed.
+/// Searches `dir` recursively for files with a picture's extension. Does not follow symbolic links.
 ///
 /// # Errors
-/// When `dir` itself can't be read. What can't be read below it is skipped.
+/// When `dir` itself can't be read. Unreadable files and directories below it are skipped.
 pub(crate) fn pictures(dir: &Path) -> io::Result<Found> {
     let mut found = Found::default();
     let mut entries = fs::read_dir(dir)?.map(|entry| (dir.to_owned(), entry)).collect::<Vec<_>>();
@@ -67,22 +67,22 @@ pub(crate) fn pictures(dir: &Path) -> io::Result<Found> {
     Ok(found)
 }
 
-/// Lists the pictures that are in the store under `folder` of where inputs are, whoever put them there, in the order of
-/// their names; known by their extensions. What has a name that no blob of ours may have is passed over by the store.
+/// Lists the pictures in the store under `photos/`, or under `photos/{folder}/`, ordered by name.
+/// Blobs whose names are not valid [`BlobName`]s are not listed.
 ///
 /// # Errors
-/// The store's.
+/// When the store fails.
 pub(crate) async fn uploaded(
     blobs: &dyn BlobStore,
     folder: &str,
 ) -> reprieve::Result<(Vec<String>, Vec<Skipped>)> {
     let (mut pictures, mut skipped) = (Vec::new(), Vec::new());
-    for blob in blobs.list(&uploads(folder)).await? {
+    for blob in blobs.list(&prefix(folder)).await? {
         let Some(name) = blob.as_str().strip_prefix(&input("")).filter(|name| is_picture(Path::new(name)))
         else {
             continue;
         };
-        match check(name) {
+        match check_name(name) {
             Ok(()) => pictures.push(name.to_owned()),
             Err(reason) => skipped.push(Skipped { path: blob.as_str().into(), reason }),
         }
@@ -90,8 +90,8 @@ pub(crate) async fn uploaded(
     Ok((pictures, skipped))
 }
 
-/// What the names of all inputs in `folder` begin with.
-pub(crate) fn uploads(folder: &str) -> String {
+/// Returns the prefix of the input blobs in `folder`.
+pub(crate) fn prefix(folder: &str) -> String {
     match folder.trim_matches('/') {
         "" => input(""),
         folder => input(&format!("{folder}/")),
@@ -109,18 +109,18 @@ fn is_picture(path: &Path) -> bool {
     EXTENSIONS.contains(&extension.as_str())
 }
 
-/// The picture's name in the store, if it can have one there.
+/// Returns the picture's name in the store, or why it can't have one.
 fn name(dir: &Path, path: &Path) -> Result<String, String> {
-    let below = path.strip_prefix(dir).map_err(|error| error.to_string())?;
-    let parts: Option<Vec<&str>> = below.iter().map(OsStr::to_str).collect();
-    let name = parts.ok_or("its name is not Unicode; rename it")?.join("/");
-    check(&name)?;
+    let relative = path.strip_prefix(dir).map_err(|error| error.to_string())?;
+    let parts: Option<Vec<&str>> = relative.iter().map(OsStr::to_str).collect();
+    let name = parts.ok_or("the name is not valid Unicode; rename the file")?.join("/");
+    check_name(&name)?;
     Ok(name)
 }
 
-/// Fails when the thumbnail of the picture called `name` could not be kept.
-fn check(name: &str) -> Result<(), String> {
-    // The longest name that will be made of it.
+/// Checks that the thumbnail of the picture called `name` has a valid blob name.
+fn check_name(name: &str) -> Result<(), String> {
+    // The thumbnail's blob has the longest of the names.
     BlobName::parse(output(name, "png")).map(drop).map_err(|error| error.to_string())
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_picture_that_cannot_be_named_is_skipped_and_said() {
+    fn a_picture_with_an_invalid_name_is_skipped_and_reported() {
         use std::os::unix::ffi::OsStrExt;
         let dir = tempfile::tempdir().unwrap();
         let (long, not_unicode) = (format!("{}.jpg", "x".repeat(240)), OsStr::from_bytes(b"\xff.jpg"));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_others_uploaded_is_found_by_its_folder() {
+    async fn uploaded_pictures_are_found_by_folder() {
         let store = reprieve::memory::store();
         let long = format!("photos/{}.jpg", "x".repeat(233));
         for name in [
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_an_error() {
+    fn a_missing_directory_is_an_error() {
         assert!(pictures(Path::new("/nowhere/at/all")).is_err());
     }
 }

@@ -1,35 +1,36 @@
-//! The job: a batch of pictures, one per step.
+//! The job: makes the thumbnails of a batch of pictures, one per step.
 
 use reprieve::{ErrorKind, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::picture::Thumbnail;
 
-/// Makes the thumbnails of a batch of pictures.
+/// A job that makes the thumbnails of a batch of pictures.
 pub(crate) struct Thumbnails;
 
-/// What a job is asked for.
+/// The job's arguments.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// The side of the square that thumbnails fit into, in pixels.
+    /// The maximum width and height of a thumbnail, in pixels.
     pub(crate) size: u32,
-    /// The pictures' names, as [`input`] makes inputs of them.
+    /// The names of the pictures; their blobs are [`input`]`(name)`.
     pub(crate) pictures: Vec<String>,
 }
 
-/// How far a batch is. What goes on after an eviction goes on from here.
+/// The job's checkpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct At {
+pub(crate) struct State {
+    /// The index of the next picture.
     next: usize,
     failed: Vec<Failure>,
 }
 
-/// What became of a batch: its job's result.
+/// The job's result.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Made {
-    /// How many thumbnails there are.
+pub(crate) struct BatchResult {
+    /// The number of thumbnails made.
     pub(crate) done: usize,
-    /// The pictures that gave none.
+    /// The pictures without a thumbnail.
     pub(crate) failed: Vec<Failure>,
 }
 
@@ -40,12 +41,13 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// The input blob with the picture called `name`.
+/// Returns the name of the blob with the picture called `name`.
 pub(crate) fn input(name: &str) -> String {
     format!("photos/{name}")
 }
 
-/// The output blob with its thumbnail. The picture's own extension stays, so that `cat.jpg` and `cat.png` don't meet.
+/// Returns the name of the blob with the thumbnail of the picture called `name`. It keeps the
+/// picture's extension, so that `cat.jpg` and `cat.png` have different thumbnails.
 pub(crate) fn output(name: &str, extension: &str) -> String {
     format!("thumbnails/{name}.{extension}")
 }
@@ -54,33 +56,40 @@ pub(crate) fn output(name: &str, extension: &str) -> String {
 impl Job for Thumbnails {
     const KIND: &'static str = "thumbnails";
     type Args = Batch;
-    type Checkpoint = At;
-    type Output = Made;
+    type Checkpoint = State;
+    type Output = BatchResult;
 
-    fn begin(&self, _: &Batch) -> At {
-        At::default()
+    fn begin(&self, _: &Batch) -> State {
+        State::default()
     }
 
-    async fn step(&self, cx: &JobContext, batch: &Batch, mut at: At) -> Result<Step<At, Made>, JobError> {
-        cx.progress(at.next as u64, batch.pictures.len() as u64);
-        let Some(name) = batch.pictures.get(at.next) else {
-            return Ok(Step::Done(Made { done: at.next - at.failed.len(), failed: at.failed }));
+    async fn step(
+        &self,
+        cx: &JobContext,
+        batch: &Batch,
+        mut state: State,
+    ) -> Result<Step<State, BatchResult>, JobError> {
+        cx.progress(state.next as u64, batch.pictures.len() as u64);
+        let Some(name) = batch.pictures.get(state.next) else {
+            let done = state.next - state.failed.len();
+            return Ok(Step::Done(BatchResult { done, failed: state.failed }));
         };
-        match make(cx, name, batch.size).await? {
-            Ok(()) => tracing::debug!(job = %cx.job(), name, "thumbnail"),
+        match make_thumbnail(cx, name, batch.size).await? {
+            Ok(()) => tracing::debug!(job = %cx.job(), name, "made a thumbnail"),
             Err(reason) => {
-                tracing::warn!(job = %cx.job(), name, reason, "no thumbnail");
-                at.failed.push(Failure { name: name.clone(), reason });
+                tracing::warn!(job = %cx.job(), name, reason, "failed to make a thumbnail");
+                state.failed.push(Failure { name: name.clone(), reason });
             }
         }
-        at.next += 1;
-        cx.progress(at.next as u64, batch.pictures.len() as u64);
-        Ok(Step::Continue(at))
+        state.next += 1;
+        cx.progress(state.next as u64, batch.pictures.len() as u64);
+        Ok(Step::Continue(state))
     }
 }
 
-/// Makes one thumbnail. The inner error is the picture's own fault: it will not pass, and must not stop the others.
-async fn make(cx: &JobContext, name: &str, size: u32) -> Result<Result<(), String>, JobError> {
+/// Makes one thumbnail. The inner error is permanent and of this picture only, so the job continues
+/// with the next one.
+async fn make_thumbnail(cx: &JobContext, name: &str, size: u32) -> Result<Result<(), String>, JobError> {
     let picture = match cx.input(&input(name)).await {
         Ok(picture) => picture,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => {
@@ -88,7 +97,7 @@ async fn make(cx: &JobContext, name: &str, size: u32) -> Result<Result<(), Strin
         }
         Err(error) => return Err(JobError::retry(error)),
     };
-    // This keeps a thread for as long as it takes. Job threads are there for that: leases and notices have their own.
+    // Decoding may block the thread: jobs have threads of their own, apart from leases and notices.
     match Thumbnail::of(&picture, size) {
         Ok(Thumbnail { bytes, extension }) => Ok(Ok(cx.put_output(&output(name, extension), bytes).await?)),
         Err(unreadable) => Ok(Err(unreadable.to_string())),

@@ -1,10 +1,10 @@
-//! Makes thumbnails of directories and containers of pictures, on machines that may be taken away at any moment.
+//! Makes thumbnails of many pictures, on machines that may be evicted at any moment.
 
 mod enqueue;
 mod find;
 mod job;
 mod picture;
-mod say;
+mod terminal;
 mod wait;
 
 use std::process::ExitCode;
@@ -15,13 +15,14 @@ use reprieve::WorkerArgs;
 use crate::enqueue::EnqueueArgs;
 use crate::job::Thumbnails;
 
-/// Thumbnails of many pictures, made by workers that survive evictions
+/// Makes thumbnails of many pictures, with workers that survive evictions
 #[derive(Debug, Parser)]
 #[command(version)]
 enum Command {
-    /// Asks for the thumbnails of a directory's pictures, or of those that are in the store already
+    /// Enqueues thumbnail jobs for the pictures in a directory, or for pictures already in the
+    /// store
     Enqueue(EnqueueArgs),
-    /// Makes the thumbnails that were asked for, until it is stopped; run as many as you like
+    /// Runs a worker for `thumbnails` jobs until it is stopped; start as many as you like
     Work(WorkerArgs),
 }
 

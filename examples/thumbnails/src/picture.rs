@@ -1,4 +1,4 @@
-//! One picture: from the bytes of a JPEG, PNG, WebP or GIF to those of its thumbnail. No files, no queue.
+//! Decodes, shrinks and encodes a picture, all in memory.
 
 use std::fmt;
 use std::io::Cursor;
@@ -8,22 +8,22 @@ use image::codecs::png::PngEncoder;
 use image::imageops::FilterType;
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 
-/// The most memory that decoding one picture may take: a file of some kilobytes can claim to be gigabytes of pixels. It
-/// is enough for 178 million pixels of a photo, more than any camera gives.
+/// The most memory that a decoded picture may take, because a file of some kilobytes can declare
+/// gigabytes of pixels. The limit allows photos of 178 million pixels, more than cameras take.
 const DECODED_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// How well thumbnails without transparency are kept. Above it files grow and nobody sees why.
+/// The quality of JPEG thumbnails. Higher values make larger files without a visible difference.
 const JPEG_QUALITY: u8 = 85;
 
-/// A thumbnail, encoded.
+/// An encoded thumbnail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Thumbnail {
     pub(crate) bytes: Vec<u8>,
-    /// `jpg`, or `png` where the picture lets its background through.
+    /// `jpg`, or `png` if the picture has transparent pixels.
     pub(crate) extension: &'static str,
 }
 
-/// Why there is no thumbnail, for a person.
+/// Why a picture has no thumbnail.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable(String);
 
@@ -40,8 +40,8 @@ impl From<ImageError> for Unreadable {
 }
 
 impl Thumbnail {
-    /// Shrinks a picture until it fits into a square of `size` pixels; one that fits already keeps its size. Of an
-    /// animation it takes the first frame. The same bytes always give the same bytes.
+    /// Makes a thumbnail of at most `size` × `size` pixels. Smaller pictures keep their size. Of an
+    /// animation only the first frame is used. The result is deterministic.
     pub(crate) fn of(picture: &[u8], size: u32) -> Result<Self, Unreadable> {
         let small = shrink(decode(picture)?, size);
         let opaque = small.to_rgba8().pixels().all(|pixel| pixel.0[3] == u8::MAX);
@@ -57,23 +57,24 @@ impl Thumbnail {
     }
 }
 
-/// Decodes what the content says it is, for extensions lie; and turns it the way the camera was held.
+/// Decodes a picture and applies its orientation. The format is detected from the content, because
+/// extensions can be wrong.
 fn decode(picture: &[u8]) -> Result<DynamicImage, Unreadable> {
     let mut reader = ImageReader::new(Cursor::new(picture))
         .with_guessed_format()
         .map_err(|error| Unreadable(error.to_string()))?;
     if reader.format().is_none() {
-        return Err(Unreadable("this is no JPEG, PNG, WebP or GIF".to_owned()));
+        return Err(Unreadable("not a JPEG, PNG, WebP or GIF picture".to_owned()));
     }
     let mut limits = Limits::default();
     limits.max_alloc = Some(DECODED_BYTES_MAX);
     reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
-    // Decoders keep the limit for their own memory; the picture's is checked here.
+    // The decoder applies the limit to its own buffers only, not to the picture.
     if decoder.total_bytes() > DECODED_BYTES_MAX {
         let (width, height) = decoder.dimensions();
         return Err(Unreadable(format!(
-            "{width} × {height} pixels take {} MiB, and at most {} are used for one picture",
+            "{width} × {height} pixels take {} MiB; the limit is {} MiB",
             decoder.total_bytes() >> 20,
             DECODED_BYTES_MAX >> 20
         )));
@@ -84,7 +85,8 @@ fn decode(picture: &[u8]) -> Result<DynamicImage, Unreadable> {
     Ok(image)
 }
 
-/// A good filter is slow on a large picture, and a fast one is coarse near the end: each does its part.
+/// Shrinks a picture to fit into `size` × `size` pixels: first with a fast filter, to four times
+/// that size, then with a good one, which would be slow on a large picture.
 fn shrink(image: DynamicImage, size: u32) -> DynamicImage {
     let fits = |within: u32| image.width().max(image.height()) <= within;
     let rough = size.saturating_mul(4);
@@ -102,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// A picture in which every pixel tells where it is.
+    /// Returns a picture whose colors encode each pixel's position.
     fn gradient(width: u32, height: u32) -> DynamicImage {
         let shade = |at: u32, of: u32| u8::try_from(at * 255 / of.max(1)).unwrap();
         RgbImage::from_fn(width, height, |x, y| image::Rgb([shade(x, width), shade(y, height), 99])).into()
@@ -165,16 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_says_why() {
+    fn an_undecodable_picture_has_a_reason() {
         let png = encoded(&gradient(90, 90), ImageFormat::Png);
         for (bytes, reason) in [
-            (&b""[..], "no JPEG, PNG, WebP or GIF"),
-            (b"<svg/>", "no JPEG, PNG, WebP or GIF"),
+            (&b""[..], "not a JPEG, PNG, WebP or GIF picture"),
+            (b"<svg/>", "not a JPEG, PNG, WebP or GIF picture"),
             (b"\xff\xd8\xff nothing more", "JPEG"),
             (&png[..png.len() / 2], "unexpected end of file"),
         ] {
-            let Unreadable(said) = Thumbnail::of(bytes, 64).unwrap_err();
-            assert!(said.to_lowercase().contains(&reason.to_lowercase()), "{said}");
+            let Unreadable(text) = Thumbnail::of(bytes, 64).unwrap_err();
+            assert!(text.to_lowercase().contains(&reason.to_lowercase()), "{text}");
         }
     }
 
@@ -185,8 +187,8 @@ mod tests {
         bomb[16..24].copy_from_slice(&[0, 0, 0xEA, 0x60, 0, 0, 0xEA, 0x60]);
         let checksum = crc32(&bomb[12..29]);
         bomb[29..33].copy_from_slice(&checksum.to_be_bytes());
-        let Unreadable(said) = Thumbnail::of(&bomb, 64).unwrap_err();
-        assert!(said.starts_with("60000 × 60000 pixels take 10299 MiB"), "{said}");
+        let Unreadable(text) = Thumbnail::of(&bomb, 64).unwrap_err();
+        assert!(text.starts_with("60000 × 60000 pixels take 10299 MiB"), "{text}");
     }
 
     fn crc32(bytes: &[u8]) -> u32 {
@@ -196,10 +198,12 @@ mod tests {
     }
 
     proptest! {
-        /// A worker meets every kind of broken file in the end, and one of them must not cost it the batch.
+        /// A panic would fail the whole batch instead of one picture.
         #[test]
         fn a_damaged_picture_is_never_a_panic(
-            format in prop::sample::select(vec![ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif]),
+            format in prop::sample::select(
+                vec![ImageFormat::Jpeg, ImageFormat::Png, ImageFormat::WebP, ImageFormat::Gif]
+            ),
             damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
             keep in any::<prop::sample::Index>(),
         ) {

@@ -1,4 +1,4 @@
-//! Waits for jobs and says what became of their pictures.
+//! Waits for jobs and prints their results.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,34 +8,36 @@ use reprieve::ports::Store;
 use reprieve::{BlobName, JobId};
 use serde::Deserialize;
 
-use crate::job::Made;
-use crate::say::{Bar, counted, note, result};
+use crate::job::BatchResult;
+use crate::terminal::{Bar, counted, note, result};
 
-/// How often the store is asked: a person watches.
-const EVERY: Duration = Duration::from_millis(500);
+/// How often the store is polled. A person watches the progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How many results are looked for at a time, the longest unseen first; more would be a burden for a cloud store.
-const LOOKS: usize = 32;
+/// The number of jobs, and of dead letters, to check in each poll. In a cloud store each takes a
+/// request.
+const CHECKS_PER_POLL: usize = 32;
 
-/// How old the last word of a worker may be. It speaks every ten seconds at least.
+/// The maximum age of a worker's report. Workers publish one every ten seconds or more often.
 const REPORT_AGE_MAX: Duration = Duration::from_secs(30);
 
-/// What became of all the jobs.
+/// The results of all jobs.
 #[derive(Debug, Default)]
 struct Summary {
+    /// The number of thumbnails made.
     made: usize,
-    /// Pictures, and jobs, that came to nothing: which, and why.
+    /// The failed pictures and jobs, each with a reason.
     failed: Vec<(String, String)>,
 }
 
-/// Waits until each of `jobs`, with `pictures` in all, has a result or never will, and prints what became of them. True
-/// when every picture has its thumbnail.
-pub(crate) async fn until_made(store: &Store, jobs: Vec<JobId>, pictures: usize) -> anyhow::Result<bool> {
+/// Waits until all `jobs` have ended, and prints a summary. `pictures` is the number of their
+/// pictures. Returns whether every picture has a thumbnail.
+pub(crate) async fn wait(store: &Store, jobs: Vec<JobId>, pictures: usize) -> anyhow::Result<bool> {
     let summary = watch(store, jobs, pictures).await?;
     for line in summary.lines() {
         result(&line);
     }
-    note("thumbnails are the store's blobs under thumbnails/");
+    note("the thumbnails are in the store, under thumbnails/");
     Ok(summary.failed.is_empty())
 }
 
@@ -44,13 +46,13 @@ async fn watch(store: &Store, jobs: Vec<JobId>, pictures: usize) -> anyhow::Resu
     let mut summary = Summary::default();
     let mut bar = Bar::new("making", pictures);
     loop {
-        // Counted before results are looked for: a job that was in neither place has ended without one.
+        // The queue is counted first: when it is empty, a job without a result will never have one.
         let queued = store.queue.depth().await?.total;
-        let looks = if queued == 0 { open.len() } else { LOOKS.min(open.len()) };
-        collect(store, &mut open, looks, &mut summary).await?;
-        bury(store, &mut open, &mut summary).await?;
+        let checks = if queued == 0 { open.len() } else { CHECKS_PER_POLL.min(open.len()) };
+        collect_results(store, &mut open, checks, &mut summary).await?;
+        collect_dead_letters(store, &mut open, &mut summary).await?;
         if queued == 0 {
-            summary.give_up(open.drain(..));
+            summary.add_missing(open.drain(..));
         }
         let (running, remark) = running(store, &open).await?;
         bar.set(summary.made + summary.failed.len() + running, &remark);
@@ -58,26 +60,27 @@ async fn watch(store: &Store, jobs: Vec<JobId>, pictures: usize) -> anyhow::Resu
             bar.clear();
             return Ok(summary);
         }
-        tokio::time::sleep(EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
-/// Takes the results of up to `looks` jobs that have one.
-async fn collect(
+/// Moves finished jobs from `open` to the summary. Checks the first `checks` jobs, and moves those
+/// without a result to the back.
+async fn collect_results(
     store: &Store,
     open: &mut VecDeque<JobId>,
-    looks: usize,
+    checks: usize,
     summary: &mut Summary,
 ) -> anyhow::Result<()> {
-    for _ in 0..looks {
+    for _ in 0..checks {
         let Some(job) = open.pop_front() else { break };
         let name = BlobName::parse(format!("results/{job}.json"))?;
         match store.blobs.get(&name).await? {
             Some(json) => {
-                let made: Made =
-                    serde_json::from_slice(&json).with_context(|| format!("can't read {name}"))?;
-                summary.made += made.done;
-                summary.failed.extend(made.failed.into_iter().map(|one| (one.name, one.reason)));
+                let batch: BatchResult =
+                    serde_json::from_slice(&json).with_context(|| format!("failed to read {name}"))?;
+                summary.made += batch.done;
+                summary.failed.extend(batch.failed.into_iter().map(|one| (one.name, one.reason)));
             }
             None => open.push_back(job),
         }
@@ -85,28 +88,34 @@ async fn collect(
     Ok(())
 }
 
-/// Takes the jobs that are in the poison queue, as far as one can look into that.
-async fn bury(store: &Store, open: &mut VecDeque<JobId>, summary: &mut Summary) -> anyhow::Result<()> {
+/// Moves dead-lettered jobs from `open` to the summary. Reads only the first dead letters; other
+/// dead-lettered jobs count as failed when the queue is empty.
+async fn collect_dead_letters(
+    store: &Store,
+    open: &mut VecDeque<JobId>,
+    summary: &mut Summary,
+) -> anyhow::Result<()> {
     #[derive(Deserialize)]
-    struct Buried {
+    struct Body {
         id: String,
     }
-    for letter in store.queue.dead_letters(LOOKS).await? {
-        let Ok(Buried { id }) = serde_json::from_slice(&letter.body) else { continue };
-        if let Some(at) = open.iter().position(|job| job.as_str() == id) {
-            open.remove(at);
-            let reason = letter.reason.unwrap_or_else(|| "no reason was given".to_owned());
-            summary.failed.push((format!("job {id}"), format!("it is in the poison queue: {reason}")));
+    for letter in store.queue.dead_letters(CHECKS_PER_POLL).await? {
+        let Ok(Body { id }) = serde_json::from_slice(&letter.body) else { continue };
+        if let Some(index) = open.iter().position(|job| job.as_str() == id) {
+            open.remove(index);
+            let reason = letter.reason.unwrap_or_else(|| "unknown reason".to_owned());
+            summary.failed.push((format!("job {id}"), format!("dead-lettered: {reason}")));
         }
     }
     Ok(())
 }
 
-/// How many pictures the jobs that run now have done, and who runs them.
+/// Returns the number of pictures that running jobs have processed, and a remark on the workers.
 async fn running(store: &Store, open: &VecDeque<JobId>) -> anyhow::Result<(usize, String)> {
     let reports = store.roster.reports(REPORT_AGE_MAX).await?;
-    let ours = reports.iter().flat_map(|report| &report.in_flight).filter(|card| open.contains(&card.job));
-    let done: u64 = ours.map(|card| card.progress.done).sum();
+    let in_flight = reports.iter().flat_map(|report| &report.in_flight);
+    let done: u64 =
+        in_flight.filter(|running| open.contains(&running.job)).map(|running| running.progress.done).sum();
     let remark = match reports.len() {
         0 => "no worker is running; start one with `thumbnails work`".to_owned(),
         workers => counted(workers, "worker"),
@@ -115,15 +124,15 @@ async fn running(store: &Store, open: &VecDeque<JobId>) -> anyhow::Result<(usize
 }
 
 impl Summary {
-    /// Counts jobs that are in no queue any more and left no result.
-    fn give_up(&mut self, jobs: impl Iterator<Item = JobId>) {
-        let why = "it is no longer in the queue and left no result";
-        self.failed.extend(jobs.map(|job| (format!("job {job}"), why.to_owned())));
+    /// Adds jobs that are in no queue and have no result.
+    fn add_missing(&mut self, jobs: impl Iterator<Item = JobId>) {
+        let reason = "no message and no result in the store";
+        self.failed.extend(jobs.map(|job| (format!("job {job}"), reason.to_owned())));
     }
 
     fn lines(&self) -> Vec<String> {
         let first = format!("{} made, {} failed", self.made, self.failed.len());
-        let failed = self.failed.iter().map(|(what, why)| format!("{what}: {why}"));
+        let failed = self.failed.iter().map(|(name, reason)| format!("{name}: {reason}"));
         std::iter::once(first).chain(failed).collect()
     }
 }
@@ -136,19 +145,19 @@ mod tests {
     use super::*;
     use crate::job::{Batch, Failure, Thumbnails};
 
-    async fn put_result(store: &Store, job: &JobId, made: &Made) {
+    async fn put_result(store: &Store, job: &JobId, result: &BatchResult) {
         let name = BlobName::parse(format!("results/{job}.json")).unwrap();
-        store.blobs.put(&name, serde_json::to_vec(made).unwrap(), None).await.unwrap();
+        store.blobs.put(&name, serde_json::to_vec(result).unwrap(), None).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_job_is_accounted_for_however_it_ends() {
+    async fn the_summary_has_every_job_however_it_ended() {
         let store = memory::store();
         let batch = || NewJob::of::<Thumbnails>(&Batch { size: 9, pictures: vec!["a".into()] }).unwrap();
         let producer = Producer::new(store.clone());
         let jobs = producer.enqueue(vec![batch(), batch(), batch()]).await.unwrap();
         let failed = vec![Failure { name: "b.png".into(), reason: "half of it is missing".into() }];
-        put_result(&store, &jobs[0], &Made { done: 4, failed }).await;
+        put_result(&store, &jobs[0], &BatchResult { done: 4, failed }).await;
         let worker = async {
             tokio::time::sleep(Duration::from_secs(60)).await;
             let received = store.queue.receive(3, Duration::from_secs(60)).await.unwrap();
@@ -161,8 +170,8 @@ mod tests {
         let lines = [
             "4 made, 3 failed".to_owned(),
             "b.png: half of it is missing".to_owned(),
-            format!("job {}: it is in the poison queue: no good", jobs[1]),
-            format!("job {}: it is no longer in the queue and left no result", jobs[2]),
+            format!("job {}: dead-lettered: no good", jobs[1]),
+            format!("job {}: no message and no result in the store", jobs[2]),
         ];
         assert_eq!(summary.unwrap().lines(), lines);
     }

@@ -51,7 +51,7 @@ fn a_directory_goes_in_and_thumbnails_come_out() {
         &enqueue(place.path(), &["photos", "--size", "30", "--wait"]),
         0,
         "3 made, 0 failed\n",
-        "asked for 3 thumbnails in 1 job\n",
+        "enqueued 1 job for 3 pictures\n",
     );
     for name in ["a.png.jpg", "a.jpg.jpg", "old/a.webp.jpg"] {
         let made = image::open(place.path().join("reprieve.db.d/blobs/thumbnails").join(name)).unwrap();
@@ -60,7 +60,7 @@ fn a_directory_goes_in_and_thumbnails_come_out() {
 }
 
 #[test]
-fn pictures_that_are_in_the_store_already_are_asked_for_by_their_folder() {
+fn pictures_that_are_in_the_store_already_are_enqueued_by_folder() {
     let place = tempfile::tempdir().unwrap();
     check(
         &enqueue(place.path(), &["--uploaded"]),
@@ -73,10 +73,10 @@ fn pictures_that_are_in_the_store_already_are_asked_for_by_their_folder() {
         RgbImage::from_pixel(30, 10, image::Rgb([1, 2, 3])).save(place.path().join(name)).unwrap();
     }
     // Puts them where other programs would.
-    check(&enqueue(place.path(), &["mine"]), 0, "", "asked for 3 thumbnails in 1 job\n");
+    check(&enqueue(place.path(), &["mine"]), 0, "", "enqueued 1 job for 3 pictures\n");
     let _worker = work(place.path());
     let output = enqueue(place.path(), &["--uploaded=old", "--batch", "1", "--wait"]);
-    check(&output, 0, "2 made, 0 failed\n", "asked for 2 thumbnails in 2 jobs\n");
+    check(&output, 0, "2 made, 0 failed\n", "enqueued 2 jobs for 2 pictures\n");
     check(&enqueue(place.path(), &["--uploaded", "mine"]), 2, "", "cannot be used with");
     check(&enqueue(place.path(), &[]), 2, "", "required");
 }
@@ -92,8 +92,8 @@ fn a_picture_without_a_thumbnail_is_reported_and_fails() {
     check(
         &output,
         1,
-        "0 made, 1 failed\nnotes.JPG: this is no JPEG, PNG, WebP or GIF\n",
-        "left out photos/10:30.png",
+        "0 made, 1 failed\nnotes.JPG: not a JPEG, PNG, WebP or GIF picture\n",
+        "skipped photos/10:30.png",
     );
 }
 
@@ -104,6 +104,6 @@ fn a_directory_that_cannot_be_read_is_one_sentence() {
         &enqueue(place.path(), &["nowhere"]),
         1,
         "",
-        "error: can't read nowhere: No such file or directory",
+        "error: failed to read nowhere: No such file or directory",
     );
 }
