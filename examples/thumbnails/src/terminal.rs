@@ -28,8 +28,8 @@ impl Bar {
         Self { bar, activity, next_line: Instant::now() + LINE_EVERY }
     }
 
-    /// Sets the progress and a remark. The bar never moves back, even when a worker is killed and its
-    /// jobs' pictures no longer count.
+    /// Sets the progress and a remark. The bar never moves back, even when a worker is killed and
+    /// its jobs' pictures no longer count.
     pub(crate) fn set(&mut self, done: usize, remark: &str) {
         self.bar.set_position(self.bar.position().max(done as u64));
         self.bar.set_message(remark.to_owned());
