@@ -35,7 +35,8 @@ impl DemoDirectory {
     /// Makes the directory, or empties that of an earlier demo.
     ///
     /// # Errors
-    /// `Invalid` when it is none, holds anything else or another demo runs in it; all else is the disk's.
+    /// `Invalid` when the path is no directory, has other files, or belongs to a running demo; else
+    /// the file system's.
     pub(crate) fn take(dir: &Path) -> Result<Self> {
         let shown = dir.display();
         let there = |error: io::Error| failed(dir, error);
@@ -117,12 +118,12 @@ impl DemoDirectory {
     }
 }
 
-/// The log of the worker on `vm`, among all logs.
+/// Returns the path of the log of the worker on `vm`.
 pub(crate) fn log(logs: &Path, vm: &str) -> PathBuf {
     logs.join(format!("{vm}.jsonl"))
 }
 
-/// A wrong --dir.
+/// Returns the error for an unusable `--dir`.
 fn refused(message: String) -> Error {
     Error::new(ErrorKind::Invalid, "prepare the demo", message)
 }

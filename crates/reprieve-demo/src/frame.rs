@@ -105,13 +105,13 @@ fn shade(x: f64, y: f64) -> u8 {
     0
 }
 
-/// Whether a point is in one of the set's two largest parts, which have known outlines.
+/// Returns whether a point is in one of the set's two largest parts, whose outlines are known.
 fn surely_inside(x: f64, y: f64) -> bool {
     let q = (x - 0.25) * (x - 0.25) + y * y;
     q * (q + (x - 0.25)) <= 0.25 * y * y || (x + 1.0) * (x + 1.0) + y * y <= 0.0625
 }
 
-/// The logarithm of a positive number, to about two digits, which is all that a shade needs.
+/// Returns the binary logarithm of a positive number, to about two digits: enough for a shade.
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = f64::from((bits >> 52) as u32) - 1023.0;

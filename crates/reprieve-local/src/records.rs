@@ -115,7 +115,7 @@ impl Expected {
     }
 }
 
-/// One write of a record, with its payload once that is in the database or in a file.
+/// One write of a record, with the row of its payload, if it has one.
 struct Change {
     job: JobId,
     expected: Expected,
@@ -149,7 +149,8 @@ impl Change {
         writing.writer.call(weight, move |tx| self.apply(tx), publish).await
     }
 
-    /// Writes the file first, so that the row never refers to an incomplete one.
+    /// Applies the write with a payload in a file. The file is written first, so that the row never
+    /// refers to an incomplete one.
     fn with_file(mut self, shared: &Arc<Shared>, payload: Payload) -> Outcome<Version> {
         // The transaction checks this again. The check here keeps a superseded owner from writing
         // gigabytes in vain.

@@ -1,4 +1,4 @@
-//! `cargo xtask azurite`: a storage emulator for `--store azurite`.
+//! `cargo xtask azurite`: runs the storage emulator for `--store azurite`.
 
 use std::process::Command;
 

@@ -152,20 +152,20 @@ pub enum Action {
     CopyLetters,
 }
 
-/// Disturbances of a process's calls, as shares of 1.
+/// Disturbances of a process's calls. Shares are from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Trouble {
-    /// No call reaches the store.
+    /// Whether no call reaches the store.
     pub partitioned: bool,
-    /// Calls that are not applied.
+    /// The share of calls that are not applied.
     pub failed: f64,
-    /// Calls that are applied, but lose their answers.
+    /// The share of calls that are applied, but lose their answers.
     pub lost: f64,
-    /// Calls that are applied at once and answered late.
+    /// The share of calls that are applied at once and answered late.
     pub late_answers: f64,
-    /// Calls that are applied late, when the caller may have given up.
+    /// The share of calls that are applied late, when the caller may have given up.
     pub late_requests: f64,
-    /// Every call takes about a second and a half.
+    /// Whether every call takes about 1.5 s.
     pub slow: bool,
 }
 

@@ -9,14 +9,14 @@ use super::scenario::Scenario;
 /// The mock's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Its address; port 0 takes a free one. Default: a free port, reachable from this machine
+    /// The address; port 0 takes a free one. Default: a free port, reachable from this machine
     /// only. The mock has no access control, so other machines should not reach it.
     pub addr: SocketAddr,
     /// Whether each VM has a port of its own, where requests need no prefix, as in Azure. The first
     /// VM has the port of `addr`, the others the next ports, or free ones if that is 0. Default:
     /// no.
     pub one_port_each: bool,
-    /// The names of its VMs. Default: none.
+    /// The names of the VMs. Default: none.
     pub vms: Vec<String>,
     /// How long an event stays in the document after it started, unless it sets its own time.
     /// Default: 10 s, so that a person sees the end; in Azure it is ten minutes.
