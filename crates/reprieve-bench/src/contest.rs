@@ -126,7 +126,7 @@ async fn enqueue_at_once(place: &Place, jobs: usize) -> Result<f64> {
 
 /// Returns the number of jobs that a stopped worker reports as completed.
 fn completed(worker: &Process) -> Result<usize> {
-    let stopped = worker.logged("stopped")?.context("a worker did not log how it stopped")?;
+    let stopped = worker.logged("worker stopped")?.context("a worker did not log how it stopped")?;
     let completed = stopped["completed"].as_u64().context("a worker did not say what it completed")?;
     Ok(completed.try_into()?)
 }

@@ -110,7 +110,7 @@ impl Place {
 
 /// Waits until a worker logs that it takes jobs.
 pub(crate) async fn started(worker: &Process) -> Result<()> {
-    let takes_jobs = || Ok(worker.logged("began")?.map(drop));
+    let takes_jobs = || Ok(worker.logged("worker started")?.map(drop));
     let wait = until("the worker has begun", STARTING, Duration::from_millis(5), takes_jobs).await;
     wait.with_context(|| format!("the worker did not start: {}", worker.log_tail()))
 }

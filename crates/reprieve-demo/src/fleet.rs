@@ -166,7 +166,9 @@ impl Fleet {
     /// Fails when a worker has ended by itself, which none should.
     pub(crate) fn check(&mut self) -> Result<()> {
         for vm in &mut self.slots {
-            if let Some(status) = vm.process.try_wait().map_err(|error| failed("look after a VM", error))? {
+            if let Some(status) =
+                vm.process.try_wait().map_err(|error| failed("check a VM's worker", error))?
+            {
                 let log = directory::log(&self.logs, &vm.name);
                 let message =
                     format!("the worker on {} exited with {status}; see {}", vm.name, log.display());

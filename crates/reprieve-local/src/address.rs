@@ -97,7 +97,7 @@ fn durability(parameters: &str) -> Result<Durability, String> {
             }
         };
         if durability.replace(value).is_some() {
-            return Err("durability is given twice; say it once".to_owned());
+            return Err("durability is given twice; give it once".to_owned());
         }
     }
     Ok(durability.unwrap_or_default())

@@ -26,7 +26,7 @@ impl Bell {
         let mut file = &self.0;
         if let Err(error) = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(b"!")) {
             // A lost ring delays a waiting worker until its next poll.
-            tracing::debug!(%error, "the bell could not be rung");
+            tracing::debug!(%error, "failed to write the bell file; workers see the message at their next poll");
         }
     }
 }
@@ -56,7 +56,7 @@ impl Listener {
         match kernel::Ear::start(path, rings.clone()) {
             Ok(ear) => return Ok(Self { ear: Ear::Kernel { _ear: ear } }),
             // By default Linux allows each user 128 inotify instances.
-            Err(error) => tracing::debug!(%error, "no inotify to be had: polling the bell instead"),
+            Err(error) => tracing::debug!(%error, "inotify is not available; polling the bell file instead"),
         }
         let polling = polling::Ear::start(path, rings).map_err(|error| Failure::io(&error, path))?;
         Ok(Self { ear: Ear::Polling { _ear: polling } })
@@ -99,7 +99,7 @@ mod kernel {
                         }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) => {
-                            tracing::warn!(%error, "the bell is no longer heard: new messages are found by polling");
+                            tracing::warn!(%error, "failed to watch the bell file; polling for new messages");
                             return;
                         }
                     }
@@ -114,7 +114,7 @@ mod kernel {
         /// the file.
         fn drop(&mut self) {
             if let Err(error) = self.watches.remove(self.bell.clone()) {
-                tracing::debug!(%error, "the bell was no longer watched");
+                tracing::debug!(%error, "the bell file was no longer watched");
             }
         }
     }

@@ -26,7 +26,7 @@ impl Failure {
     pub(crate) fn lease_lost() -> Self {
         Self::new(
             ErrorKind::LeaseLost,
-            "the receipt no longer holds the message: its lease ended, or it was renewed, settled or given back",
+            "the receipt no longer holds the message: its lease ended, or it was renewed, settled or released",
         )
     }
 
@@ -57,15 +57,13 @@ impl Failure {
             ),
             Some(ErrorCode::DiskFull) => (
                 ErrorKind::Full,
-                format!(
-                    "the disk that holds {file} is full; free some space and it goes on, nothing was lost"
-                ),
+                format!("the disk that holds {file} is full; nothing was lost; free some space to continue"),
             ),
             _ if lacks_a_table(error) => (ErrorKind::Corrupt, damaged(&file)),
             Some(ErrorCode::DatabaseCorrupt) => (ErrorKind::Corrupt, damaged(&file)),
             Some(ErrorCode::NotADatabase) => (
                 ErrorKind::Invalid,
-                format!("{file} is not a SQLite file; name another file, this one was left as it is"),
+                format!("{file} is not a SQLite file; give another path (the file is unchanged)"),
             ),
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
                 ErrorKind::Denied,
@@ -92,14 +90,14 @@ impl Failure {
         let (kind, message) = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => (
                 ErrorKind::Full,
-                format!("there is no space for {path}; free some space and it goes on, nothing was lost"),
+                format!("there is no space for {path}; nothing was lost; free some space to continue"),
             ),
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => (
                 ErrorKind::Denied,
                 format!("{path} can't be written ({error}); check its permissions and its owner"),
             ),
             io::ErrorKind::NotFound => {
-                (ErrorKind::NotFound, format!("{path} is not there; was the store's directory removed?"))
+                (ErrorKind::NotFound, format!("{path} is missing; was the store's directory removed?"))
             }
             _ => (ErrorKind::Unavailable, format!("{path} can't be used: {error}")),
         };

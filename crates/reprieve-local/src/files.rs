@@ -161,7 +161,10 @@ pub(crate) fn remove_if_there(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "a file that is no longer needed stays"),
+        Err(error) => {
+            let path = path.display();
+            tracing::warn!(%path, %error, "failed to remove an unused file; the next sweep tries again");
+        }
     }
 }
 

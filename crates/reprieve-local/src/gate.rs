@@ -93,7 +93,7 @@ impl Turn<'_> {
         let mut file = &self.0.write;
         let stored = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&time.to_le_bytes()));
         if let Err(error) = stored {
-            tracing::debug!(%error, "the time could not be stored for the other processes");
+            tracing::debug!(%error, "failed to store the time for other processes");
         }
     }
 }
@@ -101,7 +101,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.0.write.unlock() {
-            tracing::error!(%error, path = %self.0.write_path.display(), "failed to leave the gate");
+            tracing::error!(%error, path = %self.0.write_path.display(), "failed to release the write lock");
         }
     }
 }

@@ -72,7 +72,8 @@ impl Round {
         });
         // At four rounds a second, only the first failure is logged.
         if let (Err(failure), false) = (&done, self.failing) {
-            tracing::warn!(error = %failure.clone().during("clean up after dead workers"), "will try again");
+            let error = failure.clone().during("clean up after dead workers");
+            tracing::warn!(%error, "cleaning up failed; trying again");
         }
         self.failing = done.is_err();
     }

@@ -73,7 +73,7 @@ pub(crate) fn open_writer(
             return Err(Failure::new(
                 ErrorKind::Unavailable,
                 format!(
-                    "another process is making {} and does not end; look for a stopped one",
+                    "another process is creating {} and does not finish; check whether it is stopped",
                     files.database().display()
                 ),
             ));
@@ -131,17 +131,17 @@ fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
         (APPLICATION_ID, newer, _) if newer > FORMAT => Err(Failure::new(
             ErrorKind::Incompatible,
             format!(
-                "{file} was written by a newer version (its format is {newer}, this program knows {FORMAT}); update \
-                 this program, the file was left as it is"
+                "{file} was written by a newer version (it has format {newer}, and this program supports {FORMAT}); \
+                 update this program (the file is unchanged)"
             ),
         )),
         (APPLICATION_ID, other, _) => Err(Failure::new(
             ErrorKind::Corrupt,
-            format!("{file} says it has format {other}, which never existed; restore it from a copy"),
+            format!("{file} has format {other}, which does not exist; restore the file from a backup"),
         )),
         _ => Err(Failure::new(
             ErrorKind::Invalid,
-            format!("{file} is another program's SQLite file; name another file, this one was left as it is"),
+            format!("{file} is another program's SQLite file; give another path (the file is unchanged)"),
         )),
     }
 }

@@ -233,7 +233,8 @@ fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> O
     let file = files.database().display();
     let names = found.map(|conn| schema::queues(conn, files)).transpose()?.flatten();
     let Some(mut names) = names else {
-        let message = format!("there is no store at {file}; check the path, or make it by sending a message");
+        let message =
+            format!("there is no store at {file}; check the path, or create the store by sending a message");
         return Err(Failure::new(ErrorKind::NotFound, message));
     };
     if names.iter().any(|name| name == queue.as_str()) {
@@ -241,7 +242,7 @@ fn find_queue(found: Option<&Connection>, files: &Files, queue: &QueueName) -> O
     }
     names.retain(|name| !QueueName::is_poison(name));
     let others = match names.len() {
-        0 => "there is none yet".to_owned(),
+        0 => "the store has no queues yet".to_owned(),
         1 => format!("there is {}", names[0]),
         2..=NAMES_SHOWN => format!("there are {}", names.join(", ")),
         count => format!("there are {count}, such as {}", names[..NAMES_SHOWN].join(", ")),

@@ -41,7 +41,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
         Ok::<_, std::io::Error>(listener)
     };
     bound.await.map_err(|error| {
-        let message = format!("{address} can't be listened on: {error}; choose another for --listen");
+        let message = format!("can't listen on {address}: {error}; choose another address for --listen");
         Error::new(ErrorKind::Unavailable, "serve the health endpoints", message).with_source(error)
     })
 }
@@ -66,10 +66,7 @@ async fn healthz(State(health): State<Health>) -> impl IntoResponse {
     if age < BEAT_AGE_MAX {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("the control loop last went round {} s ago\n", age.as_secs()),
-        )
+        (StatusCode::SERVICE_UNAVAILABLE, format!("the control loop last ran {} s ago\n", age.as_secs()))
     }
 }
 

@@ -54,8 +54,8 @@ fn expand(item: &str) -> Result<Vec<String>, String> {
     }
     if item.contains(char::is_whitespace) {
         return Err(format!(
-            "{item:?} has a space in it; put commas between names, and a range in quotes, because the shell makes several \
-             words of it"
+            "{item:?} has a space in it; put commas between names, and a range in quotes, because the shell \
+             expands it"
         ));
     }
     if !item.contains(['{', '}']) {
@@ -88,7 +88,7 @@ fn number(digits: &str) -> Option<usize> {
 }
 
 fn too_many() -> String {
-    format!("these are more than {QUEUES_MAX} queues; give the rest to workers of their own")
+    format!("more than {QUEUES_MAX} queues are named; start other workers for the rest")
 }
 
 #[cfg(test)]

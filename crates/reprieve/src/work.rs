@@ -166,7 +166,7 @@ async fn start(
     }
     let worker = configure(worker).build()?;
     let monitor = worker.monitor();
-    tracing::info!(worker = %monitor.worker(), %vm, store = %settings.store.address, queue, version = env!("CARGO_PKG_VERSION"), "began");
+    tracing::info!(worker = %monitor.worker(), %vm, store = %settings.store.address, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     if let Some(listener) = listener {
         tasks.spawn(Health { monitor, watcher }.serve(listener));
     }
@@ -208,6 +208,6 @@ fn report(end: &Stopped) {
         released = end.released,
         abandoned = end.abandoned,
         budget_left_ms = u64::try_from(end.budget_left.as_millis()).unwrap_or(u64::MAX),
-        "stopped"
+        "worker stopped"
     );
 }

@@ -83,7 +83,11 @@ async fn a_worker_without_settings_is_evicted_as_in_azure() {
     let jobs = network.inside(Path::new(env!("CARGO_BIN_EXE_test-jobs")));
     let worker = Worker::start(&sandbox, Path::new("nsenter"), jobs);
     works(&worker).await;
-    assert_eq!(worker.log().lines("began")[0].text("vm"), "workers_0", "the name is the metadata service's");
+    assert_eq!(
+        worker.log().lines("worker started")[0].text("vm"),
+        "workers_0",
+        "the name is the metadata service's"
+    );
     let walk = json!({"steps": 100_000, "each_ms": 50, "journal": sandbox.journal().path()});
     sandbox.enqueue("walk", [walk]).await;
     until("some steps are done", PATIENCE, async || (sandbox.journal().read().len() > 3).then_some(())).await;

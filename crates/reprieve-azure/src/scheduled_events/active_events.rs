@@ -104,20 +104,20 @@ impl ActiveEvents {
     /// ended and needs no approval.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for an event that can't be approved: an advice, an event
-    /// without an id, and one that does not name this VM, so that other VMs decide about it.
+    /// [`Invalid`](ErrorKind::Invalid) for an event that can't be approved: a recommendation, an
+    /// event without an id, and one that does not name this VM, so that other VMs decide about it.
     pub fn approval(&self, id: &NoticeId) -> Result<Option<&str>> {
         let refuse = |why: &str| {
-            let message = format!("event {id} {why}; it is left to begin by itself");
+            let message = format!("event {id} {why}; the event begins at its own time");
             Err(Error::new(ErrorKind::Invalid, "approve an event", message))
         };
         match (self.of(Scope::ThisVm, id), self.of(Scope::OtherVms, id)) {
             (None, None) => Ok(None),
             (None, Some(_)) => refuse("is for other VMs"),
             (Some(event), _) if event.event_type == EventType::SpotRebalanceRecommendation => {
-                refuse("is only an advice")
+                refuse("is a recommendation")
             }
-            (Some(event), _) if event.event_id.is_empty() => refuse("was given no id"),
+            (Some(event), _) if event.event_id.is_empty() => refuse("has no id"),
             (Some(event), _) => Ok(Some(&event.event_id)),
         }
     }

@@ -59,7 +59,7 @@ async fn start(bench: &mut Bench) -> Result<()> {
     let mut worker = place.worker(&[])?;
     let mut ready = None;
     until("the first job is done", Duration::from_secs(30), at_once, || {
-        if ready.is_none() && worker.logged("began")?.is_some() {
+        if ready.is_none() && worker.logged("worker started")?.is_some() {
             ready = Some(began.elapsed());
         }
         Ok(watch.is_empty()?.then_some(()))

@@ -26,7 +26,7 @@ async fn page(place: &Place) -> String {
 fn a_store_that_is_not_there_is_an_error_and_is_not_made() {
     let place = Place::new();
     let ran = place.run(&["status"]);
-    let expected = "error: failed to open the store: there is none at reprieve.db; check --store, or create it by \
+    let expected = "error: failed to open the store: there is no store at reprieve.db; check --store, or create it by \
                 enqueueing a job\n";
     assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(2), "", expected));
     assert!(!place.path("reprieve.db").exists() && !place.path("reprieve.db.d").exists());

@@ -114,7 +114,7 @@ impl Queue for Ports {
             }
             Err(failure) => {
                 let error = failure.during("listen for new messages");
-                tracing::warn!(%error, "new messages are found by polling");
+                tracing::warn!(%error, "polling for new messages");
                 None
             }
         });

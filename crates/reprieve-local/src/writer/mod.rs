@@ -183,7 +183,7 @@ impl Writer {
     pub(crate) fn wait_for_end(&self, limit: Duration) {
         let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
         if alive.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            tracing::debug!("the store is closed later: its turn to write has not come yet");
+            tracing::debug!("the store is still waiting for the write lock; it closes later");
         }
     }
 }

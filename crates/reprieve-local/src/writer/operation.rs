@@ -81,7 +81,7 @@ impl<T, U, A, P> Operation<T, U, A, P> {
             (Some(reply), answer) => drop(reply.send(answer)),
             (None, Ok(_)) => {}
             (None, Err(failure)) => {
-                tracing::warn!(error = %failure.during("tidy up the store"), "the store goes on");
+                tracing::warn!(error = %failure.during("tidy up the store"), "tidying up failed; the store continues");
             }
         }
     }

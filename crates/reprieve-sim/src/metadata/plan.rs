@@ -102,7 +102,7 @@ impl EventPlan {
             );
         }
         if self.started && self.event_type == EventType::SpotRebalanceRecommendation {
-            return refuse(ErrorKind::Invalid, "an advice does not start");
+            return refuse(ErrorKind::Invalid, "a recommendation does not start");
         }
         if let Some(source) = &self.source
             && !matches!(source.as_str(), "Platform" | "User")
@@ -174,8 +174,8 @@ fn check_vm(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the shortest documented notice. None is documented for an advice, which gets ten minutes
-/// here.
+/// Returns the shortest documented notice. None is documented for a recommendation, which gets ten
+/// minutes here.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>
 fn minimum_notice(event_type: &EventType) -> Duration {
     Duration::from_secs(match event_type {

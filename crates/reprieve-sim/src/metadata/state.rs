@@ -82,8 +82,8 @@ pub struct EventState {
     pub description: String,
     /// The time of its announcement.
     pub announced_at_unix_ms: i64,
-    /// When it will begin as scheduled now, or when it began; `None` for an advice, which never
-    /// begins, and for a withdrawn event.
+    /// When it will begin as scheduled now, or when it began; `None` for a recommendation, which
+    /// never begins, and for a withdrawn event.
     pub starts_at_unix_ms: Option<i64>,
     /// When it will leave the document, or left it; `None` before it has begun.
     pub ends_at_unix_ms: Option<i64>,

@@ -146,7 +146,7 @@ impl World {
     }
 }
 
-/// Returns whether it is only an advice, which never begins and is never approved.
+/// Returns whether the event is a recommendation, which never begins and is never approved.
 fn is_advice(event_type: &EventType) -> bool {
     *event_type == EventType::SpotRebalanceRecommendation
 }

@@ -72,8 +72,11 @@ pub async fn set_latency(url: &str, latency: Latency) -> Result<()> {
 }
 
 /// The storage double.
-const DOUBLE: Mock =
-    Mock { name: "storage double", example: "http://127.0.0.1:10001", command: "reprieve storage serve" };
+const DOUBLE: Mock = Mock {
+    name: "mock storage service",
+    example: "http://127.0.0.1:10001",
+    command: "reprieve storage serve",
+};
 
 async fn send<T: DeserializeOwned>(
     operation: &'static str,

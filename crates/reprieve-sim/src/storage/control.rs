@@ -71,7 +71,7 @@ fn control(app: &App, method: &Method, path: &str, body: &[u8]) -> Result<Answer
             let message = format!(
                 "there is no {method} {PREFIX}{path}; there are GET and DELETE counts, GET, POST and DELETE faults, DELETE faults/ID, GET and PUT latency"
             );
-            Err(Error::new(ErrorKind::NotFound, "control the storage double", message))
+            Err(Error::new(ErrorKind::NotFound, "control the mock storage service", message))
         }
     }
 }

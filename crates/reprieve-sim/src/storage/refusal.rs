@@ -20,7 +20,7 @@ impl Refusal {
 
     /// Returns the refusal of a feature that the service has and the double lacks.
     pub(super) fn not_implemented(what: &str) -> Self {
-        let message = format!("The storage double does not do this: {what}.");
+        let message = format!("The mock storage service does not do this: {what}.");
         Self { message: Cow::Owned(message), ..NOT_IMPLEMENTED }
     }
 }

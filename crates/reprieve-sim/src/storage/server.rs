@@ -79,7 +79,7 @@ impl StorageServer {
             tasks.spawn(accept(listener, answer, app.stop.clone(), tasks.clone()));
         }
         tasks.close();
-        info!(%blob_addr, %queue_addr, "storage double listens");
+        info!(%blob_addr, %queue_addr, "mock storage service listens");
         Ok(Self { app, blob_addr, queue_addr, tasks, _stop: stop })
     }
 
@@ -159,7 +159,7 @@ impl StorageServer {
     pub async fn stop(self) {
         self.app.stop.cancel();
         if timeout(STOP_TIMEOUT, self.tasks.wait()).await.is_err() {
-            warn!("the storage double's connections did not close in time");
+            warn!("the connections of the mock storage service did not close in time");
         }
     }
 }
@@ -173,6 +173,6 @@ async fn listen(ip: IpAddr, port: u16) -> Result<(TcpListener, SocketAddr)> {
     };
     bound.await.map_err(|error| {
         let message = format!("can't listen on {addr}: {error}; choose another port");
-        Error::new(ErrorKind::Unavailable, "start the storage double", message).with_source(error)
+        Error::new(ErrorKind::Unavailable, "start the mock storage service", message).with_source(error)
     })
 }

@@ -59,7 +59,7 @@ fn must_exist(address: &Address) -> Result<()> {
         Ok(false) => Err(Error::new(
             ErrorKind::Invalid,
             OPERATION,
-            format!("there is none at {path}; check --store, or create it by enqueueing a job"),
+            format!("there is no store at {path}; check --store, or create it by enqueueing a job"),
         )),
         Err(error) => {
             let message = format!("can't check whether {path} exists: {error}");

@@ -35,7 +35,7 @@ async fn a_first_signal_saves_releases_and_exits_with_0() {
         until("some steps are done", async || (working(&client).await.in_flight[0].steps > 0).then_some(()))
             .await;
         worker.signal(signal);
-        let stopped = worker.logs("stopped");
+        let stopped = worker.logs("worker stopped");
         assert_eq!(worker.ends(), Some(0));
         assert_eq!((&stopped["reason"], &stopped["released"]), (&"Drained".into(), &1.into()), "{stopped}");
         let depth = client.store().queue.depth().await.unwrap();
@@ -63,7 +63,7 @@ async fn a_second_signal_ends_at_once_with_1_and_the_job_is_not_lost() {
     worker.signal(Signal::TERM);
     worker.reaches("shutdown");
     worker.signal(Signal::TERM);
-    let stopped = worker.logs("stopped");
+    let stopped = worker.logs("worker stopped");
     assert_eq!((worker.ends(), &stopped["reason"]), (Some(1), &"Abandoned".into()));
     assert_eq!(client.store().queue.depth().await.unwrap().total, 1);
 }

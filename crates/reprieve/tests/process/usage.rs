@@ -88,7 +88,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
     let mut command = place.command("hello", &["--queue", "from-flag"]);
     command.env("REPRIEVE_QUEUE", "from-env").env("REPRIEVE_LOG_FORMAT", "json").env("REPRIEVE_VM_NAME", "");
     let mut worker = Worker::start(command);
-    let began = worker.logs("began");
+    let began = worker.logs("worker started");
     assert_eq!((&began["queue"], &began["vm"]), (&"from-flag".into(), &"from-file".into()), "{began}");
     worker.signal(Signal::TERM);
     assert_eq!(worker.ends(), Some(0));

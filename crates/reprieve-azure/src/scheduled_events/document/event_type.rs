@@ -66,8 +66,8 @@ pub enum EventType {
     Preempt,
     /// The VM is deleted.
     Terminate,
-    /// The VM is a Spot VM that is likelier than others to be evicted soon. Only an advice; since
-    /// 2024-07-09, in preview.
+    /// The VM is a Spot VM that is likelier than others to be evicted soon. Only a recommendation;
+    /// since 2024-07-09, in preview.
     SpotRebalanceRecommendation,
     /// An unknown type, or none.
     Other(String),

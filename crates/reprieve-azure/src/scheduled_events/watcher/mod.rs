@@ -148,7 +148,7 @@ impl InterruptionSource for Watcher {
         }
         // The watch ends only with its runtime or by a bug of its own. The log line keeps that from
         // looking like an absence of events.
-        self.end_logged.call_once(|| error!("the watch has ended; the worker will receive no notice"));
+        self.end_logged.call_once(|| error!("the watcher has ended; the worker will receive no notices"));
         std::future::pending().await
     }
 
@@ -157,10 +157,10 @@ impl InterruptionSource for Watcher {
     /// are tried again within `within`.
     ///
     /// # Errors
-    /// [`Invalid`](reprieve_core::ErrorKind::Invalid), before anything is sent, for an advice and
-    /// for an event that concerns other VMs only; and for an active event that the service refuses.
-    /// Otherwise as for [`Client`]. When one event is refused, the others are approved all the
-    /// same.
+    /// [`Invalid`](reprieve_core::ErrorKind::Invalid), before anything is sent, for a
+    /// recommendation and for an event that concerns other VMs only; and for an active event that
+    /// the service refuses. Otherwise as for [`Client`]. When one event is refused, the others are
+    /// approved all the same.
     ///
     /// # Cancel safety
     /// If the future is dropped, any of the events may be approved. Approving them again is

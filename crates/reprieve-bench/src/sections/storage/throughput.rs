@@ -95,7 +95,8 @@ impl Contestant<'_> {
         let figures = drained.with_context(|| format!("{}: {}", self.name(), process.log_tail()))?;
         if self.is_ours() {
             process.stop().await?;
-            let stopped = process.logged("stopped")?.context("the worker did not log how it stopped")?;
+            let stopped =
+                process.logged("worker stopped")?.context("the worker did not log how it stopped")?;
             let jobs = amount.portion * (amount.portions + 1);
             ensure!(stopped["completed"] == jobs, "not {jobs} jobs were completed: {stopped}");
         } else {

@@ -49,7 +49,8 @@ fn lease(settings: &Settings, p95: Duration) -> Finding {
     let finding = if p95 >= RENEWAL_MAX / 2 {
         Finding::problem("lease", seen, "use a nearer store: no lease is long enough for one as slow as this")
     } else if p95 >= patience {
-        let seen = format!("{seen}; a worker gives the job up after waiting {} for it", duration(patience));
+        let seen =
+            format!("{seen}; a worker cancels the job when a renewal takes over {}", duration(patience));
         Finding::problem(
             "lease",
             seen,

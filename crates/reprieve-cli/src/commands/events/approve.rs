@@ -147,7 +147,7 @@ fn there_are(document: &Document) -> String {
 fn refused(event: &Event, refusal: Refusal) -> String {
     let cure = match refusal {
         Refusal::Shared => format!("; --shared approves it for {}", vms(event)),
-        Refusal::Preempt => "; --surrender approves it all the same".to_owned(),
+        Refusal::Preempt => "; --surrender approves it anyway".to_owned(),
         Refusal::Advice | Refusal::NoId | Refusal::Changed => String::new(),
     };
     format!("{} {} {}{cure}", event.event_type.as_str(), event.event_id, refusal.reason())

@@ -46,7 +46,7 @@ async fn one_event_that_may_not_be_approved_refuses_the_whole_call_with_2() {
             &advice,
             format!("SpotRebalanceRecommendation {advice} is a recommendation, which can't be approved\n"),
         ),
-        (&preempt, "; --surrender approves it all the same".to_owned()),
+        (&preempt, "; --surrender approves it anyway".to_owned()),
     ] {
         let ran = run(&place, &url, &["approve", &mine, id]).await;
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{id}");

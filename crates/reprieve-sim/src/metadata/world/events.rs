@@ -165,7 +165,11 @@ impl World {
     /// Starts events before their time; returns their ids.
     pub(in crate::metadata) fn start(&mut self, which: &Which, now: Moment) -> Result<Vec<String>, Refusal> {
         let is_to_begin = |planned: &Planned| matches!(planned.next, Due::Start(_));
-        let ids = self.choose(which, is_to_begin, "the event has begun, or is an advice that never does")?;
+        let ids = self.choose(
+            which,
+            is_to_begin,
+            "the event has begun, or is a recommendation, which never begins",
+        )?;
         for planned in &mut self.events {
             if ids.contains(&planned.event.event_id) {
                 planned.next = Due::Start(now);

@@ -215,7 +215,7 @@ fn an_advice_is_approved_in_vain_and_never_begins() {
     let id = announce(&mut world, EventType::SpotRebalanceRecommendation, OtherTenants::None, now);
     world.approve(std::slice::from_ref(&id), "w_0", NEWEST, now).expect("it is active");
     assert_eq!(status(&world, &id, now), Status::Scheduled);
-    let refusal = world.start(&Which::EventId(id.clone()), now).expect_err("an advice");
+    let refusal = world.start(&Which::EventId(id.clone()), now).expect_err("a recommendation");
     assert_eq!(refusal.kind, ErrorKind::Conflict);
     world.settle(after(now, Duration::from_secs(600)));
     assert_eq!(status(&world, &id, now), Status::Withdrawn);

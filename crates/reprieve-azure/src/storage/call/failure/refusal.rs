@@ -201,7 +201,7 @@ impl Refusal {
         };
         format!(
             "the identity in use may not do this; give it the role {role} on account {account}{hint}; a new role takes up to \
-             ten minutes to hold"
+             ten minutes to take effect"
         )
     }
 
