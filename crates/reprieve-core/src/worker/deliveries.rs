@@ -8,8 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::delivery::{DeliveryReport, Guardian, Outcome, Registry};
-use super::running::RunningJob;
-use super::shared::Shared;
+use super::shared::{RunningJob, Shared};
 use crate::deadline::Deadline;
 use crate::ports::Delivery;
 use crate::process::in_process;

@@ -26,7 +26,6 @@ mod monitor;
 mod receiver;
 mod reporter;
 
-mod running;
 mod settings;
 mod shared;
 mod stop;

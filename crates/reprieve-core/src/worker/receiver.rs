@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::running::RunningJob;
-use super::shared::Shared;
+use super::shared::{RunningJob, Shared};
 use crate::chance;
 use crate::error::Result;
 use crate::ports::Delivery;

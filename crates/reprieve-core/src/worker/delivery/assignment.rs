@@ -22,9 +22,8 @@ use crate::job::Job;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::watch;
-use crate::worker::running::Kind;
 use crate::worker::settings::Settings;
-use crate::worker::shared::Shared;
+use crate::worker::shared::{Kind, Shared};
 
 /// A message that asks for a job.
 #[derive(Debug)]

@@ -23,8 +23,7 @@ use crate::retry::{FOR_EVER, LogThrottle, Patience, bounded, may_pass, persist};
 use crate::telemetry::ByKind;
 use crate::watch;
 use crate::worker::isolation::{Alone, Presence};
-use crate::worker::running::Kind;
-use crate::worker::shared::{Rules, Shared, resumed};
+use crate::worker::shared::{Kind, Rules, Shared, resumed};
 
 /// The longest time for one try of a read or write that the job waits for. It is generous, because
 /// a large checkpoint on a slow link is not an error.

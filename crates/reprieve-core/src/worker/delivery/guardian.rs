@@ -24,8 +24,7 @@ use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
 use crate::watch;
-use crate::worker::running::RunningJob;
-use crate::worker::shared::{Entry, Rules, Shared};
+use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
