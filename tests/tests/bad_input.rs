@@ -116,6 +116,6 @@ async fn a_panic_costs_a_try_and_not_the_worker() {
     let running = worker(&sandbox);
     let deliveries: u32 = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
     assert_eq!(deliveries, 2);
-    assert_eq!(running.log().lines("a job failed; it is tried again").len(), 1);
+    assert_eq!(running.log().lines("a job failed; retrying it").len(), 1);
     running.stop().await;
 }

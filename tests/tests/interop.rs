@@ -50,7 +50,7 @@ impl Shop {
         let arguments = [&place[..], &["--unknown-kind-after", "5s"]].concat();
         let worker = Worker::start_on(&connection_string, directory.path(), Path::new(JOBS), arguments);
         until("the worker takes work", PATIENCE, async || {
-            worker.log().lines("stage").iter().any(|line| line.text("to") == "start").then_some(())
+            worker.log().lines("stage changed").iter().any(|line| line.text("to") == "start").then_some(())
         })
         .await;
         Some(Self { worker, python, connection_string, queue, container, _directory: directory })

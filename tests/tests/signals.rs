@@ -63,7 +63,7 @@ async fn a_second_signal_ends_a_worker_that_waits_for_a_stubborn_job() {
 
     stubborn.signal(Signal::TERM);
     until("the worker drains", PATIENCE, async || {
-        stubborn.log().lines("stage").iter().any(|line| line.text("to") == "shutdown").then_some(())
+        stubborn.log().lines("stage changed").iter().any(|line| line.text("to") == "shutdown").then_some(())
     })
     .await;
     let asked = Instant::now();

@@ -105,7 +105,7 @@ impl Store {
         let _ended = pass.run().await;
         for (_, receipt) in pass.left {
             if let Err(error) = self.queue.return_letter(&receipt).await {
-                tracing::warn!(%error, "a dead letter is not shown again at once; its lease ends within two minutes");
+                tracing::warn!(%error, "failed to release a dead letter; it becomes visible within two minutes");
             }
         }
         let mut redriven = pass.redriven;

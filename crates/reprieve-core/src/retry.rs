@@ -103,7 +103,7 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
         // Warns once per call, and only about lasting failures: a short one is no concern of the
         // operator.
         if began.elapsed() >= HICCUP && !logged.swap(true, Relaxed) {
-            tracing::warn!(operation, %error, "still failing; going on trying");
+            tracing::warn!(operation, %error, "the operation still fails; retrying");
         } else {
             tracing::debug!(operation, %error, ?wait, "trying again");
         }

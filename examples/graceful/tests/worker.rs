@@ -226,9 +226,7 @@ async fn a_program_that_fails_is_tried_again_until_that_can_not_help() {
         "its own words"
     );
     assert_eq!(fs::read_to_string(&tries).unwrap(), "7 300000\n7 300000\n");
-    let [retried] = &worker.log().lines("a job failed; it is tried again")[..] else {
-        panic!("not one retry")
-    };
+    let [retried] = &worker.log().lines("a job failed; retrying it")[..] else { panic!("not one retry") };
     assert_eq!(retried.text("error"), "the simulator ended with exit status: 1: the licence server is busy");
     assert_eq!(scratch(&sandbox), Vec::<PathBuf>::new());
     worker.stop().await;

@@ -154,7 +154,7 @@ impl fmt::Display for Drained {
 
 /// Returns the number of logged job failures: attempts that count against the job.
 pub(crate) fn failures(worker: &Worker) -> usize {
-    worker.log().lines("a job failed; it is tried again").len()
+    worker.log().lines("a job failed; retrying it").len()
 }
 
 /// Reads a gauge of a worker that was started with `--listen 127.0.0.1:0`.

@@ -45,7 +45,7 @@ async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_j
     assert_eq!((walked.sum, walked.delivery, walked.pid), (79 * 80 / 2, 1, worker.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
     assert_eq!(stages(&worker), ["resume", "start"]);
-    assert_eq!(worker.log().lines("jobs rest between steps until the freeze has ended").len(), 0);
+    assert_eq!(worker.log().lines("pausing all jobs until the freeze has ended").len(), 0);
     worker.stop().await;
     other.stop().await;
 }
@@ -59,7 +59,7 @@ async fn rested_through(seconds: Option<u64>) {
     set.stepped(&job, &worker, 4).await;
     let other = set.worker("set_1", &LEASE);
     let id = set.announce(&freeze("set_0", seconds, secs(1)));
-    logs(&worker, "jobs rest between steps until the freeze has ended").await;
+    logs(&worker, "pausing all jobs until the freeze has ended").await;
     // The current step ends, and then the job is saved.
     let rests_at = until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
     let lasts = set.leases().into_iter().min().expect("a lease") - unix_millis();
@@ -75,7 +75,7 @@ async fn rested_through(seconds: Option<u64>) {
 
     set.complete(&id);
     logs(&worker, VERIFYING).await;
-    logs(&worker, "jobs go on after a rest").await;
+    logs(&worker, "resuming the paused jobs").await;
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (79 * 80 / 2, 1, worker.pid()));
     assert_eq!(set.sandbox.journal().redone(), 0);
@@ -98,13 +98,13 @@ async fn a_freeze_that_is_withdrawn_changes_nothing() {
     let worker = set.worker("set_0", &[]);
     set.stepped(&job, &worker, 4).await;
     let id = set.announce(&freeze("set_0", None, secs(30)));
-    logs(&worker, "noticed; going on").await;
+    logs(&worker, "received a notice; continuing to work").await;
     set.withdraw(&id);
     logs(&worker, "a notice is no longer active").await;
     let walked = set.done(&job).await;
     assert_eq!((walked.sum, walked.delivery, walked.pid), (44 * 45 / 2, 1, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"]);
-    for message in ["jobs rest between steps until the freeze has ended", VERIFYING] {
+    for message in ["pausing all jobs until the freeze has ended", VERIFYING] {
         assert_eq!(worker.log().lines(message).len(), 0, "{message}");
     }
     worker.stop().await;

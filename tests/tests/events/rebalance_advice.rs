@@ -26,7 +26,7 @@ async fn an_advice_saves_and_leaves_all_but_short_jobs_to_others_until_an_evicti
     let ten_minutes = Duration::from_mins(10);
     let advice = set.announce(&event(EventType::SpotRebalanceRecommendation, &["set_0"], ten_minutes));
     until("progress is saved", PATIENCE, async || set.saved(&running).await).await;
-    logs(&advised, "only jobs that are known to be short are begun").await;
+    logs(&advised, "starting only jobs that are known to be short").await;
 
     let short = set.enqueue(Walk { tells: true, ..walk(10) }).await;
     assert_eq!(set.done(&short).await.pid, advised.pid(), "known short jobs are still done");
@@ -35,7 +35,7 @@ async fn an_advice_saves_and_leaves_all_but_short_jobs_to_others_until_an_evicti
     let unknown = set.sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 10})]).await.remove(0);
     let left = async || (set.sandbox.depth().await.ready == Some(2)).then_some(());
     until("both are in the queue", PATIENCE, left).await;
-    let refused = logs(&advised, "left to another worker").await;
+    let refused = logs(&advised, "releasing the job for another worker").await;
     assert!([&long, &unknown].iter().any(|job| job.as_str() == refused.text("job")), "{refused:?}");
     let other = set.worker("set_1", &[]);
     let spun: Spun = until("the job is done", PATIENCE, async || set.sandbox.result(&unknown).await).await;
@@ -64,13 +64,13 @@ async fn jobs_of_any_length_are_begun_again_when_an_advice_is_withdrawn() {
     works(&worker).await;
     let ten_minutes = Duration::from_mins(10);
     let advice = set.announce(&event(EventType::SpotRebalanceRecommendation, &["set_0"], ten_minutes));
-    logs(&worker, "only jobs that are known to be short are begun").await;
+    logs(&worker, "starting only jobs that are known to be short").await;
     let unknown = set.enqueue(walk(4)).await;
-    assert_eq!(logs(&worker, "left to another worker").await.text("job"), unknown.as_str());
+    assert_eq!(logs(&worker, "releasing the job for another worker").await.text("job"), unknown.as_str());
     assert!(set.steps_by(&unknown, worker.pid()).is_empty());
 
     set.withdraw(&advice);
-    logs(&worker, "jobs of any length are begun again").await;
+    logs(&worker, "starting jobs of any length again").await;
     let walked = set.done(&unknown).await;
     assert_eq!((walked.sum, walked.pid), (6, worker.pid()));
     assert_eq!(stages(&worker), ["resume", "start"]);

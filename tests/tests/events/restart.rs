@@ -48,7 +48,7 @@ async fn by_the_platform(event_type: EventType) {
     assert_eq!((drain.number("held"), drain.number("saved"), drain.number("work_lost_ms")), (1, 1, 0));
     let announced = set.event(&id).announced_at_unix_ms;
     // `NotBefore` has whole seconds: it may be nearly a second early.
-    let began = logs(&worker, "noticed; draining").await.at_unix_ms() - announced;
+    let began = logs(&worker, "received a notice; draining").await.at_unix_ms() - announced;
     assert!(
         (2_900..5_000).contains(&began),
         "the budget and 5 s before its time, not {began} ms after the notice"

@@ -56,7 +56,7 @@ async fn restarted() {
     set.stepped(&job, &worker, steps + 1).await;
     let restart = by_a_user(event(EventType::Reboot, &["set_0"], Duration::from_mins(15)));
     let id = set.announce(&restart);
-    logs(&worker, "noticed; draining").await;
+    logs(&worker, "received a notice; draining").await;
     // Approvals are refused like every other request.
     let lasts = secs(5);
     set.mock.add_fault(&FaultRule { lasts: Some(Span(lasts)), ..FaultRule::new("500") }).expect("a fault");

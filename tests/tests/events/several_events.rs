@@ -17,7 +17,7 @@ async fn of_several_events_the_hardest_counts_and_work_goes_on_when_all_are_over
     let quarter = Duration::from_mins(15);
     let frozen = set.announce(&freeze("set_0", None, quarter));
     let moved = set.announce(&event(EventType::Redeploy, &["set_0"], quarter));
-    logs(&worker, "noticed; going on").await;
+    logs(&worker, "received a notice; continuing to work").await;
     set.stepped(&job, &worker, 8).await;
     assert_eq!(stages(&worker), ["resume", "start"], "neither is due");
 

@@ -82,7 +82,7 @@ async fn the_first_named_machine_approves_once_every_one_is_ready() {
     // The other two do not approve.
     stays("it stays the only approval", QUIET, || set.approvers(&id) == ["set_1"]).await;
     for worker in quick.iter().skip(1).chain([&slow]) {
-        assert_eq!(worker.log().lines("ready; approving").len(), 0);
+        assert_eq!(worker.log().lines("approving the events").len(), 0);
     }
     assert_eq!(set.sandbox.journal().redone(), 0);
 }
@@ -93,7 +93,7 @@ async fn a_machine_that_never_is_ready_leaves_the_event_to_begin_by_itself() {
     let worker = set.worker("set_0", &["--approve", "leader", "--approve-wait", "1s"]);
     let id = set.announce(&restart(&["set_0", "set_1"]));
     drained(&worker).await;
-    let gave_up = logs(&worker, "not all workers were ready in time; the event begins by itself").await;
+    let gave_up = logs(&worker, "not all workers were ready in time; the event begins at its own time").await;
     assert!(gave_up.text("missing").contains("set_1"), "{gave_up:?}");
     stays("no worker approves", QUIET, || set.approvers(&id).is_empty()).await;
 }

@@ -188,7 +188,7 @@ pub(crate) async fn logs(worker: &Worker, message: &str) -> Line {
 /// Waits until the worker continues although it has seen that an event has started.
 pub(crate) async fn sees_the_start(worker: &Worker) {
     until("the worker sees that the event has started", PATIENCE, async || {
-        let heard = worker.log().lines("noticed; going on");
+        let heard = worker.log().lines("received a notice; continuing to work");
         heard.iter().any(|line| line.text("phase") == "Started").then_some(())
     })
     .await;
@@ -207,7 +207,7 @@ pub(crate) async fn works(worker: &Worker) {
 
 /// Returns every stage of the worker after the first.
 pub(crate) fn stages(worker: &Worker) -> Vec<String> {
-    worker.log().lines("stage").iter().map(|line| line.text("to").to_owned()).collect()
+    worker.log().lines("stage changed").iter().map(|line| line.text("to").to_owned()).collect()
 }
 
 /// Checks that `condition` holds for as long as `time`.

@@ -13,7 +13,7 @@ async fn begun(event_type: EventType) {
     let rests = event_type == EventType::Freeze;
     let id = set.announce(&EventPlan { started: true, ..EventPlan::new(event_type.clone(), ["set_0"]) });
     let acted = if rests {
-        logs(&worker, "jobs rest between steps until the freeze has ended").await
+        logs(&worker, "pausing all jobs until the freeze has ended").await
     } else {
         let drain = drained(&worker).await;
         assert_eq!(drain.text("notice"), event_type.as_str());

@@ -61,24 +61,24 @@ pub fn seal(record: &Record) -> Vec<u8> {
 /// [`Unreadable`] when the bytes are damaged or have a newer format.
 pub fn open(bytes: &[u8]) -> Result<Record, Unreadable> {
     use Unreadable::Damaged;
-    let after_magic = bytes.strip_prefix(MAGIC).ok_or(Damaged("it does not begin as one"))?;
-    let (crc, rest) = after_magic.split_at_checked(CRC_BYTES).ok_or(Damaged("it is cut off"))?;
+    let after_magic = bytes.strip_prefix(MAGIC).ok_or(Damaged("the header is missing"))?;
+    let (crc, rest) = after_magic.split_at_checked(CRC_BYTES).ok_or(Damaged("the header is cut off"))?;
     let crc = std::str::from_utf8(crc).ok().and_then(|crc| u32::from_str_radix(crc, 16).ok());
     if crc != Some(crc32fast::hash(rest)) {
-        return Err(Damaged("its checksum does not match"));
+        return Err(Damaged("the checksum does not match"));
     }
-    let end = rest.iter().position(|byte| *byte == b'\n').ok_or(Damaged("it has no first line"))?;
-    let line = std::str::from_utf8(&rest[..end]).map_err(|_| Damaged("its first line is not text"))?;
+    let end = rest.iter().position(|byte| *byte == b'\n').ok_or(Damaged("the first line is incomplete"))?;
+    let line = std::str::from_utf8(&rest[..end]).map_err(|_| Damaged("the first line is not text"))?;
     let mut words = line.split(' ').skip(1);
     match words.next().and_then(|format| format.parse().ok()) {
         Some(FORMAT) => {}
         Some(format) if format > FORMAT => return Err(Unreadable::NewerFormat(format)),
-        _ => return Err(Damaged("its format is no number")),
+        _ => return Err(Damaged("the format is not a number")),
     }
-    let length: usize = words.next().and_then(|n| n.parse().ok()).ok_or(Damaged("it has no length"))?;
+    let length: usize = words.next().and_then(|n| n.parse().ok()).ok_or(Damaged("the length is missing"))?;
     let (json, mut states) =
-        rest[end + 1..].split_at_checked(length).ok_or(Damaged("it is shorter than it says"))?;
-    let mut record: Record = serde_json::from_slice(json).map_err(|_| Damaged("its JSON can't be read"))?;
+        rest[end + 1..].split_at_checked(length).ok_or(Damaged("shorter than the declared length"))?;
+    let mut record: Record = serde_json::from_slice(json).map_err(|_| Damaged("the JSON can't be read"))?;
     for checkpoint in &mut record.checkpoints {
         if let Place::Inside(state) = &mut checkpoint.place {
             let length = usize::try_from(checkpoint.bytes).unwrap_or(usize::MAX);
@@ -87,7 +87,7 @@ pub fn open(bytes: &[u8]) -> Result<Record, Unreadable> {
             states = rest;
         }
     }
-    if states.is_empty() { Ok(record) } else { Err(Damaged("it is longer than it says")) }
+    if states.is_empty() { Ok(record) } else { Err(Damaged("longer than the declared length")) }
 }
 
 #[cfg(test)]

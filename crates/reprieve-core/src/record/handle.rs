@@ -428,7 +428,11 @@ impl Handle {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Unavailable, "write a record", "others keep writing it; try again"))
+        Err(Error::new(
+            ErrorKind::Unavailable,
+            "write a record",
+            "other writers keep changing the record; try again",
+        ))
     }
 
     /// Numbers the next write, and returns the name of its payload.
@@ -481,7 +485,7 @@ impl Handle {
         let (mut account, mut careful_steps) = (Account::default(), 0);
         let first_ended = self.ends.iter().any(|end| end.count == 1 && end.message == *message);
         if *count > 1 && !first_ended {
-            let first = End::now(message, 1, worker, EndKind::Vanished, "its end is unknown");
+            let first = End::now(message, 1, worker, EndKind::Vanished, "the end of the delivery is unknown");
             account.enter(first, Company::Shared);
         }
         for end in self.ends.iter().filter(|end| end.message == *message) {
@@ -501,9 +505,9 @@ impl Handle {
             return;
         }
         let (kind, why) = if worker == self.identity.worker {
-            (EndKind::Lost, "its lease was lost")
+            (EndKind::Lost, "the lease was lost")
         } else {
-            (EndKind::Vanished, "its worker died")
+            (EndKind::Vanished, "the worker died")
         };
         record.account.enter(End::now(&message, count, &worker, kind, why), company);
     }

@@ -18,7 +18,7 @@ pub struct Claimant<'a> {
 
 /// The decision about a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use = "a message that is judged and not handled comes back only when its lease ends"]
+#[must_use = "a message that is judged and not handled returns only when its lease ends"]
 pub enum Verdict {
     /// The delivery claims the job, under this generation.
     Claim(u32),
@@ -74,7 +74,7 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
             // Both times are from one clock, which may have whole seconds. If they are equal, the
             // message counts as sent later, so that no job is lost.
             if claimant.inserted_unix_ms.is_some_and(|inserted| inserted < modified_unix_ms) {
-                Verdict::Delete("it was sent before another message of the job was dead-lettered")
+                Verdict::Delete("the message was sent before another message of the job was dead-lettered")
             } else {
                 Verdict::Claim(record.generation.saturating_add(1))
             }

@@ -142,11 +142,7 @@ impl Shards {
     fn holder(&self, operation: &'static str, receipt: &Receipt) -> Result<(&Shard, Receipt)> {
         let holder = self.place(receipt).map(|(at, receipt)| (&self.members[at], Receipt::new(receipt)));
         holder.ok_or_else(|| {
-            Error::new(
-                ErrorKind::Invalid,
-                operation,
-                "the receipt is of none of the queues that are joined here",
-            )
+            Error::new(ErrorKind::Invalid, operation, "the receipt belongs to none of these queues")
         })
     }
 
@@ -163,13 +159,13 @@ impl Shards {
         match given {
             Ok(deliveries) => {
                 if news {
-                    tracing::info!(queue = %shard.name, "a queue answers again");
+                    tracing::info!(queue = %shard.name, "the queue works again");
                 }
                 Ok(deliveries.into_iter().map(|delivery| shard.named(delivery)).collect())
             }
             Err(error) => {
                 if news {
-                    tracing::warn!(queue = %shard.name, %error, "could not receive from one of the queues; it is asked more rarely");
+                    tracing::warn!(queue = %shard.name, %error, "failed to receive from a queue; polling it less often");
                 }
                 Err(shard.blame(error))
             }

@@ -112,17 +112,17 @@ impl Queue for Shards {
     /// return when their leases end.
     async fn recover(&self) -> Result<u64> {
         let answers = self.all(|shard| async move { (shard, shard.queue.recover().await) }).await;
-        let (mut given_back, mut answered, mut failed) = (0, false, None);
+        let (mut released, mut answered, mut failed) = (0, false, None);
         for (shard, answer) in answers {
             match answer {
-                Ok(count) => (given_back, answered) = (given_back + count, true),
+                Ok(count) => (released, answered) = (released + count, true),
                 Err(error) => {
-                    tracing::warn!(queue = %shard.name, %error, "could not give back what dead workers held");
+                    tracing::warn!(queue = %shard.name, %error, "failed to release the messages of dead workers");
                     failed = Some(shard.blame(error));
                 }
             }
         }
-        failed.filter(|_| !answered).map_or(Ok(given_back), Err)
+        failed.filter(|_| !answered).map_or(Ok(released), Err)
     }
 
     async fn depth(&self) -> Result<Depth> {
@@ -176,7 +176,7 @@ impl Queue for Shards {
             match shard.queue.receive_letters(max - letters.len(), lease).await {
                 Ok(received) => letters.extend(received.into_iter().map(|letter| shard.named(letter))),
                 Err(error) => {
-                    tracing::warn!(queue = %shard.name, %error, "could not receive dead letters of one of the queues");
+                    tracing::warn!(queue = %shard.name, %error, "failed to receive dead letters from a queue");
                     failed = Some(shard.blame(error));
                 }
             }
@@ -208,6 +208,6 @@ impl Queue for Shards {
 fn sent_in_part(sent: usize, total: usize, error: Error) -> Error {
     let kind = if error.kind() == ErrorKind::Unavailable { ErrorKind::TimedOut } else { error.kind() };
     let message =
-        format!("{sent} of {total} messages were sent, of the others perhaps some: {}", error.message());
+        format!("{sent} of {total} messages were sent; others may have been sent, too: {}", error.message());
     Error::new(kind, "send messages", message).with_source(error)
 }

@@ -95,7 +95,7 @@ impl Approvals {
         let left = |notice: &Notice| Some(notice.not_before?.saturating_duration_since(Instant::now()));
         let within = notices.iter().filter_map(left).min().unwrap_or(APPROVE_WITHIN);
         let within = within.clamp(Duration::from_secs(1), APPROVE_WITHIN);
-        tracing::info!(notices = names(&ids), "ready; approving");
+        tracing::info!(notices = names(&ids), "approving the events");
         let (source, approved) = (Arc::clone(source), ids.clone());
         let request = async move { Some(source.approve(&approved, within).await) };
         let request = self.requests.spawn(in_process(request));
@@ -154,12 +154,12 @@ impl Approvals {
         let result = answer.unwrap_or_else(|| Err(unanswered("approve an event")));
         let notices = names(&ids);
         match &result {
-            Ok(()) => tracing::info!(notices, "approved: the event need not wait for its time"),
+            Ok(()) => tracing::info!(notices, "approved; the events may begin now"),
             Err(error) if error.kind() == ErrorKind::Invalid => {
-                tracing::warn!(notices, %error, "the approval was refused; the event begins by itself");
+                tracing::warn!(notices, %error, "the approval was refused; the events begin at their own time");
             }
             Err(error) => {
-                tracing::warn!(notices, %error, "could not approve; trying again while the event is active");
+                tracing::warn!(notices, %error, "failed to approve; retrying while the events are active");
             }
         }
         let (approval, label) = match &result {
@@ -178,7 +178,11 @@ impl Approvals {
             Gathered::Marked => None,
             Gathered::Ready => Some(Approved::Ready(key.clone())),
             Gathered::GaveUp(missing) => {
-                tracing::warn!(notice = %key.1, ?missing, "not all workers were ready in time; the event begins by itself");
+                tracing::warn!(
+                    notice = %key.1,
+                    ?missing,
+                    "not all workers were ready in time; the event begins at its own time"
+                );
                 Some(Approved::State(vec![key.clone()], Approval::Closed))
             }
         }
@@ -218,10 +222,10 @@ impl Quorum {
         let until = Instant::now() + wait;
         let id = &self.notice.id;
         while let Err(error) = self.mark().await {
-            tracing::debug!(notice = %id, %error, "could not mark this worker as ready; trying again");
+            tracing::debug!(notice = %id, %error, "failed to mark this worker as ready; retrying");
             sleep(LOOK_EVERY).await;
         }
-        tracing::info!(notice = %id, "this worker is ready for the event, and marked as such in the store");
+        tracing::info!(notice = %id, "marked this worker as ready for the event");
         if authority != Authority::Lead {
             return Gathered::Marked;
         }
@@ -245,7 +249,7 @@ impl Quorum {
             bounded("remove a mark", TRY, self.store.blobs.delete(&name)).await
         };
         if let Err(error) = removed.await {
-            tracing::debug!(%error, "could not remove this worker's mark of being ready");
+            tracing::debug!(%error, "failed to remove this worker's ready mark");
         }
     }
 

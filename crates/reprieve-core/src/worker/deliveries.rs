@@ -99,7 +99,7 @@ impl Deliveries {
         let Some(mut ended) = ended else {
             // A bug in the guardian. The message returns when its lease ends, and the log names the
             // cause.
-            tracing::error!("a delivery's guardian panicked; its message comes back when its lease ends");
+            tracing::error!("a delivery's guardian panicked; the message returns when its lease ends");
             self.abandoned += 1;
             return None;
         };

@@ -198,13 +198,13 @@ impl Dispatcher {
             Ok(action) => action,
             Err(illegal) => {
                 // A bug in this loop. Ignoring the event keeps the held messages guarded.
-                tracing::error!(%illegal, "the worker's lifecycle refused an event");
+                tracing::error!(%illegal, "illegal transition in the worker's lifecycle; ignored the event");
                 return;
             }
         };
         let after = self.stage();
         if before != after {
-            tracing::info!(from = before.as_str(), to = after.as_str(), "stage");
+            tracing::info!(from = before.as_str(), to = after.as_str(), "stage changed");
             self.reporter.enter(after);
         }
         match action {

@@ -129,11 +129,11 @@ impl Drains {
         if left > 0 {
             tracing::error!(
                 left,
-                "abandoned what could not be released in time; its leases end by themselves"
+                "abandoned messages that were not released in time; they return when their leases end"
             );
         }
         if running > 0 {
-            tracing::warn!(running, "jobs that were given up still run; each keeps its slot until it ends");
+            tracing::warn!(running, "cancelled jobs are still running; each occupies a slot until it ends");
         }
     }
 

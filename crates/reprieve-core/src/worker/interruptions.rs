@@ -144,7 +144,7 @@ impl Interruptions {
         self.active.noticed(source, notice, Instant::now());
         let orders = self.active.review(state, &self.shared.settings.policy);
         if !orders.drain.iter().any(|(draining, _)| draining.id == id) {
-            tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "noticed; going on");
+            tracing::warn!(notice = %id, kind = kind.as_str(), ?phase, in_ms, "received a notice; continuing to work");
         }
         let decisions = self.follow(orders);
         if let Some(mark) = mark {
@@ -218,13 +218,19 @@ impl Interruptions {
             tracing::warn!(
                 notice = %notice.id,
                 in_ms = in_ms(notice),
-                "this machine is to be moved because its host is predicted to fail, perhaps sooner than planned: redeploy it \
-                 early (`az vm redeploy`), or set --predicted-failure drain"
+                "this VM will be moved because its host is predicted to fail, possibly early; redeploy it now \
+                 (`az vm redeploy`), or set --predicted-failure drain"
             );
         }
         for (notice, deadline) in orders.drain {
             let (kind, in_ms) = (notice.kind.clone(), in_ms(&notice));
-            tracing::warn!(notice = %notice.id, kind = kind.as_str(), phase = ?notice.phase, in_ms, "noticed; draining");
+            tracing::warn!(
+                notice = %notice.id,
+                kind = kind.as_str(),
+                phase = ?notice.phase,
+                in_ms,
+                "received a notice; draining"
+            );
             decisions.push(Decision::Drain(DrainOrder { kind, deadline }));
         }
         for (key, work) in orders.resume {
@@ -232,11 +238,11 @@ impl Interruptions {
             if work == Work::Outlived {
                 tracing::error!(
                     notice = %id,
-                    "this machine still runs half an hour after an event that should have ended or interrupted it; the \
+                    "this VM still runs half an hour after an event that should have ended or interrupted it; the \
                      worker resumes work although the event is still active"
                 );
             } else {
-                tracing::info!(notice = %id, "the event has changed and calls for no drain any more");
+                tracing::info!(notice = %id, "the event has changed; the drain is no longer needed");
             }
             decisions.extend(self.drains_no_more(&key));
         }
@@ -257,25 +263,25 @@ impl Interruptions {
         }
         self.shared.rules.modify(|rules| rules.throttle = throttle);
         match (before.paused, throttle.paused) {
-            (false, true) => tracing::warn!("jobs rest between steps until the freeze has ended"),
-            (true, false) => tracing::info!("jobs go on after a rest"),
+            (false, true) => tracing::warn!("pausing all jobs until the freeze has ended"),
+            (true, false) => tracing::info!("resuming the paused jobs"),
             _ => {}
         }
         match throttle.outlast {
             outlast if outlast == before.outlast => {}
             Some(outlast) => {
-                tracing::info!(outlast_s = outlast.as_secs(), "leases are renewed to outlast a freeze");
+                tracing::info!(outlast_s = outlast.as_secs(), "renewing leases for longer than the freeze");
             }
-            None => tracing::info!("leases have their usual length again"),
+            None => tracing::info!("renewing leases for the usual length again"),
         }
         match (before.below, throttle.below) {
             (None, Some(below)) => {
                 let below_s = below.as_secs();
-                tracing::warn!(below_s, "only jobs that are known to be short are begun");
+                tracing::warn!(below_s, "starting only jobs that are known to be short");
                 None
             }
             (Some(_), None) => {
-                tracing::info!("jobs of any length are begun again");
+                tracing::info!("starting jobs of any length again");
                 Some(Decision::EndRest)
             }
             _ => None,
@@ -298,7 +304,7 @@ async fn listen(
                 }
             }
             Err(error) => {
-                tracing::error!(%error, ?source, "an interruption source failed; listening to it again");
+                tracing::error!(%error, ?source, "an interruption source failed; restarting it");
                 sleep(LISTEN_AGAIN).await;
             }
         }

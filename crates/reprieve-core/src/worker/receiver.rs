@@ -200,7 +200,7 @@ impl Receiver {
         let Received { since, lease, deliveries } = received;
         self.failed = deliveries.is_err();
         let deliveries = deliveries.unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not receive; trying again");
+            tracing::warn!(%error, "failed to receive messages; retrying");
             Vec::new()
         });
         if deliveries.is_empty() {

@@ -104,7 +104,7 @@ impl Worker {
 
     /// Waits until the worker is in a stage.
     pub(crate) fn reaches(&mut self, stage: &str) {
-        while self.logs("stage")["to"] != stage {}
+        while self.logs("stage changed")["to"] != stage {}
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

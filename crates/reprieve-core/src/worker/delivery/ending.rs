@@ -50,11 +50,11 @@ impl Guardian {
         match ended {
             RunOutcome::Done => self.complete(&assignment, false).await,
             RunOutcome::DoneBefore => {
-                tracing::info!(%job, "the job is done already; its message is deleted");
+                tracing::info!(%job, "the job is already done; deleting its message");
                 self.complete(&assignment, true).await
             }
             RunOutcome::Duplicate(reason) => {
-                tracing::info!(%job, reason, "a second message of a job is deleted");
+                tracing::info!(%job, reason, "deleting a duplicate message of the job");
                 let settled = self.settle(Settlement::Complete).await;
                 DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
             }
@@ -72,16 +72,16 @@ impl Guardian {
             RunOutcome::Foreign(reason) => self.bury_body(&assignment, reason).await,
             RunOutcome::Misfit(misfit, reason) => self.defer_misfit(assignment, misfit, reason).await,
             RunOutcome::Later(delay, reason) => {
-                tracing::info!(%job, reason, ?delay, "a message is deferred");
+                tracing::info!(%job, reason, ?delay, "deferring the message");
                 self.release(assignment, Outcome::Deferred, EndKind::Deferred, reason, delay).await
             }
             RunOutcome::Crowded => {
-                let reason = "it has to run alone, and the other jobs did not rest in time";
-                tracing::warn!(%job, reason, "a message is deferred");
+                let reason = "the job must run alone, and the other jobs did not pause in time";
+                tracing::warn!(%job, reason, "deferring the message");
                 self.release(assignment, Outcome::Deferred, EndKind::Crowded, reason, CROWDED_DELAY).await
             }
             RunOutcome::TooLong(reason) => {
-                tracing::info!(%job, reason, "left to another worker");
+                tracing::info!(%job, reason, "releasing the job for another worker");
                 let released =
                     self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, Duration::ZERO);
                 DeliveryReport { too_long: true, ..released.await }
@@ -190,7 +190,7 @@ impl Guardian {
 
     /// Finishes a settlement that an earlier owner began and the record states.
     async fn finish_settling(self: Box<Self>, assignment: &Assignment, status: Status) -> DeliveryReport {
-        tracing::info!(job = %assignment.job(), ?status, "finishing what an earlier owner began");
+        tracing::info!(job = %assignment.job(), ?status, "completing what an earlier owner of the job began");
         match status {
             Status::DeadLettered { reason } => self.bury_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
@@ -235,7 +235,7 @@ impl Guardian {
         }
         let delay = error.delay().unwrap_or_else(|| account.delay_after_one_more_failure()).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
-        tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; it is tried again");
+        tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; retrying it");
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
     }
 
@@ -245,7 +245,7 @@ impl Guardian {
         match self.conclude(assignment, status, None).await {
             Ok(Written::Taken) => self.bury_letter(assignment, reason).await,
             Ok(Written::Refused) => {
-                tracing::info!(job = %assignment.job(), reason, "another owner has the job; this message is deferred");
+                tracing::info!(job = %assignment.job(), reason, "another owner has the job; deferring this message");
                 let end = assignment.run.record.lock().await.end(EndKind::Deferred, &reason, 0);
                 self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
             }
@@ -280,7 +280,7 @@ impl Guardian {
             job,
             kind,
             reason = letter.reason,
-            "a job can't go on; its message goes to the poison queue"
+            "a job can't continue; moving its message to the poison queue"
         );
         self.shared.deferred.forget(&job);
         let settled = self.settle_letter(letter, body).await;
@@ -293,7 +293,7 @@ impl Guardian {
     async fn settle_letter(self: Box<Self>, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
         let (as_it_came, same) = (self.lease.delivery.body.clone(), letter.clone());
         self.settle_or(Settlement::DeadLetter(letter, body), async || {
-            tracing::warn!("the letter is too large for the queue; its message is dead-lettered as it came");
+            tracing::warn!("the dead letter is too large for the queue; dead-lettering the original message");
             Some(Settlement::DeadLetter(same, as_it_came))
         })
         .await
@@ -352,7 +352,7 @@ impl Guardian {
             job,
             kind,
             reason,
-            "a message is deferred: this worker can't run the job, another may"
+            "deferring a message: this worker can't run the job, but another may"
         );
         self.shared.deferred.note(DeferredMessage {
             job: job.to_owned(),
@@ -383,8 +383,8 @@ impl Guardian {
     ) -> DeliveryReport {
         let run = Arc::clone(&assignment.run);
         let (kind, why) = match outcome {
-            Outcome::Unstarted => (EndKind::Deferred, "its worker had to stop before a step of it had run"),
-            _ => (EndKind::Interrupted, "its worker was interrupted"),
+            Outcome::Unstarted => (EndKind::Deferred, "the worker had to stop before the job ran a step"),
+            _ => (EndKind::Interrupted, "the worker was interrupted"),
         };
         let mut report = self.release(assignment, outcome, kind, why, Duration::ZERO).await;
         if outcome == Outcome::Cut {
@@ -433,7 +433,7 @@ impl Guardian {
             .settle_or(Settlement::Release(release), async || {
                 let ended = timeout(DRAIN_TRY, async { assignment.run.record.lock().await.keep(end).await });
                 if !matches!(ended.await, Ok(Ok(Written::Taken))) {
-                    tracing::warn!(job = %assignment.job(), "how this delivery ended could not be noted");
+                    tracing::warn!(job = %assignment.job(), "failed to record how the delivery ended");
                 }
                 Some(Settlement::Release(Release { body: None, delay }))
             })
@@ -483,7 +483,7 @@ impl Guardian {
     /// Reports that the record could not be written. The message is not settled either; it returns
     /// when its lease ends.
     fn gave_up(assignment: &Assignment, error: &Error) -> DeliveryReport {
-        tracing::error!(job = %assignment.job(), %error, "could not settle a job; its message comes back when its lease ends");
+        tracing::error!(job = %assignment.job(), %error, "failed to settle a job; its message returns when its lease ends");
         DeliveryReport::ended(assignment.kind.name, Outcome::Abandoned)
     }
 
@@ -523,7 +523,8 @@ impl Guardian {
 }
 
 /// Returns how long to defer a message that has not fitted since `since_unix_ms`: 5 s at first,
-/// about twice as long each time, at most 5 min. `None` when that has lasted too long.
+/// about twice as long each time, at most 5 min. Returns `None` when the limit has passed: the
+/// message is then dead-lettered.
 fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<Duration> {
     let limit = match misfit {
         Misfit::Unknown | Misfit::Unreadable => shared.settings.unknown_kind_after,
@@ -542,11 +543,11 @@ fn note_lost(run: Arc<JobRun>) -> Epilogue {
         let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
         let noted = persist("note a lost lease", patience, may_pass, || async {
             let mut handle = run.record.lock().await;
-            let end = handle.end(EndKind::Lost, "its lease was lost", 0);
+            let end = handle.end(EndKind::Lost, "the lease was lost", 0);
             handle.note(end).await
         });
         if let Err(error) = noted.await {
-            tracing::debug!(%error, "a lost lease could not be noted");
+            tracing::debug!(%error, "failed to record the lost lease");
         }
     })
 }
@@ -584,11 +585,11 @@ async fn clean_up(
         biased;
         done = work => {
             if let Err(error) = done {
-                tracing::warn!(%job, %error, "could not remove what a finished job left");
+                tracing::warn!(%job, %error, "failed to remove a finished job's record or arguments");
             }
         }
         () = time_is_up => {
-            tracing::warn!(%job, "no answer in time when removing what a finished job left");
+            tracing::warn!(%job, "no answer in time when removing a finished job's record or arguments");
         }
     }
 }

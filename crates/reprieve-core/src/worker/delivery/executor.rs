@@ -101,9 +101,9 @@ pub(crate) enum RunOutcome {
     Foreign(String),
     /// This worker can't run the job, another one may. Contains the reason.
     Misfit(Misfit, String),
-    /// Another message of the job is being worked on, or the job was moved away.
+    /// Another delivery of the job is running, or the job was moved away.
     Later(Duration, &'static str),
-    /// The job must run alone, and the others did not rest in time.
+    /// The job must run alone, and the others did not pause in time.
     Crowded,
     /// The job takes longer than this machine may last. Contains the reason.
     TooLong(String),
@@ -253,14 +253,13 @@ impl Execution {
             Some(length) if length <= limit => Ok(()),
             Some(length) => {
                 let reason = format!(
-                    "it is expected to take {length:.0?}, and this machine may be taken back within {limit:.0?}"
+                    "the job is expected to take {length:.0?}, and this VM may be evicted within {limit:.0?}"
                 );
                 Err(RunOutcome::TooLong(reason))
             }
             None => {
-                let reason = format!(
-                    "how long it takes is unknown, and this machine may be taken back within {limit:.0?}"
-                );
+                let reason =
+                    format!("the job's duration is unknown, and this VM may be evicted within {limit:.0?}");
                 Err(RunOutcome::TooLong(reason))
             }
         }
@@ -389,9 +388,13 @@ impl Execution {
             Err(error) => {
                 let job = &self.run.job;
                 if self.failures.is_news() {
-                    tracing::warn!(%job, %error, "could not save a checkpoint; going on, and trying again when the next is due");
+                    tracing::warn!(
+                        %job,
+                        %error,
+                        "failed to save a checkpoint; the job continues, and the next save is at the usual time"
+                    );
                 } else {
-                    tracing::debug!(%job, %error, "could not save a checkpoint");
+                    tracing::debug!(%job, %error, "failed to save a checkpoint");
                 }
                 Ok(false)
             }
@@ -530,7 +533,7 @@ impl Execution {
 
 pub(super) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, RunOutcome> {
     serde_json::to_vec(value).map_err(|error| {
-        RunOutcome::Failed(JobError::fatal(format!("its checkpoint or output has no JSON form: {error}")))
+        RunOutcome::Failed(JobError::fatal(format!("the checkpoint or output has no JSON form: {error}")))
     })
 }
 
@@ -538,7 +541,8 @@ pub(super) fn lock(presence: &Mutex<Presence>) -> MutexGuard<'_, Presence> {
     presence.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells states apart. Only states that one process encoded are compared.
+/// Returns a fingerprint of an encoded state, to detect changes. Only states that one process
+/// encoded are compared.
 fn fingerprint(state: &[u8]) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();

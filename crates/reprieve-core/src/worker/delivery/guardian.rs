@@ -269,7 +269,7 @@ fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
             let text = panic.downcast_ref::<&str>().map(ToString::to_string);
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             let text = text.as_deref().unwrap_or("(no message)");
-            RunOutcome::Failed(JobError::retry(format!("it panicked: {text}")))
+            RunOutcome::Failed(JobError::retry(format!("the job panicked: {text}")))
         }
         Err(_) => RunOutcome::Lost,
     })

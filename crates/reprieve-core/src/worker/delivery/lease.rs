@@ -182,7 +182,7 @@ impl Lease {
             }
             Err(error) if error.kind() == ErrorKind::LeaseLost => self.holds_by_a_late_answer(last).await,
             Err(error) => {
-                tracing::warn!(message_id = %self.delivery.id, %error, "could not renew a lease; trying again");
+                tracing::warn!(message_id = %self.delivery.id, %error, "failed to renew a lease; retrying");
                 self.in_doubt |= error.kind() == ErrorKind::TimedOut && self.late.0.is_empty();
                 let now = Instant::now();
                 // A freeze in the middle of the call: the renewal did not have its full time.

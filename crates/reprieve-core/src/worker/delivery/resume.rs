@@ -136,7 +136,7 @@ impl Execution {
         let record = &found.record;
         if record.kind != self.kind.name {
             return Err(RunOutcome::Foreign(format!(
-                "its record is of kind {:?}: two jobs have the id {}",
+                "the record is of kind {:?}: two jobs have the id {}",
                 record.kind, self.run.job
             )));
         }
@@ -156,7 +156,7 @@ impl Execution {
                 record.generation.saturating_add(1)
             }
             Verdict::AnotherIsRunning => {
-                return Err(self.leave_to_another("another message of the job is being worked on"));
+                return Err(self.leave_to_another("another delivery of the job is running"));
             }
         };
         self.can_read(record)?;
@@ -203,7 +203,7 @@ impl Execution {
             return Ok(());
         }
         let reason = format!(
-            "its checkpoint has schema {theirs}, and no worker that received it reads more than {ours}"
+            "the checkpoint has schema {theirs}, and no worker that received the job reads more than {ours}"
         );
         Err(RunOutcome::Misfit(Misfit::Unknown, reason))
     }
@@ -311,7 +311,7 @@ impl Execution {
             Ok(Some(json)) => return Ok(json),
             Ok(None) => {}
             Err(error) => {
-                let reason = format!("the blob {name} with its arguments could not be read: {error}");
+                let reason = format!("the blob {name} with the job's arguments could not be read: {error}");
                 return Err(RunOutcome::Misfit(Misfit::Unreadable, reason));
             }
         }
@@ -321,8 +321,9 @@ impl Execution {
                 self.decide(&look, has_result).await?;
             }
         }
-        let reason =
-            format!("there is no blob {name} with its arguments; it may be in another container or store");
+        let reason = format!(
+            "there is no blob {name} with the job's arguments; it may be in another container or store"
+        );
         Err(RunOutcome::Misfit(Misfit::Unreadable, reason))
     }
 
@@ -340,7 +341,7 @@ impl Execution {
                 // The state is intact, so another build of this kind wrote it. Restarting the job
                 // would silently discard its work.
                 let reason = format!(
-                    "its checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
+                    "the checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
                      read the old one",
                     checkpoint.sequence, checkpoint.schema, self.kind.name, misfit(&error)
                 );

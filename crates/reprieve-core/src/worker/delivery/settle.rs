@@ -88,7 +88,7 @@ pub(super) async fn settle(
             tracing::warn!("a lease was lost before its message could be settled");
         }
         Err(error) => {
-            tracing::error!(%error, "could not settle a message; it comes back when its lease ends");
+            tracing::error!(%error, "failed to settle a message; it returns when its lease ends");
         }
     }
     settled
