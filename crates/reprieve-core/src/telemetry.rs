@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `reprieve_jobs_total` | counter | `kind`, `outcome` | ended deliveries, by [`crate::worker::Outcome`] |
 //! | `reprieve_in_flight` | gauge | | deliveries held now |
-//! | `reprieve_stage` | gauge | `stage` | 1 for the worker's present stage, 0 for the others |
+//! | `reprieve_stage` | gauge | `stage` | 1 for the worker's current stage, 0 for the others |
 //! | `reprieve_notice_to_released_seconds` | histogram | | from a notice to the release of the last lease |
 //! | `reprieve_notice_to_quiesced_seconds` | histogram | | from a notice until the last task stopped or was abandoned |
 //! | `reprieve_budget_left_seconds` | histogram | | unused part of a drain's budget |
@@ -160,7 +160,7 @@ impl Telemetry {
         // The encoder adds `_total` to counters.
         r.register("jobs", "Deliveries that ended", self.jobs.clone());
         r.register("in_flight", "Deliveries held now", self.in_flight.clone());
-        r.register("stage", "1 for the worker's present stage", self.stage.clone());
+        r.register("stage", "1 for the worker's current stage", self.stage.clone());
         r.register(
             "notice_to_released_seconds",
             "From a notice to the last lease released",
@@ -171,7 +171,7 @@ impl Telemetry {
             "From a notice to the last task stopped or abandoned",
             self.notice_to_quiesced.clone(),
         );
-        r.register("budget_left_seconds", "What a drain left of its budget", self.budget_left.clone());
+        r.register("budget_left_seconds", "Unused budget of a drain", self.budget_left.clone());
         r.register(
             "work_lost_seconds",
             "Work since the last checkpoint of the jobs a drain cut off",
@@ -184,31 +184,23 @@ impl Telemetry {
         );
         r.register("leases_lost", "Leases that ended before their jobs did", self.leases_lost.clone());
         r.register("lease_renewals", "Lease renewals", self.lease_renewals.clone());
-        r.register("checkpoint_seconds", "How long saves took", self.checkpoint_seconds.clone());
-        r.register("checkpoint_bytes", "How large checkpoints were", self.checkpoint_bytes.clone());
+        r.register("checkpoint_seconds", "Duration of saves", self.checkpoint_seconds.clone());
+        r.register("checkpoint_bytes", "Size of checkpoints", self.checkpoint_bytes.clone());
         r.register("checkpoint_errors", "Saves that failed", self.checkpoint_errors.clone());
         r.register(
             "checkpoints_unreadable",
             "Records and checkpoints that were damaged or missing",
             self.checkpoints_unreadable.clone(),
         );
-        r.register("notices", "Events of this machine that were noticed", self.notices.clone());
+        r.register("notices", "Events announced for this machine", self.notices.clone());
         r.register("approvals", "Approvals of events", self.approvals.clone());
         r.register(
             "metadata_staleness_seconds",
-            "Age of the metadata service's last good answer",
+            "Age of the metadata service's last valid answer",
             self.metadata_staleness.clone(),
         );
-        r.register(
-            "metadata_errors",
-            "Polls of the metadata service that were not answered well",
-            self.metadata_errors.clone(),
-        );
-        r.register(
-            "metadata_version",
-            "1 for the api-version that the metadata service is asked in",
-            self.metadata_version.clone(),
-        );
+        r.register("metadata_errors", "Failed polls of the metadata service", self.metadata_errors.clone());
+        r.register("metadata_version", "1 for the api-version in use", self.metadata_version.clone());
     }
 
     /// The metrics in the Prometheus text format.
