@@ -127,7 +127,7 @@ pub async fn a_put_without_an_owner_is_not_fenced(fixture: &Fixture) {
     }
 }
 
-/// However the puts of many owners of one job overlap, the blob is the latest owner's in the end.
+/// The blob ends as the latest owner's, however the puts of a job's owners overlap.
 pub async fn the_latest_of_concurrent_owners_wins(fixture: &Fixture) {
     const OWNERS: u32 = 16;
     // Each round starts the puts in another order: ascending, descending, and two in between.

@@ -62,7 +62,7 @@ impl Fixture {
         Self { store, another, guard: Box::new(()) }
     }
 
-    /// Keeps `guard` until the test has ended, such as a temporary directory or a server.
+    /// Keeps `guard`, such as a temporary directory or a server, until the test ends.
     #[must_use]
     pub fn with_guard(mut self, guard: impl Send + Sync + 'static) -> Self {
         self.guard = Box::new(guard);

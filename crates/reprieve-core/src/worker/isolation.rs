@@ -16,8 +16,8 @@ use crate::watch;
 /// Messages of one batch arrive within milliseconds, those of a dead worker within a second or two.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// How long no job must have been active before a suspect counts on being the only one: the longest
-/// pause of an idle worker between two receives.
+/// The time without active jobs after which a suspect may run: the longest pause of an idle worker
+/// between two receives.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Counts the active and resting jobs, and gives suspects their turn.
