@@ -11,7 +11,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// A progress bar. Where stderr is not a terminal, it prints a line now and then instead.
 #[derive(Debug)]
 pub(crate) struct Bar {
-    bar: ProgressBar,
+    inner: ProgressBar,
     activity: &'static str,
     next_line: Instant,
 }
@@ -25,24 +25,24 @@ impl Bar {
         }
         bar.set_prefix(activity);
         bar.enable_steady_tick(Duration::from_millis(100));
-        Self { bar, activity, next_line: Instant::now() + LINE_EVERY }
+        Self { inner: bar, activity, next_line: Instant::now() + LINE_EVERY }
     }
 
     /// Sets the progress and a remark. The bar never moves back, even when a worker is killed and
     /// its jobs' pictures no longer count.
     pub(crate) fn set(&mut self, done: usize, remark: &str) {
-        self.bar.set_position(self.bar.position().max(done as u64));
-        self.bar.set_message(remark.to_owned());
-        if self.bar.is_hidden() && Instant::now() >= self.next_line {
+        self.inner.set_position(self.inner.position().max(done as u64));
+        self.inner.set_message(remark.to_owned());
+        if self.inner.is_hidden() && Instant::now() >= self.next_line {
             self.next_line = Instant::now() + LINE_EVERY;
-            let total = self.bar.length().unwrap_or_default();
-            note(format!("{} {}/{total} {remark}", self.activity, self.bar.position()).trim_end());
+            let total = self.inner.length().unwrap_or_default();
+            note(format!("{} {}/{total} {remark}", self.activity, self.inner.position()).trim_end());
         }
     }
 
     /// Removes the bar from the terminal.
     pub(crate) fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.inner.finish_and_clear();
     }
 }
 

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use reprieve_core::MessageId;
-use reprieve_core::record::{Company, EndKind, FAILED_MAX, Record, VANISHED_MAX, VANISHED_UNPROVED_MAX};
+use reprieve_core::record::{
+    Company, EndKind, FAILED_MAX, Record, Status, VANISHED_MAX, VANISHED_UNPROVED_MAX,
+};
 
 use super::Checker;
 use crate::fleet::history::{Cause, Event, What};
@@ -141,7 +143,11 @@ impl Checker<'_> {
     /// Clears the job's incidents when it moves or is redriven.
     fn moved(&mut self, job: usize, record: &Record, saved: Option<u32>, issued: Duration) {
         let Some(view) = self.view.jobs.get_mut(job) else { return };
-        let redriven = view.record.as_ref().is_some_and(|before| before.generation < record.generation);
+        let redriven = view.record.as_ref().is_some_and(|before| {
+            // An owner whose output was refused raises the generation, too, and keeps the account.
+            let raised = before.owner.nonce == record.owner.nonce && before.status == Status::Running;
+            before.generation < record.generation && !raised
+        });
         if !redriven && (saved.is_none() || saved == Some(view.state.unwrap_or(0))) {
             return;
         }
