@@ -97,7 +97,7 @@ async fn warned_of() {
     let id = set.announce(&event(EventType::Redeploy, &["set_0"], DAYS));
     until("progress is saved", PATIENCE, async || set.saved(&job).await).await;
     let advice = until("the worker logs its advice", PATIENCE, async || {
-        worker.log().text().lines().find(|line| line.contains("redeploy it early")).map(str::to_owned)
+        worker.log().text().lines().find(|line| line.contains("predicted to fail")).map(str::to_owned)
     })
     .await;
     assert!(advice.contains("az vm redeploy") && advice.contains("WARN"), "{advice}");
@@ -105,7 +105,7 @@ async fn warned_of() {
     assert_eq!((walked.delivery, walked.pid), (1, worker.pid()));
     stays("no worker approves", QUIET, || set.approvers(&id).is_empty()).await;
     assert_eq!(stages(&worker), ["resume", "start"]);
-    assert_eq!(worker.log().text().matches("redeploy it early").count(), 1, "once is enough");
+    assert_eq!(worker.log().text().matches("predicted to fail").count(), 1, "once is enough");
     worker.stop().await;
 }
 
