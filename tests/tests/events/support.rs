@@ -1,5 +1,6 @@
 //! Shared by these tests: VMs with events, and real workers on them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -161,10 +162,21 @@ impl Set {
     }
 
     /// Returns the machines that are marked in the store as ready for the event.
-    pub(crate) async fn ready_for(&self, id: &str) -> Vec<String> {
+    async fn ready_for(&self, id: &str) -> Vec<String> {
         let prefix = format!("ready/{}/", id.to_ascii_lowercase());
         let marks = self.sandbox.blobs(&prefix).await.into_keys();
         marks.filter_map(|mark| Some(mark.strip_prefix(&prefix)?.split_once('/')?.0.to_owned())).collect()
+    }
+
+    /// Waits until each of these machines was marked in the store as ready for the event. A worker
+    /// removes its mark when it sees that the event has begun.
+    pub(crate) async fn were_ready(&self, id: &str, machines: &[&str]) {
+        let mut seen = BTreeSet::new();
+        until("all are marked as ready in the store", PATIENCE, async || {
+            seen.extend(self.ready_for(id).await);
+            machines.iter().all(|machine| seen.contains(*machine)).then_some(())
+        })
+        .await;
     }
 
     pub(crate) fn begin(&self, id: &str) {

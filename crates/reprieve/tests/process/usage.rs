@@ -51,7 +51,11 @@ fn an_unusable_store_path_exits_with_2_and_is_named() {
 fn a_health_address_that_is_taken_exits_with_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    check(&["--metadata-url", "off", "--listen", &address], 1, &[&address, "choose another address for --listen"]);
+    check(
+        &["--metadata-url", "off", "--listen", &address],
+        1,
+        &[&address, "choose another address for --listen"],
+    );
 }
 
 #[test]
