@@ -29,7 +29,7 @@ fn tests() -> Command {
         let mut nextest = cargo(&["nextest", "run"]);
         if env::var_os(SLOTS).is_none() {
             let cores = available_parallelism().map_or(2, usize::from);
-            nextest.env(SLOTS, (2 * cores).to_string());
+            nextest.env(SLOTS, (3 * cores).to_string());
         }
         nextest
     } else {
