@@ -64,12 +64,13 @@ pub trait Job: Send + Sync + 'static {
     /// The arguments in the message. More than 32 KiB of JSON are stored in a blob.
     type Args: DeserializeOwned + Send + Sync;
 
-    /// The job's state: everything that it needs to continue on another machine. Keep it small; it
-    /// is saved as JSON.
+    /// The job's state: everything that it needs to continue on another machine. It is saved as
+    /// MessagePack with the names of fields, in which every number keeps every bit. `Some` of
+    /// `None` is refused, because it would come back as `None`.
     type Checkpoint: Serialize + DeserializeOwned + Send;
 
     /// The job's result, stored as JSON in `results/<job id>.json`. Keep it small; for `()` nothing
-    /// is written.
+    /// is written. A number that is NaN or infinite has no JSON form, and fails the job.
     type Output: Serialize + Send;
 
     /// Returns the initial state. It must not do work: it also runs when the job's checkpoint can't

@@ -77,6 +77,11 @@ mod chance;
 pub mod chance;
 pub mod checkpoint;
 pub mod clock;
+#[cfg(not(feature = "testing"))]
+#[expect(unreachable_pub, reason = "tests read states")]
+mod codec;
+#[cfg(feature = "testing")]
+pub mod codec;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod context;

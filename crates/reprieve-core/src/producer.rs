@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::codec;
 use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
@@ -26,15 +27,14 @@ impl NewJob {
     /// A job of type `J`, to be run as soon as possible.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when the arguments have no JSON form.
+    /// [`Invalid`](ErrorKind::Invalid) when the arguments have no JSON form, such as NaN.
     pub fn of<J: Job>(args: &J::Args) -> Result<Self>
     where
         J::Args: serde::Serialize,
     {
-        let args = serde_json::value::to_raw_value(args).map_err(|error| {
-            Error::new(ErrorKind::Invalid, "enqueue a job", "the arguments have no JSON form")
-                .with_source(error)
-        })?;
+        let invalid = |why| Error::new(ErrorKind::Invalid, "enqueue a job", format!("the arguments: {why}"));
+        let json = codec::encode_json(args).map_err(invalid)?;
+        let args = serde_json::from_slice(&json).map_err(|error| invalid(error.to_string()))?;
         Ok(Self { kind: J::KIND.to_owned(), args, delay: Duration::ZERO })
     }
 }

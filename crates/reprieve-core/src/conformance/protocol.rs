@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Fixture;
 use crate::checkpoint::CheckpointEvery;
 use crate::clock::unix_millis;
+use crate::codec::encode_state;
 use crate::context::JobContext;
 use crate::ids::{BlobName, Fence, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::job::{Job, JobError, Step};
@@ -131,7 +132,7 @@ fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> R
 /// Writes a record that names a payload with the job's state at `step`.
 async fn put(store: &Store, mut record: Record, step: Option<u32>) {
     let payload = step.map(|step| {
-        let bytes = serde_json::to_vec(&state(step)).expect("a state has a JSON form");
+        let bytes = encode_state(&state(step)).expect("a state can be encoded");
         let owner = &record.owner;
         let name = PayloadName::new(record.generation, &owner.message, owner.count, record.sequence);
         record.checkpoints = vec![Checkpoint {

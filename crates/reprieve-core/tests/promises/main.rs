@@ -9,6 +9,7 @@ mod cost;
 mod deaths;
 mod drains;
 mod events;
+mod exact;
 mod failures;
 mod foreign;
 mod leases;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use reprieve_core::codec::decode_state;
 use reprieve_core::memory::MemoryRecords;
 use reprieve_core::ports::{RecordStore, RecordWrite, Stored, Version};
 use reprieve_core::record::{Place, open};
@@ -32,7 +33,7 @@ pub(super) fn number(job: &JobId) -> usize {
 
 /// Returns the step of a saved state.
 pub(super) fn step(state: &[u8]) -> Option<u32> {
-    serde_json::from_slice(state).ok().map(|Step { at }| at)
+    decode_state(state).ok().map(|Step { at }| at)
 }
 
 #[async_trait]

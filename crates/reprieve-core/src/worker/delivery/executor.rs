@@ -6,11 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{CheckpointEvery, SHORTEST};
+use crate::codec;
 use crate::context::{JobContext, JobRun, get, set};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
@@ -207,9 +210,12 @@ impl Execution {
                 }
             }
             match job.step(&cx, args, at).await {
-                Ok(Step::Continue(next)) => {
-                    self.run.steps.fetch_add(1, Relaxed);
+                Ok(Step::Continue(mut next)) => {
+                    let steps_before = self.run.steps.fetch_add(1, Relaxed);
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
+                    if steps_before == 0 && !cx.is_interrupted() {
+                        next = rehearse(next)?;
+                    }
                     self.estimate(job, args, &next);
                     if !cx.is_interrupted() && self.save_is_due() {
                         Box::pin(self.save_in_passing(&encode(&next)?)).await?;
@@ -219,7 +225,7 @@ impl Execution {
                 }
                 Ok(Step::Done(output)) => {
                     self.run.steps.fetch_add(1, Relaxed);
-                    return self.commit(encode(&output)?).await;
+                    return self.commit(encode_result(&output)?).await;
                 }
                 // A job returns the refusal of its write as its own error; it is not a failure of
                 // the job.
@@ -531,9 +537,23 @@ impl Execution {
     }
 }
 
-pub(super) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, RunOutcome> {
-    serde_json::to_vec(value).map_err(|error| {
-        RunOutcome::Failed(JobError::fatal(format!("the checkpoint or output has no JSON form: {error}")))
+fn encode_result<O: Serialize>(output: &O) -> Result<Vec<u8>, RunOutcome> {
+    codec::encode_json(output)
+        .map_err(|error| RunOutcome::Failed(JobError::fatal(format!("the result can't be stored: {error}"))))
+}
+
+/// Saves and loads a state in memory, so that a state that can't be resumed fails its job after the
+/// first step, not at the first eviction.
+fn rehearse<C: Serialize + DeserializeOwned>(state: C) -> Result<C, RunOutcome> {
+    codec::round_trip(state).map_err(|error| {
+        RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be resumed: {error}")))
+    })
+}
+
+/// Encodes a state for saving.
+fn encode<C: Serialize>(state: &C) -> Result<Vec<u8>, RunOutcome> {
+    codec::encode_state(state).map_err(|error| {
+        RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved: {error}")))
     })
 }
 

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::executor::{Execution, ISOLATION_MAX, RunOutcome, TRY, lock};
 use crate::checkpoint::SHORTEST;
 use crate::clock::unix_millis;
+use crate::codec::{self, without_value};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence};
@@ -290,7 +291,8 @@ impl Execution {
             Data::Blob(name) => serde_json::from_slice(&Box::pin(self.args_blob(name)).await?),
         };
         read.map_err(|error| {
-            let reason = format!("the arguments do not fit kind {:?}: {}", self.kind.name, misfit(&error));
+            let reason =
+                format!("the arguments do not fit kind {:?}: {}", self.kind.name, without_value(&error));
             RunOutcome::Misfit(Misfit::Shape, reason)
         })
     }
@@ -337,13 +339,13 @@ impl Execution {
                 self.run.telemetry.checkpoints_unreadable.inc();
                 continue;
             };
-            let at = serde_json::from_slice(&state).map_err(|error| {
+            let at = codec::decode_state(&state).map_err(|error| {
                 // The state is intact, so another build of this kind wrote it. Restarting the job
                 // would silently discard its work.
                 let reason = format!(
                     "the checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
                      read the old one",
-                    checkpoint.sequence, checkpoint.schema, self.kind.name, misfit(&error)
+                    checkpoint.sequence, checkpoint.schema, self.kind.name, error
                 );
                 RunOutcome::Misfit(Misfit::Shape, reason)
             })?;
@@ -380,25 +382,5 @@ impl Execution {
             done = persist(operation, patience, may_pass, op) => done.map_err(|error: Error| self.halt_on(error)),
             () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
         }
-    }
-}
-
-/// Describes why JSON does not fit, without its values: they may be long, and are the user's data.
-fn misfit(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    match text.find(", expected ") {
-        Some(at) => text[at + 2..].to_owned(),
-        None => text,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::misfit;
-
-    #[test]
-    fn a_misfit_is_reported_without_its_value() {
-        let error = serde_json::from_str::<u64>("\"a secret\"").unwrap_err();
-        assert_eq!(misfit(&error), "expected u64 at line 1 column 10");
     }
 }

@@ -1,0 +1,329 @@
+//! The encodings of a job's values: states as MessagePack with field names, arguments and results
+//! as JSON. A value that would come back as another one is refused, with its path.
+
+mod tree;
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::de::DeserializeOwned;
+use serde::ser::{self, Serializer};
+use serde::{Deserialize as _, Serialize};
+
+use self::tree::Tree;
+
+/// Encodes a state as MessagePack. Numbers keep every bit, also those that are infinite or NaN.
+///
+/// # Errors
+/// A sentence with the path of the value that can't be encoded. `Some` of something that is itself
+/// encoded as nil is refused, because it would come back as `None`.
+pub fn encode_state<T: Serialize>(state: &T) -> Result<Vec<u8>, String> {
+    refuse(state, Loss::SomeOfNil)?;
+    rmp_serde::to_vec_named(state).map_err(|error| {
+        let mut scratch = Vec::new();
+        let mut serializer = rmp_serde::Serializer::new(&mut scratch).with_struct_map();
+        let found = serde_path_to_error::serialize(state, &mut serializer).err();
+        found.map_or_else(|| error.to_string(), |found| at(found.path(), found.inner()))
+    })
+}
+
+/// Decodes a state.
+///
+/// # Errors
+/// A sentence with the path of the value that does not fit, without the value: it may be long, and
+/// is the user's data.
+pub fn decode_state<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    let state = T::deserialize(&mut deserializer).map_err(|error| {
+        let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+        let found = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err();
+        found.map_or_else(|| misfit(&error), |found| at(found.path(), misfit(found.inner())))
+    })?;
+    // Nothing may follow. At the end there is no marker to read; anything else is read or refused.
+    match bool::deserialize(&mut deserializer) {
+        Err(rmp_serde::decode::Error::InvalidMarkerRead(_)) => Ok(state),
+        _ => Err("bytes follow after its end".to_owned()),
+    }
+}
+
+/// Encodes a state, drops it, and returns the decoded one: what the job would continue with on
+/// another machine.
+///
+/// # Errors
+/// A sentence with the path of the first value that can't be encoded, can't be decoded, or comes
+/// back as another one.
+pub(crate) fn round_trip<T: Serialize + DeserializeOwned>(state: T) -> Result<T, String> {
+    let bytes = encode_state(&state)?;
+    drop(state);
+    let decoded = decode_state(&bytes).map_err(|error| format!("it can't be read again: {error}"))?;
+    let mut rest = Unwritten(&bytes);
+    let written = rmp_serde::encode::write_named(&mut rest, &decoded);
+    if written.is_err() || !rest.0.is_empty() {
+        let path = differing_path(&bytes, &encode_state(&decoded)?)?;
+        if let Some(path) = path {
+            let path = path.trim_start_matches('.');
+            return Err(format!("{path} comes back as another value from its `Serialize` and `Deserialize`"));
+        }
+    }
+    Ok(decoded)
+}
+
+fn differing_path(one: &[u8], other: &[u8]) -> Result<Option<String>, String> {
+    Ok(decode_state::<Tree>(one)?.difference(&decode_state(other)?))
+}
+
+/// The bytes that are expected next. Writing others fails.
+struct Unwritten<'a>(&'a [u8]);
+
+impl Write for Unwritten<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 = self.0.strip_prefix(bytes).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Encodes arguments or a result as JSON.
+///
+/// # Errors
+/// A sentence with the path of the value that has no JSON form. NaN and the infinities have none.
+pub(crate) fn encode_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, String> {
+    refuse(value, Loss::NonFinite)?;
+    serde_json::to_vec(value).map_err(|error| error.to_string())
+}
+
+/// Describes why a value does not fit, without the value.
+pub(crate) fn without_value(error: &impl fmt::Display) -> String {
+    let text = error.to_string();
+    match text.find(", expected ") {
+        Some(at) => text[at + 2..].to_owned(),
+        None => text,
+    }
+}
+
+/// Describes why a state does not fit, without its values.
+fn misfit(error: &rmp_serde::decode::Error) -> String {
+    let text = without_value(error);
+    let Some(marker) = text.strip_prefix("wrong msgpack marker ") else { return text };
+    let found = match marker.trim_start_matches("Fix").trim_end_matches(|c: char| !c.is_alphabetic()) {
+        "Str" => "a text",
+        "Pos" | "Neg" | "U" | "I" => "a whole number",
+        "F" => "a number",
+        "True" | "False" => "a truth value",
+        "Array" => "a list",
+        "Map" => "a struct or map",
+        _ => "bytes",
+    };
+    format!("{found} is stored, and the type expects another")
+}
+
+fn at(path: &serde_path_to_error::Path, error: impl fmt::Display) -> String {
+    // The path of the whole value is a dot.
+    if path.iter().next().is_none() { error.to_string() } else { format!("{path}: {error}") }
+}
+
+fn refuse<T: Serialize + ?Sized>(value: &T, loss: Loss) -> Result<(), String> {
+    // The path costs time, so it is looked for only when it is needed. An error of the value's own
+    // is left to the encoder.
+    match value.serialize(Lossy(loss)) {
+        Err(Refused::Lossy) => {
+            let found = serde_path_to_error::serialize(value, Lossy(loss)).err();
+            Err(found.map_or_else(|| loss.to_string(), |found| at(found.path(), loss)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A value that an encoding does not keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    SomeOfNil,
+    NonFinite,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SomeOfNil => {
+                "`Some` of `None` or of `()` would come back as `None`; use an enum with a variant for each case"
+            }
+            Self::NonFinite => "NaN and infinite numbers have no JSON form; use an `Option` or a text",
+        })
+    }
+}
+
+#[derive(Debug)]
+enum Refused {
+    Lossy,
+    Own,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl ser::Error for Refused {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self::Own
+    }
+}
+
+/// Looks for a loss in a value, and writes nothing. Returns whether the value is encoded as nil.
+#[derive(Debug, Clone, Copy)]
+struct Lossy(Loss);
+
+impl Lossy {
+    fn number(self, is_finite: bool) -> Result<bool, Refused> {
+        if self.0 == Loss::NonFinite && !is_finite { Err(Refused::Lossy) } else { Ok(false) }
+    }
+}
+
+macro_rules! without_loss {
+    ($($name:ident($type:ty);)*) => {
+        $(fn $name(self, _: $type) -> Result<bool, Refused> {
+            Ok(false)
+        })*
+    };
+}
+
+impl Serializer for Lossy {
+    type Ok = bool;
+    type Error = Refused;
+    type SerializeSeq = Self;
+    type SerializeTuple = Self;
+    type SerializeTupleStruct = Self;
+    type SerializeTupleVariant = Self;
+    type SerializeMap = Self;
+    type SerializeStruct = Self;
+    type SerializeStructVariant = Self;
+
+    without_loss! {
+        serialize_bool(bool);
+        serialize_i8(i8);
+        serialize_i16(i16);
+        serialize_i32(i32);
+        serialize_i64(i64);
+        serialize_i128(i128);
+        serialize_u8(u8);
+        serialize_u16(u16);
+        serialize_u32(u32);
+        serialize_u64(u64);
+        serialize_u128(u128);
+        serialize_char(char);
+        serialize_str(&str);
+        serialize_bytes(&[u8]);
+        serialize_unit_struct(&'static str);
+    }
+
+    fn serialize_f32(self, number: f32) -> Result<bool, Refused> {
+        self.number(number.is_finite())
+    }
+
+    fn serialize_f64(self, number: f64) -> Result<bool, Refused> {
+        self.number(number.is_finite())
+    }
+
+    fn serialize_none(self) -> Result<bool, Refused> {
+        Ok(true)
+    }
+
+    fn serialize_unit(self) -> Result<bool, Refused> {
+        Ok(true)
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<bool, Refused> {
+        let is_nil = value.serialize(self)?;
+        if is_nil && self.0 == Loss::SomeOfNil { Err(Refused::Lossy) } else { Ok(is_nil) }
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &str, value: &T) -> Result<bool, Refused> {
+        value.serialize(self)
+    }
+
+    fn serialize_unit_variant(self, _: &str, _: u32, _: &str) -> Result<bool, Refused> {
+        Ok(false)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &str,
+        _: u32,
+        _: &str,
+        value: &T,
+    ) -> Result<bool, Refused> {
+        value.serialize(self).map(|_| false)
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_tuple(self, _: usize) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_struct(self, _: &str, _: usize) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_tuple_variant(self, _: &str, _: u32, _: &str, _: usize) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_struct(self, _: &str, _: usize) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn serialize_struct_variant(self, _: &str, _: u32, _: &str, _: usize) -> Result<Self, Refused> {
+        Ok(self)
+    }
+
+    fn collect_str<T: fmt::Display + ?Sized>(self, _: &T) -> Result<bool, Refused> {
+        Ok(false)
+    }
+
+    fn is_human_readable(&self) -> bool {
+        self.0 == Loss::NonFinite
+    }
+}
+
+macro_rules! parts {
+    ($($part:ident { $($name:ident($($key:ident: $type:ty)?);)* })*) => {
+        $(impl ser::$part for Lossy {
+            type Ok = bool;
+            type Error = Refused;
+
+            $(fn $name<T: Serialize + ?Sized>(&mut self, $($key: $type,)? value: &T) -> Result<(), Refused> {
+                value.serialize(*self).map(|_| ())
+            })*
+
+            fn end(self) -> Result<bool, Refused> {
+                Ok(false)
+            }
+        })*
+    };
+}
+
+parts! {
+    SerializeSeq { serialize_element(); }
+    SerializeTuple { serialize_element(); }
+    SerializeTupleStruct { serialize_field(); }
+    SerializeTupleVariant { serialize_field(); }
+    SerializeMap { serialize_key(); serialize_value(); }
+    SerializeStruct { serialize_field(_key: &'static str); }
+    SerializeStructVariant { serialize_field(_key: &'static str); }
+}
+
+#[cfg(test)]
+mod tests;

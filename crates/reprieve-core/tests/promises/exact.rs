@@ -1,0 +1,196 @@
+//! A job that was evicted computes bit for bit what an undisturbed one does, and a state that can't
+//! be resumed fails its job at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use async_trait::async_trait;
+use reprieve_core::memory::{self, ManualNotices};
+use reprieve_core::ports::{NewMessage, Store};
+use reprieve_core::worker::{Monitor, Worker, stopping};
+use reprieve_core::{BlobName, Job, JobContext, JobError, Step};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::*;
+
+async fn send(store: &Store, kind: &str) {
+    on_one_clock();
+    let event = json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": kind, "data": null});
+    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message]).await.unwrap();
+}
+
+fn start_job(store: &Store, job: impl Job) -> (Monitor, ManualNotices) {
+    let notices = ManualNotices::answered();
+    let worker = Worker::builder(store.clone()).job(job).settings(settings());
+    let worker = worker.interruptions(Arc::new(notices.clone())).build().unwrap();
+    let monitor = worker.monitor();
+    let (stopper, stopping) = stopping();
+    std::mem::forget(stopper);
+    tokio::spawn(worker.run(stopping));
+    (monitor, notices)
+}
+
+async fn result(store: &Store) -> Option<String> {
+    let result = store.blobs.get(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    result.map(|json| String::from_utf8(json).unwrap())
+}
+
+/// A chaotic sequence: one changed bit changes every later number.
+#[derive(Debug)]
+struct Chaos;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Orbit {
+    x: f64,
+    steps: u32,
+    best_loss: f64,
+    worst: Option<f32>,
+}
+
+#[async_trait]
+impl Job for Chaos {
+    const KIND: &'static str = "chaos";
+    type Args = ();
+    type Checkpoint = Orbit;
+    type Output = (f64, u32);
+
+    fn begin(&self, (): &()) -> Orbit {
+        Orbit { x: 0.1, steps: 0, best_loss: f64::INFINITY, worst: Some(f32::NAN) }
+    }
+
+    async fn step(
+        &self,
+        _: &JobContext,
+        (): &(),
+        mut at: Orbit,
+    ) -> Result<Step<Orbit, (f64, u32)>, JobError> {
+        tokio::time::sleep(ms(200)).await;
+        for _ in 0..1_000 {
+            at.x = 3.99 * at.x * (1.0 - at.x);
+        }
+        at.steps += 1;
+        if !at.best_loss.is_infinite() || !at.worst.is_some_and(f32::is_nan) {
+            return Err(JobError::fatal("the state came back as another one"));
+        }
+        Ok(if at.steps < 200 { Step::Continue(at) } else { Step::Done((at.x, at.steps)) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_job_computes_bit_for_bit_what_an_undisturbed_one_does() {
+    let mut results = Vec::new();
+    for evictions in [0, 7] {
+        let store = memory::store();
+        send(&store, Chaos::KIND).await;
+        for _ in 0..evictions {
+            let (monitor, notices) = start_job(&store, Chaos);
+            tokio::time::sleep(ms(4_300)).await;
+            notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+            within(secs(20), "the drain", async || monitor.last_drain().is_some()).await;
+        }
+        let _worker = start_job(&store, Chaos);
+        emptied(&store, secs(120)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+        results.push(result(&store).await.unwrap());
+    }
+    assert_eq!(results[0], results[1]);
+}
+
+/// A job with a state that its types do not bring back.
+#[derive(Debug, Default)]
+struct Forgetful {
+    second_step: Arc<AtomicBool>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Rounds {
+    rounds: Vec<Round>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Round {
+    #[serde(serialize_with = "as_text")]
+    loss: f64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn as_text<S: serde::Serializer>(loss: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(loss)
+}
+
+#[async_trait]
+impl Job for Forgetful {
+    const KIND: &'static str = "forgetful";
+    type Args = ();
+    type Checkpoint = Rounds;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> Rounds {
+        Rounds { rounds: Vec::new() }
+    }
+
+    async fn step(&self, _: &JobContext, (): &(), mut at: Rounds) -> Result<Step<Rounds, ()>, JobError> {
+        tokio::time::sleep(secs(1)).await;
+        self.second_step.fetch_or(!at.rounds.is_empty(), Relaxed);
+        at.rounds.push(Round { loss: 0.5 });
+        Ok(if at.rounds.len() < 90 { Step::Continue(at) } else { Step::Done(()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_cannot_be_resumed_fails_its_job_after_the_first_step() {
+    let (store, job) = (memory::store(), Forgetful::default());
+    let second_step = Arc::clone(&job.second_step);
+    send(&store, Forgetful::KIND).await;
+    let _worker = start_job(&store, job);
+    emptied(&store, secs(10)).await;
+    let reasons = poisoned(&store).await;
+    assert!(reasons[0].contains("rounds[0].loss: a text is stored"), "{reasons:?}");
+    assert!(!second_step.load(Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_try_whether_a_state_can_be_resumed() {
+    let (store, job) = (memory::store(), Forgetful::default());
+    send(&store, Forgetful::KIND).await;
+    let (monitor, notices) = start_job(&store, job);
+    tokio::time::sleep(ms(500)).await;
+    notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
+    within(secs(20), "the drain", async || monitor.last_drain().is_some()).await;
+    let report = monitor.last_drain().unwrap();
+    assert_eq!((report.released_saved, report.finished), (1, 0), "{report:?}");
+}
+
+#[derive(Debug)]
+struct Diverges;
+
+#[async_trait]
+impl Job for Diverges {
+    const KIND: &'static str = "diverges";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = Vec<Orbit>;
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), Vec<Orbit>>, JobError> {
+        Ok(Step::Done(vec![Orbit { x: 1.0, steps: 1, best_loss: f64::INFINITY, worst: None }]))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_without_a_json_form_fails_its_job_with_the_path() {
+    let store = memory::store();
+    send(&store, Diverges::KIND).await;
+    let _worker = start_job(&store, Diverges);
+    emptied(&store, secs(10)).await;
+    let reasons = poisoned(&store).await;
+    assert!(
+        reasons[0].contains("the result can't be stored: [0].best_loss: NaN and infinite"),
+        "{reasons:?}"
+    );
+    assert_eq!(result(&store).await, None);
+}
