@@ -125,7 +125,7 @@ impl Set {
         }
         let newest = self.sandbox.record(job).await?.checkpoints.into_iter().next()?;
         let Place::Inside(state) = newest.place else { panic!("where a walk is fits into its record") };
-        let At { next } = serde_json::from_slice(&state).expect("where a walk is");
+        let At { next } = rmp_serde::from_slice(&state).expect("where a walk is");
         Some(next)
     }
 
