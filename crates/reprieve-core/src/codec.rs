@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use serde::de::DeserializeOwned;
 use serde::ser::{self, Serializer};
 use serde::{Deserialize as _, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 
 use self::tree::Tree;
 
@@ -90,9 +91,9 @@ impl Write for Unwritten<'_> {
 ///
 /// # Errors
 /// A sentence with the path of the value that has no JSON form. NaN and the infinities have none.
-pub(crate) fn encode_json<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, String> {
+pub(crate) fn encode_json<T: Serialize + ?Sized>(value: &T) -> Result<Box<RawValue>, String> {
     refuse(value, Loss::NonFinite)?;
-    serde_json::to_vec(value).map_err(|error| error.to_string())
+    to_raw_value(value).map_err(|error| error.to_string())
 }
 
 /// Describes why a value does not fit, without the value.

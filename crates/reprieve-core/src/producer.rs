@@ -33,8 +33,7 @@ impl NewJob {
         J::Args: serde::Serialize,
     {
         let invalid = |why| Error::new(ErrorKind::Invalid, "enqueue a job", format!("the arguments: {why}"));
-        let json = codec::encode_json(args).map_err(invalid)?;
-        let args = serde_json::from_slice(&json).map_err(|error| invalid(error.to_string()))?;
+        let args = codec::encode_json(args).map_err(invalid)?;
         Ok(Self { kind: J::KIND.to_owned(), args, delay: Duration::ZERO })
     }
 }

@@ -237,8 +237,7 @@ impl Account {
     /// Returns how long the job waits before its next try after one more failure: 1 s, 4 s, 16 s,
     /// 64 s, at most 5 min, and up to half of it more at random, so that jobs that failed together
     /// do not return together.
-    #[must_use]
-    pub fn delay_after_one_more_failure(&self) -> Duration {
+    pub(crate) fn delay_after_one_more_failure(&self) -> Duration {
         let base = Duration::from_secs(1).saturating_mul(4_u32.saturating_pow(self.failed));
         base.min(Duration::from_mins(5)).mul_f64(1.0 + chance::fraction() / 2.0)
     }

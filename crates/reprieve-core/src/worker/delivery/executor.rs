@@ -539,6 +539,7 @@ impl Execution {
 
 fn encode_result<O: Serialize>(output: &O) -> Result<Vec<u8>, RunOutcome> {
     codec::encode_json(output)
+        .map(|json| String::from(Box::<str>::from(json)).into_bytes())
         .map_err(|error| RunOutcome::Failed(JobError::fatal(format!("the result can't be stored: {error}"))))
 }
 

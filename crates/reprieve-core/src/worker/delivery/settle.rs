@@ -101,20 +101,15 @@ async fn settle_as(
     how: &Settlement,
 ) -> Result<()> {
     let (ends, part) = (lease.ends(), shared.store.queue.part(&lease.delivery.receipt));
-    let calm = terms(shared, ends, drain.get(), part);
-    let hurry = async {
-        if drain.get().is_some() {
-            return std::future::pending().await;
-        }
-        let deadline = drain.wait_for(|deadline| deadline.is_some()).await;
-        terms(shared, ends, deadline, part)
-    };
+    let before = drain.get();
+    let calm = terms(shared, ends, before, part);
     let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
-    let hurried = tokio::select! {
+    let drain = tokio::select! {
         biased;
-        hurried = hurry => hurried,
+        drain = drain.wait_for(|deadline| deadline.is_some()), if before.is_none() => drain,
         done = settling.persist(&calm) => return settling.end(done),
     };
+    let hurried = terms(shared, ends, drain, part);
     let done = Box::pin(settling.persist(&hurried)).await;
     settling.end(done)
 }
