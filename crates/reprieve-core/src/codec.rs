@@ -4,8 +4,9 @@
 mod tree;
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::ser::{self, Serializer};
 use serde::{Deserialize as _, Serialize};
@@ -13,19 +14,142 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use self::tree::Tree;
 
+/// The longest encoding that is written without being measured before. A longer one is measured
+/// first, so that it takes no more memory than its length.
+const UNMEASURED_MAX: usize = 64 * 1024;
+
+/// An encoded state. Clones share its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Encoded {
+    bytes: Bytes,
+    crc32: u32,
+}
+
+/// A state's length and checksum when it is encoded, to detect changes. Only states that one process
+/// encoded are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fingerprint {
+    length: u64,
+    crc32: u32,
+}
+
+impl Encoded {
+    /// Returns the encoding.
+    #[must_use]
+    pub const fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Returns its checksum.
+    pub(crate) const fn crc32(&self) -> u32 {
+        self.crc32
+    }
+
+    pub(crate) const fn fingerprint(&self) -> Fingerprint {
+        Fingerprint { length: self.bytes.len() as u64, crc32: self.crc32 }
+    }
+}
+
+impl fmt::Debug for Encoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Encoded({} bytes)", self.bytes.len())
+    }
+}
+
 /// Encodes a state as MessagePack. Numbers keep every bit, also those that are infinite or NaN.
 ///
 /// # Errors
 /// A sentence with the path of the value that can't be encoded. `Some` of something that is itself
 /// encoded as nil is refused, because it would come back as `None`.
-pub fn encode_state<T: Serialize>(state: &T) -> Result<Vec<u8>, String> {
+pub fn encode_state<T: Serialize + ?Sized>(state: &T) -> Result<Encoded, String> {
     refuse(state, Loss::SomeOfNil)?;
-    rmp_serde::to_vec_named(state).map_err(|error| {
-        let mut scratch = Vec::new();
-        let mut serializer = rmp_serde::Serializer::new(&mut scratch).with_struct_map();
+    let mut short = Short { bytes: Vec::new(), is_full: false };
+    let written = write(state, &mut short);
+    let bytes = if short.is_full {
+        let mut length = Length(0);
+        write(state, &mut length)?;
+        let mut bytes = Vec::with_capacity(length.0);
+        write(state, &mut bytes)?;
+        bytes
+    } else {
+        written?;
+        short.bytes
+    };
+    Ok(Encoded { crc32: crc32fast::hash(&bytes), bytes: bytes.into() })
+}
+
+/// Returns the fingerprint that the state has when it is encoded, without keeping its bytes.
+///
+/// # Errors
+/// The same as of [`encode_state`].
+pub(crate) fn fingerprint<T: Serialize + ?Sized>(state: &T) -> Result<Fingerprint, String> {
+    let mut checksum = BufWriter::with_capacity(UNMEASURED_MAX, Checksum::default());
+    write(state, &mut checksum)?;
+    let Checksum { length, crc32 } = checksum.into_inner().map_err(|error| error.to_string())?;
+    Ok(Fingerprint { length, crc32: crc32.finalize() })
+}
+
+fn write<T: Serialize + ?Sized>(state: &T, mut to: impl Write) -> Result<(), String> {
+    rmp_serde::encode::write_named(&mut to, state).map_err(|error| {
+        let mut serializer = rmp_serde::Serializer::new(io::sink()).with_struct_map();
         let found = serde_path_to_error::serialize(state, &mut serializer).err();
         found.map_or_else(|| error.to_string(), |found| at(found.path(), found.inner()))
-    })
+    })?;
+    to.flush().map_err(|error| error.to_string())
+}
+
+/// Takes the bytes of a short encoding, and refuses a longer one.
+struct Short {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Short {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.is_full = self.bytes.len() + bytes.len() > UNMEASURED_MAX;
+        if self.is_full {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts the bytes.
+struct Length(usize);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Counts and sums the bytes.
+#[derive(Debug, Default)]
+struct Checksum {
+    length: u64,
+    crc32: crc32fast::Hasher,
+}
+
+impl Write for Checksum {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.length += bytes.len() as u64;
+        self.crc32.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Decodes a state.
@@ -54,22 +178,44 @@ pub fn decode_state<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 /// A sentence with the path of the first value that can't be encoded, can't be decoded, or comes
 /// back as another one.
 pub(crate) fn round_trip<T: Serialize + DeserializeOwned>(state: T) -> Result<T, String> {
-    let bytes = encode_state(&state)?;
+    let encoded = encode_state(&state)?;
     drop(state);
-    let decoded = decode_state(&bytes).map_err(|error| format!("it can't be read again: {error}"))?;
-    let mut rest = Unwritten(&bytes);
-    let written = rmp_serde::encode::write_named(&mut rest, &decoded);
-    if written.is_err() || !rest.0.is_empty() {
-        let path = differing_path(&bytes, &encode_state(&decoded)?)?;
-        if let Some(path) = path {
-            let path = path.trim_start_matches('.');
-            return Err(format!("{path} comes back as another value from its `Serialize` and `Deserialize`"));
-        }
-    }
+    let decoded = decode_state(&encoded.bytes).map_err(|error| format!("it can't be read again: {error}"))?;
+    compare(&encoded, &decoded)?;
     Ok(decoded)
 }
 
+/// Encodes a state, and checks that its decoded form is the same state.
+///
+/// # Errors
+/// The same as of [`round_trip`].
+pub(crate) fn encode_checked<T: Serialize + DeserializeOwned>(state: &T) -> Result<Encoded, String> {
+    let encoded = encode_state(state)?;
+    let decoded: T =
+        decode_state(&encoded.bytes).map_err(|error| format!("it can't be read again: {error}"))?;
+    compare(&encoded, &decoded)?;
+    Ok(encoded)
+}
+
+/// Fails if the encoding of `decoded` is another one, other than by the order of elements.
+fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
+    let mut rest = Unwritten(&encoded.bytes);
+    let written = rmp_serde::encode::write_named(&mut rest, decoded);
+    if written.is_ok() && rest.0.is_empty() {
+        return Ok(());
+    }
+    let path = differing_path(&encoded.bytes, &encode_state(decoded)?.bytes)?;
+    path.map_or(Ok(()), |path| {
+        let path = path.trim_start_matches('.');
+        Err(format!("{path} comes back as another value from its `Serialize` and `Deserialize`"))
+    })
+}
+
 fn differing_path(one: &[u8], other: &[u8]) -> Result<Option<String>, String> {
+    let sorted = |bytes| decode_state::<Tree>(bytes).map(Tree::sorted);
+    if sorted(one)? == sorted(other)? {
+        return Ok(None);
+    }
     Ok(decode_state::<Tree>(one)?.difference(&decode_state(other)?))
 }
 

@@ -14,9 +14,10 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
 use crate::ids::{BlobName, Fence, JobId, Writer};
-use crate::ports::{BlobStore, Progress};
+use crate::ports::{BlobStore, Progress, RecordStore};
 use crate::record::Handle;
 use crate::retry::{FOR_EVER, Patience, persist};
+use crate::saving::StepSaves;
 use crate::telemetry::Telemetry;
 use crate::watch;
 
@@ -40,6 +41,8 @@ pub(crate) struct JobRun {
     pub(crate) record: AsyncMutex<Handle>,
     pub(crate) blobs: Arc<dyn BlobStore>,
     pub(crate) drain_blobs: Arc<dyn BlobStore>,
+    pub(crate) records: Arc<dyn RecordStore>,
+    pub(crate) drain_records: Arc<dyn RecordStore>,
     pub(crate) telemetry: Arc<Telemetry>,
     /// Cancelled when the job should yield.
     pub(crate) interrupted: CancellationToken,
@@ -60,6 +63,7 @@ pub(crate) struct JobRun {
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
+    pub(crate) saves: StepSaves,
 }
 
 /// Reads a value that is only replaced as a whole, so a panic elsewhere can't leave half of one.
@@ -73,6 +77,11 @@ pub(crate) fn set<T>(of: &Mutex<T>, value: T) {
 }
 
 impl JobRun {
+    /// Returns the store of the job's payloads: in a drain, the one that gives up sooner.
+    pub(crate) fn records(&self, draining: bool) -> &Arc<dyn RecordStore> {
+        if draining { &self.drain_records } else { &self.records }
+    }
+
     /// The fence of this owner.
     pub(crate) fn fence(&self) -> Fence {
         Fence::new(self.generation.load(Relaxed), self.delivery)
@@ -143,6 +152,13 @@ impl JobContext {
     #[must_use]
     pub fn delivery(&self) -> u32 {
         self.run.delivery
+    }
+
+    /// The number of steps that ended in this delivery: 0 in the first step on this machine, which
+    /// opens files and fills caches.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.run.steps.load(Relaxed)
     }
 
     /// Completes when the job should yield. Then return [`Step::Continue`](crate::Step::Continue)
@@ -217,7 +233,7 @@ impl JobContext {
 
 impl JobContext {
     /// Repeats an idempotent call until it is answered or the job should yield.
-    async fn outlast<T, F: Future<Output = Result<T>>>(
+    pub(crate) async fn outlast<T, F: Future<Output = Result<T>>>(
         &self,
         operation: &'static str,
         call: impl FnMut() -> F,

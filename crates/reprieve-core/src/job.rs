@@ -4,9 +4,11 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::codec::decode_state;
 use crate::context::JobContext;
 use crate::error::{Error, ErrorKind};
 
@@ -58,7 +60,7 @@ pub trait Job: Send + Sync + 'static {
 
     /// The version of the checkpoint's format. Raise it when an older binary can't read the new
     /// checkpoints. During a rolling update, a worker with the older binary then defers the job for
-    /// a newer one instead of failing it.
+    /// a newer one instead of failing it. [`migrate`](Self::migrate) converts older checkpoints.
     const SCHEMA: u32 = 1;
 
     /// The arguments in the message. More than 32 KiB of JSON are stored in a blob.
@@ -76,6 +78,46 @@ pub trait Job: Send + Sync + 'static {
     /// Returns the initial state. It must not do work: it also runs when the job's checkpoint can't
     /// be read.
     fn begin(&self, args: &Self::Args) -> Self::Checkpoint;
+
+    /// Converts a state that an older version of this job saved, with [`SCHEMA`](Self::SCHEMA) `from`.
+    /// [`step`](Self::step) never sees an older state. The default decodes it as the present type,
+    /// which suits a new field with `#[serde(default)]`.
+    ///
+    /// # Example
+    /// ```
+    /// # use reprieve_core::{Job, JobContext, JobError, OldState, Step};
+    /// # use serde::{Deserialize, Serialize};
+    /// # struct Train;
+    /// # #[derive(Serialize, Deserialize)]
+    /// # struct At { epoch: u64, losses: Vec<f64> }
+    /// # #[async_trait::async_trait]
+    /// # impl Job for Train {
+    /// #     const KIND: &'static str = "train";
+    /// const SCHEMA: u32 = 2;
+    /// #     type Args = ();
+    /// #     type Checkpoint = At;
+    /// #     type Output = ();
+    /// #     fn begin(&self, _: &()) -> At { At { epoch: 0, losses: vec![] } }
+    /// #     async fn step(&self, _: &JobContext, _: &(), _: At) -> Result<Step<At, ()>, JobError> { Ok(Step::Done(())) }
+    ///
+    /// fn migrate(from: u32, old: OldState) -> Result<At, JobError> {
+    ///     if from > 1 {
+    ///         return old.read();
+    ///     }
+    ///     // Version 1 kept the last loss only.
+    ///     let (epoch, loss): (u64, f64) = old.read()?;
+    ///     Ok(At { epoch, losses: vec![loss] })
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Why the state can't be converted. The message is then deferred, because another worker may
+    /// have a build that can, and dead-lettered when that has lasted too long.
+    #[expect(unused_variables, reason = "the default decodes every older state alike")]
+    fn migrate(from: u32, old: OldState) -> Result<Self::Checkpoint, JobError> {
+        old.read()
+    }
 
     /// Returns how long the job still needs from `at` on, or `None` if that is unknown. The worker
     /// uses it to decide whether a running job may finish before its machine is deleted, and
@@ -107,6 +149,25 @@ pub trait Job: Send + Sync + 'static {
         args: &Self::Args,
         at: Self::Checkpoint,
     ) -> Result<Step<Self::Checkpoint, Self::Output>, JobError>;
+}
+
+/// A state that an older version of a job saved; see [`Job::migrate`].
+#[derive(Debug, Clone)]
+pub struct OldState(Bytes);
+
+impl OldState {
+    pub(crate) const fn new(state: Bytes) -> Self {
+        Self(state)
+    }
+
+    /// Decodes the state as a `T`, the type that it had. Fields are found by name; those that `T`
+    /// does not have are skipped.
+    ///
+    /// # Errors
+    /// A fatal error with the path of the value that does not fit.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, JobError> {
+        decode_state(&self.0).map_err(JobError::fatal)
+    }
 }
 
 /// The result of a step.

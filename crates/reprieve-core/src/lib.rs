@@ -71,6 +71,7 @@
 //! # }).unwrap();
 //! ```
 
+mod attachment;
 #[cfg(not(feature = "testing"))]
 mod chance;
 #[cfg(feature = "testing")]
@@ -92,6 +93,7 @@ mod estimate;
 mod ids;
 pub mod interruption;
 mod job;
+mod long_step;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
@@ -109,19 +111,22 @@ pub mod record;
 mod redrive;
 mod report;
 pub mod retry;
+mod saving;
 mod shards;
 mod shorten;
 pub mod telemetry;
 mod watch;
 pub mod worker;
 
+pub use attachment::{ATTACHMENT_NAME_BYTES_MAX, Attachment};
+pub use bytes::Bytes;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};
 pub use error::{Error, ErrorKind, Result};
 pub use ids::{
     BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, PayloadName, WorkerId, Writer,
 };
-pub use job::{Job, JobError, Step};
+pub use job::{Job, JobError, OldState, Step};
 pub use notice::{Initiator, Notice, NoticeId, NoticeKind, Phase};
 pub use producer::{NewJob, Producer};
 pub use queue_name::QueueName;

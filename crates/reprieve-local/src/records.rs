@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
-use reprieve_core::{ErrorKind, JobId, PayloadName, Result};
+use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
@@ -40,7 +41,7 @@ impl RecordStore for Ports {
         let change = Change { job: job.clone(), expected, record, payload: None, obsolete };
         let written = match payload {
             Some(payload) if payload.bytes.len() > INLINE_BYTES_MAX => {
-                blocking(move || change.with_file(&shared, payload)).await
+                blocking(move || change.with_file(&shared, &payload)).await
             }
             payload => Change { payload: payload.map(Row::inline), ..change }.without_file(shared).await,
         };
@@ -63,10 +64,26 @@ impl RecordStore for Ports {
         removed.map_err(|failure| failure.during("remove a record"))
     }
 
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
+        let (shared, job) = (Arc::clone(&self.shared), job.clone());
+        let stored = if payload.bytes.len() > INLINE_BYTES_MAX {
+            blocking(move || store_as_file(&shared, job, &payload)).await
+        } else {
+            let (writing, row) = (Arc::clone(&shared), Row::inline(payload));
+            let publish = move |files| {
+                remove_files(&shared, files);
+                Ok(())
+            };
+            writing.writer.call(row.bytes, move |tx| row.insert(tx, &job), publish).await
+        };
+        stored.map_err(|failure| failure.during("write a payload"))
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
         let (shared, job, name) = (Arc::clone(&self.shared), job.clone(), name.clone());
         let read = blocking(move || read_payload(&shared, &job, &name));
-        read.await.map_err(|failure| failure.during("read a payload"))
+        let read = read.await.map_err(|failure| failure.during("read a payload"))?;
+        Ok(read.map(Bytes::from))
     }
 
     async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
@@ -128,7 +145,7 @@ struct Change {
 struct Row {
     name: PayloadName,
     bytes: usize,
-    data: Option<Vec<u8>>,
+    data: Option<Bytes>,
     file: Option<String>,
 }
 
@@ -136,6 +153,45 @@ impl Row {
     fn inline(payload: Payload) -> Self {
         Self { name: payload.name, bytes: payload.bytes.len(), data: Some(payload.bytes), file: None }
     }
+
+    /// Writes a payload to a file, which is on the disk when this returns. No row refers to it yet.
+    fn in_file(shared: &Shared, payload: &Payload) -> Outcome<(Self, PathBuf)> {
+        let (file, directory) = (shared.session()?.new_file_name(), shared.files.payloads());
+        let path = directory.join(&file);
+        files::write_new(&path, &payload.bytes)?;
+        files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory)).inspect_err(
+            |_| {
+                files::remove_if_there(&path);
+            },
+        )?;
+        let row =
+            Self { name: payload.name.clone(), bytes: payload.bytes.len(), data: None, file: Some(file) };
+        Ok((row, path))
+    }
+
+    /// Inserts the row in place of one of its name. Returns the files that are obsolete now.
+    fn insert(&self, tx: &Tx<'_>, job: &JobId) -> Result<Vec<String>, Fault> {
+        let Self { name, bytes, data, file } = self;
+        let files = remove_payloads(tx, job, std::slice::from_ref(name))?;
+        let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        tx.execute(
+            "INSERT INTO payload(job, name, bytes, data, file) VALUES(?1, ?2, ?3, ?4, ?5)",
+            (job.as_str(), name.as_str(), bytes, data.as_deref(), file),
+        )?;
+        Ok(files)
+    }
+}
+
+/// Stores a payload as a file, which is written first, so that the row never refers to an incomplete
+/// one.
+fn store_as_file(shared: &Arc<Shared>, job: JobId, payload: &Payload) -> Outcome<()> {
+    let (row, path) = Row::in_file(shared, payload)?;
+    let stored = shared.writer.call_blocking(move |tx| row.insert(tx, &job), Ok);
+    // After a crash, a commit that failed may turn out to be applied. Then its session has ended, and
+    // the sweep keeps a file that a row refers to.
+    let obsolete = stored.inspect_err(|_| files::remove_if_there(&path))?;
+    remove_files(shared, obsolete);
+    Ok(())
 }
 
 impl Change {
@@ -151,20 +207,14 @@ impl Change {
 
     /// Applies the write with a payload in a file. The file is written first, so that the row never
     /// refers to an incomplete one.
-    fn with_file(mut self, shared: &Arc<Shared>, payload: Payload) -> Outcome<Version> {
+    fn with_file(mut self, shared: &Arc<Shared>, payload: &Payload) -> Outcome<Version> {
         // The transaction checks this again. The check here keeps a superseded owner from writing
         // gigabytes in vain.
         self.expected.is_met(shared.reader.row(FIND_VERSION, [self.job.as_str()], |row| row.get(0))?)?;
-        let (file, directory) = (shared.session()?.new_file_name(), shared.files.payloads());
-        let path = directory.join(&file);
-        files::write_new(&path, &payload.bytes)?;
-        let bytes = payload.bytes.len();
-        self.payload = Some(Row { name: payload.name, bytes, data: None, file: Some(file) });
-        let synced = files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory));
-        let written = synced.and_then(|()| shared.writer.call_blocking(move |tx| self.apply(tx), Ok));
-        // After a crash, a commit that failed may turn out to be applied. Then its session has
-        // ended, and the sweep keeps a file that a row refers to. No row refers to the file of a
-        // refused write.
+        let (row, path) = Row::in_file(shared, payload)?;
+        self.payload = Some(row);
+        let written = shared.writer.call_blocking(move |tx| self.apply(tx), Ok);
+        // As for a payload that is stored ahead. No row refers to the file of a refused write.
         let (version, obsolete) = written.inspect_err(|_| files::remove_if_there(&path))?;
         remove_files(shared, obsolete);
         Ok(version)
@@ -175,13 +225,8 @@ impl Change {
         self.expected.check(tx, &self.job)?;
         let job = self.job.as_str();
         let mut files = remove_payloads(tx, &self.job, &self.obsolete)?;
-        if let Some(Row { name, bytes, data, file }) = &self.payload {
-            files.extend(remove_payloads(tx, &self.job, std::slice::from_ref(name))?);
-            let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
-            tx.execute(
-                "INSERT INTO payload(job, name, bytes, data, file) VALUES(?1, ?2, ?3, ?4, ?5)",
-                (job, name.as_str(), bytes, data, file),
-            )?;
+        if let Some(row) = &self.payload {
+            files.extend(row.insert(tx, &self.job)?);
         }
         // A new row, not an update: its id is the version.
         tx.execute("DELETE FROM record WHERE job = ?1", [job])?;

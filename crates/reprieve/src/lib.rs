@@ -68,8 +68,9 @@ pub use work::{run, work};
 #[cfg(feature = "testing")]
 pub use reprieve_core::memory;
 pub use reprieve_core::{
-    BlobName, Deadline, Error, ErrorKind, Job, JobContext, JobError, JobId, NewJob, Notice, NoticeId,
-    NoticeKind, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Step, WorkerId,
+    Attachment, BlobName, Bytes, Deadline, Error, ErrorKind, Job, JobContext, JobError, JobId, NewJob,
+    Notice, NoticeId, NoticeKind, OldState, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK,
+    Step, WorkerId,
 };
 pub use reprieve_core::{checkpoint, clock, interruption, ports, telemetry, worker};
 

@@ -31,7 +31,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Pure decisions.
         &["interruption"],
         // What a team implements and uses.
+        &["saving"],
         &["context", "job"],
+        &["attachment", "long_step"],
         &["producer", "redrive", "shards"],
         &["worker"],
         &["conformance", "memory"],

@@ -24,7 +24,7 @@ fn payload(sequence: u64) -> PayloadName {
 fn write(sequence: u64) -> RecordWrite {
     RecordWrite {
         record: payload(sequence).as_str().into(),
-        payload: Some(Payload { name: payload(sequence), bytes: sequence.to_string().into_bytes() }),
+        payload: Some(Payload { name: payload(sequence), bytes: sequence.to_string().into_bytes().into() }),
         obsolete: sequence.checked_sub(1).map(payload).into_iter().collect(),
     }
 }
@@ -43,7 +43,7 @@ impl Shop {
         let stored = self.store.records.load(&job()).await.unwrap().expect("a record");
         assert_eq!(stored.bytes, payload(sequence).as_str().as_bytes());
         let read = self.store.records.payload(&job(), &payload(sequence)).await.unwrap();
-        assert_eq!(read, Some(sequence.to_string().into_bytes()));
+        assert_eq!(read, Some(sequence.to_string().into_bytes().into()));
     }
 
     /// Waits until there are this many payloads: obsolete ones are removed after the write that

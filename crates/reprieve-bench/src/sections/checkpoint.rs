@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use rand::RngCore;
 use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Version};
 use reprieve_core::record::INLINE_BYTES_MAX;
-use reprieve_core::{JobId, MessageId, PayloadName};
+use reprieve_core::{Bytes, JobId, MessageId, PayloadName};
 use tokio::time::Instant;
 
 use super::{Bench, say};
@@ -65,7 +65,8 @@ pub(super) async fn measure(
         let version = records.put(&job, last.as_ref(), write).await?;
         let save = began.elapsed();
         let began = Instant::now();
-        let mut loaded = records.load(&job).await?.context("a record that was written is not there")?.bytes;
+        let record = records.load(&job).await?.context("a record that was written is not there")?;
+        let mut loaded = Bytes::from(record.bytes);
         if bytes > INLINE_BYTES_MAX {
             let payload = records.payload(&job, &name(time as u64)).await?;
             loaded = payload.context("a payload that was written is not there")?;
@@ -93,7 +94,7 @@ pub(crate) fn write(number: u64, data: Vec<u8>) -> RecordWrite {
     }
     RecordWrite {
         record: format!("a record that names payload {number}").into_bytes(),
-        payload: Some(Payload { name: name(number), bytes: data }),
+        payload: Some(Payload { name: name(number), bytes: data.into() }),
         obsolete: number.checked_sub(2).map(name).into_iter().collect(),
     }
 }

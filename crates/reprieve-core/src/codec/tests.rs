@@ -143,12 +143,12 @@ proptest! {
     #[test]
     fn any_state_comes_back_bit_for_bit(state in wide()) {
         let bytes = encode_state(&state).unwrap();
-        prop_assert_eq!(decode_state::<Wide>(&bytes).unwrap(), state);
+        prop_assert_eq!(decode_state::<Wide>(bytes.bytes()).unwrap(), state);
     }
 
     #[test]
     fn a_state_with_a_changed_length_is_refused(state in wide(), more in any::<Vec<u8>>(), cut in any::<prop::sample::Index>()) {
-        let mut bytes = encode_state(&state).unwrap();
+        let mut bytes = encode_state(&state).unwrap().bytes().to_vec();
         prop_assert!(decode_state::<Wide>(&bytes[..cut.index(bytes.len())]).is_err());
         bytes.extend(&more);
         prop_assert_eq!(decode_state::<Wide>(&bytes).is_ok(), more.is_empty());
@@ -237,7 +237,7 @@ fn a_million_floats_come_back_from_both_encodings() {
             f64::from_bits(0x3FF0_0000_0000_0000 | seed >> 12) - 1.0
         })
         .collect();
-    assert_eq!(decode_state::<Vec<f64>>(&encode_state(&floats).unwrap()).unwrap(), floats);
+    assert_eq!(decode_state::<Vec<f64>>(encode_state(&floats).unwrap().bytes()).unwrap(), floats);
     assert_eq!(serde_json::from_str::<Vec<f64>>(encode_json(&floats).unwrap().get()).unwrap(), floats);
 }
 
@@ -283,19 +283,19 @@ fn a_state_that_does_not_fit_is_described_by_path_and_without_its_value() {
         rounds: Vec<BTreeMap<String, u8>>,
     }
     let other = Other { rounds: vec![BTreeMap::from([("loss".to_owned(), 1), ("label".to_owned(), 7)])] };
-    let best: Best = decode_state(&encode_state(&other).unwrap()).expect("numbers fit");
+    let best: Best = decode_state(encode_state(&other).unwrap().bytes()).expect("numbers fit");
     assert_eq!(best.rounds[0].label, Some(Some(7)));
     let texts = BTreeMap::from([("rounds", vec![BTreeMap::from([("loss", "a secret")])])]);
-    let refused = decode_state::<Best>(&encode_state(&texts).unwrap()).err().unwrap();
+    let refused = decode_state::<Best>(encode_state(&texts).unwrap().bytes()).err().unwrap();
     assert_eq!(refused, "rounds[0].loss: a text is stored, and the type expects another");
     assert_eq!(misfit_of(&[1; 20]), "a list is stored, and the type expects another");
     assert_eq!(misfit_of(&None::<u8>), "expected u8");
-    let refused = decode_state::<Shape>(&encode_state(&"a secret").unwrap()).unwrap_err();
+    let refused = decode_state::<Shape>(encode_state(&"a secret").unwrap().bytes()).unwrap_err();
     assert!(refused.contains("expected one of `Point`") && !refused.contains("secret"), "{refused}");
 }
 
 fn misfit_of<T: Serialize>(stored: &T) -> String {
-    decode_state::<u8>(&encode_state(stored).unwrap()).unwrap_err()
+    decode_state::<u8>(encode_state(stored).unwrap().bytes()).unwrap_err()
 }
 
 #[test]
@@ -310,7 +310,7 @@ fn a_field_that_was_added_with_a_default_still_loads() {
         #[serde(default)]
         seen: Vec<u8>,
     }
-    let new: New = decode_state(&encode_state(&Old { at: 3 }).unwrap()).unwrap();
+    let new: New = decode_state(encode_state(&Old { at: 3 }).unwrap().bytes()).unwrap();
     assert_eq!((new.at, new.seen), (3, vec![]));
 }
 
@@ -318,4 +318,25 @@ fn a_field_that_was_added_with_a_default_still_loads() {
 fn a_misfit_of_arguments_is_reported_without_its_value() {
     let error = serde_json::from_str::<u64>("\"a secret\"").unwrap_err();
     assert_eq!(without_value(&error), "expected u64 at line 1 column 10");
+}
+
+#[test]
+fn a_long_encoding_takes_no_more_memory_than_its_length() {
+    for floats in [10, 7_000, 7_300, 300_000] {
+        let state = vec![0.1_f64; floats];
+        let encoded = encode_state(&state).unwrap();
+        assert_eq!(decode_state::<Vec<f64>>(encoded.bytes()).unwrap(), state);
+        assert_eq!(encoded.fingerprint(), fingerprint(&state).unwrap());
+        let bytes = Vec::from(encoded.bytes().clone());
+        assert!(bytes.len() < UNMEASURED_MAX || bytes.capacity() == bytes.len(), "{floats} floats");
+    }
+}
+
+#[test]
+fn raw_bytes_are_a_state_that_is_stored_as_it_is() {
+    let state = Bytes::from(vec![7_u8; 1 << 20]);
+    let encoded = encode_state(&state).unwrap();
+    assert!(encoded.bytes().len() <= state.len() + 5, "{encoded:?}");
+    assert_eq!(decode_state::<Bytes>(encoded.bytes()).unwrap(), state);
+    assert_eq!(round_trip(state.clone()).unwrap(), state);
 }

@@ -22,10 +22,7 @@ impl Tree {
     /// Returns the path of the first value that differs; `None` when the trees are equal but for
     /// the order of elements, which a set or a map with hashing changes.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
-        let (mut one, mut another) = (self.clone(), other.clone());
-        one.sort();
-        another.sort();
-        if one == another {
+        if self.clone().sorted() == other.clone().sorted() {
             return None;
         }
         Some(
@@ -48,6 +45,12 @@ impl Tree {
             }
             .unwrap_or_default(),
         )
+    }
+
+    /// Returns the tree with all elements in one order.
+    pub(super) fn sorted(mut self) -> Self {
+        self.sort();
+        self
     }
 
     fn get(&self, key: &Self) -> Option<&Self> {

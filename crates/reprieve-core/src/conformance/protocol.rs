@@ -136,13 +136,14 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         let owner = &record.owner;
         let name = PayloadName::new(record.generation, &owner.message, owner.count, record.sequence);
         record.checkpoints = vec![Checkpoint {
+            attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,
-            bytes: bytes.len() as u64,
-            crc32: crc32fast::hash(&bytes),
+            bytes: bytes.bytes().len() as u64,
+            crc32: crc32fast::hash(bytes.bytes()),
             place: Place::Payload(name.clone()),
         }];
-        Payload { name, bytes }
+        Payload { name, bytes: bytes.bytes().clone() }
     });
     let write = RecordWrite { record: seal(&record), payload, obsolete: Vec::new() };
     let present = store.records.load(&job()).await.expect("loads").map(|stored| stored.version);

@@ -65,6 +65,7 @@ pub enum Op {
     Save,
     Remove,
     Payload,
+    StorePayload,
     Stale,
     Get,
     Put,
@@ -215,7 +216,7 @@ impl Plan {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Send,
         Self::Receive,
         Self::Renew,
@@ -232,6 +233,7 @@ impl Op {
         Self::Save,
         Self::Remove,
         Self::Payload,
+        Self::StorePayload,
         Self::Stale,
         Self::Get,
         Self::Put,
@@ -262,6 +264,7 @@ impl Op {
             Self::Save => "write a record",
             Self::Remove => "remove a record",
             Self::Payload => "read a payload",
+            Self::StorePayload => "write a payload",
             Self::Stale => "list stale records",
             Self::Get => "read a blob",
             Self::Put => "write a blob",

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
-    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, RecordStore,
+    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Payload, Queue, Receipt, RecordStore,
     RecordWrite, Release, Roster, Store, Stored, Version, WorkerReport,
 };
 
@@ -124,7 +125,11 @@ impl RecordStore for FaultyRecords {
         self.faults.call(Op::Remove, self.inner.remove(job, expected, payloads)).await
     }
 
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
+        self.faults.call(Op::StorePayload, self.inner.store_payload(job, payload)).await
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
         self.faults.call(Op::Payload, self.inner.payload(job, name)).await
     }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use super::lock;
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, PayloadName};
-use crate::ports::{RecordStore, RecordWrite, Stored, Version};
+use crate::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
 
 /// An in-memory store of records and payloads.
 #[derive(Debug, Default)]
@@ -20,7 +21,7 @@ pub struct MemoryRecords {
 #[derive(Debug, Default)]
 struct State {
     records: BTreeMap<JobId, Stored>,
-    payloads: BTreeMap<(JobId, PayloadName), Vec<u8>>,
+    payloads: BTreeMap<(JobId, PayloadName), Bytes>,
     /// The last version given. All jobs share it, so a removal does not restart a job's versions.
     last_version: u64,
 }
@@ -85,7 +86,12 @@ impl RecordStore for MemoryRecords {
         Ok(())
     }
 
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
+        lock(&self.state).payloads.insert((job.clone(), payload.name), payload.bytes);
+        Ok(())
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
         Ok(lock(&self.state).payloads.get(&(job.clone(), name.clone())).cloned())
     }
 

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::error::Result;
 use crate::ids::{JobId, PayloadName};
@@ -46,8 +47,8 @@ pub struct Stored {
 pub struct Payload {
     /// The name, which no other payload of the job ever has.
     pub name: PayloadName,
-    /// The state.
-    pub bytes: Vec<u8>,
+    /// The bytes, shared by every try to write them.
+    pub bytes: Bytes,
 }
 
 impl fmt::Debug for Payload {
@@ -61,7 +62,7 @@ impl fmt::Debug for Payload {
 pub struct RecordWrite {
     /// The record's new bytes, at most [`RECORD_BYTES_MAX`].
     pub record: Vec<u8>,
-    /// A payload that the new record names.
+    /// The payload that the new record names, if its state is not inside.
     pub payload: Option<Payload>,
     /// Payloads that the new record no longer names.
     pub obsolete: Vec<PayloadName>,
@@ -98,6 +99,10 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// write.
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version>;
 
+    /// Stores a payload ahead of the record that will name it: a chunk of an attachment. Storing it
+    /// again under its name, with the same bytes, succeeds.
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()>;
+
     /// Removes the record if its version is `expected`, and then the `payloads`.
     ///
     /// # Errors
@@ -106,7 +111,7 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()>;
 
     /// Returns a payload's bytes; `None` when there is no such payload.
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>>;
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>>;
 
     /// Returns up to `max` jobs with records that were not written since `before_unix_ms`, for
     /// cleanup.

@@ -1,8 +1,8 @@
 //! The encoding of a record: a first line with checksum and format, the record as JSON, and the
-//! states that are kept inside.
+//! states and manifests that are kept inside.
 //!
 //! ```text
-//! reprieve-record <crc32> <format> <JSON bytes>\n{JSON}{state of the first checkpoint}{of the second}
+//! reprieve-record <crc32> <format> <JSON bytes>\n{JSON}{state and manifest of the first checkpoint}{of the second}
 //! ```
 //! The checksum covers everything after it, including the format, and is at the same place in every
 //! format. So a flipped bit is reported as damage, never as a newer format. The first line and the
@@ -44,8 +44,11 @@ pub fn seal(record: &Record) -> Vec<u8> {
     let mut rest = format!(" {FORMAT} {}\n", json.len()).into_bytes();
     rest.extend_from_slice(&json);
     for checkpoint in &record.checkpoints {
-        if let Place::Inside(state) = &checkpoint.place {
-            rest.extend_from_slice(state);
+        let manifest = checkpoint.attachments.iter().map(|part| &part.place);
+        for place in std::iter::once(&checkpoint.place).chain(manifest) {
+            if let Place::Inside(bytes) = place {
+                rest.extend_from_slice(bytes);
+            }
         }
     }
     let mut bytes = Vec::with_capacity(MAGIC.len() + CRC_BYTES + rest.len());
@@ -80,11 +83,15 @@ pub fn open(bytes: &[u8]) -> Result<Record, Unreadable> {
         rest[end + 1..].split_at_checked(length).ok_or(Damaged("shorter than the declared length"))?;
     let mut record: Record = serde_json::from_slice(json).map_err(|_| Damaged("the JSON can't be read"))?;
     for checkpoint in &mut record.checkpoints {
-        if let Place::Inside(state) = &mut checkpoint.place {
-            let length = usize::try_from(checkpoint.bytes).unwrap_or(usize::MAX);
-            let (own, rest) = states.split_at_checked(length).ok_or(Damaged("a checkpoint is cut off"))?;
-            *state = own.to_vec();
-            states = rest;
+        let manifest = checkpoint.attachments.iter_mut().map(|part| (part.bytes, &mut part.place));
+        for (length, place) in std::iter::once((checkpoint.bytes, &mut checkpoint.place)).chain(manifest) {
+            if let Place::Inside(bytes) = place {
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                let (own, rest) =
+                    states.split_at_checked(length).ok_or(Damaged("a checkpoint is cut off"))?;
+                *bytes = own.to_vec();
+                states = rest;
+            }
         }
     }
     if states.is_empty() { Ok(record) } else { Err(Damaged("longer than the declared length")) }

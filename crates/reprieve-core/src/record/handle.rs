@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::{
-    Account, Checkpoint, Claimant, Company, End, EndKind, INLINE_BYTES_MAX, Owner, Place, Record, Status,
-    Unreadable, open, seal,
+    Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, INLINE_BYTES_MAX, Manifest, Owner,
+    Part, Place, Record, Status, Unreadable, open, seal,
 };
 use crate::clock::unix_millis;
+use crate::codec::Encoded;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite, Version};
@@ -106,11 +109,13 @@ pub(crate) struct Handle {
     /// Unanswered writes that would make this delivery the owner: each may have been applied, or
     /// may still be.
     unanswered: u32,
+    /// The job's attachments.
+    pub(crate) attachments: Attachments,
 }
 
 impl Handle {
     pub(crate) fn new(store: Arc<dyn RecordStore>, identity: Identity, ends: Vec<End>) -> Self {
-        Self { store, identity, ends, own: None, last: 0, unanswered: 0 }
+        Self { store, identity, ends, own: None, last: 0, unanswered: 0, attachments: Attachments::default() }
     }
 
     /// Writes through `store` from now on: the store for drains, which retries for a shorter time.
@@ -259,10 +264,12 @@ impl Handle {
     ///
     /// # Cancel safety
     /// A dropped save may have been applied; the next write detects that by the nonce.
-    pub(crate) async fn save(&mut self, state: &[u8], saving: Saving) -> Result<Written> {
-        let (schema, crc32) = (self.identity.schema, crc32fast::hash(state));
+    pub(crate) async fn save(&mut self, state: &Encoded, saving: Saving) -> Result<Written> {
+        let (schema, crc32, state) = (self.identity.schema, state.crc32(), state.bytes());
         let inside = state.len() <= INLINE_BYTES_MAX;
-        let change = |record: &mut Record, name: &PayloadName| {
+        let room = if inside { INLINE_BYTES_MAX - state.len() } else { INLINE_BYTES_MAX };
+        let manifest = self.place_manifest(room).await?;
+        let change = |record: &mut Record, name: &PayloadName, attachments: &Attachments| {
             if saving.moved {
                 record.forgive();
             }
@@ -270,10 +277,89 @@ impl Handle {
             record.careful_steps = saving.careful_steps;
             record.status = Status::Running;
             let place = if inside { Place::Inside(state.to_vec()) } else { Place::Payload(name.clone()) };
-            let sequence = record.sequence;
-            record.push(Checkpoint { sequence, schema, bytes: state.len() as u64, crc32, place })
+            let (sequence, bytes) = (record.sequence, state.len() as u64);
+            let mut obsolete = record.push(Checkpoint {
+                sequence,
+                schema,
+                bytes,
+                crc32,
+                place,
+                attachments: manifest.clone(),
+            });
+            let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());
+            let kept: Vec<_> = record.checkpoints.iter().map(kept).collect();
+            obsolete.extend(attachments.obsolete(&kept));
+            obsolete
         };
-        self.write(change, (!inside).then_some(state)).await
+        let written = self.write(change, (!inside).then_some(state)).await?;
+        if written == Written::Taken
+            && let Some((record, _)) = &self.own
+        {
+            let kept: Vec<_> = record.checkpoints.iter().map(|kept| kept.sequence).collect();
+            self.attachments.saved(&kept);
+        }
+        Ok(written)
+    }
+
+    /// Returns the place of the next checkpoint's manifest: inside the record if it fits into `room`
+    /// bytes, else in a payload, which is written here.
+    async fn place_manifest(&mut self, room: usize) -> Result<Option<Part>> {
+        let encoded = self.attachments.encode();
+        let encoded = encoded.map_err(|why| Error::new(ErrorKind::Internal, "encode a manifest", why))?;
+        let Some(encoded) = encoded else { return Ok(None) };
+        let (bytes, crc32) = (encoded.bytes().len() as u64, encoded.crc32());
+        let place = if encoded.bytes().len() <= room {
+            Place::Inside(encoded.bytes().to_vec())
+        } else {
+            let name = self.new_payload();
+            let payload = Payload { name: name.clone(), bytes: encoded.bytes().clone() };
+            self.store.store_payload(&self.identity.job, payload).await?;
+            Place::Payload(name)
+        };
+        Ok(Some(Part { bytes, crc32, place }))
+    }
+
+    /// Returns the name of a payload that is written ahead of the record that names it. Unless one
+    /// does, it is removed at the next save.
+    pub(crate) fn new_payload(&mut self) -> PayloadName {
+        self.last += 1;
+        let generation = self.own().map_or(self.identity.generation, |record| record.generation);
+        let Identity { message, count, .. } = &self.identity;
+        let name = PayloadName::new(generation, message, *count, self.last);
+        self.attachments.note_loose(name.clone());
+        name
+    }
+
+    /// Reads the manifests of the record's checkpoints. A checkpoint whose manifest is damaged or
+    /// missing is damaged.
+    ///
+    /// # Errors
+    /// The store's errors.
+    pub(crate) async fn load_manifests(&mut self, record: &Record) -> Result<()> {
+        for checkpoint in &record.checkpoints {
+            let Some(part) = &checkpoint.attachments else { continue };
+            let bytes = match &part.place {
+                Place::Inside(bytes) => Some(Bytes::from(bytes.clone())),
+                Place::Payload(name) => self.store.payload(&self.identity.job, name).await?,
+            };
+            let intact = bytes.filter(|bytes| part.fits(bytes));
+            if let Some(Ok(manifest)) = intact.map(|bytes| Manifest::decode(&bytes)) {
+                self.attachments.keep(checkpoint.sequence, manifest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the checkpoints from `sequence` on, which are damaged: the next save keeps the intact one
+    /// before them.
+    pub(crate) fn discard(&mut self, sequence: u64) {
+        let Some((record, _)) = &mut self.own else { return };
+        let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence >= sequence);
+        record.checkpoints = intact;
+        let damaged: Vec<Checkpoint> = damaged;
+        for name in damaged.iter().flat_map(Checkpoint::payloads) {
+            self.attachments.note_loose(name);
+        }
     }
 
     /// Records beside which other jobs the job runs from now on.
@@ -363,13 +449,14 @@ impl Handle {
     /// Records the job's final status; a finished job loses its checkpoints. With
     /// `expires_unix_ms`, the record is kept until then, as a mark that the job is settled.
     pub(crate) async fn conclude(&mut self, status: Status, expires_unix_ms: Option<i64>) -> Result<Written> {
-        let change = |record: &mut Record, _: &PayloadName| {
+        let change = |record: &mut Record, _: &PayloadName, attachments: &Attachments| {
             record.status = status.clone();
             record.expires_unix_ms = expires_unix_ms;
             if status != Status::Done {
                 return Vec::new();
             }
-            let obsolete = record.payloads();
+            let mut obsolete = record.payloads();
+            obsolete.extend(attachments.all());
             record.checkpoints.clear();
             obsolete
         };
@@ -379,7 +466,9 @@ impl Handle {
     /// Removes the record and its payloads if this delivery owns it, because the job is finished.
     pub(crate) async fn remove(&mut self) -> Result<()> {
         let Some((record, version)) = self.own.take() else { return Ok(()) };
-        match self.store.remove(&record.job, &version, &record.payloads()).await {
+        let mut payloads = record.payloads();
+        payloads.extend(self.attachments.all());
+        match self.store.remove(&record.job, &version, &payloads).await {
             // Another delivery owns the record by now, or the answer to an own removal was lost.
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             removed => removed,
@@ -387,7 +476,7 @@ impl Handle {
     }
 
     async fn change(&mut self, change: impl Fn(&mut Record)) -> Result<Written> {
-        let change = |record: &mut Record, _: &PayloadName| {
+        let change = |record: &mut Record, _: &PayloadName, _: &Attachments| {
             change(record);
             Vec::new()
         };
@@ -398,16 +487,16 @@ impl Handle {
     /// was lost is adopted.
     async fn write(
         &mut self,
-        change: impl Fn(&mut Record, &PayloadName) -> Vec<PayloadName>,
-        payload: Option<&[u8]>,
+        change: impl Fn(&mut Record, &PayloadName, &Attachments) -> Vec<PayloadName>,
+        payload: Option<&Bytes>,
     ) -> Result<Written> {
         for _ in 0..ROUNDS_MAX {
             let mut record = self.own().cloned().unwrap_or_else(|| self.blank(self.identity.generation));
             // The record of a settled job may have been adopted from another owner.
             record.owner = Owner { company: record.owner.company, ..self.owner() };
             let name = self.number(&mut record);
-            let obsolete = change(&mut record, &name);
-            let payload = payload.map(|bytes| Payload { name, bytes: bytes.to_vec() });
+            let obsolete = change(&mut record, &name, &self.attachments);
+            let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { record: seal(&record), payload, obsolete };
             let expected = self.own.as_ref().map(|(_, version)| version.clone());
             match self.put(expected.as_ref(), record, write).await {

@@ -6,6 +6,7 @@
 //!
 //! - [`Record`], [`Owner`], [`Status`], [`Checkpoint`]: the content. [`seal`], [`open`]: the
 //!   encoding.
+//! - [`Manifest`]: the attachments of a checkpoint.
 //! - [`Account`], [`End`]: how the job's deliveries ended since it last moved, and the limits.
 //! - [`judge`]: decides about a message if its job has a record.
 //!
@@ -14,6 +15,7 @@
 //! arguments or state are decoded.
 
 mod account;
+mod attachments;
 mod frame;
 mod handle;
 mod judge;
@@ -23,6 +25,8 @@ use serde::{Deserialize, Serialize};
 pub use account::{
     Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
 };
+pub(crate) use attachments::{Attachments, Chunk, Content, Hash};
+pub use attachments::{CHUNK_BYTES, Manifest};
 pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
 pub use judge::{Claimant, Verdict, judge};
@@ -131,9 +135,23 @@ pub struct Checkpoint {
     pub crc32: u32,
     /// The location of the state.
     pub place: Place,
+    /// The manifest of the attachments; `None` without attachments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachments: Option<Part>,
 }
 
-/// The location of a saved state.
+/// A part of a checkpoint besides the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The length in bytes.
+    pub bytes: u64,
+    /// The checksum.
+    pub crc32: u32,
+    /// The location.
+    pub place: Place,
+}
+
+/// The location of a saved state, or of another part of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -154,14 +172,11 @@ fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D:
 }
 
 impl Record {
-    /// The names of the payloads that the checkpoints name.
+    /// The names of the payloads that the record itself names: of states, and of manifests. The
+    /// manifests name further ones.
     #[must_use]
     pub fn payloads(&self) -> Vec<PayloadName> {
-        let name = |checkpoint: &Checkpoint| match &checkpoint.place {
-            Place::Inside(_) => None,
-            Place::Payload(name) => Some(name.clone()),
-        };
-        self.checkpoints.iter().filter_map(name).collect()
+        self.checkpoints.iter().flat_map(Checkpoint::payloads).collect()
     }
 
     /// Clears the account, because the job moved or was redriven. The ends remain in the history.
@@ -172,15 +187,11 @@ impl Record {
         self.account = Account::default();
     }
 
-    /// Adds a checkpoint; returns the payloads that the record no longer names.
+    /// Adds a checkpoint; returns the payloads that the record itself no longer names.
     fn push(&mut self, checkpoint: Checkpoint) -> Vec<PayloadName> {
         self.checkpoints.insert(0, checkpoint);
         let dropped = self.checkpoints.split_off(self.checkpoints.len().min(CHECKPOINTS_MAX));
-        let name = |checkpoint: Checkpoint| match checkpoint.place {
-            Place::Inside(_) => None,
-            Place::Payload(name) => Some(name),
-        };
-        dropped.into_iter().filter_map(name).collect()
+        dropped.iter().flat_map(Checkpoint::payloads).collect()
     }
 }
 
@@ -188,8 +199,34 @@ impl Checkpoint {
     /// Whether `state` has the length and checksum of the saved state.
     #[must_use]
     pub fn fits(&self, state: &[u8]) -> bool {
-        u64::try_from(state.len()) == Ok(self.bytes) && crc32fast::hash(state) == self.crc32
+        fits(state, self.bytes, self.crc32)
     }
+
+    fn payloads(&self) -> impl Iterator<Item = PayloadName> {
+        let manifest = self.attachments.iter().map(|part| &part.place);
+        std::iter::once(&self.place).chain(manifest).filter_map(Place::payload).cloned()
+    }
+}
+
+impl Part {
+    /// Whether `bytes` have the length and checksum of the part.
+    #[must_use]
+    pub fn fits(&self, bytes: &[u8]) -> bool {
+        fits(bytes, self.bytes, self.crc32)
+    }
+}
+
+impl Place {
+    const fn payload(&self) -> Option<&PayloadName> {
+        match self {
+            Self::Inside(_) => None,
+            Self::Payload(name) => Some(name),
+        }
+    }
+}
+
+fn fits(bytes: &[u8], length: u64, crc32: u32) -> bool {
+    u64::try_from(bytes.len()) == Ok(length) && crc32fast::hash(bytes) == crc32
 }
 
 #[cfg(test)]
@@ -206,6 +243,7 @@ mod tests {
             bytes: state.len() as u64,
             crc32: crc32fast::hash(state),
             place: Place::Inside(state.to_vec()),
+            attachments: None,
         };
         Record {
             job: JobId::parse("j").unwrap(),
@@ -243,6 +281,7 @@ mod tests {
             bytes: 0,
             crc32: 0,
             place: Place::Payload(payload(number)),
+            attachments: None,
         };
         assert_eq!(record.push(checkpoint(1)), []);
         assert_eq!(record.push(checkpoint(2)), []);

@@ -78,6 +78,10 @@ pub(super) enum Presence {
 }
 
 impl Presence {
+    pub(super) fn lock(presence: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        presence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) const fn is_alone(&self) -> bool {
         matches!(self, Self::Alone(_))
     }

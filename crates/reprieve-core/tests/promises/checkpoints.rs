@@ -62,7 +62,7 @@ async fn a_large_checkpoint_that_is_missing_or_torn_costs_one_interval_not_the_j
             half_done_of(&store, &job, Plan { padding: INLINE_BYTES_MAX * 3, ..Plan::new(60, 500) }).await;
         let newest = record(&store, &id).await.unwrap().checkpoints[0].clone();
         let Place::Payload(name) = &newest.place else { panic!("{newest:?} is a payload") };
-        let mut state = store.records.payload(&id, name).await.unwrap().expect("it is there");
+        let mut state = store.records.payload(&id, name).await.unwrap().expect("it is there").to_vec();
         tear(&mut state);
         replace_payload(&store, &id, name, state).await;
         let _next = start(&store, &job);
@@ -83,7 +83,7 @@ async fn replace_payload(store: &Store, job: &JobId, name: &PayloadName, bytes: 
     };
     put(None, vec![name.clone()]).await;
     if !bytes.is_empty() {
-        put(Some(Payload { name: name.clone(), bytes }), Vec::new()).await;
+        put(Some(Payload { name: name.clone(), bytes: bytes.into() }), Vec::new()).await;
     }
 }
 

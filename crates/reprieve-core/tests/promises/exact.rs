@@ -5,33 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use async_trait::async_trait;
-use reprieve_core::memory::{self, ManualNotices};
-use reprieve_core::ports::{NewMessage, Store};
-use reprieve_core::worker::{Monitor, Worker, stopping};
+use reprieve_core::memory;
+use reprieve_core::ports::Store;
 use reprieve_core::{BlobName, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
-use tokio::time::Instant;
 
 use crate::support::*;
-
-async fn send(store: &Store, kind: &str) {
-    on_one_clock();
-    let event = json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": kind, "data": null});
-    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
-    store.queue.send(vec![message]).await.unwrap();
-}
-
-fn start_job(store: &Store, job: impl Job) -> (Monitor, ManualNotices) {
-    let notices = ManualNotices::answered();
-    let worker = Worker::builder(store.clone()).job(job).settings(settings());
-    let worker = worker.interruptions(Arc::new(notices.clone())).build().unwrap();
-    let monitor = worker.monitor();
-    let (stopper, stopping) = stopping();
-    std::mem::forget(stopper);
-    tokio::spawn(worker.run(stopping));
-    (monitor, notices)
-}
 
 async fn result(store: &Store) -> Option<String> {
     let result = store.blobs.get(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
@@ -84,12 +63,11 @@ async fn an_evicted_job_computes_bit_for_bit_what_an_undisturbed_one_does() {
     let mut results = Vec::new();
     for evictions in [0, 7] {
         let store = memory::store();
-        send(&store, Chaos::KIND).await;
+        enqueue_j(&store, Chaos::KIND).await;
         for _ in 0..evictions {
-            let (monitor, notices) = start_job(&store, Chaos);
+            let worker = start_job(&store, Chaos);
             tokio::time::sleep(ms(4_300)).await;
-            notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
-            within(secs(20), "the drain", async || monitor.last_drain().is_some()).await;
+            worker.evict(secs(30)).await;
         }
         let _worker = start_job(&store, Chaos);
         emptied(&store, secs(120)).await;
@@ -144,7 +122,7 @@ impl Job for Forgetful {
 async fn a_state_that_cannot_be_resumed_fails_its_job_after_the_first_step() {
     let (store, job) = (memory::store(), Forgetful::default());
     let second_step = Arc::clone(&job.second_step);
-    send(&store, Forgetful::KIND).await;
+    enqueue_j(&store, Forgetful::KIND).await;
     let _worker = start_job(&store, job);
     emptied(&store, secs(10)).await;
     let reasons = poisoned(&store).await;
@@ -155,12 +133,10 @@ async fn a_state_that_cannot_be_resumed_fails_its_job_after_the_first_step() {
 #[tokio::test(start_paused = true)]
 async fn a_drain_does_not_try_whether_a_state_can_be_resumed() {
     let (store, job) = (memory::store(), Forgetful::default());
-    send(&store, Forgetful::KIND).await;
-    let (monitor, notices) = start_job(&store, job);
+    enqueue_j(&store, Forgetful::KIND).await;
+    let worker = start_job(&store, job);
     tokio::time::sleep(ms(500)).await;
-    notices.notice(preempt("evicted").at(Instant::now() + secs(30)));
-    within(secs(20), "the drain", async || monitor.last_drain().is_some()).await;
-    let report = monitor.last_drain().unwrap();
+    let report = worker.evict(secs(30)).await;
     assert_eq!((report.released_saved, report.finished), (1, 0), "{report:?}");
 }
 
@@ -184,7 +160,7 @@ impl Job for Diverges {
 #[tokio::test(start_paused = true)]
 async fn a_result_without_a_json_form_fails_its_job_with_the_path() {
     let store = memory::store();
-    send(&store, Diverges::KIND).await;
+    enqueue_j(&store, Diverges::KIND).await;
     let _worker = start_job(&store, Diverges);
     emptied(&store, secs(10)).await;
     let reasons = poisoned(&store).await;

@@ -2,6 +2,7 @@
 //! faults.
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod attached;
 mod bad_input;
 mod capacity;
 mod checkpoints;
@@ -13,7 +14,9 @@ mod exact;
 mod failures;
 mod foreign;
 mod leases;
+mod long_steps;
 mod losses;
+mod migrations;
 mod misfits;
 mod odd_jobs;
 mod redrive;

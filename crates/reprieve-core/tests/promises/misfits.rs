@@ -33,7 +33,7 @@ impl Job for Later {
     type Output = u32;
     fn begin(&self, _: &u32) {}
     async fn step(&self, _: &JobContext, number: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
-        tokio::time::sleep(secs(1)).await;
+        tokio::time::sleep(secs(3)).await;
         Ok(Step::Done(*number))
     }
 }

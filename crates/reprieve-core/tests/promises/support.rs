@@ -10,13 +10,14 @@ use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
 use reprieve_core::interruption::Stage;
 use reprieve_core::memory::ManualNotices;
-use reprieve_core::ports::{RecordWrite, Store};
+use reprieve_core::ports::{NewMessage, RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::{DrainReport, Monitor, Settings, Stopped, Stopper, Worker, stopping};
 use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -236,17 +237,22 @@ pub(crate) fn on_one_clock() {
 
 /// A worker in a process that can be frozen.
 pub(crate) fn start_in(gate: &Gate, store: &Store, job: &Steps, settings: Settings) -> Running {
-    run_in(gate.clone(), store, job, settings, ManualNotices::answered())
+    run_in(gate.clone(), store, job.clone(), settings, ManualNotices::answered())
 }
 
 pub(crate) fn start_with(store: &Store, job: &Steps, settings: Settings, notices: ManualNotices) -> Running {
-    run_in(Gate::new(), store, job, settings, notices)
+    run_in(Gate::new(), store, job.clone(), settings, notices)
 }
 
-fn run_in(gate: Gate, store: &Store, job: &Steps, settings: Settings, notices: ManualNotices) -> Running {
+/// Starts a worker with any job.
+pub(crate) fn start_job(store: &Store, job: impl Job) -> Running {
+    run_in(Gate::new(), store, job, settings(), ManualNotices::answered())
+}
+
+fn run_in(gate: Gate, store: &Store, job: impl Job, settings: Settings, notices: ManualNotices) -> Running {
     on_one_clock();
     let worker = Worker::builder(store.clone())
-        .job(job.clone())
+        .job(job)
         .settings(settings)
         .interruptions(Arc::new(notices.clone()))
         .build()
@@ -302,6 +308,15 @@ pub(crate) async fn enqueue(store: &Store, plans: &[Plan]) -> Vec<JobId> {
     on_one_clock();
     let jobs = plans.iter().map(|plan| NewJob::of::<Steps>(plan).unwrap()).collect();
     Producer::new(store.clone()).enqueue(jobs).await.unwrap()
+}
+
+/// Enqueues the job `j` of this kind, with `null` as its arguments.
+pub(crate) async fn enqueue_j(store: &Store, kind: &str) -> JobId {
+    on_one_clock();
+    let event = json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": kind, "data": null});
+    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message]).await.unwrap();
+    JobId::parse("j").unwrap()
 }
 
 /// Waits until `condition` holds, polling every few milliseconds of paused time.

@@ -133,7 +133,7 @@ async fn half_written_files_of_a_killed_process_are_swept() {
         let stored = store.records.load(&job()).await.unwrap();
         let payload = match &stored {
             Some(stored) => {
-                let read = store.records.payload(&job(), &named(stored)).await.unwrap();
+                let read = store.records.payload(&job(), &named(stored)).await.unwrap().map(Vec::from);
                 Some(read.expect("the payload that a record names is there"))
             }
             None => None,
@@ -222,7 +222,7 @@ pub(crate) async fn write(store: &Store, say: &Say) {
             PayloadName::parse(format!("0.m.1-{}-{}", std::process::id(), rand::random::<u64>())).unwrap();
         let write = RecordWrite {
             record: state.as_str().into(),
-            payload: Some(Payload { name: state, bytes: vec![byte; LARGE] }),
+            payload: Some(Payload { name: state, bytes: vec![byte; LARGE].into() }),
             obsolete: stored.iter().map(named).collect(),
         };
         store.records.put(&job(), stored.as_ref().map(|stored| &stored.version), write).await.unwrap();

@@ -251,7 +251,7 @@ pub(crate) async fn fill_the_disk(path: &Path) {
     check(&error, ErrorKind::Full, "");
     assert_eq!(store.blobs.get(&name).await.unwrap(), None);
     let (job, state) = (JobId::parse("a").unwrap(), PayloadName::parse("0.m.1-1").unwrap());
-    let payload = Some(Payload { name: state.clone(), bytes: vec![1; 8 << 20] });
+    let payload = Some(Payload { name: state.clone(), bytes: vec![1; 8 << 20].into() });
     let write = RecordWrite { payload, ..RecordWrite::default() };
     let error = store.records.put(&job, None, write).await.unwrap_err();
     check(&error, ErrorKind::Full, "");

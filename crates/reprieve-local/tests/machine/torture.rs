@@ -243,7 +243,7 @@ async fn save(store: &Store, say: &Say, key: &str) {
             stored.map_or((1, None), |stored| (number(&stored.bytes) + 1, Some(stored.version)));
         let write = RecordWrite {
             record: padded(value, 500),
-            payload: Some(Payload { name: state_of(value), bytes: padded(value, 2_000) }),
+            payload: Some(Payload { name: state_of(value), bytes: padded(value, 2_000).into() }),
             obsolete: vec![state_of(value - 1)],
         };
         say.say(&format!("saving {key} {value}"));

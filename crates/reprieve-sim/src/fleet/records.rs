@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use reprieve_core::codec::decode_state;
 use reprieve_core::memory::MemoryRecords;
-use reprieve_core::ports::{RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
 use reprieve_core::record::{Place, open};
-use reprieve_core::{JobId, PayloadName, Result};
+use reprieve_core::{Bytes, JobId, PayloadName, Result};
 use serde::Deserialize;
 
 use super::history::What;
@@ -87,7 +87,12 @@ impl RecordStore for FarRecords {
         self.link.call("remove a record", work).await
     }
 
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
+        let (records, job) = (Arc::clone(&self.records), job.clone());
+        self.link.call("write a payload", async move { records.store_payload(&job, payload).await }).await
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
         let (records, job, name) = (Arc::clone(&self.records), job.clone(), name.clone());
         self.link.call("read a payload", async move { records.payload(&job, &name).await }).await
     }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
-use reprieve_core::{Error, ErrorKind, JobId, PayloadName, Result};
+use reprieve_core::{Bytes, Error, ErrorKind, JobId, PayloadName, Result};
 
 use super::blob_store::RESERVED;
 use super::container::{Container, When};
@@ -98,9 +98,13 @@ impl RecordStore for AzureRecords {
         Ok(())
     }
 
-    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Vec<u8>>> {
+    async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
+        self.store(job, payload).await
+    }
+
+    async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
         let read = self.0.read("read a payload", &payload_blob(job, name)).await?;
-        Ok(read.map(|read| read.bytes))
+        Ok(read.map(|read| read.bytes.into()))
     }
 
     async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {

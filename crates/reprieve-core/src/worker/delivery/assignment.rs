@@ -21,6 +21,7 @@ use crate::ids::JobId;
 use crate::job::Job;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
+use crate::saving::StepSaves;
 use crate::watch;
 use crate::worker::settings::Settings;
 use crate::worker::shared::{Kind, Shared};
@@ -143,6 +144,8 @@ fn job_run(
         record: AsyncMutex::new(handle),
         blobs: Arc::clone(&shared.store.blobs),
         drain_blobs: Arc::clone(&shared.drain_store.blobs),
+        records: Arc::clone(&shared.store.records),
+        drain_records: Arc::clone(&shared.drain_store.records),
         telemetry: Arc::clone(&shared.telemetry),
         interrupted: CancellationToken::new(),
         revoked: CancellationToken::new(),
@@ -157,6 +160,7 @@ fn job_run(
         done: AtomicU64::new(0),
         total: AtomicU64::new(0),
         estimate: Mutex::default(),
+        saves: StepSaves::default(),
     }
 }
 

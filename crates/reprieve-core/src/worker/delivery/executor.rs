@@ -1,51 +1,43 @@
-//! Runs one delivery of a job on a job thread: claims it, loads its state, and runs step after
-//! step, saving when a save is due, until the job is done, asked to yield, or owned by another
-//! worker.
+//! Runs one delivery of a job on a job thread: reads its arguments, and runs step after step, until
+//! the job is done, asked to yield, or owned by another worker. A redelivered job is claimed and
+//! loaded before, which is `resume`'s part; `save` saves.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{CheckpointEvery, SHORTEST};
-use crate::codec;
-use crate::context::{JobContext, JobRun, get, set};
+use super::save::{DRAIN_TRY, Saved, Saver, TRY};
+use crate::codec::{self, Encoded, Fingerprint, without_value};
+use crate::context::{JobContext, JobRun};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
+use crate::ids::BlobName;
 use crate::job::{Job, JobError, Step};
-use crate::ports::{BlobStore, RecordStore};
-use crate::process::in_process;
+use crate::ports::BlobStore;
 use crate::producer::result_blob;
-use crate::record::{Company, Saving, Status, Written};
-use crate::retry::{FOR_EVER, LogThrottle, Patience, bounded, may_pass, persist};
-use crate::telemetry::ByKind;
+use crate::record::{Company, Look, Status, Written};
+use crate::retry::{FOR_EVER, Patience, may_pass, persist};
 use crate::watch;
-use crate::worker::isolation::{Alone, Presence};
+use crate::worker::isolation::Presence;
 use crate::worker::shared::{Kind, Rules, Shared, resumed};
-
-/// The longest time for one try of a read or write that the job waits for. It is generous, because
-/// a large checkpoint on a slow link is not an error.
-pub(super) const TRY: Duration = Duration::from_secs(30);
-
-/// The same during a drain, where two tries must fit before the soft mark.
-const DRAIN_TRY: Duration = Duration::from_secs(1);
 
 /// How long a resting job waits before it tries again to save.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
-/// The longest that a suspect is alone at first.
-const ALONE_FIRST_MAX: Duration = Duration::from_mins(1);
-
-/// The longest that a suspect waits until it can be alone, and the longest that it is alone.
-pub(super) const ISOLATION_MAX: Duration = Duration::from_hours(24);
-
 /// How long the other jobs wait until the end of a suspect's run is recorded.
 const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a job waits in its slot for arguments that a blob store does not return.
+const ARGS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The same for arguments that could not be read in an earlier delivery either.
+const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state of one run of a delivery.
 #[derive(Debug)]
@@ -54,29 +46,18 @@ pub(crate) struct Execution {
     pub(super) kind: Arc<Kind>,
     pub(super) run: Arc<JobRun>,
     pub(super) data: Data,
-    /// When the job last saved, or tried to.
-    tried: Instant,
-    /// The fingerprint of the encoded state that was loaded; `None` before anything was loaded, and
-    /// once the job has moved.
-    loaded: Option<u64>,
-    /// Until when every step is saved, because the job vanished before.
-    pub(super) careful_until: Option<Instant>,
-    /// After how many more steps the job saves each time, because it failed there.
-    pub(super) careful_steps: u32,
+    pub(super) saver: Saver,
     /// The arguments could not be read in an earlier delivery either.
     pub(super) unreadable_before: bool,
     /// Whether the job runs alone or beside others. It changes only while the record is locked, so
     /// that the two always agree.
     pub(super) presence: Arc<Mutex<Presence>>,
     /// Lets a job that does not move rejoin the others, even while its step blocks its thread.
-    chaperone: Option<AbortOnDropHandle<()>>,
+    pub(super) chaperone: Option<AbortOnDropHandle<()>>,
     /// The control thread's runtime.
-    control: Handle,
-    pub(super) failures: LogThrottle,
+    pub(super) control: Handle,
     /// Whether jobs are to rest, and which are not to be begun.
     pub(super) rules: watch::Receiver<Rules>,
-    /// The value of the rules' save counter that this run has seen last.
-    asked_to_save: u64,
 }
 
 /// The outcome of a run.
@@ -130,22 +111,18 @@ pub(crate) async fn execute<J: Job>(job: &J, mut execution: Execution) -> RunOut
 impl Execution {
     /// Must be called on the control thread.
     pub(super) fn new(shared: &Arc<Shared>, kind: &Arc<Kind>, run: &Arc<JobRun>, data: Data) -> Self {
+        let presence = Arc::default();
         Self {
             shared: Arc::clone(shared),
             kind: Arc::clone(kind),
             run: Arc::clone(run),
             data,
-            tried: Instant::now(),
-            loaded: None,
-            careful_until: None,
-            careful_steps: 0,
+            saver: Saver::new(shared, kind, run, &presence),
             unreadable_before: false,
-            presence: Arc::default(),
+            presence,
             chaperone: None,
             control: Handle::current(),
-            failures: LogThrottle::default(),
             rules: shared.rules.subscribe(),
-            asked_to_save: shared.rules.get().saves,
         }
     }
 
@@ -170,18 +147,73 @@ impl Execution {
         self.begin().await?;
         let args: J::Args = self.args().await?;
         let at = match &record {
-            Some(record) => Box::pin(self.load(record)).await?,
+            Some(record) => Box::pin(self.load::<J>(record)).await?,
             None => None,
         };
         let at = at.unwrap_or_else(|| job.begin(&args));
         self.estimate(job, &args, &at);
         self.fits()?;
-        if record.is_some() {
-            self.loaded = Some(fingerprint(&encode(&at)?));
-        }
-        self.tried = Instant::now();
-        set(&self.run.last_saved, self.tried);
+        self.saver.begin(record.is_some().then(|| fingerprint(&at)).transpose()?);
         self.steps(job, &args, at).await
+    }
+
+    /// Counts this job as active, unless it already is or it runs alone. Waits while a suspect runs
+    /// alone.
+    pub(super) async fn begin(&mut self) -> Result<(), RunOutcome> {
+        if !matches!(*Presence::lock(&self.presence), Presence::NotBegun) {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            active = self.shared.isolation.begin() => *Presence::lock(&self.presence) = Presence::Beside { _active: active },
+            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
+        }
+        Ok(())
+    }
+
+    /// Reads the arguments, from the message or from their blob.
+    pub(super) async fn args<A: DeserializeOwned>(&self) -> Result<A, RunOutcome> {
+        let read = match &self.data {
+            Data::Inline(json) => serde_json::from_str(json.get()),
+            Data::Blob(name) => serde_json::from_slice(&Box::pin(self.args_blob(name)).await?),
+        };
+        read.map_err(|error| {
+            let reason =
+                format!("the arguments do not fit kind {:?}: {}", self.kind.name, without_value(&error));
+            RunOutcome::Misfit(Misfit::Shape, reason)
+        })
+    }
+
+    /// Reads the arguments from a blob. A finished job may have none any more, which its result or
+    /// its record proves.
+    async fn args_blob(&self, name: &BlobName) -> Result<Vec<u8>, RunOutcome> {
+        let run = Arc::clone(&self.run);
+        // Unreadable arguments must not occupy the slot for long: many jobs may have them.
+        let within = if self.unreadable_before { ARGS_AGAIN_WITHIN } else { ARGS_WITHIN };
+        let patience = Patience::calm(TRY, Instant::now() + within.min(self.shared.settings.lease));
+        let read = tokio::select! {
+            biased;
+            read = persist("read arguments", patience, Error::is_temporary, || run.blobs.get(name)) => read,
+            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
+        };
+        match read {
+            Ok(Some(json)) => return Ok(json),
+            Ok(None) => {}
+            Err(error) => {
+                let reason = format!("the blob {name} with the job's arguments could not be read: {error}");
+                return Err(RunOutcome::Misfit(Misfit::Unreadable, reason));
+            }
+        }
+        if self.run.record.lock().await.own().is_none() {
+            let (look, has_result) = self.look().await?;
+            if has_result || matches!(look, Look::Found(_)) {
+                self.decide(&look, has_result).await?;
+            }
+        }
+        let reason = format!(
+            "there is no blob {name} with the job's arguments; it may be in another container or store"
+        );
+        Err(RunOutcome::Misfit(Misfit::Unreadable, reason))
     }
 
     /// Runs step after step until the job ends.
@@ -209,18 +241,23 @@ impl Execution {
                     continue;
                 }
             }
-            match job.step(&cx, args, at).await {
+            let ended = self.step(job, &cx, args, at).await?;
+            if let Some(damaged) = cx.run.saves.take_damaged() {
+                at = Box::pin(self.go_back::<J>(damaged)).await?.unwrap_or_else(|| job.begin(args));
+                continue;
+            }
+            match ended {
                 Ok(Step::Continue(mut next)) => {
                     let steps_before = self.run.steps.fetch_add(1, Relaxed);
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
                     if steps_before == 0 && !cx.is_interrupted() {
                         next = rehearse(next)?;
+                        self.run.saves.checked.store(true, Relaxed);
                     }
                     self.estimate(job, args, &next);
-                    if !cx.is_interrupted() && self.save_is_due() {
-                        Box::pin(self.save_in_passing(&encode(&next)?)).await?;
+                    if self.saver.is_due_after_step() && !cx.is_interrupted() {
+                        Box::pin(self.save(&encode(&next)?, Company::Shared)).await?;
                     }
-                    self.careful_steps = self.careful_steps.saturating_sub(1);
                     at = next;
                 }
                 Ok(Step::Done(output)) => {
@@ -272,60 +309,76 @@ impl Execution {
     }
 
     pub(super) fn is_alone(&self) -> bool {
-        lock(&self.presence).is_alone()
+        Presence::lock(&self.presence).is_alone()
     }
 
-    /// Returns how long a suspect runs alone: a checkpoint interval, but at least [`SHORTEST`], which
-    /// is enough to prove something, and at most a minute. After deaths that proved nothing, `times`
-    /// as long.
-    pub(super) fn time_alone(&self, times: u32) -> Duration {
-        self.interval().clamp(SHORTEST, ALONE_FIRST_MAX).saturating_mul(times).min(ISOLATION_MAX)
-    }
-
-    /// Lets the job run alone for at most `time`.
-    pub(super) fn run_alone(&mut self, alone: Alone, time: Duration) {
-        *lock(&self.presence) = Presence::Alone(alone);
-        let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
-        let until = Instant::now() + time;
-        let chaperone = self.control.spawn(in_process(async move {
-            sleep_until(until).await;
-            let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
-            let joined = persist("write a record", patience, may_pass, || async {
-                run.may_write("write a record").await?;
-                let mut record = run.record.lock().await;
-                if lock(&presence).is_alone() {
-                    // If the record has another owner by now, the next save finds out.
-                    let _written = record.survived().await?;
-                    lock(&presence).join_others();
+    /// Runs one step, and saves whenever the step asks for it.
+    async fn step<J: Job>(
+        &mut self,
+        job: &J,
+        cx: &JobContext,
+        args: &J::Args,
+        at: J::Checkpoint,
+    ) -> Result<std::result::Result<Step<J::Checkpoint, J::Output>, JobError>, RunOutcome> {
+        let (mut step, run) = (job.step(cx, args, at), Arc::clone(&self.run));
+        loop {
+            let request = tokio::select! {
+                biased;
+                ended = &mut step => return Ok(ended),
+                // The step makes its requests while it is polled.
+                request = run.saves.requested() => request,
+                () = self.rules.changed() => {
+                    self.saver.look_at_rules();
+                    continue;
                 }
-                Ok(())
-            });
-            if let Err(error) = joined.await {
-                tracing::debug!(job = %run.job, %error, "the job runs alone until its next save");
-            }
-        }));
-        self.chaperone = Some(AbortOnDropHandle::new(chaperone));
+            };
+            let saved = Box::pin(self.save_in_step(&request.state)).await?;
+            request.answer(saved);
+        }
     }
 
-    fn save_is_due(&mut self) -> bool {
-        let asked = self.rules.get().saves;
-        let asked = std::mem::replace(&mut self.asked_to_save, asked) != asked;
-        let careful =
-            self.careful_steps > 0 || self.careful_until.is_some_and(|until| Instant::now() < until);
-        asked || careful || self.tried.elapsed() >= self.interval()
+    /// Saves in the middle of a step, which is a moment like that between two steps: the job rests
+    /// if it is to rest. Returns whether the state was saved.
+    async fn save_in_step(&mut self, state: &Encoded) -> Result<bool, RunOutcome> {
+        if self.run.interrupted.is_cancelled() {
+            return match self.save_and_yield(state).await {
+                RunOutcome::Yielded => Ok(true),
+                ended => Err(ended),
+            };
+        }
+        if self.rules.get().throttle.paused {
+            return self.rest(state).await;
+        }
+        if self.shared.isolation.is_wanted() && !self.is_alone() {
+            return self.make_way(state).await;
+        }
+        self.save(state, Company::Shared).await
     }
 
-    /// Returns how often progress is saved when nothing else calls for a save.
-    pub(super) fn interval(&self) -> Duration {
-        let every: CheckpointEvery = self.shared.settings.checkpoint_every;
-        every.interval(self.kind.saves.mean())
+    /// Saves without ending the run, and returns whether that succeeded.
+    async fn save(&mut self, state: &Encoded, company: Company) -> Result<bool, RunOutcome> {
+        match self.saver.save_in_passing(state, company).await {
+            Saved::Yes => Ok(true),
+            Saved::No(_) => Ok(false),
+            Saved::Refused => Err(self.refused().await),
+            Saved::Lost => Err(RunOutcome::Lost),
+        }
+    }
+
+    /// Saves because the job was asked to yield.
+    async fn save_and_yield(&mut self, state: &Encoded) -> RunOutcome {
+        match self.saver.save_in_drain(state).await {
+            Saved::Yes => RunOutcome::Yielded,
+            Saved::No(reason) => RunOutcome::CutShort(reason),
+            Saved::Refused => self.refused().await,
+            Saved::Lost => RunOutcome::Lost,
+        }
     }
 
     /// Saves and rests until the rest ends or the job is asked to yield. If the save failed, the
-    /// rest ends when another try is due.
-    async fn rest(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
-        self.asked_to_save = self.rules.get().saves;
-        let is_saved = self.save_in_passing(state).await?;
+    /// rest ends when another try is due. Returns whether the state was saved.
+    async fn rest(&mut self, state: &Encoded) -> Result<bool, RunOutcome> {
+        let is_saved = self.save(state, Company::Shared).await?;
         let interrupted = self.run.interrupted.clone();
         tokio::select! {
             biased;
@@ -333,22 +386,24 @@ impl Execution {
             () = resumed(&mut self.rules) => {}
             () = tokio::time::sleep(SAVE_AGAIN), if !is_saved => {}
         }
-        Ok(())
+        Ok(is_saved)
     }
 
     /// Saves and rests while a suspect runs alone, so that its death is not charged to this job. A
-    /// job that can't save now does not rest; it is asked again after its next step.
-    async fn make_way(&mut self, state: &[u8]) -> Result<(), RunOutcome> {
-        if !self.save_as(state, Company::Resting).await? {
-            return Ok(());
+    /// job that can't save now does not rest; it is asked again after its next step. Returns whether
+    /// the state was saved.
+    async fn make_way(&mut self, state: &Encoded) -> Result<bool, RunOutcome> {
+        if !self.save(state, Company::Resting).await? {
+            return Ok(false);
         }
         let (isolation, interrupted) = (Arc::clone(&self.shared), self.run.interrupted.clone());
         tokio::select! {
             biased;
-            () = interrupted.cancelled() => return Ok(()),
+            () = interrupted.cancelled() => return Ok(true),
             () = isolation.isolation.rest() => {}
         }
-        self.mark(Company::Shared).await
+        self.mark(Company::Shared).await?;
+        Ok(true)
     }
 
     /// Writes into the record whether the job runs alone. Tries without limit; a request to yield
@@ -370,129 +425,6 @@ impl Execution {
                 Err(error) => Err(self.halt_on(error)),
             }
         }
-    }
-
-    /// Saves between two steps, and returns whether that succeeded.
-    async fn save_in_passing(&mut self, state: &[u8]) -> Result<bool, RunOutcome> {
-        self.save_as(state, Company::Shared).await
-    }
-
-    /// Saves between two steps. A failure is counted and the job goes on: it only puts more work at
-    /// stake until the next save.
-    async fn save_as(&mut self, state: &[u8], company: Company) -> Result<bool, RunOutcome> {
-        // An interruption needs the save just as much, but under the drain's patience.
-        let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try());
-        let saved = tokio::select! {
-            biased;
-            saved = self.save(state, company, TRY) => saved,
-            () = async { interrupted.cancelled().await; tokio::time::sleep(drain_try).await } => return Ok(false),
-        };
-        match saved {
-            Ok(Written::Taken) => Ok(true),
-            Ok(Written::Refused) => Err(self.refused().await),
-            Err(error) if error.kind() == ErrorKind::Superseded => Err(RunOutcome::Lost),
-            Err(error) => {
-                let job = &self.run.job;
-                if self.failures.is_news() {
-                    tracing::warn!(
-                        %job,
-                        %error,
-                        "failed to save a checkpoint; the job continues, and the next save is at the usual time"
-                    );
-                } else {
-                    tracing::debug!(%job, %error, "failed to save a checkpoint");
-                }
-                Ok(false)
-            }
-        }
-    }
-
-    /// Saves because the job was asked to yield. Tries until the guardian revokes the job at the
-    /// soft mark.
-    async fn save_and_yield(&mut self, state: &[u8]) -> RunOutcome {
-        let store: Arc<dyn RecordStore> = Arc::clone(&self.shared.drain_store.records);
-        self.run.record.lock().await.use_store(store);
-        loop {
-            match self.save(state, Company::Shared, self.drain_try()).await {
-                Ok(Written::Taken) => return RunOutcome::Yielded,
-                Ok(Written::Refused) => return self.refused().await,
-                Err(error) if error.kind() == ErrorKind::Superseded => return RunOutcome::Lost,
-                Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(50)).await,
-                Err(error) => return RunOutcome::CutShort(error.to_string()),
-            }
-        }
-    }
-
-    /// Returns how long one save may take in a drain: a second, or twice the 95th percentile of
-    /// this kind's saves if that is longer.
-    fn drain_try(&self) -> Duration {
-        DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
-    }
-
-    /// Saves once, and bounds, measures and counts the save.
-    async fn save(&mut self, state: &[u8], company: Company, each: Duration) -> Result<Written> {
-        const OPERATION: &str = "save a checkpoint";
-        self.run.may_write(OPERATION).await?;
-        let began = Instant::now();
-        // Set before the outcome is known, so that a broken store is not asked after every step.
-        self.tried = began;
-        let moved = self.loaded.is_none_or(|loaded| loaded != fingerprint(state));
-        let careful_steps = self.careful_steps.saturating_sub(1);
-        let unanswered = get(&self.run.unconfirmed);
-        set(&self.run.unconfirmed, unanswered.or(Some(began)));
-        let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
-        let save = async {
-            // Without a record, only the job's result shows that the job is done.
-            let is_first = run.record.lock().await.own().is_none() && !run.interrupted.is_cancelled();
-            if is_first {
-                if run.blobs.exists(&result_blob(&run.job)?).await? {
-                    return Ok(Written::Refused);
-                }
-                // The machine may have been frozen meanwhile.
-                run.may_write(OPERATION).await?;
-            }
-            let mut record = run.record.lock().await;
-            let is_alone = !moved && lock(&presence).is_alone();
-            let company = if is_alone { Company::Alone } else { company };
-            let saved = record.save(state, Saving { moved, company, careful_steps }).await;
-            if moved && matches!(saved, Ok(Written::Taken)) {
-                lock(&presence).join_others();
-            }
-            saved
-        };
-        let saved = bounded(OPERATION, each, save).await;
-        match &saved {
-            Ok(_) => set(&self.run.unconfirmed, None),
-            Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            // An earlier unanswered save is as uncertain as before.
-            Err(_) => set(&self.run.unconfirmed, unanswered),
-        }
-        let telemetry = &self.run.telemetry;
-        let kind = ByKind { kind: self.kind.name.to_owned() };
-        match &saved {
-            Ok(Written::Taken) => {
-                let took = began.elapsed();
-                set(&self.run.last_saved, began);
-                self.run.unsaved_steps.store(0, Relaxed);
-                self.kind.saves.note(took);
-                telemetry.checkpoint_seconds.get_or_create(&kind).observe(took.as_secs_f64());
-                #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]
-                telemetry.checkpoint_bytes.get_or_create(&kind).observe(state.len() as f64);
-                if moved {
-                    // The job has moved past the step that it vanished in, so that step did not
-                    // kill it.
-                    self.loaded = None;
-                    self.chaperone = None;
-                }
-            }
-            Ok(Written::Refused) => {
-                telemetry.stale_writes_blocked.inc();
-            }
-            Err(_) => {
-                telemetry.checkpoint_errors.get_or_create(&kind).inc();
-            }
-        }
-        saved
     }
 
     /// Stores the job's result before its message is settled. A `null` result is not written. The
@@ -552,23 +484,17 @@ fn rehearse<C: Serialize + DeserializeOwned>(state: C) -> Result<C, RunOutcome> 
 }
 
 /// Encodes a state for saving.
-fn encode<C: Serialize>(state: &C) -> Result<Vec<u8>, RunOutcome> {
+fn encode<C: Serialize>(state: &C) -> Result<Encoded, RunOutcome> {
     codec::encode_state(state).map_err(|error| {
         RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved: {error}")))
     })
 }
 
-pub(super) fn lock(presence: &Mutex<Presence>) -> MutexGuard<'_, Presence> {
-    presence.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns a fingerprint of an encoded state, to detect changes. Only states that one process
-/// encoded are compared.
-fn fingerprint(state: &[u8]) -> u64 {
-    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-    let mut hasher = DefaultHasher::new();
-    state.hash(&mut hasher);
-    hasher.finish()
+/// Returns the fingerprint of a state that was loaded.
+fn fingerprint<C: Serialize>(state: &C) -> Result<Fingerprint, RunOutcome> {
+    codec::fingerprint(state).map_err(|error| {
+        RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved again: {error}")))
+    })
 }
 
 #[cfg(test)]

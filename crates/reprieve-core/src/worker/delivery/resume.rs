@@ -1,20 +1,24 @@
-//! The part of a run before the first step: the judgement, the claim, the arguments, the saved
-//! state.
+//! The beginning of a redelivered job's run: the judgement, the claim, the time alone of a suspect,
+//! the saved state.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use bytes::Bytes;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::executor::{Execution, ISOLATION_MAX, RunOutcome, TRY, lock};
+use super::executor::{Execution, RunOutcome};
+use super::save::TRY;
 use crate::checkpoint::SHORTEST;
 use crate::clock::unix_millis;
-use crate::codec::{self, without_value};
-use crate::envelope::{Data, Misfit};
+use crate::codec;
+use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{BlobName, Fence};
+use crate::ids::Fence;
+use crate::job::{Job, OldState};
+use crate::process::in_process;
 use crate::producer::result_blob;
 use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
 use crate::retry::{FOR_EVER, Patience, may_pass, persist};
@@ -24,11 +28,11 @@ use crate::worker::reporter::report_every;
 /// The longest deferral of a job's second message: the first does the work.
 const ANOTHER_DELAY_MAX: Duration = Duration::from_mins(1);
 
-/// How long a job waits in its slot for arguments that a blob store does not return.
-const ARGS_WITHIN: Duration = Duration::from_secs(10);
+/// The longest that a suspect is alone at first.
+const ALONE_FIRST_MAX: Duration = Duration::from_mins(1);
 
-/// The same for arguments that could not be read in an earlier delivery either.
-const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
+/// The longest that a suspect waits until it can be alone, and the longest that it is alone.
+const ISOLATION_MAX: Duration = Duration::from_hours(24);
 
 impl Execution {
     /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
@@ -87,22 +91,8 @@ impl Execution {
         }
     }
 
-    /// Counts this job as active, unless it already is or it runs alone. Waits while a suspect runs
-    /// alone.
-    pub(super) async fn begin(&mut self) -> Result<(), RunOutcome> {
-        if !matches!(*lock(&self.presence), Presence::NotBegun) {
-            return Ok(());
-        }
-        tokio::select! {
-            biased;
-            active = self.shared.isolation.begin() => *lock(&self.presence) = Presence::Beside { _active: active },
-            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
-        }
-        Ok(())
-    }
-
     /// Reads the record, and checks whether a result exists.
-    async fn look(&self) -> Result<(Look, bool), RunOutcome> {
+    pub(super) async fn look(&self) -> Result<(Look, bool), RunOutcome> {
         let run = Arc::clone(&self.run);
         let look = self.wait_for("read a record", || async { run.record.lock().await.look().await }).await?;
         let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
@@ -112,7 +102,7 @@ impl Execution {
 
     /// Returns the generation under which to claim the job; `None` when this delivery's claim was
     /// written but its answer was lost. Any other verdict is the error.
-    async fn decide(&self, look: &Look, has_result: bool) -> Result<Option<u32>, RunOutcome> {
+    pub(super) async fn decide(&self, look: &Look, has_result: bool) -> Result<Option<u32>, RunOutcome> {
         let mut handle = self.run.record.lock().await;
         if has_result {
             if let Look::Found(found) = look {
@@ -222,7 +212,7 @@ impl Execution {
         if held.is_some() {
             return Ok((Company::Alone, held));
         }
-        *lock(&self.presence) = Presence::NotBegun;
+        *Presence::lock(&self.presence) = Presence::NotBegun;
         tracing::warn!(job = %self.run.job, "the job vanished twice at the same place; it runs alone until it has moved");
         let (times, lease) = (claim.account.isolation_factor(), self.shared.settings.lease);
         let time = self.time_alone(times);
@@ -251,6 +241,38 @@ impl Execution {
         }
     }
 
+    /// Returns how long a suspect runs alone: a checkpoint interval, but at least [`SHORTEST`], which
+    /// is enough to prove something, and at most a minute. After deaths that proved nothing, `times`
+    /// as long.
+    fn time_alone(&self, times: u32) -> Duration {
+        self.saver.interval().clamp(SHORTEST, ALONE_FIRST_MAX).saturating_mul(times).min(ISOLATION_MAX)
+    }
+
+    /// Lets the job run alone for at most `time`.
+    fn run_alone(&mut self, alone: Alone, time: Duration) {
+        *Presence::lock(&self.presence) = Presence::Alone(alone);
+        let (run, presence) = (Arc::clone(&self.run), Arc::clone(&self.presence));
+        let until = Instant::now() + time;
+        let chaperone = self.control.spawn(in_process(async move {
+            sleep_until(until).await;
+            let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+            let joined = persist("write a record", patience, may_pass, || async {
+                run.may_write("write a record").await?;
+                let mut record = run.record.lock().await;
+                if Presence::lock(&presence).is_alone() {
+                    // If the record has another owner by now, the next save finds out.
+                    let _written = record.survived().await?;
+                    Presence::lock(&presence).join_others();
+                }
+                Ok(())
+            });
+            if let Err(error) = joined.await {
+                tracing::debug!(job = %run.job, %error, "the job runs alone until its next save");
+            }
+        }));
+        self.chaperone = Some(AbortOnDropHandle::new(chaperone));
+    }
+
     /// Writes the claim; tries as long as the lease holds. Returns false when the record has
     /// changed since it was read.
     async fn write_claim(&self, look: &Look, claim: &Record) -> Result<bool, RunOutcome> {
@@ -273,9 +295,9 @@ impl Execution {
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
         record.account.judge().map_err(RunOutcome::Refused)?;
-        self.careful_steps = record.careful_steps;
+        self.saver.be_careful_for(record.careful_steps);
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {
-            self.careful_until = Some(Instant::now() + self.interval());
+            self.saver.be_careful_for_an_interval();
         }
         if let Some(alone) = alone {
             let time = self.time_alone(record.account.isolation_factor());
@@ -284,90 +306,72 @@ impl Execution {
         Ok(record)
     }
 
-    /// Reads the arguments, from the message or from their blob.
-    pub(super) async fn args<A: DeserializeOwned>(&self) -> Result<A, RunOutcome> {
-        let read = match &self.data {
-            Data::Inline(json) => serde_json::from_str(json.get()),
-            Data::Blob(name) => serde_json::from_slice(&Box::pin(self.args_blob(name)).await?),
-        };
-        read.map_err(|error| {
-            let reason =
-                format!("the arguments do not fit kind {:?}: {}", self.kind.name, without_value(&error));
-            RunOutcome::Misfit(Misfit::Shape, reason)
-        })
-    }
-
-    /// Reads the arguments from a blob. A finished job may have none any more, which its result or
-    /// its record proves.
-    async fn args_blob(&self, name: &BlobName) -> Result<Vec<u8>, RunOutcome> {
-        let run = Arc::clone(&self.run);
-        // Unreadable arguments must not occupy the slot for long: many jobs may have them.
-        let within = if self.unreadable_before { ARGS_AGAIN_WITHIN } else { ARGS_WITHIN };
-        let patience = Patience::calm(TRY, Instant::now() + within.min(self.shared.settings.lease));
-        let read = tokio::select! {
-            biased;
-            read = persist("read arguments", patience, Error::is_temporary, || run.blobs.get(name)) => read,
-            () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
-        };
-        match read {
-            Ok(Some(json)) => return Ok(json),
-            Ok(None) => {}
-            Err(error) => {
-                let reason = format!("the blob {name} with the job's arguments could not be read: {error}");
-                return Err(RunOutcome::Misfit(Misfit::Unreadable, reason));
-            }
-        }
-        if self.run.record.lock().await.own().is_none() {
-            let (look, has_result) = self.look().await?;
-            if has_result || matches!(look, Look::Found(_)) {
-                self.decide(&look, has_result).await?;
-            }
-        }
-        let reason = format!(
-            "there is no blob {name} with the job's arguments; it may be in another container or store"
-        );
-        Err(RunOutcome::Misfit(Misfit::Unreadable, reason))
-    }
-
     /// Returns the newest intact state; `None` when the job has none.
-    pub(super) async fn load<C: DeserializeOwned>(&self, record: &Record) -> Result<Option<C>, RunOutcome> {
+    pub(super) async fn load<J: Job>(&self, record: &Record) -> Result<Option<J::Checkpoint>, RunOutcome> {
         let job = &self.run.job;
+        if record.checkpoints.iter().any(|checkpoint| checkpoint.attachments.is_some()) {
+            let run = Arc::clone(&self.run);
+            let load = || async { run.record.lock().await.load_manifests(record).await };
+            self.wait_for("load a manifest", load).await?;
+        }
         for checkpoint in &record.checkpoints {
             let Some(state) = self.state(checkpoint).await? else {
-                let another = record.checkpoints.len() > 1;
-                tracing::warn!(%job, sequence = checkpoint.sequence, another, "a checkpoint is damaged or missing; using the one before, if there is another");
-                self.run.telemetry.checkpoints_unreadable.inc();
+                self.discard(checkpoint.sequence).await;
                 continue;
             };
-            let at = codec::decode_state(&state).map_err(|error| {
+            let at = read::<J>(checkpoint.schema, state).map_err(|error| {
                 // The state is intact, so another build of this kind wrote it. Restarting the job
                 // would silently discard its work.
                 let reason = format!(
                     "the checkpoint {} (schema {}) does not fit kind {:?}: {}; raise SCHEMA when the shape changes, and \
-                     read the old one",
+                     convert the old one in `migrate`",
                     checkpoint.sequence, checkpoint.schema, self.kind.name, error
                 );
                 RunOutcome::Misfit(Misfit::Shape, reason)
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
+            self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
             return Ok(Some(at));
         }
+        self.run.record.lock().await.attachments.begin();
         if !record.checkpoints.is_empty() {
             tracing::error!(%job, "no checkpoint of the job can be read; the job begins again");
         }
         Ok(None)
     }
 
+    /// Drops the checkpoints from `sequence` on, which are damaged.
+    async fn discard(&self, sequence: u64) {
+        let mut record = self.run.record.lock().await;
+        record.discard(sequence);
+        let another = record.own().is_some_and(|record| !record.checkpoints.is_empty());
+        tracing::warn!(job = %self.run.job, sequence, another, "a checkpoint is damaged or missing; using the one before, if there is another");
+        self.run.telemetry.checkpoints_unreadable.inc();
+    }
+
+    /// Goes back to the checkpoint before number `sequence`, whose attachments are damaged. Returns
+    /// its state; `None` when there is none.
+    pub(super) async fn go_back<J: Job>(&self, sequence: u64) -> Result<Option<J::Checkpoint>, RunOutcome> {
+        self.discard(sequence).await;
+        let record = self.run.record.lock().await.own().cloned();
+        match record {
+            Some(record) => self.load::<J>(&record).await,
+            None => Ok(None),
+        }
+    }
+
     /// Returns a checkpoint's state; `None` when it is damaged or missing.
-    async fn state(&self, checkpoint: &Checkpoint) -> Result<Option<Vec<u8>>, RunOutcome> {
+    async fn state(&self, checkpoint: &Checkpoint) -> Result<Option<Bytes>, RunOutcome> {
         let state = match &checkpoint.place {
-            Place::Inside(state) => Some(state.clone()),
+            Place::Inside(state) => Some(Bytes::from(state.clone())),
             Place::Payload(name) => {
                 let (records, job) = (&self.shared.store.records, &self.run.job);
                 self.wait_for("load a checkpoint", || records.payload(job, name)).await?
             }
         };
-        Ok(state.filter(|state| checkpoint.fits(state)))
+        let has_manifest = checkpoint.attachments.is_none()
+            || self.run.record.lock().await.attachments.keeps(checkpoint.sequence);
+        Ok(state.filter(|state| has_manifest && checkpoint.fits(state)))
     }
 
     /// Performs a read or write that the job can't begin without. Tries without limit; a request to
@@ -383,4 +387,12 @@ impl Execution {
             () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
         }
     }
+}
+
+/// Decodes a state that was saved with `schema`, and converts an older one.
+fn read<J: Job>(schema: u32, state: Bytes) -> std::result::Result<J::Checkpoint, String> {
+    if schema < J::SCHEMA {
+        return J::migrate(schema, OldState::new(state)).map_err(|error| error.to_string());
+    }
+    codec::decode_state(&state)
 }

@@ -1,0 +1,312 @@
+//! The attachments of a job's checkpoints: named contents of any size, in chunks that are payloads
+//! of their own. A manifest lists them, and a checkpoint names its manifest, so attachments become
+//! part of the job's progress when a record is written, like its state.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+
+use crate::codec::{self, Encoded};
+use crate::ids::PayloadName;
+
+/// The length of a chunk, but for the last one of a content. Large enough that requests are few, and
+/// small enough that a small change sends little again: 1 GiB has 256.
+pub const CHUNK_BYTES: usize = 4 << 20;
+
+/// The attachments of one checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Manifest(BTreeMap<String, Content>);
+
+/// The content of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Content {
+    /// The length in bytes.
+    pub(crate) bytes: u64,
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+/// A piece of a content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Chunk {
+    pub(crate) payload: PayloadName,
+    sha256: Hash,
+}
+
+/// The SHA-256 of a chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Hash([u8; 32]);
+
+impl Hash {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes32;
+        impl Visitor<'_> for Bytes32 {
+            type Value = Hash;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("32 bytes")
+            }
+
+            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Hash, E> {
+                bytes.try_into().map(Hash).map_err(|_| E::invalid_length(bytes.len(), &self))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes32)
+    }
+}
+
+impl Chunk {
+    pub(crate) const fn new(payload: PayloadName, sha256: Hash) -> Self {
+        Self { payload, sha256 }
+    }
+
+    /// Whether `bytes` are those of the chunk.
+    pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
+        Hash::of(bytes) == self.sha256
+    }
+}
+
+impl Manifest {
+    /// Decodes a manifest.
+    ///
+    /// # Errors
+    /// Why the bytes are no manifest.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        codec::decode_state(bytes)
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.0.values().flat_map(|content| &content.chunks)
+    }
+
+    /// Returns the names of the chunks' payloads.
+    pub fn payloads(&self) -> impl Iterator<Item = &PayloadName> {
+        self.chunks().map(|chunk| &chunk.payload)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The attachments of a job, as the delivery that runs it knows them.
+#[derive(Debug, Default)]
+pub(crate) struct Attachments {
+    /// What the next checkpoint names.
+    next: Manifest,
+    /// What the newest checkpoint names.
+    newest: Arc<Manifest>,
+    /// The manifests of the checkpoints that the record names, by the checkpoints' sequence.
+    kept: BTreeMap<u64, Arc<Manifest>>,
+    /// The chunks that exist: an equal one is not sent again.
+    known: HashMap<Hash, Chunk>,
+    /// Payloads of this delivery that no record names, or need not name any more.
+    loose: BTreeSet<PayloadName>,
+}
+
+impl Attachments {
+    /// Adds the manifest of a checkpoint that the record names.
+    pub(crate) fn keep(&mut self, sequence: u64, manifest: Manifest) {
+        self.known.extend(manifest.chunks().map(|chunk| (chunk.sha256, chunk.clone())));
+        self.kept.insert(sequence, Arc::new(manifest));
+    }
+
+    /// Continues from a checkpoint whose manifest is kept, or which has none.
+    pub(crate) fn resume_at(&mut self, sequence: u64) {
+        self.newest = self.kept.get(&sequence).cloned().unwrap_or_default();
+        self.next = (*self.newest).clone();
+    }
+
+    /// Continues without a checkpoint.
+    pub(crate) fn begin(&mut self) {
+        (self.newest, self.next) = (Arc::default(), Manifest::default());
+    }
+
+    /// Whether the manifest of the checkpoint is known.
+    pub(crate) fn keeps(&self, sequence: u64) -> bool {
+        self.kept.contains_key(&sequence)
+    }
+
+    /// Returns the sequence of the newest checkpoint that names this chunk; `None` when no checkpoint
+    /// does.
+    pub(crate) fn newest_with(&self, chunk: &Chunk) -> Option<u64> {
+        let with = |manifest: &Manifest| manifest.payloads().any(|payload| *payload == chunk.payload);
+        self.kept.iter().rev().find(|(_, manifest)| with(manifest)).map(|(sequence, _)| *sequence)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Content> {
+        self.next.0.get(name)
+    }
+
+    /// Sets an attachment from the next checkpoint on.
+    pub(crate) fn set(&mut self, name: &str, content: Content) {
+        for chunk in &content.chunks {
+            self.known.insert(chunk.sha256, chunk.clone());
+        }
+        self.next.0.insert(name.to_owned(), content);
+    }
+
+    /// Removes an attachment from the next checkpoint on; returns false when there is none.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        self.next.0.remove(name).is_some()
+    }
+
+    /// Returns the chunk with this hash, if one exists.
+    pub(crate) fn find(&self, hash: Hash) -> Option<Chunk> {
+        self.known.get(&hash).cloned()
+    }
+
+    /// Notes a payload that is removed at the next save that does not name it.
+    pub(crate) fn note_loose(&mut self, payload: PayloadName) {
+        self.loose.insert(payload);
+    }
+
+    /// Whether the attachments differ from those of the newest checkpoint.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.next != *self.newest
+    }
+
+    /// Returns the encoded manifest for the next checkpoint; `None` without attachments.
+    ///
+    /// # Errors
+    /// Never in practice: a manifest consists of texts, numbers and bytes.
+    pub(crate) fn encode(&self) -> Result<Option<Encoded>, String> {
+        if self.next.is_empty() { Ok(None) } else { codec::encode_state(&self.next).map(Some) }
+    }
+
+    /// Returns the payloads that nothing needs once the record names only the checkpoints `kept`, the
+    /// newest of which is the one being written with the next manifest. `kept` has each checkpoint's
+    /// sequence and whether it has attachments.
+    pub(crate) fn obsolete(&self, kept: &[(u64, bool)]) -> Vec<PayloadName> {
+        let mut needed: BTreeSet<&PayloadName> = BTreeSet::new();
+        for (at, (sequence, has_attachments)) in kept.iter().enumerate() {
+            match self.kept.get(sequence) {
+                _ if at == 0 => needed.extend(self.next.payloads()),
+                Some(manifest) => needed.extend(manifest.payloads()),
+                None if !has_attachments => {}
+                // It could not be read, and may name any of them. Retention removes what remains.
+                None => return Vec::new(),
+            }
+        }
+        let all = self.kept.values().flat_map(|manifest| manifest.payloads()).chain(&self.loose);
+        let obsolete: BTreeSet<_> = all.filter(|payload| !needed.contains(payload)).collect();
+        obsolete.into_iter().cloned().collect()
+    }
+
+    /// Returns every payload of a job that has ended.
+    pub(crate) fn all(&self) -> Vec<PayloadName> {
+        let kept = self.kept.values().flat_map(|manifest| manifest.payloads());
+        let all: BTreeSet<_> = kept.chain(self.next.payloads()).chain(&self.loose).collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// Notes that the record names the checkpoints `kept` now, the newest with the next manifest.
+    pub(crate) fn saved(&mut self, kept: &[u64]) {
+        let Some(newest) = kept.first() else { return };
+        self.newest = Arc::new(self.next.clone());
+        self.kept.insert(*newest, Arc::clone(&self.newest));
+        self.kept.retain(|sequence, _| kept.contains(sequence));
+        self.loose.clear();
+        let needed: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
+        self.known.retain(|_, chunk| needed.contains(&chunk.payload));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn payload(number: u64) -> PayloadName {
+        PayloadName::new(0, &MessageId::new("m"), 1, number)
+    }
+
+    fn content(numbers: &[u64]) -> Content {
+        let chunk = |number: &u64| Chunk::new(payload(*number), Hash::of(&number.to_le_bytes()));
+        Content { bytes: 8 * numbers.len() as u64, chunks: numbers.iter().map(chunk).collect() }
+    }
+
+    fn names(numbers: &[u64]) -> Vec<PayloadName> {
+        let mut names: Vec<_> = numbers.iter().map(|number| payload(*number)).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_manifest_comes_back_from_its_encoding() {
+        let mut attachments = Attachments::default();
+        assert_eq!(attachments.encode().unwrap(), None);
+        attachments.set("grid", content(&[1, 2]));
+        let encoded = attachments.encode().unwrap().unwrap();
+        assert_eq!(Manifest::decode(encoded.bytes()).unwrap(), attachments.next);
+        for length in 0..encoded.bytes().len() {
+            assert!(Manifest::decode(&encoded.bytes()[..length]).is_err(), "cut at {length}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_obsolete_when_no_kept_checkpoint_names_it() {
+        let mut attachments = Attachments::default();
+        attachments.set("grid", content(&[1, 2]));
+        assert_eq!(attachments.obsolete(&[(10, true)]), []);
+        attachments.saved(&[10]);
+        attachments.set("grid", content(&[1, 3]));
+        assert_eq!(attachments.obsolete(&[(11, true), (10, true)]), []);
+        attachments.saved(&[11, 10]);
+        attachments.set("grid", content(&[3, 4]));
+        assert_eq!(attachments.obsolete(&[(12, true), (11, true)]), names(&[2]));
+        attachments.saved(&[12, 11]);
+        assert!(attachments.remove("grid"));
+        assert_eq!(attachments.obsolete(&[(13, false), (12, true)]), names(&[1]));
+        assert_eq!(attachments.all(), names(&[1, 3, 4]));
+    }
+
+    #[test]
+    fn an_upload_that_was_given_up_is_obsolete_at_the_next_save() {
+        let mut attachments = Attachments::default();
+        (7..10).for_each(|number| attachments.note_loose(payload(number)));
+        attachments.set("grid", content(&[8]));
+        assert_eq!(attachments.obsolete(&[(10, true)]), names(&[7, 9]));
+        attachments.saved(&[10]);
+        assert_eq!(attachments.obsolete(&[(11, true), (10, true)]), []);
+    }
+
+    #[test]
+    fn nothing_is_obsolete_while_a_kept_manifest_is_unknown() {
+        let mut attachments = Attachments::default();
+        attachments.keep(9, Manifest(BTreeMap::from([("grid".to_owned(), content(&[1]))])));
+        attachments.note_loose(payload(5));
+        assert_eq!(attachments.obsolete(&[(10, false), (8, true)]), []);
+        assert_eq!(attachments.obsolete(&[(10, false), (8, false)]), names(&[1, 5]));
+    }
+
+    #[test]
+    fn an_equal_chunk_is_found_as_long_as_it_is_kept() {
+        let mut attachments = Attachments::default();
+        attachments.set("grid", content(&[1]));
+        attachments.saved(&[10]);
+        let hash = Hash::of(&1_u64.to_le_bytes());
+        assert_eq!(attachments.find(hash).map(|chunk| chunk.payload), Some(payload(1)));
+        attachments.set("grid", content(&[2]));
+        attachments.saved(&[11, 10]);
+        assert!(attachments.find(hash).is_some(), "the checkpoint before names it");
+        attachments.saved(&[12, 11]);
+        assert!(attachments.find(hash).is_none());
+    }
+}

@@ -1,0 +1,285 @@
+//! Saves the progress of one run: decides when a save is due, and writes the encoded state through
+//! the job's record.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::checkpoint::SHORTEST;
+use crate::codec::{Encoded, Fingerprint};
+use crate::context::{JobRun, get, set};
+use crate::error::{Error, ErrorKind, Result};
+use crate::producer::result_blob;
+use crate::record::{Company, Saving, Written};
+use crate::retry::{LogThrottle, bounded};
+use crate::telemetry::ByKind;
+use crate::worker::isolation::Presence;
+use crate::worker::shared::{Kind, Shared};
+
+/// The longest time for one try of a read or write that the job waits for. It is generous, because
+/// a large checkpoint on a slow link is not an error.
+pub(super) const TRY: Duration = Duration::from_secs(30);
+
+/// The longest time for one write in a drain, where two tries must fit before the soft mark.
+pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// The wait between two tries to save in a drain.
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// The saves of one run.
+#[derive(Debug)]
+pub(super) struct Saver {
+    shared: Arc<Shared>,
+    kind: Arc<Kind>,
+    run: Arc<JobRun>,
+    /// Whether the job runs alone or beside others.
+    presence: Arc<Mutex<Presence>>,
+    /// When the job last saved, or tried to.
+    tried: Instant,
+    /// The fingerprint of the state that was loaded; `None` before anything was loaded, and once the
+    /// job has moved.
+    loaded: Option<Fingerprint>,
+    /// The fingerprint of the state that this run saved last.
+    saved: Option<Fingerprint>,
+    /// Until when every step is saved, because the job vanished before.
+    careful_until: Option<Instant>,
+    /// After how many more steps the job saves each time, because it failed there.
+    careful_steps: u32,
+    /// The value of the rules' save counter at the last try.
+    asked_to_save: u64,
+    failures: LogThrottle,
+}
+
+/// The end of a save.
+#[derive(Debug)]
+pub(super) enum Saved {
+    /// The state is the job's newest checkpoint.
+    Yes,
+    /// It is not, or not known to be. Contains the reason.
+    No(String),
+    /// Another owner wrote the record, which decides what this delivery does.
+    Refused,
+    /// Another owner has the job.
+    Lost,
+}
+
+impl Saver {
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        kind: &Arc<Kind>,
+        run: &Arc<JobRun>,
+        presence: &Arc<Mutex<Presence>>,
+    ) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            kind: Arc::clone(kind),
+            run: Arc::clone(run),
+            presence: Arc::clone(presence),
+            tried: Instant::now(),
+            loaded: None,
+            saved: None,
+            careful_until: None,
+            careful_steps: 0,
+            asked_to_save: shared.rules.get().saves,
+            failures: LogThrottle::default(),
+        }
+    }
+
+    /// Saves every step for one interval, because the job vanished before.
+    pub(super) fn be_careful_for_an_interval(&mut self) {
+        self.careful_until = Some(Instant::now() + self.interval());
+    }
+
+    /// Saves each of the next `steps` steps, because the job failed there.
+    pub(super) fn be_careful_for(&mut self, steps: u32) {
+        self.careful_steps = steps;
+    }
+
+    /// Starts to count the time until the first save. `loaded` is the fingerprint of the state that
+    /// was loaded, if one was.
+    pub(super) fn begin(&mut self, loaded: Option<Fingerprint>) {
+        self.loaded = loaded;
+        self.note_try();
+        set(&self.run.last_saved, self.tried);
+    }
+
+    /// Reports whether to save after a step. Counts the step.
+    pub(super) fn is_due_after_step(&mut self) -> bool {
+        let careful =
+            self.careful_steps > 0 || self.careful_until.is_some_and(|until| Instant::now() < until);
+        self.careful_steps = self.careful_steps.saturating_sub(1);
+        self.is_asked() || careful || self.tried.elapsed() >= self.interval()
+    }
+
+    /// Makes a save due within the present step if the rules ask for one.
+    pub(super) fn look_at_rules(&self) {
+        if self.is_asked() {
+            self.run.saves.set_due(Instant::now());
+        }
+    }
+
+    /// Whether the rules have asked for a save since the last try.
+    fn is_asked(&self) -> bool {
+        self.shared.rules.get().saves != self.asked_to_save
+    }
+
+    /// Returns how often progress is saved when nothing else calls for a save.
+    pub(super) fn interval(&self) -> Duration {
+        self.shared.settings.checkpoint_every.interval(self.kind.saves.mean())
+    }
+
+    fn note_try(&mut self) {
+        (self.tried, self.asked_to_save) = (Instant::now(), self.shared.rules.get().saves);
+        // A step that saves for itself can't save after every step; it does so as often as is useful.
+        let is_careful = self.careful_until.is_some_and(|until| self.tried < until);
+        let interval = if is_careful { self.interval().min(SHORTEST) } else { self.interval() };
+        self.run.saves.set_due(self.tried + interval);
+    }
+
+    /// Saves without ending the run. A failure is counted and the job goes on: it only puts more
+    /// work at stake until the next save.
+    pub(super) async fn save_in_passing(&mut self, state: &Encoded, company: Company) -> Saved {
+        // An interruption needs the save just as much, but under the drain's patience.
+        let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try());
+        let saved = tokio::select! {
+            biased;
+            saved = self.save(state, company, TRY) => saved,
+            () = async { interrupted.cancelled().await; sleep(drain_try).await } => {
+                return Saved::No("the worker was interrupted".to_owned());
+            }
+        };
+        match saved {
+            Ok(Written::Taken) => Saved::Yes,
+            Ok(Written::Refused) => Saved::Refused,
+            Err(error) if error.kind() == ErrorKind::Superseded => Saved::Lost,
+            Err(error) => {
+                self.log_failure(&error);
+                Saved::No(error.to_string())
+            }
+        }
+    }
+
+    fn log_failure(&mut self, error: &Error) {
+        let job = &self.run.job;
+        if self.failures.is_news() {
+            tracing::warn!(
+                %job,
+                %error,
+                "failed to save a checkpoint; the job continues, and the next save is at the usual time"
+            );
+        } else {
+            tracing::debug!(%job, %error, "failed to save a checkpoint");
+        }
+    }
+
+    /// Saves because the job was asked to yield. Tries until the guardian revokes the job at the
+    /// soft mark, or until an error that does not pass.
+    pub(super) async fn save_in_drain(&mut self, state: &Encoded) -> Saved {
+        let is_saved = self.saved == Some(state.fingerprint()) && get(&self.run.unconfirmed).is_none();
+        if is_saved && !self.run.record.lock().await.attachments.has_changed() {
+            return Saved::Yes;
+        }
+        self.run.record.lock().await.use_store(Arc::clone(&self.shared.drain_store.records));
+        loop {
+            match self.save(state, Company::Shared, self.drain_try()).await {
+                Ok(Written::Taken) => return Saved::Yes,
+                Ok(Written::Refused) => return Saved::Refused,
+                Err(error) if error.kind() == ErrorKind::Superseded => return Saved::Lost,
+                Err(error) if error.is_temporary() => sleep(DRAIN_PAUSE).await,
+                Err(error) => return Saved::No(error.to_string()),
+            }
+        }
+    }
+
+    /// Returns how long one save may take in a drain: a second, or twice the 95th percentile of
+    /// this kind's saves if that is longer.
+    fn drain_try(&self) -> Duration {
+        DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
+    }
+
+    /// Saves once, and bounds, measures and counts the save.
+    async fn save(&mut self, state: &Encoded, company: Company, each: Duration) -> Result<Written> {
+        const OPERATION: &str = "save a checkpoint";
+        self.run.may_write(OPERATION).await?;
+        let began = Instant::now();
+        // Set before the outcome is known, so that a broken store is not asked after every step.
+        self.note_try();
+        let moved = self.has_moved(state).await;
+        let unanswered = get(&self.run.unconfirmed);
+        set(&self.run.unconfirmed, unanswered.or(Some(began)));
+        let saved = bounded(OPERATION, each, self.write(OPERATION, state, company, moved)).await;
+        match &saved {
+            Ok(_) => set(&self.run.unconfirmed, None),
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            // An earlier unanswered save is as uncertain as before.
+            Err(_) => set(&self.run.unconfirmed, unanswered),
+        }
+        self.count(&saved, began, state);
+        if matches!(saved, Ok(Written::Taken)) {
+            set(&self.run.last_saved, began);
+            self.run.unsaved_steps.store(0, Relaxed);
+            self.saved = Some(state.fingerprint());
+            if moved {
+                // The job has moved past the step that it vanished in, so that step did not kill it.
+                self.loaded = None;
+            }
+        }
+        saved
+    }
+
+    /// Whether the job's state or attachments differ from those that were loaded.
+    async fn has_moved(&self, state: &Encoded) -> bool {
+        self.loaded.is_none_or(|loaded| loaded != state.fingerprint())
+            || self.run.record.lock().await.attachments.has_changed()
+    }
+
+    /// Writes the state through the record. The first save of a job without a record looks for a
+    /// result before: without a record, only that shows that the job is done.
+    async fn write(
+        &self,
+        operation: &'static str,
+        state: &Encoded,
+        company: Company,
+        moved: bool,
+    ) -> Result<Written> {
+        let (run, presence) = (&self.run, &self.presence);
+        let is_first = run.record.lock().await.own().is_none() && !run.interrupted.is_cancelled();
+        if is_first {
+            if run.blobs.exists(&result_blob(&run.job)?).await? {
+                return Ok(Written::Refused);
+            }
+            // The machine may have been frozen meanwhile.
+            run.may_write(operation).await?;
+        }
+        let mut record = run.record.lock().await;
+        let is_alone = !moved && Presence::lock(presence).is_alone();
+        let company = if is_alone { Company::Alone } else { company };
+        let saved = record.save(state, Saving { moved, company, careful_steps: self.careful_steps }).await;
+        if moved && matches!(saved, Ok(Written::Taken)) {
+            Presence::lock(presence).join_others();
+        }
+        saved
+    }
+
+    fn count(&self, saved: &Result<Written>, began: Instant, state: &Encoded) {
+        let telemetry = &self.run.telemetry;
+        let kind = ByKind { kind: self.kind.name.to_owned() };
+        match saved {
+            Ok(Written::Taken) => {
+                let took = began.elapsed();
+                self.kind.saves.note(took);
+                telemetry.checkpoint_seconds.get_or_create(&kind).observe(took.as_secs_f64());
+                #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]
+                telemetry.checkpoint_bytes.get_or_create(&kind).observe(state.bytes().len() as f64);
+            }
+            Ok(Written::Refused) => {
+                telemetry.stale_writes_blocked.inc();
+            }
+            Err(_) => {
+                telemetry.checkpoint_errors.get_or_create(&kind).inc();
+            }
+        }
+    }
+}
