@@ -64,7 +64,12 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
         At { step: 0, sum: 0, padding: "x".repeat(plan.state_bytes) }
     }
 
-    async fn step(&self, cx: &JobContext, plan: &JobPlan, at: At) -> Result<Step<At, Option<u64>>, JobError> {
+    async fn step(
+        &self,
+        cx: &JobContext,
+        plan: &JobPlan,
+        mut at: At,
+    ) -> Result<Step<At, Option<u64>>, JobError> {
         let (process, job, fence) = (&self.0, plan.number, cx.fence());
         if process.has_ended() {
             pending::<()>().await;
@@ -81,6 +86,17 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
             process.link.note(What::StepFailed { job, fence, at: at.step });
             return Err(JobError::retry("this step fails"));
         }
+        // Some jobs keep their sum in an attachment, so that a wrong one makes a wrong result.
+        let attaches = job % 5 == 2;
+        if attaches && cx.steps() == 0 {
+            let mut sum = Vec::new();
+            cx.attach("sum").read(&mut sum).await?;
+            at.sum = sum.try_into().map_or(0, u64::from_le_bytes);
+        }
+        // Some save in the middle of a step.
+        if job % 4 == 3 {
+            cx.save::<Self>(&at).await?;
+        }
         tokio::select! {
             biased;
             () = sleep(plan.step(at.step)) => {}
@@ -93,6 +109,9 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
         }
         process.link.note(What::StepEnded { job, fence, at: at.step });
         let at = At { step: at.step + 1, sum: after(at.sum, at.step), ..at };
+        if attaches && !is_last {
+            cx.attach("sum").write(&at.sum.to_le_bytes()[..]).await?;
+        }
         Ok(if is_last { Step::Done(plan.result.then_some(at.sum)) } else { Step::Continue(at) })
     }
 }

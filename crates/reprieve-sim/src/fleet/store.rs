@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, NewMessage, Queue, RecordStore, Store};
-use reprieve_core::record::{Record, open};
-use reprieve_core::{MessageId, QueueName, Result, Shards};
+use reprieve_core::record::{INLINE_BYTES_MAX, Manifest, Place, Record, open};
+use reprieve_core::{JobId, MessageId, PayloadName, QueueName, Result, Shards};
 
 use super::blobs::{FarBlobs, FarRoster};
 use super::process::Process;
@@ -116,6 +116,20 @@ impl SharedStore {
         Ok(messages)
     }
 
+    /// Returns the payloads that a record names, also those in the manifests of its checkpoints.
+    async fn named_payloads(&self, job: &JobId, record: &Record) -> Result<BTreeSet<PayloadName>> {
+        let mut named: BTreeSet<_> = record.payloads().into_iter().collect();
+        for part in record.checkpoints.iter().filter_map(|checkpoint| checkpoint.attachments.as_ref()) {
+            let bytes = match &part.place {
+                Place::Inside(bytes) => bytes.clone(),
+                Place::Payload(name) => self.records.payload(job, name).await?.unwrap_or_default().to_vec(),
+            };
+            let manifest = Manifest::decode(&bytes);
+            named.extend(manifest.iter().flat_map(Manifest::payloads).cloned());
+        }
+        Ok(named)
+    }
+
     /// Returns the store's contents.
     pub(super) async fn look(&self) -> Result<FinalStore> {
         let mut found = FinalStore { messages: self.messages().await?, ..FinalStore::default() };
@@ -129,14 +143,21 @@ impl SharedStore {
         for job in self.records.stale(i64::MAX, ALL).await? {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };
-            for payload in record.payloads() {
+            for payload in self.named_payloads(&job, &record).await? {
                 if !payloads.remove(&(job.clone(), payload.clone())) {
                     found.missing.push(format!("{job}: {payload}"));
                 }
             }
             found.records.insert(number(&job), record);
         }
-        found.unnamed = payloads.iter().map(|(job, payload)| format!("{job}: {payload}")).collect();
+        for (job, payload) in payloads {
+            // A part of an attachment is stored ahead of its record. If its owner died between, it
+            // stays until retention removes it.
+            let bytes = self.records.payload(&job, &payload).await?.unwrap_or_default();
+            if bytes.len() > INLINE_BYTES_MAX {
+                found.unnamed.push(format!("{job}: {payload}"));
+            }
+        }
         for name in self.blobs.list("results/").await? {
             let bytes = self.blobs.get(&name).await?.unwrap_or_default();
             found.results.insert(number_in(&name), bytes);
