@@ -22,6 +22,7 @@ fn variable(name: &str) -> Option<String> {
 
 reprieve_core::queue_conformance!(fixture);
 reprieve_core::records_conformance!(fixture);
+reprieve_core::damage_conformance!(fixture);
 reprieve_core::blobs_conformance!(fixture);
 reprieve_core::roster_conformance!(fixture);
 reprieve_core::protocol_conformance!(fixture);

@@ -51,6 +51,7 @@ impl Drop for Double {
 
 reprieve_core::queue_conformance!(fixture);
 reprieve_core::records_conformance!(fixture);
+reprieve_core::damage_conformance!(fixture);
 reprieve_core::blobs_conformance!(fixture);
 reprieve_core::roster_conformance!(fixture);
 reprieve_core::protocol_conformance!(fixture);

@@ -22,6 +22,7 @@
 //!
 //! reprieve_core::queue_conformance!(fixture, start_paused = true);
 //! reprieve_core::records_conformance!(fixture, start_paused = true);
+//! reprieve_core::damage_conformance!(fixture, start_paused = true);
 //! reprieve_core::blobs_conformance!(fixture, start_paused = true);
 //! reprieve_core::roster_conformance!(fixture, start_paused = true);
 //! reprieve_core::protocol_conformance!(fixture, start_paused = true);
@@ -34,6 +35,7 @@
 mod bodies;
 
 pub mod blobs;
+pub mod damage;
 pub mod protocol;
 pub mod queue;
 pub mod records;
@@ -126,6 +128,7 @@ mod tests {
             ],
         );
         check("records", &[include_str!("records.rs")]);
+        check("damage", &[include_str!("damage.rs")]);
         check("protocol", &[include_str!("protocol.rs")]);
         check("blobs", &[include_str!("blobs.rs")]);
         check("roster", &[include_str!("roster.rs")]);

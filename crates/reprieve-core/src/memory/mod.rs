@@ -77,6 +77,7 @@ mod tests {
 
     crate::queue_conformance!(fixture, start_paused = true);
     crate::records_conformance!(fixture, start_paused = true);
+    crate::damage_conformance!(fixture, start_paused = true);
     crate::blobs_conformance!(fixture, start_paused = true);
     crate::roster_conformance!(fixture, start_paused = true);
     crate::protocol_conformance!(fixture, start_paused = true);
