@@ -18,11 +18,17 @@ use self::tree::Tree;
 /// first, so that it takes no more memory than its length.
 const UNMEASURED_MAX: usize = 64 * 1024;
 
+/// The level of compression: the fastest that is worth its time.
+const LEVEL: i32 = 1;
+
 /// An encoded state. Clones share its bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
     bytes: Bytes,
     crc32: u32,
+    /// The fingerprint before compression.
+    plain: Fingerprint,
+    is_packed: bool,
 }
 
 /// A state's length and checksum when it is encoded, to detect changes. Only states that one process
@@ -46,7 +52,23 @@ impl Encoded {
     }
 
     pub(crate) const fn fingerprint(&self) -> Fingerprint {
-        Fingerprint { length: self.bytes.len() as u64, crc32: self.crc32 }
+        self.plain
+    }
+
+    /// Whether it is compressed.
+    pub(crate) const fn is_packed(&self) -> bool {
+        self.is_packed
+    }
+
+    /// Returns the length before compression; `None` when it is not compressed.
+    pub(crate) fn plain_bytes(&self) -> Option<u64> {
+        self.is_packed.then_some(self.plain.length)
+    }
+
+    fn plain(bytes: Vec<u8>) -> Self {
+        let crc32 = crc32fast::hash(&bytes);
+        let plain = Fingerprint { length: bytes.len() as u64, crc32 };
+        Self { bytes: bytes.into(), crc32, plain, is_packed: false }
     }
 }
 
@@ -75,7 +97,41 @@ pub fn encode_state<T: Serialize + ?Sized>(state: &T) -> Result<Encoded, String>
         written?;
         short.bytes
     };
-    Ok(Encoded { crc32: crc32fast::hash(&bytes), bytes: bytes.into() })
+    Ok(Encoded::plain(bytes))
+}
+
+/// Encodes a state and compresses it on the way, so that only the compressed bytes take memory.
+///
+/// # Errors
+/// The same as of [`encode_state`].
+pub(crate) fn encode_packed<T: Serialize + ?Sized>(state: &T) -> Result<Encoded, String> {
+    refuse(state, Loss::SomeOfNil)?;
+    let pack = || -> io::Result<_> {
+        let encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+        let both = Both { checksum: Checksum::default(), then: encoder };
+        let mut buffered = BufWriter::with_capacity(UNMEASURED_MAX, both);
+        let written = write(state, &mut buffered);
+        let Both { checksum, then } = buffered.into_inner()?;
+        Ok((written, checksum.fingerprint(), then.finish()?))
+    };
+    let (written, plain, bytes) = pack().map_err(|error| error.to_string())?;
+    written?;
+    Ok(Encoded { crc32: crc32fast::hash(&bytes), bytes: bytes.into(), plain, is_packed: true })
+}
+
+/// Decompresses a state that was `plain_bytes` long before.
+///
+/// # Errors
+/// Why the bytes are no such state.
+pub(crate) fn unpack(bytes: &[u8], plain_bytes: u64) -> Result<Bytes, String> {
+    let length = usize::try_from(plain_bytes).map_err(|error| error.to_string())?;
+    let plain = zstd::bulk::decompress(bytes, length).map_err(|error| error.to_string())?;
+    if plain.len() == length { Ok(plain.into()) } else { Err("its length is another one".to_owned()) }
+}
+
+/// Returns the length of `sample` when it is compressed.
+pub(crate) fn packed_length(sample: &[u8]) -> io::Result<usize> {
+    zstd::bulk::compress(sample, LEVEL).map(|packed| packed.len())
 }
 
 /// Returns the fingerprint that the state has when it is encoded, without keeping its bytes.
@@ -85,8 +141,7 @@ pub fn encode_state<T: Serialize + ?Sized>(state: &T) -> Result<Encoded, String>
 pub(crate) fn fingerprint<T: Serialize + ?Sized>(state: &T) -> Result<Fingerprint, String> {
     let mut checksum = BufWriter::with_capacity(UNMEASURED_MAX, Checksum::default());
     write(state, &mut checksum)?;
-    let Checksum { length, crc32 } = checksum.into_inner().map_err(|error| error.to_string())?;
-    Ok(Fingerprint { length, crc32: crc32.finalize() })
+    Ok(checksum.into_inner().map_err(|error| error.to_string())?.fingerprint())
 }
 
 fn write<T: Serialize + ?Sized>(state: &T, mut to: impl Write) -> Result<(), String> {
@@ -138,6 +193,31 @@ impl Write for Length {
 struct Checksum {
     length: u64,
     crc32: crc32fast::Hasher,
+}
+
+impl Checksum {
+    fn fingerprint(self) -> Fingerprint {
+        Fingerprint { length: self.length, crc32: self.crc32.finalize() }
+    }
+}
+
+/// Writes the bytes to both.
+struct Both<W> {
+    checksum: Checksum,
+    then: W,
+}
+
+impl<W: Write> Write for Both<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.then.write(bytes)?;
+        self.checksum.write_all(&bytes[..written])?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // The encoder ends its frame once, when everything is written.
+        Ok(())
+    }
 }
 
 impl Write for Checksum {

@@ -67,7 +67,11 @@ impl JobContext {
     /// A dropped call may have saved the state.
     pub async fn save<J: Job>(&self, at: &J::Checkpoint) -> Result<bool> {
         let is_checked = self.run.saves.checked.load(Relaxed) || self.is_interrupted();
-        let encoded = if is_checked { codec::encode_state(at) } else { codec::encode_checked(at) };
+        let encoded = match (is_checked, self.run.saves.packs()) {
+            (false, _) => codec::encode_checked(at),
+            (true, false) => codec::encode_state(at),
+            (true, true) => codec::encode_packed(at),
+        };
         let state = encoded.map_err(|why| {
             Error::new(
                 ErrorKind::Invalid,

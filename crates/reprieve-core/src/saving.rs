@@ -1,7 +1,7 @@
 //! Saves in the middle of a step: the step hands its state to the run that drives it.
 
 use std::future::poll_fn;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -18,6 +18,8 @@ pub(crate) struct StepSaves {
     due_changed: Notify,
     /// A state of this delivery was saved and loaded in memory, so it can be resumed.
     pub(crate) checked: AtomicBool,
+    /// States of this kind of job are compressed.
+    packs: AtomicBool,
     /// One request at a time.
     turn: AsyncMutex<()>,
     request: Mutex<Option<SaveRequest>>,
@@ -45,6 +47,16 @@ impl StepSaves {
     pub(crate) fn set_due(&self, due: Instant) {
         *lock(&self.due) = Some(due);
         self.due_changed.notify_waiters();
+    }
+
+    /// Sets whether states are compressed.
+    pub(crate) fn set_packs(&self, packs: bool) {
+        self.packs.store(packs, Relaxed);
+    }
+
+    /// Whether states are compressed.
+    pub(crate) fn packs(&self) -> bool {
+        self.packs.load(Relaxed)
     }
 
     /// Waits until no other save or write of an attachment of the step is under way.

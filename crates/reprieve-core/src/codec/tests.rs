@@ -340,3 +340,19 @@ fn raw_bytes_are_a_state_that_is_stored_as_it_is() {
     assert_eq!(decode_state::<Bytes>(encoded.bytes()).unwrap(), state);
     assert_eq!(round_trip(state.clone()).unwrap(), state);
 }
+
+#[test]
+fn a_compressed_state_comes_back_and_has_the_fingerprint_of_the_plain_one() {
+    for length in [0, 1, 100_000] {
+        let state: Vec<f64> = (0..length).map(|number| f64::from(number % 7)).collect();
+        let (plain, packed) = (encode_state(&state).unwrap(), encode_packed(&state).unwrap());
+        assert_eq!(packed.fingerprint(), plain.fingerprint());
+        assert_eq!(packed.plain_bytes(), Some(plain.bytes().len() as u64));
+        let length = plain.bytes().len() as u64;
+        assert_eq!(unpack(packed.bytes(), length).unwrap(), plain.bytes());
+        assert!(unpack(packed.bytes(), length + 1).is_err());
+        assert!(unpack(&packed.bytes()[..packed.bytes().len() - 1], length).is_err());
+    }
+    let refused = encode_packed(&Some(())).unwrap_err();
+    assert!(refused.starts_with("`Some` of"), "{refused}");
+}

@@ -136,6 +136,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         let owner = &record.owner;
         let name = PayloadName::new(record.generation, &owner.message, owner.count, record.sequence);
         record.checkpoints = vec![Checkpoint {
+            plain_bytes: None,
             attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,

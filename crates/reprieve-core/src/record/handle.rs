@@ -265,7 +265,8 @@ impl Handle {
     /// # Cancel safety
     /// A dropped save may have been applied; the next write detects that by the nonce.
     pub(crate) async fn save(&mut self, state: &Encoded, saving: Saving) -> Result<Written> {
-        let (schema, crc32, state) = (self.identity.schema, state.crc32(), state.bytes());
+        let (schema, crc32, plain_bytes) = (self.identity.schema, state.crc32(), state.plain_bytes());
+        let state = state.bytes();
         let inside = state.len() <= INLINE_BYTES_MAX;
         let room = if inside { INLINE_BYTES_MAX - state.len() } else { INLINE_BYTES_MAX };
         let manifest = self.place_manifest(room).await?;
@@ -283,6 +284,7 @@ impl Handle {
                 schema,
                 bytes,
                 crc32,
+                plain_bytes,
                 place,
                 attachments: manifest.clone(),
             });

@@ -129,10 +129,13 @@ pub struct Checkpoint {
     /// The version of the state's format: [`Job::SCHEMA`](crate::Job::SCHEMA) of the binary that
     /// saved it.
     pub schema: u32,
-    /// The state's length in bytes.
+    /// The stored state's length in bytes.
     pub bytes: u64,
-    /// The state's checksum.
+    /// The stored state's checksum.
     pub crc32: u32,
+    /// The state's length before it was compressed with zstd; `None` when it is not compressed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plain_bytes: Option<u64>,
     /// The location of the state.
     pub place: Place,
     /// The manifest of the attachments; `None` without attachments.
@@ -242,6 +245,7 @@ mod tests {
             schema: 1,
             bytes: state.len() as u64,
             crc32: crc32fast::hash(state),
+            plain_bytes: None,
             place: Place::Inside(state.to_vec()),
             attachments: None,
         };
@@ -280,6 +284,7 @@ mod tests {
             schema: 1,
             bytes: 0,
             crc32: 0,
+            plain_bytes: None,
             place: Place::Payload(payload(number)),
             attachments: None,
         };

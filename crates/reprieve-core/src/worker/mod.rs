@@ -23,6 +23,7 @@ mod interruptions;
 mod isolation;
 mod measure;
 mod monitor;
+mod packing;
 mod receiver;
 mod reporter;
 

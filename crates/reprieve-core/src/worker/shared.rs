@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::isolation::Isolation;
 use super::measure::Recent;
+use super::packing::Packing;
 use super::settings::Settings;
 use crate::context::{JobRun, get};
 use crate::ids::{JobId, WorkerId};
@@ -84,11 +85,14 @@ pub(crate) struct Kind {
     pub(crate) saves: Recent,
     /// The run times of this kind's jobs that finished in their first delivery.
     pub(crate) runs: Recent,
+    /// Whether its states are compressed.
+    pub(crate) packing: Packing,
 }
 
 impl Kind {
     pub(super) fn new(name: &'static str, schema: u32) -> Self {
-        Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT) }
+        let packing = Packing::default();
+        Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT), packing }
     }
 }
 

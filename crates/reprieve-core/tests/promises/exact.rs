@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use async_trait::async_trait;
-use reprieve_core::memory;
+use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::{BlobName, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
@@ -169,4 +169,53 @@ async fn a_result_without_a_json_form_fails_its_job_with_the_path() {
         "{reasons:?}"
     );
     assert_eq!(result(&store).await, None);
+}
+
+/// A job with a large state that consists of few different numbers.
+#[derive(Debug)]
+struct Sparse;
+
+#[async_trait]
+impl Job for Sparse {
+    const KIND: &'static str = "sparse";
+    type Args = ();
+    type Checkpoint = Vec<f64>;
+    type Output = f64;
+
+    fn begin(&self, (): &()) -> Vec<f64> {
+        vec![0.1; 30_000]
+    }
+
+    async fn step(&self, _: &JobContext, (): &(), mut at: Vec<f64>) -> Result<Step<Vec<f64>, f64>, JobError> {
+        tokio::time::sleep(secs(1)).await;
+        let number = at.iter().position(|number| number.to_bits() == 0.1_f64.to_bits()).unwrap();
+        at[number] = f64::sqrt(f64::from(u32::try_from(number).unwrap()));
+        Ok(if number < 90 { Step::Continue(at) } else { Step::Done(at[..90].iter().sum()) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_state_is_compressed_where_storing_takes_long_and_comes_back_bit_for_bit() {
+    let mut results = Vec::new();
+    for slow_ms in [0, 300] {
+        let (store, faults) = Faults::wrap(memory::store());
+        if slow_ms > 0 {
+            faults.every_call(Op::Save, Fault::Delay(ms(slow_ms)));
+        }
+        let id = enqueue_j(&store, Sparse::KIND).await;
+        for _ in 0..2 {
+            let worker = start_job(&store, Sparse);
+            tokio::time::sleep(secs(25)).await;
+            worker.evict(secs(30)).await;
+            worker.kill().await;
+            let newest = record(&store, &id).await.unwrap().checkpoints.remove(0);
+            assert_eq!(newest.plain_bytes.is_some(), slow_ms > 0, "{newest:?}");
+            assert_eq!(newest.bytes < 20_000, slow_ms > 0, "{} bytes", newest.bytes);
+        }
+        let _last = start_job(&store, Sparse);
+        emptied(&store, secs(300)).await;
+        assert_eq!(poisoned(&store).await, Vec::<String>::new());
+        results.push(result(&store).await.unwrap());
+    }
+    assert_eq!(results[0], results[1]);
 }

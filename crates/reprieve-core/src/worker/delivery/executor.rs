@@ -228,14 +228,14 @@ impl Execution {
             // A step that never awaits must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
             if cx.is_interrupted() {
-                return Err(Box::pin(self.save_and_yield(&encode(&at)?)).await);
+                return Err(Box::pin(self.save_and_yield(&self.encode(&at)?)).await);
             }
             if self.rules.get().throttle.paused {
-                Box::pin(self.rest(&encode(&at)?)).await?;
+                Box::pin(self.rest(&self.encode(&at)?)).await?;
                 continue;
             }
             if self.shared.isolation.is_wanted() && !self.is_alone() {
-                Box::pin(self.make_way(&encode(&at)?)).await?;
+                Box::pin(self.make_way(&self.encode(&at)?)).await?;
                 // An interruption ends the rest, and no step may begin in one.
                 if cx.is_interrupted() {
                     continue;
@@ -256,7 +256,7 @@ impl Execution {
                     }
                     self.estimate(job, args, &next);
                     if self.saver.is_due_after_step() && !cx.is_interrupted() {
-                        Box::pin(self.save(&encode(&next)?, Company::Shared)).await?;
+                        Box::pin(self.save(&self.encode(&next)?, Company::Shared)).await?;
                     }
                     at = next;
                 }
@@ -353,6 +353,15 @@ impl Execution {
             return self.make_way(state).await;
         }
         self.save(state, Company::Shared).await
+    }
+
+    /// Encodes a state for saving, compressed where that pays.
+    fn encode<C: Serialize>(&self, state: &C) -> Result<Encoded, RunOutcome> {
+        let packs = self.kind.packing.is_on();
+        let encoded = if packs { codec::encode_packed(state) } else { codec::encode_state(state) };
+        encoded.map_err(|error| {
+            RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved: {error}")))
+        })
     }
 
     /// Saves without ending the run, and returns whether that succeeded.
@@ -480,13 +489,6 @@ fn encode_result<O: Serialize>(output: &O) -> Result<Vec<u8>, RunOutcome> {
 fn rehearse<C: Serialize + DeserializeOwned>(state: C) -> Result<C, RunOutcome> {
     codec::round_trip(state).map_err(|error| {
         RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be resumed: {error}")))
-    })
-}
-
-/// Encodes a state for saving.
-fn encode<C: Serialize>(state: &C) -> Result<Encoded, RunOutcome> {
-    codec::encode_state(state).map_err(|error| {
-        RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved: {error}")))
     })
 }
 

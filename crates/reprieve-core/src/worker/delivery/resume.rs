@@ -371,7 +371,12 @@ impl Execution {
         };
         let has_manifest = checkpoint.attachments.is_none()
             || self.run.record.lock().await.attachments.keeps(checkpoint.sequence);
-        Ok(state.filter(|state| has_manifest && checkpoint.fits(state)))
+        let state = state.filter(|state| has_manifest && checkpoint.fits(state));
+        // The checksum fits, so a state that can't be decompressed was never one.
+        Ok(match (state, checkpoint.plain_bytes) {
+            (Some(state), Some(length)) => codec::unpack(&state, length).ok(),
+            (state, _) => state,
+        })
     }
 
     /// Performs a read or write that the job can't begin without. Tries without limit; a request to

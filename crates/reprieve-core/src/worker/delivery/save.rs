@@ -270,6 +270,8 @@ impl Saver {
             Ok(Written::Taken) => {
                 let took = began.elapsed();
                 self.kind.saves.note(took);
+                self.kind.packing.note(state, took);
+                self.run.saves.set_packs(self.kind.packing.is_on());
                 telemetry.checkpoint_seconds.get_or_create(&kind).observe(took.as_secs_f64());
                 #[expect(clippy::cast_precision_loss, reason = "a histogram's bucket needs no more")]
                 telemetry.checkpoint_bytes.get_or_create(&kind).observe(state.bytes().len() as f64);
