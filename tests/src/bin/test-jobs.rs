@@ -1,17 +1,23 @@
 //! A worker with jobs for all the behaviour that tests need. Each job writes its steps to a
 //! journal.
 
+use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
-use reprieve_tests::{Journal, Walked};
+use reprieve_tests::{Journal, Measured, Walked, peak_kib};
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
 fn main() -> ExitCode {
-    reprieve::run(|worker| worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer))
+    reprieve::run(|worker| {
+        worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer).job(Bulky).job(Attacher)
+    })
 }
 
 /// Takes `steps` steps. Each writes to the journal as it begins, waits, and writes an output with
@@ -237,5 +243,156 @@ impl Job for Killer {
                 Ok(Step::Continue(KillerAt { step, ballast: at.ballast }))
             }
         }
+    }
+}
+
+/// Carries a large state through its steps.
+struct Bulky;
+
+#[derive(Deserialize)]
+struct BulkyArgs {
+    floats: usize,
+    steps: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BulkyAt {
+    step: u64,
+    floats: Vec<f64>,
+}
+
+#[async_trait]
+impl Job for Bulky {
+    const KIND: &'static str = "bulky";
+    type Args = BulkyArgs;
+    type Checkpoint = BulkyAt;
+    type Output = Measured;
+
+    fn begin(&self, args: &BulkyArgs) -> BulkyAt {
+        let mut number = 0.1_f64;
+        let chaos = std::iter::repeat_with(|| {
+            number = 3.99 * number * (1.0 - number);
+            number
+        });
+        BulkyAt { step: 0, floats: chaos.take(args.floats).collect() }
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &BulkyArgs,
+        mut at: BulkyAt,
+    ) -> Result<Step<BulkyAt, Measured>, JobError> {
+        if at.step == args.steps {
+            let digest =
+                at.floats.iter().fold(0, |digest: u64, number| digest.rotate_left(5) ^ number.to_bits());
+            return Ok(Step::Done(Measured { digest, delivery: cx.delivery(), peak_kib: peak_kib() }));
+        }
+        sleep(Duration::from_millis(300)).await;
+        for number in &mut at.floats {
+            *number = 3.99 * *number * (1.0 - *number);
+        }
+        at.step += 1;
+        Ok(Step::Continue(at))
+    }
+}
+
+/// Attaches a large content, changes a part of it in every step, and reads it at the first step of
+/// each delivery.
+struct Attacher;
+
+#[derive(Deserialize)]
+struct AttacherArgs {
+    bytes: u64,
+    steps: u64,
+}
+
+/// The length of a part of the content. Part number n of step s consists of a byte that only n and
+/// the last step that changed it determine.
+const PART: u64 = 4 << 20;
+
+fn part(step: u64, number: u64, parts: u64) -> u8 {
+    // In step s, part s % parts changes.
+    let changed = if step > number { (step - 1 - number) / parts + 1 } else { 0 };
+    ((number * 31 + changed * 7) % 251) as u8
+}
+
+/// The content at a step: read from it, or compare what is written with it.
+struct Pattern {
+    step: u64,
+    at: u64,
+    bytes: u64,
+}
+
+impl Pattern {
+    /// Returns the byte at the present position, and how many of it follow.
+    fn next(&self) -> (u8, u64) {
+        let byte = part(self.step, self.at / PART, self.bytes.div_ceil(PART));
+        (byte, (PART - self.at % PART).min(self.bytes - self.at))
+    }
+}
+
+impl AsyncRead for Pattern {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (byte, run) = self.next();
+        let now = buf.remaining().min(usize::try_from(run).unwrap_or(usize::MAX));
+        buf.initialize_unfilled_to(now).fill(byte);
+        buf.advance(now);
+        self.at += now as u64;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Pattern {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let (byte, run) = self.next();
+        let now = bytes.len().min(usize::try_from(run).unwrap_or(usize::MAX));
+        if bytes[..now] != vec![byte; now] {
+            let message = format!("another content than at step {}, near byte {}", self.step, self.at);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, message)));
+        }
+        self.at += now as u64;
+        Poll::Ready(Ok(now))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[async_trait]
+impl Job for Attacher {
+    const KIND: &'static str = "attacher";
+    type Args = AttacherArgs;
+    type Checkpoint = u64;
+    type Output = Measured;
+
+    fn begin(&self, _: &AttacherArgs) -> u64 {
+        0
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &AttacherArgs,
+        at: u64,
+    ) -> Result<Step<u64, Measured>, JobError> {
+        let pattern = |step| Pattern { step, at: 0, bytes: args.bytes };
+        if cx.steps() == 0 && at > 0 && cx.attach("content").read(pattern(at)).await? != Some(args.bytes) {
+            return Err(JobError::fatal(format!("nothing is attached at step {at}")));
+        }
+        if at == args.steps {
+            return Ok(Step::Done(Measured { digest: at, delivery: cx.delivery(), peak_kib: peak_kib() }));
+        }
+        cx.attach("content").write(pattern(at + 1)).await?;
+        Ok(Step::Continue(at + 1))
     }
 }
