@@ -24,12 +24,14 @@ const SCHEMA: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../repri
 
 /// The statements of `reprieve-local`'s `messages/lease.rs`.
 const SEND_BODY: &str = "INSERT INTO body(queued_at, sent_at, data) VALUES(?1, ?2, ?3)";
-const SEND: &str = "INSERT INTO msg(queue, visible_at, id) VALUES(?1, ?2, ?3)";
+const SEND: &str = "INSERT INTO msg(queue, invisible, visible_at, id) VALUES(?1, ?2, ?3, ?4)";
 const FIND: &str = "SELECT m.visible_at, m.id, m.rev, b.data FROM msg m CROSS JOIN body b ON b.id = m.id
-    WHERE m.queue = ?1 AND m.visible_at <= ?2 ORDER BY m.visible_at, m.id LIMIT ?3";
-const LEASE: &str = "UPDATE msg SET visible_at = ?5, rev = rev + 1, dequeues = dequeues + 1, holder = ?6
-    WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4";
-const COMPLETE: &str = "DELETE FROM msg WHERE queue = ?1 AND visible_at = ?2 AND id = ?3 AND rev = ?4";
+    WHERE m.queue = ?1 AND m.invisible = 0 ORDER BY m.visible_at, m.id LIMIT ?2";
+const LEASE: &str =
+    "UPDATE msg SET invisible = 1, visible_at = ?4, rev = rev + 1, dequeues = dequeues + 1, holder = ?5
+    WHERE queue = ?1 AND invisible = 0 AND visible_at = ?2 AND id = ?3";
+const COMPLETE: &str = "DELETE FROM msg
+    WHERE queue = ?1 AND invisible = ?2 AND visible_at = ?3 AND id = ?4 AND rev = ?5";
 const COMPLETE_BODY: &str = "DELETE FROM body WHERE id = ?1";
 
 const SENT_TOGETHER: usize = 1_000;
@@ -107,7 +109,7 @@ fn send(conn: &mut Connection, bodies: &[Vec<u8>]) -> Result<()> {
     let now = unix_millis();
     for body in bodies {
         let id = tx.prepare_cached(SEND_BODY)?.insert((now, now, body))?;
-        tx.prepare_cached(SEND)?.execute([QUEUE, now, id])?;
+        tx.prepare_cached(SEND)?.execute((QUEUE, false, now, id))?;
     }
     Ok(tx.commit()?)
 }
@@ -119,14 +121,14 @@ fn lease(conn: &mut Connection) -> Result<Vec<[i64; 3]>> {
     let until = now + LEASE_MS;
     let found = tx
         .prepare_cached(FIND)?
-        .query_map([QUEUE, now, DONE_TOGETHER], |row| {
+        .query_map([QUEUE, DONE_TOGETHER], |row| {
             let _body: Vec<u8> = row.get(3)?;
             Ok([row.get(0)?, row.get(1)?, row.get(2)?])
         })?
         .collect::<rusqlite::Result<Vec<[i64; 3]>>>()?;
     let mut leased = Vec::with_capacity(found.len());
     for [visible_at, id, rev] in found {
-        tx.prepare_cached(LEASE)?.execute([QUEUE, visible_at, id, rev, until, HOLDER])?;
+        tx.prepare_cached(LEASE)?.execute([QUEUE, visible_at, id, until, HOLDER])?;
         leased.push([until, id, rev + 1]);
     }
     tx.commit()?;
@@ -138,7 +140,7 @@ fn complete(conn: &mut Connection, leased: &[[i64; 3]]) -> Result<usize> {
     let tx = begin(conn)?;
     let mut completed = 0;
     for [visible_at, id, rev] in leased {
-        completed += tx.prepare_cached(COMPLETE)?.execute([QUEUE, *visible_at, *id, *rev])?;
+        completed += tx.prepare_cached(COMPLETE)?.execute((QUEUE, true, *visible_at, *id, *rev))?;
         tx.prepare_cached(COMPLETE_BODY)?.execute([id])?;
     }
     tx.commit()?;

@@ -18,7 +18,7 @@ const APPLICATION_ID: i32 = 0x5250_5256;
 
 /// The format of the file (`PRAGMA user_version`). Raised when an older program would misread the
 /// newer file.
-const FORMAT: i32 = 1;
+const FORMAT: i32 = 2;
 
 /// Older versions can corrupt a file when several connections write and checkpoint, which happens
 /// here: <https://sqlite.org/wal.html#the_wal_reset_bug>.
@@ -133,6 +133,13 @@ fn inspect(conn: &Connection, files: &Files) -> Outcome<Found> {
             format!(
                 "{file} was written by a newer version (it has format {newer}, and this program supports {FORMAT}); \
                  update this program (the file is unchanged)"
+            ),
+        )),
+        (APPLICATION_ID, older @ 1.., _) => Err(Failure::new(
+            ErrorKind::Incompatible,
+            format!(
+                "{file} was written by an older version (it has format {older}, and this program supports only \
+                 {FORMAT}); finish its jobs with that version, or give another path (the file is unchanged)"
             ),
         )),
         (APPLICATION_ID, other, _) => Err(Failure::new(

@@ -1,29 +1,34 @@
--- Format 1. The tables of a store; schema.rs says when they are made and which versions are read.
+-- Format 2. The tables of a store; schema.rs says when they are made and which versions are read.
 
 CREATE TABLE queue(
   id INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE
 ) STRICT;
 
--- One row per message. The primary key is the order of receipt and, with `rev`, the receipt itself: to renew or settle
--- is one direct lookup, and to lease is one range read, whatever the number of messages.
---   visible_at  milliseconds since the Unix epoch
+-- One row per message. A message is in line, or it is invisible: leased or delayed. The primary key is the order of
+-- receipt and, with `rev`, the receipt itself: to renew or settle is one direct lookup, and to lease is one range read,
+-- whatever the number of messages. A receive first gives the messages that are due their place in line.
+--   invisible   0: in line. 1: leased or delayed
+--   visible_at  in line: body.queued_at. Invisible: when the lease or the delay ends. Milliseconds since the Unix epoch
 --   rev         counts the changes of hands, so that no old receipt ever fits again
---   holder      null: held by nobody. 0: held by a process that can't be told dead. Else session.id.
+--   holder      null: held by nobody. 0: held by a process that can't be told dead. Else session.id. It stays when the
+--               lease ends, because the holder may still renew.
 -- There is no index on holder: it would make every cycle of send, lease, renew and complete a sixth dearer. Without it
 -- a process's death costs one pass over the rows that are invisible, 60 ms for a million of them.
 CREATE TABLE msg(
   queue INTEGER NOT NULL,
+  invisible INTEGER NOT NULL,
   visible_at INTEGER NOT NULL,
   id INTEGER NOT NULL,
   rev INTEGER NOT NULL DEFAULT 0,
   dequeues INTEGER NOT NULL DEFAULT 0,
   holder INTEGER,
-  PRIMARY KEY(queue, visible_at, id)
+  PRIMARY KEY(queue, invisible, visible_at, id)
 ) STRICT, WITHOUT ROWID;
 
 -- Apart from msg, so that a renewal never rewrites a body. AUTOINCREMENT, so that an id is never used twice.
---   queued_at   when the message first became receivable: its place in line, which a release gives back
+--   queued_at   when the message first became receivable: its place in line, which it keeps when a lease
+--               or a delay ends
 --   sent_at     when it was sent, or dead-lettered; a release does not change it
 --   reason      why it is in the poison queue
 CREATE TABLE body(

@@ -80,10 +80,10 @@ pub(crate) fn end(tx: &Tx<'_>, id: i64) -> Result<u64, Fault> {
     let worker =
         tx.row("SELECT worker FROM session WHERE id = ?1", [id], |row| row.get::<_, Option<String>>(0))?;
     let released = tx.execute(
-        "UPDATE msg SET visible_at = min(?2, (SELECT queued_at FROM body WHERE body.id = msg.id)), rev = rev + 1,
+        "UPDATE msg SET invisible = 0, visible_at = (SELECT queued_at FROM body WHERE body.id = msg.id), rev = rev + 1,
            holder = NULL
-         WHERE queue IN (SELECT id FROM queue) AND visible_at > ?2 AND holder = ?1",
-        [id, tx.now],
+         WHERE queue IN (SELECT id FROM queue) AND invisible = 1 AND holder = ?1",
+        [id],
     )?;
     tx.execute("DELETE FROM session WHERE id = ?1", [id])?;
     if let Some(worker) = worker.flatten() {

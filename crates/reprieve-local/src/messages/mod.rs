@@ -166,7 +166,7 @@ impl Queue for Ports {
         let found = blocking(move || {
             shared.reader.rows(
                 "SELECT m.id, b.data, b.reason FROM msg m CROSS JOIN body b ON b.id = m.id
-                 WHERE m.queue = ?1 ORDER BY m.visible_at, m.id LIMIT ?2",
+                 WHERE m.queue = ?1 ORDER BY m.invisible, m.visible_at, m.id LIMIT ?2",
                 [poison, max],
                 |row| {
                     Ok(DeadLettered {
@@ -202,9 +202,11 @@ impl Queue for Ports {
     }
 }
 
-const COUNT_READY: &str = "SELECT count(*), 0 FROM msg WHERE queue = ?1 AND visible_at <= ?2";
+/// A message whose lease or delay has ended is receivable before a receive puts it in line.
+const COUNT_READY: &str = "SELECT (SELECT count(*) FROM msg WHERE queue = ?1 AND invisible = 0)
+    + (SELECT count(*) FROM msg WHERE queue = ?1 AND invisible = 1 AND visible_at <= ?2), 0";
 const COUNT_INVISIBLE: &str = "SELECT count(holder), count(*) - count(holder) FROM msg
-                               WHERE queue = ?1 AND visible_at > ?2";
+    WHERE queue = ?1 AND invisible = 1 AND visible_at > ?2";
 
 fn check_body(body: &[u8]) -> Result<(), Failure> {
     if body.len() <= BODY_BYTES_MAX {

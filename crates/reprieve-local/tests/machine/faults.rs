@@ -78,6 +78,15 @@ async fn a_file_of_a_newer_version_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
+async fn a_file_of_an_older_version_is_refused_and_left_as_it_is() {
+    let scene = Scene::changed_by("PRAGMA user_version = 1").await;
+    check(&refused(&scene.path()).await, ErrorKind::Incompatible, "finish its jobs with that version");
+    let version: i64 =
+        Connection::open(scene.path()).unwrap().pragma_query_one(None, "user_version").unwrap();
+    assert_eq!(version, 1);
+}
+
+#[tokio::test]
 async fn files_of_other_programs_are_refused_and_left_as_they_are() {
     let scene = Scene::new();
     std::fs::write(scene.path(), "a shopping list, long enough to be mistaken for a database\n".repeat(100))
