@@ -24,10 +24,14 @@ impl Out {
     }
 
     pub(crate) fn text(&mut self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes())
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         if self.closed {
             return Ok(());
         }
-        let written = self.to.write_all(text.as_bytes());
+        let written = self.to.write_all(bytes);
         self.note(written)
     }
 

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use clap::Parser;
 use image::RgbImage;
+use reprieve::{BlobName, Client, StoreArgs};
 
 /// A worker that ends with the test.
 struct Worker(Child);
@@ -32,6 +34,22 @@ fn enqueue(place: &Path, arguments: &[&str]) -> Output {
     thumbnails(place).arg("enqueue").args(arguments).output().expect("an end of enqueue")
 }
 
+/// Returns a blob of the store in this directory.
+fn blob(place: &Path, name: &str) -> Vec<u8> {
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        store: StoreArgs,
+    }
+    let store = format!("--store=sqlite:{}", place.join("reprieve.db").display());
+    let args = Cli::parse_from(["test", &store]).store;
+    let read = reprieve::block_on(async {
+        let client = Client::open_existing(&args).await?;
+        client.store().blobs.get(&BlobName::parse(name)?).await
+    });
+    read.expect("a store").unwrap_or_else(|| panic!("there is no {name}"))
+}
+
 #[track_caller]
 fn check(output: &Output, code: i32, stdout: &str, stderr: &str) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -54,7 +72,7 @@ fn a_directory_goes_in_and_thumbnails_come_out() {
         "enqueued 1 job for 3 pictures\n",
     );
     for name in ["a.png.jpg", "a.jpg.jpg", "old/a.webp.jpg"] {
-        let made = image::open(place.path().join("reprieve.db.d/blobs/thumbnails").join(name)).unwrap();
+        let made = image::load_from_memory(&blob(place.path(), &format!("thumbnails/{name}"))).unwrap();
         assert_eq!((made.width(), made.height()), (30, 10), "{name}");
     }
 }

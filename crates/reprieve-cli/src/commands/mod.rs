@@ -2,6 +2,7 @@
 //!
 //! A new command is a file, and here its module, its variant and its line in [`Command::run`].
 
+mod blobs;
 mod demo;
 mod doctor;
 mod enqueue;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Enqueue(enqueue::Args),
     Status(status::Args),
     Redrive(redrive::Args),
+    #[command(subcommand)]
+    Blobs(blobs::Command),
     Doctor(Box<doctor::Args>),
     #[command(subcommand)]
     Events(events::Command),
@@ -49,6 +52,7 @@ impl Command {
             Self::Enqueue(args) => args.run(),
             Self::Status(args) => args.run(),
             Self::Redrive(args) => args.run(),
+            Self::Blobs(command) => command.run(),
             Self::Doctor(args) => args.run(),
             Self::Events(command) => command.run(),
             Self::Metadata(command) => command.run(),

@@ -1,5 +1,6 @@
 //! The `reprieve` command as a process: its output and its exit codes.
 
+mod blobs;
 mod demo;
 mod doctor;
 mod enqueue;
