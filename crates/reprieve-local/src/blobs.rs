@@ -1,8 +1,9 @@
-//! The blob port: files under their own names, published under the gate after a check of the fence.
+//! The blob port: blobs are rows when they are small, else files that a row refers to. A write
+//! replaces the row in one commit, after a check of the fence.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,12 +12,14 @@ use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
-use crate::place;
 use crate::shared::Shared;
 use crate::store::{Ports, blocking};
 use crate::writer::Tx;
 
-const FIND: &str = "SELECT path FROM blob WHERE name = ?1";
+/// The largest blob in the database. A row of this size takes a third of the time of a file, which
+/// waits for the disk three times. With many writers at once a file is as fast, and it keeps short
+/// the database's log, which every renewal uses as well.
+const ROW_BYTES_MAX: usize = 64 << 10;
 
 #[async_trait]
 impl BlobStore for Ports {
@@ -26,15 +29,15 @@ impl BlobStore for Ports {
     }
 
     async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()> {
-        let (shared, name, writer) = (Arc::clone(&self.shared), name.clone(), writer.cloned());
-        let put = blocking(move || put(&shared, &name, &bytes, writer));
-        put.await.map_err(|failure| failure.during("write a blob"))
+        let write = Write { name: name.clone(), how: How::Put(writer.cloned()) };
+        let put = write.make(Arc::clone(&self.shared), bytes).await;
+        put.map(drop).map_err(|failure| failure.during("write a blob"))
     }
 
     async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
-        let (shared, name, writer) = (Arc::clone(&self.shared), name.clone(), writer.clone());
-        let created = blocking(move || create(&shared, &name, &bytes, writer));
-        created.await.map_err(|failure| failure.during("create a blob"))
+        let write = Write { name: name.clone(), how: How::Create(writer.clone()) };
+        let created = write.make(Arc::clone(&self.shared), bytes).await;
+        created.map_err(|failure| failure.during("create a blob"))
     }
 
     async fn exists(&self, name: &BlobName) -> Result<bool> {
@@ -48,204 +51,308 @@ impl BlobStore for Ports {
     }
 
     async fn delete(&self, name: &BlobName) -> Result<()> {
-        let (root, name) = (self.shared.files.blobs(), name.clone());
-        let apply = move |tx: &Tx<'_>| {
-            const DELETE: &str = "DELETE FROM blob WHERE name = ?1 RETURNING path";
-            Ok(tx.row(DELETE, [name.as_str()], |row| row.get::<_, String>(0))?)
+        let (shared, name) = (Arc::clone(&self.shared), name.clone());
+        let apply = move |tx: &Tx<'_>| delete(tx, &name);
+        let publish = move |file: Option<String>| {
+            remove_file(&shared, file);
+            Ok(())
         };
-        let remove = move |path: Option<String>| path.map_or(Ok(()), |path| unpublish(&root, &path));
-        self.shared.writer.call(0, apply, remove).await.map_err(|failure| failure.during("delete a blob"))
+        let deleted = self.shared.writer.call(0, apply, publish).await;
+        deleted.map_err(|failure| failure.during("delete a blob"))
     }
 }
 
-fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
-    let root = shared.files.blobs();
-    let find = || shared.reader.row(FIND, [name.as_str()], |row| row.get::<_, String>(0));
-    let mut path = find()?;
-    loop {
-        let Some(found) = path else { return Ok(None) };
-        let file = root.join(&found);
-        let bytes = match fs::read(&file) {
-            Ok(bytes) => Some(bytes),
-            // Its writer died between the commit and the rename, or a person removed it: the blob
-            // does not exist.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Failure::io(&error, &file)),
-        };
-        // If the blob was deleted meanwhile, the file may already have been another blob's.
-        path = find()?;
-        if path.as_ref() == Some(&found) {
-            return Ok(bytes);
+/// The bytes of a blob, as its row keeps them.
+enum Content {
+    Row(Vec<u8>),
+    /// The name of a file in `blobs/`, and its length.
+    File(String, usize),
+}
+
+/// One write of a blob.
+struct Write {
+    name: BlobName,
+    how: How,
+}
+
+enum How {
+    /// Replaces the blob.
+    Put(Option<Writer>),
+    /// Writes the blob if there is none.
+    Create(Writer),
+}
+
+/// What a transaction did with a write.
+#[derive(Debug, PartialEq, Eq)]
+enum Applied {
+    /// Names the file of the replaced blob, which the caller removes after the commit.
+    Written(Option<String>),
+    /// A create found a blob.
+    AlreadyThere,
+}
+
+impl Write {
+    /// Makes the write; returns false if it was a create that found a blob.
+    async fn make(self, shared: Arc<Shared>, bytes: Vec<u8>) -> Outcome<bool> {
+        if bytes.len() > ROW_BYTES_MAX {
+            blocking(move || self.in_file(&shared, &bytes)).await
+        } else {
+            self.in_row(shared, bytes).await
         }
     }
-}
 
-/// Writes the bytes to the disk first. Then one transaction checks the fence and reserves the name.
-/// Then, before any other process can write, the file is renamed to it. A death in between leaves
-/// the former blob intact, and the fence of an owner whose put did not return and will be repeated.
-fn put(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Option<Writer>) -> Outcome<()> {
-    let temporary = shared.files.temporary().join(shared.session()?.new_file_name());
-    files::write_new(&temporary, bytes)?;
-    let root = shared.files.blobs();
-    let (apply_root, publish_root, from) = (root.clone(), root.clone(), temporary.clone());
-    let name = name.clone();
-    let published = shared.writer.call_blocking(
-        move |tx| {
-            check_fence(tx, &name, writer.as_ref())?;
-            path_of(tx, &apply_root, &name)
-        },
-        move |path| publish(&from, &publish_root, &path).map(|()| path),
-    );
-    let path = published.inspect_err(|_| files::remove_if_there(&temporary))?;
-    sync_directories(&root, &path)
-}
-
-/// Like [`put`], but renames the file only if the blob does not exist. This is decided under the
-/// gate and after the commit, when the files of all earlier writes have their names, including
-/// those of the same transaction.
-fn create(shared: &Arc<Shared>, name: &BlobName, bytes: &[u8], writer: Writer) -> Outcome<bool> {
-    // Avoids writing a large file in vain.
-    if exists(shared, name)? {
-        return Ok(false);
+    async fn in_row(self, shared: Arc<Shared>, bytes: Vec<u8>) -> Outcome<bool> {
+        let (weight, content) = (bytes.len(), Content::Row(bytes));
+        let (applying, publishing) = (Arc::clone(&shared), Arc::clone(&shared));
+        let apply = move |tx: &Tx<'_>| self.apply(tx, &applying, &content);
+        let publish = move |applied| Ok(finish(&publishing, applied));
+        shared.writer.call(weight, apply, publish).await
     }
-    let temporary = shared.files.temporary().join(shared.session()?.new_file_name());
-    files::write_new(&temporary, bytes)?;
-    let root = shared.files.blobs();
-    let (apply_root, publish_root, from) = (root.clone(), root.clone(), temporary.clone());
-    let name = name.clone();
-    let created = shared.writer.call_blocking(
-        move |tx| {
-            let there = tx.row(FIND, [name.as_str()], |row| row.get::<_, String>(0))?;
-            if there.is_some_and(|path| apply_root.join(path).exists()) {
-                return Ok(None);
+
+    /// The file is written first, under a name that is never used again, so that a row never refers
+    /// to an incomplete one.
+    fn in_file(self, shared: &Arc<Shared>, bytes: &[u8]) -> Outcome<bool> {
+        // The transaction checks this again. The check here avoids writing a large file in vain.
+        if matches!(self.how, How::Create(_)) && exists(shared, &self.name)? {
+            return Ok(false);
+        }
+        let (file, directory) = (shared.session()?.new_file_name(), shared.files.blobs());
+        let path = directory.join(&file);
+        files::write_new(&path, bytes)?;
+        let content = Content::File(file, bytes.len());
+        let synced = files::sync_directory(&directory).map_err(|error| Failure::io(&error, &directory));
+        let applying = Arc::clone(shared);
+        let apply = move |tx: &Tx<'_>| self.apply(tx, &applying, &content);
+        // After a crash, a commit that failed may turn out to be applied. Then its session has
+        // ended, and the sweep keeps a file that a row refers to. No row refers to the file of a
+        // refused write.
+        let written = synced.and_then(|()| shared.writer.call_blocking(apply, Ok));
+        let applied = written.inspect_err(|_| files::remove_if_there(&path))?;
+        if applied == Applied::AlreadyThere {
+            files::remove_if_there(&path);
+        }
+        Ok(finish(shared, applied))
+    }
+
+    fn apply(&self, tx: &Tx<'_>, shared: &Shared, content: &Content) -> Result<Applied, Fault> {
+        let present = Present::find(tx, &self.name)?;
+        let owner = match &self.how {
+            How::Put(None) => None,
+            How::Put(Some(writer)) => Some(admit(tx, &self.name, present.as_ref(), writer)?),
+            How::Create(_) if present.as_ref().is_some_and(|present| present.is_there(shared)) => {
+                return Ok(Applied::AlreadyThere);
             }
-            raise_fence(tx, &name, &writer)?;
-            path_of(tx, &apply_root, &name).map(Some)
-        },
-        move |path| match path.filter(|path| !publish_root.join(path).exists()) {
-            Some(path) => publish(&from, &publish_root, &path).map(|()| Some(path)),
-            None => Ok(None),
-        },
-    );
-    match created {
-        Ok(Some(path)) => sync_directories(&root, &path).map(|()| true),
-        refused => {
-            files::remove_if_there(&temporary);
-            refused.map(|_| false)
+            How::Create(Writer { job, fence }) => {
+                let greatest = greatest_fence(tx, &self.name, present.as_ref(), job)?;
+                let fence = greatest.map_or(*fence, |greatest| greatest.max(*fence));
+                Some(Writer { job: job.clone(), fence })
+            }
+        };
+        self.store(tx, present, owner.as_ref(), content)
+    }
+
+    /// Writes the row, in place of the present one.
+    fn store(
+        &self,
+        tx: &Tx<'_>,
+        present: Option<Present>,
+        owner: Option<&Writer>,
+        content: &Content,
+    ) -> Result<Applied, Fault> {
+        let name = self.name.as_str();
+        let (bytes, data, file) = match content {
+            Content::Row(data) => (data.len(), Some(data), None),
+            Content::File(file, bytes) => (*bytes, None, Some(file)),
+        };
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        // SQLite's integers are signed; the bits are preserved.
+        let (job, fence) =
+            owner.map(|owner| (owner.job.as_str(), owner.fence.as_u64().cast_signed())).unzip();
+        let Some(present) = present else {
+            tx.execute(
+                "INSERT INTO blob(name, job, fence, bytes, file, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+                (name, job, fence, bytes, file, data),
+            )?;
+            return Ok(Applied::Written(None));
+        };
+        if let (Some((before, fence)), Some(job)) = (&present.owner, job)
+            && before != job
+        {
+            keep_fence(tx, name, before, *fence)?;
         }
+        // A producer's write, without an owner, keeps the last owner's fence.
+        tx.execute(
+            "UPDATE blob SET job = coalesce(?2, job), fence = coalesce(?3, fence), bytes = ?4, file = ?5, data = ?6
+             WHERE name = ?1",
+            (name, job, fence, bytes, file, data),
+        )?;
+        Ok(Applied::Written(present.file))
     }
 }
 
-/// Waits until the names of the blob's file and of its directories are on the disk. Not under the
-/// gate, because other processes need not wait for it.
-fn sync_directories(root: &Path, path: &str) -> Outcome<()> {
-    for directory in root.join(path).ancestors().skip(1).take_while(|directory| directory.starts_with(root)) {
-        match files::sync_directory(directory) {
-            Ok(()) => {}
-            // Another process deleted the directory again, with its last file.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Failure::io(&error, directory)),
+/// Removes the replaced blob's file; returns whether there was a write.
+fn finish(shared: &Shared, applied: Applied) -> bool {
+    match applied {
+        Applied::Written(replaced) => {
+            remove_file(shared, replaced);
+            true
         }
+        Applied::AlreadyThere => false,
     }
-    Ok(())
 }
 
-fn check_fence(tx: &Tx<'_>, name: &BlobName, writer: Option<&Writer>) -> Result<(), Fault> {
-    let Some(Writer { job, fence }) = writer else { return Ok(()) };
-    if greatest_fence(tx, name, job)?.is_some_and(|greatest| greatest > *fence) {
+fn remove_file(shared: &Shared, file: Option<String>) {
+    if let Some(file) = file {
+        files::remove_if_there(&shared.files.blobs().join(file));
+    }
+}
+
+/// A blob's row without its bytes.
+struct Present {
+    /// The last owner that wrote the blob, and its fence.
+    owner: Option<(String, i64)>,
+    file: Option<String>,
+}
+
+impl Present {
+    fn find(tx: &Tx<'_>, name: &BlobName) -> rusqlite::Result<Option<Self>> {
+        tx.row("SELECT job, fence, file FROM blob WHERE name = ?1", [name.as_str()], Self::read)
+    }
+
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        let (job, fence): (Option<String>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(Self { owner: job.zip(fence), file: row.get(2)? })
+    }
+
+    /// A blob whose file a person removed does not exist.
+    fn is_there(&self, shared: &Shared) -> bool {
+        self.file.as_ref().is_none_or(|file| shared.files.blobs().join(file).exists())
+    }
+}
+
+/// Returns the writer, unless a later owner of its job has written the blob.
+fn admit(tx: &Tx<'_>, name: &BlobName, present: Option<&Present>, writer: &Writer) -> Result<Writer, Fault> {
+    let Writer { job, fence } = writer;
+    if greatest_fence(tx, name, present, job)?.is_some_and(|greatest| greatest > *fence) {
         return Err(Fault::Refused(Failure::new(
             ErrorKind::Superseded,
             format!("a later owner of job {job} has written {name}; this one must stop"),
         )));
     }
-    set_fence(tx, name, job, *fence)
+    Ok(writer.clone())
 }
 
-/// Raises the stored fence to the writer's, if that is greater.
-fn raise_fence(tx: &Tx<'_>, name: &BlobName, writer: &Writer) -> Result<(), Fault> {
-    let Writer { job, fence } = writer;
-    let greatest = greatest_fence(tx, name, job)?;
-    set_fence(tx, name, job, greatest.map_or(*fence, |greatest| greatest.max(*fence)))
-}
-
-fn greatest_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId) -> Result<Option<Fence>, Fault> {
+/// Returns the greatest fence under which the job wrote the blob. The row has the last owner's; the
+/// table `fence` has those of the owners before, and of deleted blobs.
+fn greatest_fence(
+    tx: &Tx<'_>,
+    name: &BlobName,
+    present: Option<&Present>,
+    job: &JobId,
+) -> Result<Option<Fence>, Fault> {
     const FIND: &str = "SELECT fence FROM fence WHERE name = ?1 AND job = ?2";
-    let greatest = tx.row(FIND, (name.as_str(), job.as_str()), |row| row.get::<_, i64>(0))?;
-    // SQLite's integers are signed; the bits are preserved.
+    let own = |(owner, fence): &(String, i64)| (owner == job.as_str()).then_some(*fence);
+    let greatest = match present.and_then(|present| present.owner.as_ref()).and_then(own) {
+        Some(fence) => Some(fence),
+        None => tx.row(FIND, (name.as_str(), job.as_str()), |row| row.get(0))?,
+    };
     Ok(greatest.map(|greatest| Fence::from_u64(greatest.cast_unsigned())))
 }
 
-fn set_fence(tx: &Tx<'_>, name: &BlobName, job: &JobId, fence: Fence) -> Result<(), Fault> {
+/// Keeps a fence that the blob's row loses. It is not less than one that is kept already.
+fn keep_fence(tx: &Tx<'_>, name: &str, job: &str, fence: i64) -> rusqlite::Result<()> {
     tx.execute(
         "INSERT INTO fence(name, job, fence, at) VALUES(?1, ?2, ?3, ?4)
          ON CONFLICT(name, job) DO UPDATE SET fence = excluded.fence, at = excluded.at",
-        (name.as_str(), job.as_str(), fence.as_u64().cast_signed(), tx.now),
+        (name, job, fence, tx.now),
     )?;
     Ok(())
 }
 
-/// Returns the blob's path; assigns one if it has none.
-fn path_of(tx: &Tx<'_>, root: &Path, name: &BlobName) -> Result<String, Fault> {
-    if let Some(path) = tx.row(FIND, [name.as_str()], |row| row.get(0))? {
-        return Ok(path);
+/// Deletes the row; returns the file that it referred to.
+fn delete(tx: &Tx<'_>, name: &BlobName) -> Result<Option<String>, Fault> {
+    const DELETE: &str = "DELETE FROM blob WHERE name = ?1 RETURNING job, fence, file";
+    let Some(deleted) = tx.row(DELETE, [name.as_str()], Present::read)? else { return Ok(None) };
+    if let Some((job, fence)) = deleted.owner {
+        keep_fence(tx, name.as_str(), &job, fence)?;
     }
-    let path = place::choose(tx, root, name)?;
-    tx.execute(
-        "INSERT INTO blob(name, path, place) VALUES(?1, ?2, ?3)",
-        (name.as_str(), &path, place::folded(&path)),
-    )?;
-    Ok(path)
+    Ok(deleted.file)
 }
 
-fn publish(from: &Path, root: &Path, path: &str) -> Outcome<()> {
-    let to = root.join(path);
-    let directory = to.parent().unwrap_or(root);
-    fs::create_dir_all(directory)
-        .and_then(|()| fs::rename(from, &to))
-        .map_err(|error| Failure::io(&error, &to))
-}
-
-/// Removes the file, and the directories that become empty.
-fn unpublish(root: &Path, path: &str) -> Outcome<()> {
-    let file = root.join(path);
-    match fs::remove_file(&file) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(Failure::io(&error, &file)),
-    }
-    for directory in file.ancestors().skip(1).take_while(|directory| *directory != root) {
-        // Removing a directory fails at the first that is not empty, where the loop ends.
-        if fs::remove_dir(directory).is_err() {
-            break;
+fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
+    const FIND: &str = "SELECT data, file, bytes FROM blob WHERE name = ?1";
+    let mut missing = None;
+    loop {
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok((row.get(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?))
+        };
+        let (file, length) = match shared.reader.row(FIND, [name.as_str()], row)? {
+            None | Some((None, None, _)) => return Ok(None),
+            Some((Some(data), ..)) => return Ok(Some(data)),
+            Some((None, Some(file), length)) => (file, length),
+        };
+        let path = shared.files.blobs().join(&file);
+        match fs::read(&path) {
+            Ok(bytes) if i64::try_from(bytes.len()) == Ok(length) => return Ok(Some(bytes)),
+            Ok(bytes) => {
+                return Err(Failure::new(
+                    ErrorKind::Corrupt,
+                    format!(
+                        "the blob {name} is damaged: its file {} has {} bytes instead of {length}",
+                        path.display(),
+                        bytes.len()
+                    ),
+                ));
+            }
+            // The blob may have been replaced since its row was read: look again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
+                missing = Some(file);
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::warn!(%name, path = %path.display(), "the file of a blob is missing");
+                return Ok(None);
+            }
+            Err(error) => return Err(Failure::io(&error, &path)),
         }
     }
-    Ok(())
 }
 
 fn exists(shared: &Shared, name: &BlobName) -> Outcome<bool> {
-    let path = shared.reader.row(FIND, [name.as_str()], |row| row.get::<_, String>(0))?;
-    Ok(path.is_some_and(|path| shared.files.blobs().join(path).exists()))
+    const FIND: &str = "SELECT job, fence, file FROM blob WHERE name = ?1";
+    let present = shared.reader.row(FIND, [name.as_str()], Present::read)?;
+    Ok(present.is_some_and(|present| present.is_there(shared)))
 }
 
 fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {
-    let rows = shared.reader.read(|snapshot| {
-        let mut statement =
-            snapshot.prepare_cached("SELECT name, path FROM blob WHERE name >= ?1 ORDER BY name")?;
-        let mut rows = statement.query([prefix])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let name: String = row.get(0)?;
-            if !name.starts_with(prefix) {
-                break;
-            }
-            found.push((name, row.get::<_, String>(1)?));
-        }
-        Ok(found)
+    // The first statement reads the index only, and the second an index of the blobs with files:
+    // a list never reads the bytes of the blobs beside it.
+    const NAMES: &str = "SELECT name FROM blob WHERE name >= ?1 ORDER BY name";
+    const FILES: &str = "SELECT name, file FROM blob WHERE file IS NOT NULL AND name >= ?1 ORDER BY name";
+    let (names, files) = shared.reader.read(|snapshot| {
+        let mut names = snapshot.prepare_cached(NAMES)?;
+        let names = names.query_map([prefix], |row| row.get(0))?;
+        let mut files = snapshot.prepare_cached(FILES)?;
+        let files = files.query_map([prefix], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok((
+            take_prefix(names, prefix, String::as_str)?,
+            take_prefix(files, prefix, |(name, _): &(String, String)| name)?,
+        ))
     })?;
     let root = shared.files.blobs();
-    let there = rows.into_iter().filter(|(_, path)| root.join(path).exists());
-    let name = |(name, _)| {
-        BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()))
-    };
+    let missing: HashSet<String> =
+        files.into_iter().filter(|(_, file)| !root.join(file).exists()).map(|(name, _)| name).collect();
+    let there = names.into_iter().filter(|name| !missing.contains(name));
+    let name =
+        |name| BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()));
     there.map(name).collect()
+}
+
+/// Reads rows while their name has the prefix.
+fn take_prefix<T>(
+    rows: impl Iterator<Item = rusqlite::Result<T>>,
+    prefix: &str,
+    name: impl Fn(&T) -> &str,
+) -> rusqlite::Result<Vec<T>> {
+    rows.take_while(|row| row.as_ref().is_ok_and(|row| name(row).starts_with(prefix)) || row.is_err())
+        .collect()
 }

@@ -1,14 +1,13 @@
 //! The paths of the store's files, and how files are written so that no reader sees half of one.
 //!
 //! ```text
-//! reprieve.db                  SQLite: messages, records, small payloads, the names of everything else (+ -wal, -shm)
+//! reprieve.db                  SQLite: messages, records, small payloads and blobs (+ -wal, -shm)
 //! reprieve.db.d/
 //!   gate.lock write.lock       the gate between processes
 //!   bell                       touched when a message becomes receivable
 //!   sessions/TOKEN             locked for as long as its process lives
 //!   payloads/TOKEN-N           payloads too large for the database
-//!   temporary/TOKEN-N          blobs on their way
-//!   blobs/…                    inputs and outputs, under their own names
+//!   blobs/TOKEN-N              inputs and outputs too large for the database
 //! ```
 //!
 //! Only SQLite opens the database file: on Unix, closing any descriptor of a file releases every
@@ -41,7 +40,7 @@ impl Files {
     /// Creates the directories beside the database, which must be known to be ours or new.
     pub(crate) fn make_directories(&self) -> Outcome<()> {
         let is_new = !self.directory.exists();
-        for wanted in [self.sessions(), self.payloads(), self.temporary(), self.blobs()] {
+        for wanted in [self.sessions(), self.payloads(), self.blobs()] {
             fs::create_dir_all(&wanted).map_err(|error| Failure::io(&error, &wanted))?;
         }
         if is_new {
@@ -82,10 +81,6 @@ impl Files {
 
     pub(crate) fn payloads(&self) -> PathBuf {
         self.directory.join("payloads")
-    }
-
-    pub(crate) fn temporary(&self) -> PathBuf {
-        self.directory.join("temporary")
     }
 
     pub(crate) fn blobs(&self) -> PathBuf {

@@ -10,9 +10,10 @@
 //! | `writer` | the thread that commits concurrent operations together |
 //! | `gate` | a fair lock between the processes |
 //! | `session`, `maintenance` | detect dead processes and clean up after them |
+//! | `expiry` | removes expired rows in small bites |
 //! | `clock` | the time for leases, which never goes back |
 //! | `bell` | wakes idle processes |
-//! | `schema`, `files`, `place` | tables, files and their names |
+//! | `schema`, `files` | tables and files |
 //!
 //! Not for network file systems: the locks work within one kernel only. To copy a store, copy the
 //! file together with the directory `PATH.d` beside it, while no process uses them. To inspect a
@@ -47,12 +48,12 @@ mod address;
 mod bell;
 mod blobs;
 mod clock;
+mod expiry;
 mod failure;
 mod files;
 mod gate;
 mod maintenance;
 mod messages;
-mod place;
 mod reader;
 mod records;
 mod roster;

@@ -1,7 +1,7 @@
 //! The maintenance thread that runs four times a second, at negligible cost.
 //!
-//! It releases the messages of dead processes, removes the files that they left, and refuses
-//! operations that wait too long.
+//! It releases the messages of dead processes, removes the files that they left and the rows that
+//! have expired, and refuses operations that wait too long.
 
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
@@ -12,23 +12,16 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use reprieve_core::clock::unix_millis;
-
+use crate::expiry::{self, Expiry};
 use crate::failure::{Failure, Outcome};
 use crate::files;
-use crate::session;
+use crate::session::{self, Session};
 use crate::shared::Shared;
 use crate::writer::Tx;
 
 /// The interval of the rounds. A dead worker's messages are released within this time and one
 /// commit.
 const EVERY: Duration = Duration::from_millis(250);
-
-/// How long the fence of a write is kept: longer than any superseded owner survives.
-const FENCE_KEPT_MS: i64 = 30 * 86_400_000;
-
-/// How long a report without a session is kept when its worker never returns.
-const REPORT_KEPT_MS: i64 = 86_400_000;
 
 /// Runs the thread until it is dropped.
 #[derive(Debug)]
@@ -42,8 +35,8 @@ impl Maintenance {
     pub(crate) fn start(shared: Arc<Shared>, of_worker: bool) -> Outcome<Self> {
         let (stop, stopped) = channel();
         let keep = move || {
-            let mut round = Round { shared, failing: false };
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            let mut round = Round { shared, failing: false, expiry: Expiry::new() };
+            while stopped.recv_timeout(round.pause()) == Err(RecvTimeoutError::Timeout) {
                 round.shared.writer.refuse_overdue(&round.shared.files.write_lock());
                 if of_worker {
                     round.clean_up();
@@ -61,15 +54,21 @@ impl Maintenance {
 struct Round {
     shared: Arc<Shared>,
     failing: bool,
+    expiry: Expiry,
 }
 
 impl Round {
+    fn pause(&self) -> Duration {
+        if self.expiry.is_under_way() { expiry::BETWEEN_BITES } else { EVERY }
+    }
+
     fn clean_up(&mut self) {
         let done = end_dead_sessions(&self.shared).and_then(|_released| {
             let due = self.shared.sweep_due.swap(false, Ordering::Relaxed);
             let swept = if due { sweep(&self.shared) } else { Ok(()) };
             swept.inspect_err(|_| self.shared.sweep_due.store(true, Ordering::Relaxed))
         });
+        let done = done.and_then(|()| self.expiry.round(&self.shared));
         // At four rounds a second, only the first failure is logged.
         if let (Err(failure), false) = (&done, self.failing) {
             let error = failure.clone().during("clean up after dead workers");
@@ -149,30 +148,32 @@ fn sweep(shared: &Shared) -> Outcome<()> {
     // The order matters. The session of a listed file began before the listing. If that session is
     // alive, the sessions read next contain it. If it has died, the rows read last contain all that
     // it committed.
-    let (temporary, payloads) = (shared.files.temporary(), shared.files.payloads());
-    let (temporary_names, payload_names) = (names_in(&temporary)?, names_in(&payloads)?);
+    let (payloads, blobs) = (shared.files.payloads(), shared.files.blobs());
+    let (payload_names, blob_names) = (names_in(&payloads)?, names_in(&blobs)?);
     let alive = shared.reader.rows("SELECT token FROM session", [], |row| row.get::<_, String>(0))?;
     let alive: HashSet<String> = alive.into_iter().collect();
-    let orphaned = |name: &String| name.split_once('-').is_none_or(|(token, _)| !alive.contains(token));
-    for name in temporary_names.into_iter().filter(orphaned) {
-        files::remove_if_there(&temporary.join(name));
-    }
-    for name in payload_names.into_iter().filter(orphaned) {
-        let used = shared.reader.row("SELECT 1 FROM payload WHERE file = ?1", [&name], |_| Ok(()))?;
-        if used.is_none() {
-            files::remove_if_there(&payloads.join(name));
+    let used = |sql| -> Outcome<HashSet<String>> {
+        Ok(shared.reader.rows(sql, [], |row| row.get(0))?.into_iter().collect())
+    };
+    let used_payloads = used("SELECT file FROM payload WHERE file IS NOT NULL")?;
+    let used_blobs = used("SELECT file FROM blob WHERE file IS NOT NULL")?;
+    for (directory, names, used) in
+        [(payloads, payload_names, used_payloads), (blobs, blob_names, used_blobs)]
+    {
+        let is_orphaned = |name: &&String| {
+            Session::token_of(name).is_some_and(|token| !alive.contains(token)) && !used.contains(*name)
+        };
+        for name in names.iter().filter(is_orphaned) {
+            files::remove_if_there(&directory.join(name));
         }
     }
-    forget(shared)
+    remove_session_files(shared)
 }
 
-/// Removes expired rows, and session files without a row.
-fn forget(shared: &Shared) -> Outcome<()> {
+/// Removes session files without a row.
+fn remove_session_files(shared: &Shared) -> Outcome<()> {
     let sessions = shared.files.sessions();
     let apply = move |tx: &Tx<'_>| {
-        tx.execute("DELETE FROM fence WHERE at < ?1", [tx.now - FENCE_KEPT_MS])?;
-        // Reports contain the wall clock's time, not the store's.
-        tx.execute("DELETE FROM report WHERE at < ?1", [unix_millis() - REPORT_KEPT_MS])?;
         // Sessions begin in a transaction too, so during this one no file is about to get its row.
         for token in names_in(&sessions)? {
             if tx.row("SELECT 1 FROM session WHERE token = ?1", [&token], |_| Ok(()))?.is_none() {

@@ -206,5 +206,5 @@ fn tune(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
 /// of it.
 const PROBE: &str = "
     SELECT id FROM queue LIMIT 1; SELECT id, holder FROM msg LIMIT 1; SELECT data FROM body LIMIT 1;
-    SELECT data FROM record LIMIT 1; SELECT data FROM payload LIMIT 1; SELECT path FROM blob LIMIT 1;
+    SELECT data FROM record LIMIT 1; SELECT data FROM payload LIMIT 1; SELECT bytes FROM blob LIMIT 1;
     SELECT fence FROM fence LIMIT 1; SELECT token FROM session LIMIT 1; SELECT json FROM report LIMIT 1;";

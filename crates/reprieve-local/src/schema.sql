@@ -60,15 +60,22 @@ CREATE TABLE payload(
 ) STRICT;
 CREATE UNIQUE INDEX payload_file ON payload(file) WHERE file IS NOT NULL;
 
--- Where a blob's file is under blobs/: nearly always at its own name. place is the path in lower case, so that no two
--- blobs share a file on a file system that ignores case.
+-- Inputs and outputs. A large blob is a file of blobs/, and data is null. The bytes come last, so that the columns before
+-- them are read without them.
+--   job, fence  the last owner that wrote the blob; null if only producers have
 CREATE TABLE blob(
-  name TEXT PRIMARY KEY,
-  path TEXT NOT NULL,
-  place TEXT NOT NULL UNIQUE
-) STRICT, WITHOUT ROWID;
+  name TEXT NOT NULL PRIMARY KEY,
+  job TEXT,
+  fence INTEGER,
+  bytes INTEGER NOT NULL,
+  file TEXT,
+  data BLOB,
+  CHECK((data IS NULL) <> (file IS NULL))
+) STRICT;
+CREATE INDEX blob_file ON blob(name, file) WHERE file IS NOT NULL;
 
--- The greatest fence of each job that has written a name. Outlives the blob, because a zombie may.
+-- The fences of owners that are no blob's last one: of deleted blobs, and of blobs that another job has written since.
+-- A fence outlives its blob, because a superseded owner may still write it. It is swept a day after it came here.
 CREATE TABLE fence(
   name TEXT NOT NULL,
   job TEXT NOT NULL,
@@ -76,7 +83,6 @@ CREATE TABLE fence(
   at INTEGER NOT NULL,
   PRIMARY KEY(name, job)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX fence_at ON fence(at);
 
 -- Processes, and the file of sessions/ that each keeps locked. AUTOINCREMENT: a holder is never another's.
 CREATE TABLE session(

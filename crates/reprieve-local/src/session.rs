@@ -62,6 +62,14 @@ impl Session {
         format!("{}-{}", self.token, self.files_made.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Returns the session's token from a file name made by [`new_file_name`](Self::new_file_name);
+    /// `None` for another program's file.
+    pub(crate) fn token_of(file_name: &str) -> Option<&str> {
+        let (token, number) = file_name.split_once('-')?;
+        let ours = Uuid::try_parse(token).is_ok() && number.parse::<u64>().is_ok();
+        ours.then_some(token)
+    }
+
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }

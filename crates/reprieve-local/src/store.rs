@@ -122,6 +122,13 @@ impl LocalStore {
     }
 }
 
+#[cfg(test)]
+impl LocalStore {
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.ports.shared)
+    }
+}
+
 /// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the
 /// caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(

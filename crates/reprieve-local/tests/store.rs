@@ -9,8 +9,7 @@ use reprieve_core::ports::{
 };
 use reprieve_core::worker::{Worker, stopping};
 use reprieve_core::{
-    BlobName, ErrorKind, Fence, Job, JobContext, JobError, JobId, PayloadName, Redrive, Result, Step,
-    WorkerId, Writer,
+    BlobName, ErrorKind, Job, JobContext, JobError, JobId, PayloadName, Redrive, Result, Step, WorkerId,
 };
 use reprieve_local::{LocalStore, Options, QueueName};
 use tokio::time::{Instant, timeout};
@@ -29,10 +28,6 @@ impl Bench {
 
     fn path(&self) -> std::path::PathBuf {
         self.directory.path().join("reprieve.db")
-    }
-
-    fn blobs(&self) -> std::path::PathBuf {
-        self.directory.path().join("reprieve.db.d/blobs")
     }
 
     async fn open(&self) -> Store {
@@ -345,43 +340,6 @@ async fn counting_tells_the_states_of_messages_apart() {
 }
 
 #[tokio::test]
-async fn blobs_are_files_under_their_own_names() {
-    let bench = Bench::new();
-    let store = bench.open().await;
-    for blob in ["thumbnails/2026/IMG_1.JPG", "a", "a/b", "A", "été.png", "x/y", "x"] {
-        store.blobs.put(&name(blob), blob.as_bytes().to_vec(), None).await.unwrap();
-    }
-    for blob in ["thumbnails/2026/IMG_1.JPG", "a", "a/b", "A", "été.png", "x/y", "x"] {
-        assert_eq!(store.blobs.get(&name(blob)).await.unwrap().unwrap(), blob.as_bytes(), "{blob}");
-    }
-    for (path, blob) in [
-        ("thumbnails/2026/IMG_1.JPG", "thumbnails/2026/IMG_1.JPG"),
-        ("a", "a"),
-        ("a~2/b", "a/b"),
-        ("A~3", "A"),
-        ("été.png", "été.png"),
-        ("x/y", "x/y"),
-        ("x~2", "x"),
-    ] {
-        assert_eq!(std::fs::read(bench.blobs().join(path)).unwrap(), blob.as_bytes(), "{path}");
-    }
-    store.blobs.delete(&name("thumbnails/2026/IMG_1.JPG")).await.unwrap();
-    assert!(!bench.blobs().join("thumbnails").exists(), "empty directories go");
-    assert!(bench.blobs().join("a").exists());
-}
-
-#[tokio::test]
-async fn a_foreign_file_is_not_overwritten() {
-    let bench = Bench::new();
-    let store = bench.open().await;
-    std::fs::write(bench.blobs().join("notes.txt"), "mine").unwrap();
-    assert_eq!(store.blobs.get(&name("notes.txt")).await.unwrap(), None);
-    store.blobs.put(&name("notes.txt"), b"ours".to_vec(), None).await.unwrap();
-    assert_eq!(std::fs::read(bench.blobs().join("notes.txt")).unwrap(), b"mine");
-    assert_eq!(std::fs::read(bench.blobs().join("notes~2.txt")).unwrap(), b"ours");
-}
-
-#[tokio::test]
 async fn a_large_payload_that_is_obsolete_or_removed_leaves_no_file() {
     let bench = Bench::new();
     let store = bench.open().await;
@@ -443,24 +401,6 @@ async fn large_payloads_are_read_while_they_are_replaced() {
     timeout(PATIENCE, reading).await.expect("the last one is read").unwrap();
 }
 
-/// As when its writer died between the commit and the renaming of the file.
-#[tokio::test]
-async fn a_blob_without_its_file_can_be_created() {
-    let bench = Bench::new();
-    let store = bench.open().await;
-    let writer = Writer { job: job("a"), fence: Fence::new(0, 1) };
-    let create =
-        async |bytes: &[u8]| store.blobs.create(&name("out/a"), bytes.to_vec(), &writer).await.unwrap();
-    assert!(create(b"first").await);
-    std::fs::remove_file(bench.blobs().join("out/a")).unwrap();
-    assert!(!store.blobs.exists(&name("out/a")).await.unwrap());
-    assert!(create(b"second").await);
-    assert!(!create(b"third").await);
-    assert_eq!(store.blobs.get(&name("out/a")).await.unwrap().unwrap(), b"second");
-    let temporary = bench.directory.path().join("reprieve.db.d/temporary");
-    assert_eq!(std::fs::read_dir(temporary).unwrap().count(), 0, "a refused create leaves nothing");
-}
-
 #[tokio::test]
 async fn letters_of_a_dead_process_are_received_again() {
     let bench = Bench::new();
@@ -478,23 +418,26 @@ async fn letters_of_a_dead_process_are_received_again() {
 }
 
 #[tokio::test]
-async fn leftovers_of_the_dead_are_swept() {
+async fn leftovers_of_the_dead_are_swept_and_other_files_stay() {
     let bench = Bench::new();
     let store = bench.open().await;
     save(&store, "a", None, ("1", large(1)), &[]).await.unwrap();
+    store.blobs.put(&name("out/a"), large(2), None).await.unwrap();
     let beside = bench.directory.path().join("reprieve.db.d");
-    for leftover in ["temporary/dead-0", "payloads/dead-0", "sessions/dead"] {
-        std::fs::write(beside.join(leftover), b"half").unwrap();
+    let dead = "0194e5a1b2c37d4e8f90a1b2c3d4e5f6";
+    let leftovers = [format!("blobs/{dead}-0"), format!("payloads/{dead}-0"), format!("sessions/{dead}")];
+    for file in leftovers.iter().map(String::as_str).chain(["blobs/notes.txt", "payloads/notes-2.txt"]) {
+        std::fs::write(beside.join(file), b"half").unwrap();
     }
     let _worker = bench.open_worker().await;
-    let swept = || async {
-        ["temporary/dead-0", "payloads/dead-0", "sessions/dead"]
-            .iter()
-            .all(|left| !beside.join(left).exists())
-    };
+    let swept = || async { leftovers.iter().all(|left| !beside.join(left).exists()) };
     eventually("leftovers are swept", swept).await;
     let read = store.records.payload(&job("a"), &payload("1")).await.unwrap();
-    assert!(read.as_deref() == Some(&large(1)[..]), "and nothing else");
+    assert!(read.as_deref() == Some(&large(1)[..]), "and no file that is used");
+    assert!(store.blobs.get(&name("out/a")).await.unwrap() == Some(large(2)), "and no file that is used");
+    for file in ["blobs/notes.txt", "payloads/notes-2.txt"] {
+        assert!(beside.join(file).exists(), "nor another program's");
+    }
 }
 
 #[tokio::test]

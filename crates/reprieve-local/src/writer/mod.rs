@@ -103,7 +103,8 @@ impl Writer {
         self.submit(0, apply, publish).blocking_recv().unwrap_or_else(|_| Err(Failure::stopped()))
     }
 
-    fn submit<T, U>(
+    /// Like [`call`](Self::call), but returns at once; the receiver gets the outcome.
+    pub(crate) fn submit<T, U>(
         &self,
         bytes: usize,
         apply: impl FnMut(&Tx<'_>) -> Result<T, Fault> + Send + 'static,

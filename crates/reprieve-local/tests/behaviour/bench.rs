@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reprieve_core::WorkerId;
 use reprieve_core::ports::Store;
+use reprieve_core::{BlobName, JobId, WorkerId};
 use reprieve_local::{LocalStore, Options, QueueName};
 use rusqlite::{Connection, Params};
 use tokio::time::Instant;
@@ -23,6 +23,12 @@ impl Bench {
 
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path().join("reprieve.db")
+    }
+
+    /// The files of one kind, such as `blobs`.
+    pub(crate) fn files(&self, kind: &str) -> Vec<PathBuf> {
+        let directory = self.directory.path().join("reprieve.db.d").join(kind);
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
     pub(crate) async fn open(&self) -> Store {
@@ -48,6 +54,14 @@ impl Bench {
     pub(crate) fn number(&self, sql: &str, params: impl Params) -> i64 {
         self.conn().query_row(sql, params, |row| row.get(0)).unwrap()
     }
+}
+
+pub(crate) fn blob(name: &str) -> BlobName {
+    BlobName::parse(name).unwrap()
+}
+
+pub(crate) fn job(id: &str) -> JobId {
+    JobId::parse(id).unwrap()
 }
 
 /// Waits for a condition that depends on time or on another thread.
