@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use reprieve_core::ports::Store;
-use reprieve_core::{BlobName, JobId, WorkerId};
+use reprieve_core::{BlobName, JobId, PayloadName, WorkerId};
 use reprieve_local::{LocalStore, Options, QueueName};
 use rusqlite::{Connection, Params};
 use tokio::time::Instant;
@@ -62,6 +62,10 @@ pub(crate) fn blob(name: &str) -> BlobName {
 
 pub(crate) fn job(id: &str) -> JobId {
     JobId::parse(id).unwrap()
+}
+
+pub(crate) fn payload(name: &str) -> PayloadName {
+    PayloadName::parse(name).unwrap()
 }
 
 /// Waits for a condition that depends on time or on another thread.

@@ -1,6 +1,9 @@
-//! Behaviour of this store beyond the promises of the ports: the order of messages, and small blobs as rows.
+//! Behaviour of this store beyond the promises of the ports: the order of messages, small blobs as
+//! rows, damaged rows and files.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails here")]
 
 mod bench;
 mod blobs;
+mod damage;
 mod line;
+mod whole_worker;
