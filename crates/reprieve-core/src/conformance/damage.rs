@@ -28,8 +28,7 @@ fn part(bytes: &[u8]) -> Part {
 
 /// A short record with one checkpoint.
 fn record() -> Record {
-    let Part { bytes, crc32, place } = part(b"a state");
-    let attachments = Some(part(b"a manifest"));
+    let state = part(b"a state");
     Record {
         job: id(0),
         kind: "k".to_owned(),
@@ -48,11 +47,11 @@ fn record() -> Record {
         checkpoints: vec![Checkpoint {
             sequence: 1,
             schema: 1,
-            bytes,
-            crc32,
+            bytes: state.bytes,
+            crc32: state.crc32,
             plain_bytes: None,
-            place,
-            attachments,
+            place: state.place,
+            attachments: Some(part(b"a manifest")),
         }],
         careful_steps: 0,
         changed_unix_ms: 0,
