@@ -97,6 +97,7 @@ mod long_step;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+mod names;
 mod notice;
 
 pub mod ports;
@@ -110,6 +111,7 @@ mod queue_name;
 pub mod record;
 mod redrive;
 mod report;
+pub mod retention;
 pub mod retry;
 mod saving;
 mod shards;

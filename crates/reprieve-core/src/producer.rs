@@ -9,6 +9,7 @@ use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job::Job;
+use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, Store};
 
@@ -97,14 +98,4 @@ impl Producer {
         self.store.blobs.put(&name, args.get().as_bytes().to_vec(), None).await?;
         Ok(Data::Blob(name))
     }
-}
-
-/// The blob of a job's long arguments, kept until the job is completed.
-pub(crate) fn args_blob(job: &JobId) -> Result<BlobName> {
-    BlobName::parse(format!("args/{job}.json"))
-}
-
-/// The blob of a job's result.
-pub(crate) fn result_blob(job: &JobId) -> Result<BlobName> {
-    BlobName::parse(format!("results/{job}.json"))
 }

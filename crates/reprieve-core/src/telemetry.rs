@@ -16,6 +16,7 @@
 //! | `reprieve_checkpoint_bytes` | histogram | `kind` | size of saved states |
 //! | `reprieve_checkpoint_errors_total` | counter | `kind` | failed saves |
 //! | `reprieve_checkpoints_unreadable_total` | counter | | damaged or missing records and checkpoints |
+//! | `reprieve_cleaned_total` | counter | `what` | objects that the worker removed from the store because nothing needed them |
 //! | `reprieve_notices_total` | counter | `kind` | events announced for this machine; `other` for an unknown type |
 //! | `reprieve_approvals_total` | counter | `result` | approvals, `ok`, `refused` or `error` |
 //! | `reprieve_metadata_staleness_seconds` | gauge | | age of the metadata service's last valid answer |
@@ -62,6 +63,13 @@ pub struct ByResult {
     pub result: &'static str,
 }
 
+/// The label of `reprieve_cleaned_total`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByWhat {
+    /// What was removed.
+    pub what: &'static str,
+}
+
 /// The label of `reprieve_metadata_errors_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByReason {
@@ -97,6 +105,7 @@ pub struct Telemetry {
     pub checkpoint_bytes: HistogramFamily,
     pub checkpoint_errors: Family<ByKind, Counter>,
     pub checkpoints_unreadable: Counter,
+    pub cleaned: Family<ByWhat, Counter>,
     pub notices: Family<ByKind, Counter>,
     pub approvals: Family<ByResult, Counter>,
     pub metadata_staleness: Gauge<f64, AtomicU64>,
@@ -145,6 +154,7 @@ impl Telemetry {
             checkpoint_bytes: Family::new_with_constructor(bytes),
             checkpoint_errors: Family::default(),
             checkpoints_unreadable: Counter::default(),
+            cleaned: Family::default(),
             notices: Family::default(),
             approvals: Family::default(),
             metadata_staleness: Gauge::default(),
@@ -192,6 +202,7 @@ impl Telemetry {
             "Records and checkpoints that were damaged or missing",
             self.checkpoints_unreadable.clone(),
         );
+        r.register("cleaned", "Objects removed because nothing needed them", self.cleaned.clone());
         r.register("notices", "Events announced for this machine", self.notices.clone());
         r.register("approvals", "Approvals of events", self.approvals.clone());
         r.register(
@@ -228,6 +239,7 @@ mod tests {
         telemetry.checkpoint_seconds.get_or_create(&kind).observe(0.1);
         telemetry.checkpoint_bytes.get_or_create(&kind).observe(10.0);
         telemetry.checkpoint_errors.get_or_create(&kind).inc();
+        telemetry.cleaned.get_or_create(&ByWhat { what: "results" }).inc();
         telemetry.notices.get_or_create(&kind).inc();
         telemetry.approvals.get_or_create(&ByResult { result: "ok" }).inc();
         telemetry.metadata_errors.get_or_create(&ByReason { reason: "throttled" }).inc();

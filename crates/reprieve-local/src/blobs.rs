@@ -7,13 +7,13 @@ use std::io;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use reprieve_core::ports::BlobStore;
+use reprieve_core::ports::{BlobStore, ListedBlob, Page, Version};
 use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{Ports, blocking};
+use crate::store::{PAGE, Ports, blocking};
 use crate::writer::Tx;
 
 /// The largest blob in the database. A row of this size takes a third of the time of a file, which
@@ -50,12 +50,33 @@ impl BlobStore for Ports {
         blocking(move || list(&shared, &prefix)).await.map_err(|failure| failure.during("list blobs"))
     }
 
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
+        let (shared, prefix) = (Arc::clone(&self.shared), prefix.to_owned());
+        let at = at.map(str::to_owned);
+        let list = move || page(&shared, &prefix, at.as_deref());
+        blocking(list).await.map_err(|failure| failure.during("list blobs"))
+    }
+
     async fn delete(&self, name: &BlobName) -> Result<()> {
+        self.delete_as(name, None).await.map(drop)
+    }
+
+    async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
+        // A version that this store never returned is no blob's.
+        let Ok(version) = version.as_str().parse() else { return Ok(false) };
+        self.delete_as(name, Some(version)).await
+    }
+}
+
+impl Ports {
+    /// Deletes the blob, if `version` is given only that one; returns whether there was one.
+    async fn delete_as(&self, name: &BlobName, version: Option<i64>) -> Result<bool> {
         let (shared, name) = (Arc::clone(&self.shared), name.clone());
-        let apply = move |tx: &Tx<'_>| delete(tx, &name);
-        let publish = move |file: Option<String>| {
-            remove_file(&shared, file);
-            Ok(())
+        let apply = move |tx: &Tx<'_>| delete(tx, &name, version);
+        let publish = move |deleted: Option<Present>| {
+            let is_deleted = deleted.is_some();
+            remove_file(&shared, deleted.and_then(|blob| blob.file));
+            Ok(is_deleted)
         };
         let deleted = self.shared.writer.call(0, apply, publish).await;
         deleted.map_err(|failure| failure.during("delete a blob"))
@@ -170,8 +191,9 @@ impl Write {
             owner.map(|owner| (owner.job.as_str(), owner.fence.as_u64().cast_signed())).unzip();
         let Some(present) = present else {
             tx.execute(
-                "INSERT INTO blob(name, job, fence, bytes, file, data) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
-                (name, job, fence, bytes, file, data),
+                "INSERT INTO blob(name, at, version, job, fence, bytes, file, data)
+                 VALUES(?1, ?2, random(), ?3, ?4, ?5, ?6, ?7)",
+                (name, tx.now, job, fence, bytes, file, data),
             )?;
             return Ok(Applied::Written(None));
         };
@@ -182,9 +204,9 @@ impl Write {
         }
         // A producer's write, without an owner, keeps the last owner's fence.
         tx.execute(
-            "UPDATE blob SET job = coalesce(?2, job), fence = coalesce(?3, fence), bytes = ?4, file = ?5, data = ?6
-             WHERE name = ?1",
-            (name, job, fence, bytes, file, data),
+            "UPDATE blob SET at = ?2, version = random(), job = coalesce(?3, job), fence = coalesce(?4, fence),
+             bytes = ?5, file = ?6, data = ?7 WHERE name = ?1",
+            (name, tx.now, job, fence, bytes, file, data),
         )?;
         Ok(Applied::Written(present.file))
     }
@@ -269,14 +291,15 @@ fn keep_fence(tx: &Tx<'_>, name: &str, job: &str, fence: i64) -> rusqlite::Resul
     Ok(())
 }
 
-/// Deletes the row; returns the file that it referred to.
-fn delete(tx: &Tx<'_>, name: &BlobName) -> Result<Option<String>, Fault> {
-    const DELETE: &str = "DELETE FROM blob WHERE name = ?1 RETURNING job, fence, file";
-    let Some(deleted) = tx.row(DELETE, [name.as_str()], Present::read)? else { return Ok(None) };
-    if let Some((job, fence)) = deleted.owner {
-        keep_fence(tx, name.as_str(), &job, fence)?;
+/// Deletes the row, if `version` is given only of that version; returns what it was.
+fn delete(tx: &Tx<'_>, name: &BlobName, version: Option<i64>) -> Result<Option<Present>, Fault> {
+    const DELETE: &str =
+        "DELETE FROM blob WHERE name = ?1 AND version = coalesce(?2, version) RETURNING job, fence, file";
+    let deleted = tx.row(DELETE, (name.as_str(), version), Present::read)?;
+    if let Some((job, fence)) = deleted.as_ref().and_then(|blob| blob.owner.as_ref()) {
+        keep_fence(tx, name.as_str(), job, *fence)?;
     }
-    Ok(deleted.file)
+    Ok(deleted)
 }
 
 fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
@@ -345,6 +368,28 @@ fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {
     let name =
         |name| BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()));
     there.map(name).collect()
+}
+
+/// A list in parts. Reads no blob's bytes: they come last in a row.
+fn page(shared: &Shared, prefix: &str, at: Option<&str>) -> Outcome<Page<ListedBlob>> {
+    const LIST: &str = "SELECT name, bytes, at, version FROM blob WHERE name >= ?1 AND name > ?2
+         ORDER BY name LIMIT ?3";
+    let row = |row: &rusqlite::Row<'_>| {
+        let (name, bytes): (String, i64) = (row.get(0)?, row.get(1)?);
+        Ok((name, bytes.cast_unsigned(), row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+    };
+    let listed = shared.reader.read(|snapshot| {
+        let mut list = snapshot.prepare_cached(LIST)?;
+        let rows = list.query_map((prefix, at.unwrap_or_default(), PAGE), row)?;
+        take_prefix(rows, prefix, |(name, ..)| name)
+    })?;
+    let entry = |(name, bytes, modified_unix_ms, version): (String, u64, i64, i64)| {
+        let name =
+            BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()))?;
+        Ok(ListedBlob { name, bytes, modified_unix_ms, version: Version::new(version.to_string()) })
+    };
+    let entries = listed.into_iter().map(entry).collect::<Outcome<_>>()?;
+    Ok(Page::up_to(entries, PAGE as usize, |last| last.name.to_string()))
 }
 
 /// Reads rows while their name has the prefix.

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::ports::{
+    ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
+};
 use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{Ports, blocking};
+use crate::store::{PAGE, Ports, blocking};
 use crate::writer::Tx;
 
 /// The largest payload in the database. A larger one is written faster as a file, and the
@@ -86,14 +88,45 @@ impl RecordStore for Ports {
         Ok(read.map(Bytes::from))
     }
 
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
-        // Versions rise with time, so the oldest records come first without an index, which would
-        // cost every write.
-        const FIND: &str = "SELECT job FROM record WHERE at < ?1 ORDER BY version LIMIT ?2";
-        let (shared, max) = (Arc::clone(&self.shared), i64::try_from(max).unwrap_or(i64::MAX));
-        let find = move || shared.reader.rows(FIND, [before_unix_ms, max], |row| row.get::<_, String>(0));
-        let found = blocking(find).await.map_err(|failure| failure.during("list stale records"))?;
-        found.into_iter().map(JobId::parse).collect()
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        const LIST: &str = "SELECT job, at FROM record WHERE job > ?1 ORDER BY job LIMIT ?2";
+        let (shared, at) = (Arc::clone(&self.shared), at.unwrap_or_default().to_owned());
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
+        let list = move || shared.reader.rows(LIST, (at, PAGE), row);
+        let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
+        let entry = |(job, modified_unix_ms)| Ok(ListedRecord { job: JobId::parse(job)?, modified_unix_ms });
+        let entries = listed.into_iter().map(entry).collect::<Result<_>>()?;
+        Ok(Page::up_to(entries, PAGE as usize, |last| last.job.to_string()))
+    }
+
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
+        const LIST: &str = "SELECT job, name, bytes, at FROM payload WHERE (job, name) > (?1, ?2)
+             ORDER BY job, name LIMIT ?3";
+        let (job, name) = at.and_then(|at| at.split_once('/')).unwrap_or_default();
+        let (shared, job, name) = (Arc::clone(&self.shared), job.to_owned(), name.to_owned());
+        let row = |row: &rusqlite::Row<'_>| {
+            let (job, name): (String, String) = (row.get(0)?, row.get(1)?);
+            Ok((job, name, row.get::<_, i64>(2)?, row.get(3)?))
+        };
+        let list = move || shared.reader.rows(LIST, (job, name, PAGE), row);
+        let listed = blocking(list).await.map_err(|failure| failure.during("list payloads"))?;
+        let entry = |(job, name, bytes, modified_unix_ms): (String, String, i64, i64)| {
+            let (job, name) = (JobId::parse(job)?, PayloadName::parse(name)?);
+            Ok(ListedPayload { job, name, bytes: bytes.cast_unsigned(), modified_unix_ms })
+        };
+        let entries = listed.into_iter().map(entry).collect::<Result<_>>()?;
+        Ok(Page::up_to(entries, PAGE as usize, |last| format!("{}/{}", last.job, last.name)))
+    }
+
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
+        let (shared, job, names) = (Arc::clone(&self.shared), job.clone(), names.to_vec());
+        let publish = move |files| {
+            remove_files(&shared, files);
+            Ok(())
+        };
+        let remove = move |tx: &Tx<'_>| remove_payloads(tx, &job, &names);
+        let removed = self.shared.writer.call(0, remove, publish).await;
+        removed.map_err(|failure| failure.during("remove payloads"))
     }
 }
 
@@ -175,8 +208,8 @@ impl Row {
         let files = remove_payloads(tx, job, std::slice::from_ref(name))?;
         let bytes = i64::try_from(*bytes).unwrap_or(i64::MAX);
         tx.execute(
-            "INSERT INTO payload(job, name, bytes, data, file) VALUES(?1, ?2, ?3, ?4, ?5)",
-            (job.as_str(), name.as_str(), bytes, data.as_deref(), file),
+            "INSERT INTO payload(job, name, at, bytes, data, file) VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+            (job.as_str(), name.as_str(), tx.now, bytes, data.as_deref(), file),
         )?;
         Ok(files)
     }

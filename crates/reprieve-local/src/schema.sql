@@ -49,9 +49,11 @@ CREATE TABLE record(
 ) STRICT;
 
 -- State that is too large for a record. A large payload is a file of payloads/, and data is null.
+--   at          when it was written
 CREATE TABLE payload(
   job TEXT NOT NULL,
   name TEXT NOT NULL,
+  at INTEGER NOT NULL,
   bytes INTEGER NOT NULL,
   data BLOB,
   file TEXT,
@@ -62,9 +64,13 @@ CREATE UNIQUE INDEX payload_file ON payload(file) WHERE file IS NOT NULL;
 
 -- Inputs and outputs. A large blob is a file of blobs/, and data is null. The bytes come last, so that the columns before
 -- them are read without them.
+--   at          when it was written
+--   version     random, so that no two writes have the same one
 --   job, fence  the last owner that wrote the blob; null if only producers have
 CREATE TABLE blob(
   name TEXT NOT NULL PRIMARY KEY,
+  at INTEGER NOT NULL,
+  version INTEGER NOT NULL,
   job TEXT,
   fence INTEGER,
   bytes INTEGER NOT NULL,

@@ -129,6 +129,9 @@ impl LocalStore {
     }
 }
 
+/// How many entries a part of a list has. A read of so many rows is short.
+pub(crate) const PAGE: u32 = 1_000;
+
 /// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the
 /// caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -25,7 +25,18 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
         &["chance", "clock", "codec", "process", "shorten", "telemetry", "watch"],
         // The values that ports and formats consist of.
-        &["checkpoint", "deadline", "error", "estimate", "ids", "notice", "queue_name", "report", "retry"],
+        &[
+            "checkpoint",
+            "deadline",
+            "error",
+            "estimate",
+            "ids",
+            "names",
+            "notice",
+            "queue_name",
+            "report",
+            "retry",
+        ],
         &["ports"],
         &["envelope", "record"],
         // Pure decisions.
@@ -34,7 +45,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["saving"],
         &["context", "job"],
         &["attachment", "long_step"],
-        &["producer", "redrive", "shards"],
+        &["producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],
     ],

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::{Fixture, bodies};
+use crate::clock::unix_millis;
 use crate::error::ErrorKind;
 use crate::ids::{BlobName, Fence, JobId, Writer};
-use crate::ports::BlobStore;
+use crate::ports::{BlobStore, ListedBlob, Version};
 
 /// Larger than a page, a row or a packet.
 const LARGE_BYTES: usize = 1024 * 1024 + 1;
+
+/// How far the clocks of a store and of this machine may differ, in milliseconds.
+const SKEW_MS: i64 = 60_000;
 
 fn name(name: &str) -> BlobName {
     BlobName::parse(name).expect("the suite's names are valid")
@@ -311,6 +315,67 @@ pub async fn of_concurrent_creates_exactly_one_is_taken(fixture: &Fixture) {
     }
 }
 
+/// Every part of a list of blobs, in sequence.
+async fn listed(blobs: &dyn BlobStore, prefix: &str) -> Vec<ListedBlob> {
+    let (mut listed, mut at) = (Vec::new(), None);
+    loop {
+        let page = blobs.page(prefix, at.as_deref()).await.expect("lists");
+        listed.extend(page.entries);
+        at = page.next;
+        if at.is_none() {
+            return listed;
+        }
+    }
+}
+
+/// The parts of a list name every blob with the prefix once, in order, with its length and the time of
+/// its last write.
+pub async fn the_parts_of_a_list_name_every_blob_once(fixture: &Fixture) {
+    let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
+    assert_eq!(listed(another, "").await, []);
+    let before = unix_millis();
+    let mut expected: Vec<_> = (0..20).map(|number| (name(&format!("out/{number}")), number)).collect();
+    expected.push((name("out/large"), LARGE_BYTES));
+    expected.sort();
+    for (blob, length) in expected.iter().rev() {
+        put(blobs, blob, &vec![b'x'; *length], Some(&delivery("job", 1))).await;
+    }
+    put(blobs, &name("out"), b"no part of it", None).await;
+    put(blobs, &name("outer/1"), b"no part of it", None).await;
+    put(blobs, &name("out/gone"), b"gone", None).await;
+    blobs.delete(&name("out/gone")).await.expect("deletes");
+    let found = listed(another, "out/").await;
+    let short = |entry: &ListedBlob| (entry.name.clone(), usize::try_from(entry.bytes).expect("short"));
+    assert_eq!(found.iter().map(short).collect::<Vec<_>>(), expected);
+    for entry in found {
+        let age = unix_millis() - entry.modified_unix_ms;
+        assert!((-SKEW_MS..=SKEW_MS + unix_millis() - before).contains(&age), "{entry:?}");
+    }
+    assert_eq!(listed(another, "").await.len(), expected.len() + 2);
+    assert_eq!(listed(another, "nothing/").await, []);
+}
+
+/// A blob is deleted if it has the version that is named, and only then.
+pub async fn a_version_is_deleted_only_while_it_is_the_present_one(fixture: &Fixture) {
+    let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
+    let (blob, writer) = (name("out/a"), delivery("job", 1));
+    let version = async || listed(blobs, "out/").await.pop().expect("is there").version;
+    put(blobs, &blob, b"one", None).await;
+    let one = version().await;
+    put(another, &blob, b"one", Some(&writer)).await;
+    let two = version().await;
+    assert!(one != two, "the same bytes were written twice, and have one version");
+    assert!(!another.delete_version(&blob, &one).await.expect("answers"), "an old version was deleted");
+    assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"one"[..]));
+    assert!(another.delete_version(&blob, &two).await.expect("deletes"));
+    assert_eq!(get(blobs, &blob).await, None);
+    assert!(!another.delete_version(&blob, &two).await.expect("answers"), "it was gone");
+    assert!(another.create(&blob, b"one".to_vec(), &writer).await.expect("creates"));
+    assert!(!blobs.delete_version(&blob, &two).await.expect("answers"), "a version was used twice");
+    assert!(!blobs.delete_version(&blob, &Version::new("another store's")).await.expect("answers"));
+    assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"one"[..]));
+}
+
 /// A blob exists, for every process, from its put or create until it is deleted.
 pub async fn a_blob_exists_until_it_is_deleted(fixture: &Fixture) {
     let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
@@ -349,6 +414,8 @@ macro_rules! blobs_conformance {
             a_created_blob_is_fenced,
             of_concurrent_creates_exactly_one_is_taken,
             a_blob_exists_until_it_is_deleted,
+            the_parts_of_a_list_name_every_blob_once,
+            a_version_is_deleted_only_while_it_is_the_present_one,
         }
     };
 }

@@ -16,8 +16,8 @@ use crate::codec::encode_state;
 use crate::context::JobContext;
 use crate::ids::{BlobName, Fence, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::job::{Job, JobError, Step};
+use crate::names::result_blob;
 use crate::ports::{DeadLetter, NewMessage, Payload, RecordWrite, Release, Store};
-use crate::producer::result_blob;
 use crate::record::{
     Account, Checkpoint, Company, End, EndKind, INLINE_BYTES_MAX, Owner, Place, Record, Status, open, seal,
 };

@@ -11,7 +11,9 @@ use super::{Fixture, bodies};
 use crate::clock::unix_millis;
 use crate::error::ErrorKind;
 use crate::ids::{JobId, MessageId, PayloadName};
-use crate::ports::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
+use crate::ports::{
+    ListedPayload, ListedRecord, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
+};
 
 /// Larger than a page, a row or a packet.
 const LARGE_BYTES: usize = 1024 * 1024 + 1;
@@ -464,43 +466,115 @@ pub async fn jobs_are_distinct(fixture: &Fixture) {
     }
 }
 
-/// `stale` lists jobs with records that were last written before a time, up to `max`, and no
-/// others.
-pub async fn stale_lists_only_jobs_not_written_since(fixture: &Fixture) {
-    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
-    let written =
-        async |job: &JobId| store.load(job).await.expect("loads").expect("is there").modified_unix_ms;
-    let stale = async |before, max| {
-        let mut jobs = another.stale(before, max).await.expect("lists");
-        jobs.sort();
-        jobs
-    };
-    assert_eq!(stale(i64::MAX, 10).await, []);
-    let [one, two, busy, done] = ["one", "Two", "busy", "done"].map(id);
-    let mut version = None;
-    for job in [&busy, &done, &one, &two] {
-        let put = store.put(job, None, record(b"value")).await.expect("writes");
-        version = if *job == busy { Some(put) } else { version };
-        if *job == done {
-            let done = store.load(job).await.expect("loads").expect("is there");
-            store.remove(job, &done.version, &[]).await.expect("removes");
+/// Every part of a list of records, in sequence.
+async fn listed_records(store: &dyn RecordStore) -> Vec<ListedRecord> {
+    let (mut listed, mut at) = (Vec::new(), None);
+    loop {
+        let page = store.page(at.as_deref()).await.expect("lists");
+        listed.extend(page.entries);
+        at = page.next;
+        if at.is_none() {
+            return listed;
         }
     }
-    let (first, last) = (written(&one).await, written(&two).await);
+}
+
+/// Every part of a list of payloads, in sequence.
+async fn listed_payloads(store: &dyn RecordStore) -> Vec<ListedPayload> {
+    let (mut listed, mut at) = (Vec::new(), None);
+    loop {
+        let page = store.payload_page(at.as_deref()).await.expect("lists");
+        listed.extend(page.entries);
+        at = page.next;
+        if at.is_none() {
+            return listed;
+        }
+    }
+}
+
+/// The parts of a list name every job with a record once, in order, with the time of the record's
+/// last write.
+pub async fn the_parts_of_a_list_name_every_record_once(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    assert_eq!(listed_records(another).await, []);
+    let mut jobs: Vec<_> = (0..20).map(|number| id(&format!("job-{number}"))).collect();
+    for job in jobs.iter().rev() {
+        store.put(job, None, record(b"value")).await.expect("writes");
+    }
+    let gone = jobs.remove(7);
+    let written = store.load(&gone).await.expect("loads").expect("is there");
+    store.remove(&gone, &written.version, &[]).await.expect("removes");
+    jobs.sort();
+    let listed = listed_records(another).await;
+    assert_eq!(listed.iter().map(|entry| entry.job.clone()).collect::<Vec<_>>(), jobs);
+    for ListedRecord { job, modified_unix_ms } in listed {
+        let stored = store.load(&job).await.expect("loads").expect("is there");
+        assert_eq!(modified_unix_ms, stored.modified_unix_ms, "{job}");
+    }
+}
+
+/// The parts of a list name every payload once, those of one job in sequence, with its length and the
+/// time of its write, whether a record names it or not.
+pub async fn the_parts_of_a_list_name_every_payload_once(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    assert_eq!(listed_payloads(another).await, []);
+    let before = unix_millis();
+    let jobs: Vec<_> = ["a", "A", "a-1", "b"].map(id).into();
+    let mut expected = Vec::new();
+    for (length, job) in jobs.iter().enumerate() {
+        for number in 1..=6 {
+            let bytes = bodies::uniform(1, length * 200 * 1024 + 1);
+            expected.push((job.clone(), payload(number), bytes.len() as u64));
+            store
+                .store_payload(job, Payload { name: payload(number), bytes: bytes.into() })
+                .await
+                .expect("stores");
+        }
+    }
+    let put = RecordWrite { obsolete: vec![payload(1)], ..with_payload(7, b"seven".to_vec()) };
+    store.put(&jobs[0], None, put).await.expect("writes");
+    expected.push((jobs[0].clone(), payload(7), 5));
     let limit = unix_millis() + PATIENCE_MS;
-    while written(&busy).await <= last {
-        assert!(unix_millis() < limit, "a later write has no later time");
+    let listed = loop {
+        let listed = listed_payloads(another).await;
+        // An obsolete payload may be removed a little later.
+        if listed.len() < expected.len() || unix_millis() > limit {
+            break listed;
+        }
         sleep(PAUSE).await;
-        version = Some(store.put(&busy, version.as_ref(), record(b"again")).await.expect("writes"));
+    };
+    expected.retain(|(job, name, _)| (job, name) != (&jobs[0], &payload(1)));
+    expected.sort();
+    let order: Vec<_> = listed.iter().map(|entry| entry.job.clone()).collect();
+    assert!(order.chunk_by(PartialEq::eq).count() == jobs.len(), "a job's payloads are apart: {order:?}");
+    for entry in &listed {
+        let age = unix_millis() - entry.modified_unix_ms;
+        assert!((-SKEW_MS..=SKEW_MS + unix_millis() - before).contains(&age), "{entry:?}");
     }
-    let since = written(&busy).await;
-    assert_eq!(stale(since, 10).await, [two.clone(), one.clone()]);
-    assert_eq!(stale(since, 1).await.len(), 1);
-    assert_eq!(stale(since, 0).await, []);
-    for before in [first, 0, i64::MIN] {
-        assert_eq!(stale(before, 10).await, [], "before {before}");
+    let mut found: Vec<_> = listed.into_iter().map(|entry| (entry.job, entry.name, entry.bytes)).collect();
+    found.sort();
+    assert_eq!(found, expected);
+}
+
+/// Removed payloads are gone, the others stay, and those that are gone may be removed again.
+pub async fn payloads_are_removed_by_name(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let job = job();
+    for number in 1..=3 {
+        let bytes = bodies::uniform(1, 150 * 1024 * usize::try_from(number).expect("small"));
+        store
+            .store_payload(&job, Payload { name: payload(number), bytes: bytes.into() })
+            .await
+            .expect("stores");
     }
-    assert_eq!(stale(since + 3_600_000, 10).await, [two, busy, one]);
+    for _ in 0..2 {
+        another.remove_payloads(&job, &[payload(1), payload(3), payload(9)]).await.expect("removes");
+    }
+    another.remove_payloads(&id("another-job"), &[payload(2)]).await.expect("removes nothing");
+    assert_eq!(read(store, 1).await, None);
+    assert!(read(store, 2).await.is_some(), "another payload was removed");
+    assert_eq!(read(store, 3).await, None);
+    assert_eq!(listed_payloads(store).await.len(), 1);
 }
 
 /// One test per promise of a record store; see [`conformance`](crate::conformance).
@@ -531,7 +605,9 @@ macro_rules! records_conformance {
             a_write_after_a_removal_that_it_did_not_see_is_refused,
             a_version_is_never_used_twice,
             jobs_are_distinct,
-            stale_lists_only_jobs_not_written_since,
+            the_parts_of_a_list_name_every_record_once,
+            the_parts_of_a_list_name_every_payload_once,
+            payloads_are_removed_by_name,
         }
     };
 }

@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 
-use super::lock;
+use super::{PAGE, lock};
+use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Writer};
-use crate::ports::BlobStore;
+use crate::ports::{BlobStore, ListedBlob, Page, Version};
 
 /// An in-memory blob store.
 #[derive(Debug, Default)]
 pub struct MemoryBlobs {
     blobs: Mutex<BTreeMap<BlobName, Blob>>,
+    /// The last version given. All blobs share it, so a removal does not restart a blob's versions.
+    last_version: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -22,6 +26,8 @@ struct Blob {
     bytes: Vec<u8>,
     /// The last writer; `None` for a producer.
     writer: Option<Writer>,
+    version: Version,
+    at_unix_ms: i64,
 }
 
 impl MemoryBlobs {
@@ -29,6 +35,11 @@ impl MemoryBlobs {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    fn blob(&self, bytes: Vec<u8>, writer: Option<Writer>) -> Blob {
+        let version = Version::new((self.last_version.fetch_add(1, Relaxed) + 1).to_string());
+        Blob { bytes, writer, version, at_unix_ms: unix_millis() }
     }
 }
 
@@ -51,7 +62,7 @@ impl BlobStore for MemoryBlobs {
                 format!("{name} was written under fence {}, after {}", last.fence, writer.fence),
             ));
         }
-        blobs.insert(name.clone(), Blob { bytes, writer: writer.cloned() });
+        blobs.insert(name.clone(), self.blob(bytes, writer.cloned()));
         Ok(())
     }
 
@@ -59,7 +70,7 @@ impl BlobStore for MemoryBlobs {
         match lock(&self.blobs).entry(name.clone()) {
             Entry::Occupied(_) => Ok(false),
             Entry::Vacant(vacant) => {
-                vacant.insert(Blob { bytes, writer: Some(writer.clone()) });
+                vacant.insert(self.blob(bytes, Some(writer.clone())));
                 Ok(true)
             }
         }
@@ -74,8 +85,34 @@ impl BlobStore for MemoryBlobs {
         Ok(blobs.keys().filter(|name| name.as_str().starts_with(prefix)).cloned().collect())
     }
 
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
+        let blobs = lock(&self.blobs);
+        let is_next = |name: &str| name.starts_with(prefix) && at.is_none_or(|at| name > at);
+        let entries: Vec<_> = blobs
+            .iter()
+            .filter(|(name, _)| is_next(name.as_str()))
+            .map(|(name, blob)| ListedBlob {
+                name: name.clone(),
+                bytes: blob.bytes.len() as u64,
+                modified_unix_ms: blob.at_unix_ms,
+                version: blob.version.clone(),
+            })
+            .take(PAGE)
+            .collect();
+        Ok(Page::up_to(entries, PAGE, |last| last.name.to_string()))
+    }
+
     async fn delete(&self, name: &BlobName) -> Result<()> {
         lock(&self.blobs).remove(name);
         Ok(())
+    }
+
+    async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
+        let mut blobs = lock(&self.blobs);
+        let is_there = blobs.get(name).is_some_and(|blob| blob.version == *version);
+        if is_there {
+            blobs.remove(name);
+        }
+        Ok(is_there)
     }
 }

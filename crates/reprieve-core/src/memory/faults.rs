@@ -41,7 +41,8 @@ pub struct Faults {
 }
 
 /// An operation of a store. [`Save`](Self::Save) is [`RecordStore::put`], and [`Put`](Self::Put) is
-/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method.
+/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method, with
+/// the port's name where two have one.
 ///
 /// [`RecordStore::put`]: crate::ports::RecordStore::put
 /// [`BlobStore::put`]: crate::ports::BlobStore::put
@@ -66,12 +67,16 @@ pub enum Op {
     Remove,
     Payload,
     StorePayload,
-    Stale,
+    RecordPage,
+    PayloadPage,
+    RemovePayloads,
     Get,
     Put,
     Exists,
     List,
+    BlobPage,
     Delete,
+    DeleteVersion,
     Publish,
     Withdraw,
     Reports,
@@ -216,7 +221,7 @@ impl Plan {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self::Send,
         Self::Receive,
         Self::Renew,
@@ -234,12 +239,16 @@ impl Op {
         Self::Remove,
         Self::Payload,
         Self::StorePayload,
-        Self::Stale,
+        Self::RecordPage,
+        Self::PayloadPage,
+        Self::RemovePayloads,
         Self::Get,
         Self::Put,
         Self::Exists,
         Self::List,
+        Self::BlobPage,
         Self::Delete,
+        Self::DeleteVersion,
         Self::Publish,
         Self::Withdraw,
         Self::Reports,
@@ -265,12 +274,14 @@ impl Op {
             Self::Remove => "remove a record",
             Self::Payload => "read a payload",
             Self::StorePayload => "write a payload",
-            Self::Stale => "list stale records",
+            Self::RecordPage => "list records",
+            Self::PayloadPage => "list payloads",
+            Self::RemovePayloads => "remove payloads",
             Self::Get => "read a blob",
             Self::Put => "write a blob",
             Self::Exists => "look for a blob",
-            Self::List => "list blobs",
-            Self::Delete => "delete a blob",
+            Self::List | Self::BlobPage => "list blobs",
+            Self::Delete | Self::DeleteVersion => "delete a blob",
             Self::Publish => "publish a report",
             Self::Withdraw => "withdraw a report",
             Self::Reports => "read reports",

@@ -10,8 +10,9 @@ use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
-    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Payload, Queue, Receipt, RecordStore,
-    RecordWrite, Release, Roster, Store, Stored, Version, WorkerReport,
+    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord,
+    NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store, Stored,
+    Version, WorkerReport,
 };
 
 impl Faults {
@@ -133,8 +134,16 @@ impl RecordStore for FaultyRecords {
         self.faults.call(Op::Payload, self.inner.payload(job, name)).await
     }
 
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
-        self.faults.call(Op::Stale, self.inner.stale(before_unix_ms, max)).await
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        self.faults.call(Op::RecordPage, self.inner.page(at)).await
+    }
+
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
+        self.faults.call(Op::PayloadPage, self.inner.payload_page(at)).await
+    }
+
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
+        self.faults.call(Op::RemovePayloads, self.inner.remove_payloads(job, names)).await
     }
 }
 
@@ -167,8 +176,16 @@ impl BlobStore for FaultyBlobs {
         self.faults.call(Op::List, self.inner.list(prefix)).await
     }
 
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
+        self.faults.call(Op::BlobPage, self.inner.page(prefix, at)).await
+    }
+
     async fn delete(&self, name: &BlobName) -> Result<()> {
         self.faults.call(Op::Delete, self.inner.delete(name)).await
+    }
+
+    async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
+        self.faults.call(Op::DeleteVersion, self.inner.delete_version(name, version)).await
     }
 }
 

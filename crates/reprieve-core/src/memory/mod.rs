@@ -47,6 +47,9 @@ pub use roster::MemoryRoster;
 
 use crate::ports::Store;
 
+/// How many entries a part of a list has, so that a test with few of them sees several parts.
+const PAGE: usize = 8;
+
 /// Creates an empty store in memory. Its clones share it, as processes share a real one.
 #[must_use]
 pub fn store() -> Store {

@@ -6,11 +6,11 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::lock;
+use super::{PAGE, lock};
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, PayloadName};
-use crate::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use crate::ports::{ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version};
 
 /// An in-memory store of records and payloads.
 #[derive(Debug, Default)]
@@ -21,9 +21,15 @@ pub struct MemoryRecords {
 #[derive(Debug, Default)]
 struct State {
     records: BTreeMap<JobId, Stored>,
-    payloads: BTreeMap<(JobId, PayloadName), Bytes>,
+    payloads: BTreeMap<(JobId, PayloadName), StoredPayload>,
     /// The last version given. All jobs share it, so a removal does not restart a job's versions.
     last_version: u64,
+}
+
+#[derive(Debug)]
+struct StoredPayload {
+    bytes: Bytes,
+    at_unix_ms: i64,
 }
 
 impl MemoryRecords {
@@ -50,6 +56,10 @@ impl State {
         Err(Error::new(ErrorKind::Conflict, operation, message))
     }
 
+    fn store_payload(&mut self, job: &JobId, Payload { name, bytes }: Payload) {
+        self.payloads.insert((job.clone(), name), StoredPayload { bytes, at_unix_ms: unix_millis() });
+    }
+
     fn remove_payloads(&mut self, job: &JobId, names: &[PayloadName]) {
         for name in names {
             self.payloads.remove(&(job.clone(), name.clone()));
@@ -71,7 +81,7 @@ impl RecordStore for MemoryRecords {
         let RecordWrite { record: bytes, payload, obsolete } = write;
         state.remove_payloads(job, &obsolete);
         if let Some(payload) = payload {
-            state.payloads.insert((job.clone(), payload.name), payload.bytes);
+            state.store_payload(job, payload);
         }
         let stored = Stored { bytes, version: version.clone(), modified_unix_ms: unix_millis() };
         state.records.insert(job.clone(), stored);
@@ -87,17 +97,48 @@ impl RecordStore for MemoryRecords {
     }
 
     async fn store_payload(&self, job: &JobId, payload: Payload) -> Result<()> {
-        lock(&self.state).payloads.insert((job.clone(), payload.name), payload.bytes);
+        lock(&self.state).store_payload(job, payload);
         Ok(())
     }
 
     async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
-        Ok(lock(&self.state).payloads.get(&(job.clone(), name.clone())).cloned())
+        Ok(lock(&self.state).payloads.get(&(job.clone(), name.clone())).map(|payload| payload.bytes.clone()))
     }
 
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
         let state = lock(&self.state);
-        let old = state.records.iter().filter(|(_, stored)| stored.modified_unix_ms < before_unix_ms);
-        Ok(old.map(|(job, _)| job.clone()).take(max).collect())
+        let after = |job: &JobId| at.is_none_or(|at| job.as_str() > at);
+        let entries: Vec<_> = state
+            .records
+            .iter()
+            .filter(|(job, _)| after(job))
+            .map(|(job, stored)| ListedRecord { job: job.clone(), modified_unix_ms: stored.modified_unix_ms })
+            .take(PAGE)
+            .collect();
+        Ok(Page::up_to(entries, PAGE, |last| last.job.to_string()))
+    }
+
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
+        let state = lock(&self.state);
+        let at = at.and_then(|at| at.split_once('/'));
+        let after = |job: &JobId, name: &PayloadName| at.is_none_or(|at| (job.as_str(), name.as_str()) > at);
+        let entries: Vec<_> = state
+            .payloads
+            .iter()
+            .filter(|((job, name), _)| after(job, name))
+            .map(|((job, name), payload)| ListedPayload {
+                job: job.clone(),
+                name: name.clone(),
+                bytes: payload.bytes.len() as u64,
+                modified_unix_ms: payload.at_unix_ms,
+            })
+            .take(PAGE)
+            .collect();
+        Ok(Page::up_to(entries, PAGE, |last| format!("{}/{}", last.job, last.name)))
+    }
+
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
+        lock(&self.state).remove_payloads(job, names);
+        Ok(())
     }
 }

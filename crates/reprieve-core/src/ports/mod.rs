@@ -9,14 +9,34 @@ mod roster;
 
 use std::sync::Arc;
 
-pub use blobs::BlobStore;
+pub use blobs::{BlobStore, ListedBlob};
 pub use interruption::{Change, Ending, InterruptionSource};
 pub use queue::{
     DeadLetter, DeadLettered, Delivery, Depth, LEASE_MAX, LEASE_MIN, NewMessage, Queue, Receipt, Release,
     Unreadable,
 };
-pub use records::{Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version};
+pub use records::{
+    ListedPayload, ListedRecord, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
+};
 pub use roster::{ActiveNotice, DeferredMessage, InFlight, Progress, Roster, WorkerReport};
+
+/// A part of a long list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T> {
+    /// The entries, in order. It may be empty although further parts follow.
+    pub entries: Vec<T>,
+    /// Where the next part begins; `None` after the last. Only the store that made it can read it.
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// The part with these entries. If there are `max` of them, the next part begins after the last,
+    /// at what `name` returns for it.
+    pub fn up_to(entries: Vec<T>, max: usize, name: impl Fn(&T) -> String) -> Self {
+        let next = if entries.len() < max { None } else { entries.last().map(name) };
+        Self { entries, next }
+    }
+}
 
 /// One queue with everything that belongs to it: what a backend provides to workers, producers and
 /// tools.

@@ -6,6 +6,7 @@ use std::fmt;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use super::Page;
 use crate::error::Result;
 use crate::ids::{JobId, PayloadName};
 
@@ -13,7 +14,7 @@ use crate::ids::{JobId, PayloadName};
 /// [`INLINE_BYTES_MAX`](crate::record::INLINE_BYTES_MAX) is stored as a payload.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
 
-/// The version of one write of one record: an entity tag, where the backend has those. Opaque.
+/// The version of one write of one record or blob: an entity tag, where the backend has those. Opaque.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version(String);
 
@@ -39,6 +40,28 @@ pub struct Stored {
     pub version: Version,
     /// When it was written, in milliseconds since the Unix epoch, by the clock that also sets
     /// [`Delivery::inserted_unix_ms`](super::Delivery::inserted_unix_ms).
+    pub modified_unix_ms: i64,
+}
+
+/// A record in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRecord {
+    /// The job.
+    pub job: JobId,
+    /// When it was written, in milliseconds since the Unix epoch, by the store's clock.
+    pub modified_unix_ms: i64,
+}
+
+/// A payload in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPayload {
+    /// The job.
+    pub job: JobId,
+    /// The name.
+    pub name: PayloadName,
+    /// The length in bytes.
+    pub bytes: u64,
+    /// When it was written, in milliseconds since the Unix epoch, by the store's clock.
     pub modified_unix_ms: i64,
 }
 
@@ -81,6 +104,8 @@ pub struct RecordWrite {
 ///   [`Conflict`](crate::ErrorKind::Conflict).
 /// - Of any number of concurrent writes that expect the same version, exactly one succeeds.
 /// - A version is never used twice for one job, not even after a removal.
+/// - The parts of a list name every record, or payload, that is there from the first part to the last
+///   once, with the time of its write.
 /// - A payload can be read, whole, from the moment at which a record names it until a later write
 ///   lists it as obsolete or a removal names it. Payloads of a refused write are harmless and may
 ///   be deleted.
@@ -113,7 +138,14 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Returns a payload's bytes; `None` when there is no such payload.
     async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>>;
 
-    /// Returns up to `max` jobs with records that were not written since `before_unix_ms`, for
-    /// cleanup.
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>>;
+    /// Returns a part of the list of records, in the order of the jobs: the first part, or the one that
+    /// begins at the `next` of the part before.
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>>;
+
+    /// Returns a part of the list of payloads, those of one job in sequence, like
+    /// [`page`](Self::page).
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>>;
+
+    /// Removes payloads that no record names; succeeds for those that are gone.
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()>;
 }

@@ -19,6 +19,7 @@ mod attachments;
 mod frame;
 mod handle;
 mod judge;
+mod named;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,7 @@ pub use attachments::{CHUNK_BYTES, Manifest};
 pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
 pub use judge::{Claimant, Verdict, judge};
+pub use named::named_payloads;
 
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 

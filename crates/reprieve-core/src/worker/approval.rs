@@ -13,6 +13,7 @@ use super::shared::Shared;
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, WorkerId};
 use crate::interruption::{Approval, Authority, Key};
+use crate::names::READY;
 use crate::notice::{Notice, NoticeId};
 use crate::ports::{InterruptionSource, Store};
 use crate::process::in_process;
@@ -25,9 +26,6 @@ const APPROVE_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long after a failure an approval is tried again.
 const APPROVE_AGAIN: Duration = Duration::from_secs(5);
-
-/// The prefix of the marks: `ready/<event>/<machine>/<worker>`.
-const READY: &str = "ready/";
 
 /// How often the leader looks for the others' marks, and how long after a failure a mark is tried
 /// again.

@@ -12,6 +12,7 @@ use super::deliveries::{Deliveries, TaskEnded};
 use super::delivery::{DeliveryReport, Registry};
 use super::drain::Drains;
 use super::interruptions::{Decision, InterruptionEvent, Interruptions};
+use super::janitor::Janitor;
 use super::receiver::{Received, Receiver, ReceiverEvent};
 use super::reporter::{Reporter, Showing};
 use super::shared::{RunningJob, Shared};
@@ -44,6 +45,7 @@ pub(super) struct Dispatcher {
     deliveries: Deliveries,
     drains: Drains,
     reporter: Reporter,
+    janitor: Janitor,
     ticks: Interval,
     /// A second stop was requested.
     gave_up: bool,
@@ -81,6 +83,7 @@ impl Dispatcher {
             deliveries: Deliveries::new(Arc::clone(&shared), registry),
             drains: Drains::new(Arc::clone(&shared)),
             reporter,
+            janitor: Janitor::new(Arc::clone(&shared)),
             ticks,
             gave_up: false,
             shared,
@@ -160,6 +163,9 @@ impl Dispatcher {
             LoopEvent::Tick => {
                 self.receiver.count_slow_jobs();
                 self.publish();
+                if self.stage() == Stage::Start {
+                    self.janitor.work(self.deliveries.held() == 0);
+                }
             }
         }
     }
@@ -217,6 +223,7 @@ impl Dispatcher {
                 // it may have leased messages.
                 self.preparing = None;
                 self.receiver.stop();
+                self.janitor.stop();
                 self.drains.begin(self.reporter.queue(), &order, self.deliveries.held());
             }
             Action::Tighten(order) => self.drains.tighten(&order),

@@ -10,6 +10,7 @@
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `drain` | one drain from its order to its report |
 //! | `reporter`, `monitor` | the worker's reports to the roster and to its own process |
+//! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
 //! | `shared`, `running` | the state that all actors share; the jobs that run now |
 
@@ -21,6 +22,7 @@ mod dispatcher;
 mod drain;
 mod interruptions;
 mod isolation;
+mod janitor;
 mod measure;
 mod monitor;
 mod packing;
@@ -32,12 +34,13 @@ mod shared;
 mod stop;
 mod threads;
 
+pub use crate::names::DRAINS;
 pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
 pub use delivery::Outcome;
 pub use monitor::Monitor;
 pub use receiver::releasable;
-pub use reporter::{DRAINS, report_every};
+pub use reporter::report_every;
 pub use settings::Settings;
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;

@@ -11,6 +11,7 @@ use super::monitor::Monitor;
 use crate::clock::unix_millis;
 use crate::ids::BlobName;
 use crate::interruption::Stage;
+use crate::names::DRAINS;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::report::DrainReport;
@@ -30,9 +31,6 @@ const TRY: Duration = Duration::from_secs(5);
 
 /// The same when the process is about to end.
 const LAST_TRY: Duration = Duration::from_secs(1);
-
-/// The prefix of the blobs that contain drain reports. Their names sort by time.
-pub const DRAINS: &str = "drains/";
 
 /// The state that a worker reports.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::checkpoint::CheckpointEvery;
 use crate::interruption::Policy;
 use crate::ports::{LEASE_MAX, LEASE_MIN};
+use crate::retention::Keep;
 
 /// The longest time for which a message that no worker can use may be deferred: 30 days.
 const UNKNOWN_KIND_AFTER_MAX: Duration = Duration::from_hours(720);
@@ -45,6 +46,9 @@ pub struct Settings {
     /// again, even when the job has no result. Costs a read before and a write after every job.
     /// Default: zero, which disables it.
     pub remember_done: Duration,
+    /// For how long the store keeps what is of use to people only. An idle worker removes the rest.
+    /// Default: see [`Keep`].
+    pub keep: Keep,
     /// The worker's reactions to the platform's events. Default: see [`Policy`].
     pub policy: Policy,
 }
@@ -59,6 +63,7 @@ impl Default for Settings {
             default_kind: None,
             unknown_kind_after: Duration::from_hours(24),
             remember_done: Duration::ZERO,
+            keep: Keep::default(),
             policy: Policy::default(),
         }
     }
@@ -102,6 +107,7 @@ impl Settings {
         if self.remember_done > REMEMBER_DONE_MAX {
             faults.push(format!("remember-done is {:?}, and must be at most 8760h", self.remember_done));
         }
+        faults.extend(self.keep.check());
         faults.extend(self.policy.check());
         faults
     }

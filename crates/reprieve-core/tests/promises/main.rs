@@ -20,6 +20,7 @@ mod migrations;
 mod misfits;
 mod odd_jobs;
 mod redrive;
+mod retention;
 mod settlements;
 mod shards;
 mod stages;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use reprieve_core::memory::{MemoryBlobs, MemoryRoster};
-use reprieve_core::ports::{BlobStore, Roster, WorkerReport};
+use reprieve_core::ports::{BlobStore, ListedBlob, Page, Roster, Version, WorkerReport};
 use reprieve_core::{BlobName, Result, WorkerId, Writer};
 
 use super::history::What;
@@ -70,12 +70,30 @@ impl BlobStore for FarBlobs {
         self.link.call("list blobs", async move { blobs.list(&prefix).await }).await
     }
 
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
+        let (blobs, prefix, at) = (Arc::clone(&self.blobs), prefix.to_owned(), at.map(str::to_owned));
+        self.link.call("list blobs", async move { blobs.page(&prefix, at.as_deref()).await }).await
+    }
+
     async fn delete(&self, name: &BlobName) -> Result<()> {
         let (blobs, link, name) = (Arc::clone(&self.blobs), Arc::clone(&self.link), name.clone());
         let work = async move {
             blobs.delete(&name).await?;
             link.note(What::BlobDeleted { name: name.as_str().to_owned() });
             Ok(())
+        };
+        self.link.call("delete a blob", work).await
+    }
+
+    async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
+        let (blobs, link) = (Arc::clone(&self.blobs), Arc::clone(&self.link));
+        let (name, version) = (name.clone(), version.clone());
+        let work = async move {
+            let deleted = blobs.delete_version(&name, &version).await?;
+            if deleted {
+                link.note(What::BlobDeleted { name: name.as_str().to_owned() });
+            }
+            Ok(deleted)
         };
         self.link.call("delete a blob", work).await
     }

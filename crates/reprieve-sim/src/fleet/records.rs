@@ -5,7 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use reprieve_core::codec::decode_state;
 use reprieve_core::memory::MemoryRecords;
-use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use reprieve_core::ports::{
+    ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
+};
 use reprieve_core::record::{Place, open};
 use reprieve_core::{Bytes, JobId, PayloadName, Result};
 use serde::Deserialize;
@@ -97,8 +99,19 @@ impl RecordStore for FarRecords {
         self.link.call("read a payload", async move { records.payload(&job, &name).await }).await
     }
 
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
-        let records = Arc::clone(&self.records);
-        self.link.call("list stale records", async move { records.stale(before_unix_ms, max).await }).await
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        let (records, at) = (Arc::clone(&self.records), at.map(str::to_owned));
+        self.link.call("list records", async move { records.page(at.as_deref()).await }).await
+    }
+
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
+        let (records, at) = (Arc::clone(&self.records), at.map(str::to_owned));
+        self.link.call("list payloads", async move { records.payload_page(at.as_deref()).await }).await
+    }
+
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
+        let (records, job, names) = (Arc::clone(&self.records), job.clone(), names.to_vec());
+        let removed = async move { records.remove_payloads(&job, &names).await };
+        self.link.call("remove payloads", removed).await
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
-use reprieve_core::ports::{BlobStore, NewMessage, Queue, RecordStore, Store};
-use reprieve_core::record::{INLINE_BYTES_MAX, Manifest, Place, Record, open};
-use reprieve_core::{JobId, MessageId, PayloadName, QueueName, Result, Shards};
+use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Queue, RecordStore, Store};
+use reprieve_core::record::{INLINE_BYTES_MAX, Record, named_payloads, open};
+use reprieve_core::{MessageId, QueueName, Result, Shards};
 
 use super::blobs::{FarBlobs, FarRoster};
 use super::process::Process;
@@ -15,7 +15,7 @@ use super::queue::FarQueue;
 use super::records::{FarRecords, number};
 use super::village::number_in;
 
-/// The most dead letters or records that are read.
+/// The most dead letters that are read.
 const ALL: usize = 100_000;
 
 /// The shared store.
@@ -116,20 +116,6 @@ impl SharedStore {
         Ok(messages)
     }
 
-    /// Returns the payloads that a record names, also those in the manifests of its checkpoints.
-    async fn named_payloads(&self, job: &JobId, record: &Record) -> Result<BTreeSet<PayloadName>> {
-        let mut named: BTreeSet<_> = record.payloads().into_iter().collect();
-        for part in record.checkpoints.iter().filter_map(|checkpoint| checkpoint.attachments.as_ref()) {
-            let bytes = match &part.place {
-                Place::Inside(bytes) => bytes.clone(),
-                Place::Payload(name) => self.records.payload(job, name).await?.unwrap_or_default().to_vec(),
-            };
-            let manifest = Manifest::decode(&bytes);
-            named.extend(manifest.iter().flat_map(Manifest::payloads).cloned());
-        }
-        Ok(named)
-    }
-
     /// Returns the store's contents.
     pub(super) async fn look(&self) -> Result<FinalStore> {
         let mut found = FinalStore { messages: self.messages().await?, ..FinalStore::default() };
@@ -140,10 +126,21 @@ impl SharedStore {
             }
         }
         let mut payloads: BTreeSet<_> = self.records.payloads().into_iter().collect();
-        for job in self.records.stale(i64::MAX, ALL).await? {
+        let mut records = Vec::new();
+        let mut at = None;
+        loop {
+            let page = self.records.page(at.as_deref()).await?;
+            records.extend(page.entries);
+            at = page.next;
+            if at.is_none() {
+                break;
+            }
+        }
+        for ListedRecord { job, .. } in records {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };
-            for payload in self.named_payloads(&job, &record).await? {
+            let named = named_payloads(&*self.records, &record).await?;
+            for payload in named.into_iter().flatten() {
                 if !payloads.remove(&(job.clone(), payload.clone())) {
                     found.missing.push(format!("{job}: {payload}"));
                 }

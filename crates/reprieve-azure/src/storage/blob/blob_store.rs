@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use azure_core::Bytes;
-use reprieve_core::ports::BlobStore;
+use reprieve_core::ports::{BlobStore, ListedBlob, Page, Version};
 use reprieve_core::{BlobName, Error, ErrorKind, Fence, Result, Writer};
 
-use super::container::{Container, Metadata, When};
+use super::container::{Container, Listed, Metadata, When};
 use crate::storage::call::temporary;
 
 /// The prefix of the names of Reprieve's own blobs. [`BlobStore::list`] omits them, and they can't
@@ -99,9 +99,30 @@ impl BlobStore for AzureBlobs {
         Ok(names)
     }
 
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
+        let (listed, next) = self.0.part("list blobs", prefix, at).await?;
+        // As in a list of names. A blob without a time or an entity tag is in no list of the service.
+        let entry = |Listed { name, bytes, modified, etag }: Listed| {
+            let name = BlobName::parse(name).ok()?;
+            let (modified, version) = (modified?, Version::new(etag?));
+            Some(ListedBlob { name, bytes, modified_unix_ms: modified.as_millisecond(), version })
+        };
+        let foreign = |listed: &Listed| !listed.name.starts_with(RESERVED);
+        Ok(Page { entries: listed.into_iter().filter(foreign).filter_map(entry).collect(), next })
+    }
+
     async fn delete(&self, name: &BlobName) -> Result<()> {
         allowed("delete a blob", name)?;
         self.0.delete("delete a blob", name.as_str()).await
+    }
+
+    async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
+        allowed("delete a blob", name)?;
+        match self.0.delete_if("delete a blob", name.as_str(), version.as_str()).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -43,7 +43,9 @@ pub(crate) struct Read {
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
+    pub(crate) bytes: u64,
     pub(crate) modified: Option<Timestamp>,
+    pub(crate) etag: Option<String>,
 }
 
 /// The condition of a write.
@@ -240,6 +242,35 @@ impl Container {
         self.page(operation, prefix, usize::MAX).await
     }
 
+    /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one that
+    /// begins at the marker that came with the part before. Returns the next one's marker.
+    pub(crate) async fn part(
+        &self,
+        operation: &'static str,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<(Vec<Listed>, Option<String>)> {
+        let each = self.effort.each;
+        self.effort
+            .repeat(operation, each, temporary, || async {
+                let target = Target::Container(self.name.as_str());
+                let options = BlobContainerClientListBlobsOptions {
+                    prefix: Some(prefix.to_owned()),
+                    marker: marker.map(str::to_owned),
+                    ..Default::default()
+                };
+                let unlisted = |error| failure(operation, target, error);
+                let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
+                let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
+                    return Ok((Vec::new(), None));
+                };
+                let next = pages.continuation().map(|marker| marker.as_ref().to_owned());
+                let items = page.into_model().map_err(unlisted)?.blob_items;
+                Ok((items.into_iter().filter_map(Listed::of).collect(), next))
+            })
+            .await
+    }
+
     /// Lists the first blobs with names that start with `prefix`, `max` or a few more.
     async fn page(&self, operation: &'static str, prefix: &str, max: usize) -> Result<Vec<Listed>> {
         let whole = Duration::from_hours(1);
@@ -268,8 +299,13 @@ impl Container {
 
 impl Listed {
     fn of(item: BlobItem) -> Option<Self> {
-        let modified = item.properties.and_then(|properties| properties.last_modified);
-        Some(Self { name: item.name?, modified: modified.and_then(timestamp) })
+        let properties = item.properties.unwrap_or_default();
+        Some(Self {
+            name: item.name?,
+            bytes: properties.content_length.unwrap_or_default(),
+            modified: properties.last_modified.and_then(timestamp),
+            etag: properties.etag.map(|etag| etag.to_string()),
+        })
     }
 }
 

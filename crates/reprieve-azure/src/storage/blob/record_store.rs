@@ -4,20 +4,17 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
-use jiff::Timestamp;
-use reprieve_core::ports::{Payload, RecordStore, RecordWrite, Stored, Version};
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use reprieve_core::ports::{
+    ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
+};
 use reprieve_core::{Bytes, Error, ErrorKind, JobId, PayloadName, Result};
 
 use super::blob_store::RESERVED;
-use super::container::{Container, When};
+use super::container::{Container, Listed, When};
 
 /// How many payloads are deleted concurrently.
 const REMOVALS_AT_ONCE: usize = 8;
-
-/// The service returns the time of a write in whole seconds, rounded down.
-/// <https://learn.microsoft.com/rest/api/storageservices/list-blobs>
-const RESOLUTION_MS: i64 = 1_000;
 
 /// The records and payloads of a container.
 pub(crate) struct AzureRecords(Container);
@@ -40,6 +37,10 @@ impl AzureRecords {
 
 fn records() -> String {
     format!("{RESERVED}records/")
+}
+
+fn payloads() -> String {
+    format!("{RESERVED}payloads/")
 }
 
 fn record_blob(job: &JobId) -> String {
@@ -107,13 +108,34 @@ impl RecordStore for AzureRecords {
         Ok(read.map(|read| read.bytes.into()))
     }
 
-    async fn stale(&self, before_unix_ms: i64, max: usize) -> Result<Vec<JobId>> {
-        let is_stale = |modified: Timestamp| modified.as_millisecond() + RESOLUTION_MS <= before_unix_ms;
-        let listed = self.0.list("list stale records", &records()).await?;
-        let old = listed.into_iter().filter(|listed| listed.modified.is_some_and(is_stale));
+    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        let (listed, next) = self.0.part("list records", &records(), at).await?;
         // A name that is no job id was not written by Reprieve.
-        let job = |name: String| JobId::parse(name.strip_prefix(&records())?).ok();
-        Ok(old.filter_map(|listed| job(listed.name)).take(max).collect())
+        let entry = |listed: Listed| {
+            let job = JobId::parse(listed.name.strip_prefix(&records())?).ok()?;
+            Some(ListedRecord { job, modified_unix_ms: listed.modified?.as_millisecond() })
+        };
+        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+    }
+
+    async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
+        let (listed, next) = self.0.part("list payloads", &payloads(), at).await?;
+        let entry = |listed: Listed| {
+            let (job, name) = listed.name.strip_prefix(&payloads())?.split_once('/')?;
+            let (job, name) = (JobId::parse(job).ok()?, PayloadName::parse(name).ok()?);
+            let modified_unix_ms = listed.modified?.as_millisecond();
+            Some(ListedPayload { job, name, bytes: listed.bytes, modified_unix_ms })
+        };
+        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+    }
+
+    async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
+        let removals: Vec<_> = names
+            .iter()
+            .map(|name| payload_blob(job, name))
+            .map(|blob| async move { self.0.delete("remove a payload", &blob).await }.boxed())
+            .collect();
+        stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE).try_collect().await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::checkpoint::SHORTEST;
 use crate::codec::{Encoded, Fingerprint};
 use crate::context::{JobRun, get, set};
 use crate::error::{Error, ErrorKind, Result};
-use crate::producer::result_blob;
+use crate::names::result_blob;
 use crate::record::{Company, Saving, Written};
 use crate::retry::{LogThrottle, bounded};
 use crate::telemetry::ByKind;

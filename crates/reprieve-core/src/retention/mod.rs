@@ -1,0 +1,346 @@
+//! Retention: removes from a store what nothing needs any more, in parts.
+//!
+//! | what | removed when |
+//! |---|---|
+//! | long arguments `args/JOB.json` | the job is over |
+//! | records | the job is over |
+//! | payloads: saved states, parts of attachments | no record names them |
+//! | results `results/…` | written longer ago than [`Keep::results`] |
+//! | drain reports `drains/…` | written longer ago than [`Keep::drains`] |
+//! | marks `ready/…` | always |
+//!
+//! And nothing that was written less than [`KEPT_MIN`] ago. A job is over when its record says that
+//! it is done, and its expiry has passed; when it has a result; or when neither its record nor its
+//! arguments were written for [`Keep::unfinished`], if that is set. Without it, nothing is removed
+//! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name is
+//! ever removed.
+
+mod rules;
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use futures_util::{FutureExt, StreamExt, stream};
+use serde::{Deserialize, Serialize};
+
+use self::rules::Fate;
+pub use self::rules::{KEPT_MIN, Keep};
+use crate::clock::unix_millis;
+use crate::error::{ErrorKind, Result};
+use crate::ids::{JobId, PayloadName};
+use crate::names::{ARGUMENTS, DRAINS, READY, RESULTS, job_of_arguments, result_blob};
+use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
+use crate::record::{Status, named_payloads, open};
+
+/// How many objects are looked at concurrently.
+const AT_ONCE: usize = 8;
+
+/// Removes what nothing needs any more.
+///
+/// Any number of cleaners may work on one store at once, beside workers: every removal is safe by
+/// itself, and one that was not done is done in a later round.
+#[derive(Debug)]
+pub struct Cleaner {
+    store: Store,
+    keep: Keep,
+    dry_run: bool,
+}
+
+/// The place of a part in a round of cleaning. A round begins at the default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Position {
+    subject: Subject,
+    /// The `next` of the list's part before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+}
+
+/// What a part is about, in the order of a round. Arguments come before the records that tell whether
+/// their job is over, and records before the payloads that they name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Subject {
+    #[default]
+    Arguments,
+    Records,
+    Payloads,
+    Results,
+    Drains,
+    Marks,
+}
+
+/// The numbers of removed objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Removed {
+    /// Blobs with a job's long arguments.
+    pub arguments: u64,
+    /// Records of jobs.
+    pub records: u64,
+    /// Saved states, and parts of attachments.
+    pub payloads: u64,
+    /// Results.
+    pub results: u64,
+    /// Reports of drains.
+    pub drains: u64,
+    /// Marks of workers that were ready for an event.
+    pub marks: u64,
+    /// The bytes of all of them but the records.
+    pub bytes: u64,
+}
+
+/// What was done in a part.
+#[derive(Debug)]
+pub struct Part {
+    /// What was removed, or would be.
+    pub removed: Removed,
+    /// The next part; `None` at the end of the round.
+    pub next: Option<Position>,
+}
+
+impl Cleaner {
+    /// A cleaner that removes what `keep` allows.
+    #[must_use]
+    pub const fn new(store: Store, keep: Keep) -> Self {
+        Self { store, keep, dry_run: false }
+    }
+
+    /// Only counts what would be removed.
+    #[must_use]
+    pub const fn dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run = dry_run;
+        self
+    }
+
+    /// Cleans one part of the store: one part of a list.
+    ///
+    /// # Errors
+    /// The store's temporary errors: repeat the part later. An object that can't be removed for
+    /// another reason is logged and left.
+    ///
+    /// # Cancel safety
+    /// A dropped call has cleaned some of the part.
+    pub async fn clean(&self, position: &Position) -> Result<Part> {
+        let Position { subject, at } = position;
+        let at = at.as_deref();
+        let (removed, next) = match subject {
+            Subject::Arguments => self.arguments(at).await?,
+            Subject::Records => self.records(at).await?,
+            Subject::Payloads => self.payloads(at).await?,
+            Subject::Results => {
+                let (removed, next) = self.old_blobs(RESULTS, self.keep.results, at).await?;
+                (Removed { results: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
+            }
+            Subject::Drains => {
+                let (removed, next) = self.old_blobs(DRAINS, self.keep.drains, at).await?;
+                (Removed { drains: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
+            }
+            Subject::Marks => {
+                let (removed, next) = self.old_blobs(READY, Some(KEPT_MIN), at).await?;
+                (Removed { marks: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
+            }
+        };
+        let same = next.map(|at| Position { subject: *subject, at: Some(at) });
+        let next = same.or_else(|| subject.next().map(|subject| Position { subject, at: None }));
+        Ok(Part { removed, next })
+    }
+
+    /// Removes the arguments of jobs that are over.
+    async fn arguments(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
+        let Page { entries, next } = self.store.blobs.page(ARGUMENTS, at).await?;
+        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, KEPT_MIN));
+        let removed = each(old, |blob| async move {
+            match job_of_arguments(&blob.name) {
+                Some(job) if self.has_no_use_for_arguments(&job, blob.modified_unix_ms).await? => {
+                    self.remove_blob(&blob).await
+                }
+                _ => Ok(Sum::default()),
+            }
+        });
+        let Sum { count, bytes } = removed.await?;
+        Ok((Removed { arguments: count, bytes, ..Removed::default() }, next))
+    }
+
+    /// Whether the job, whose arguments were written then, is over.
+    async fn has_no_use_for_arguments(&self, job: &JobId, written_unix_ms: i64) -> Result<bool> {
+        let Some(stored) = self.store.records.load(job).await? else {
+            return Ok(self.keep.is_given_up(written_unix_ms) || self.has_result(job).await?);
+        };
+        // A job that is done never reads its arguments again, however long its record is kept.
+        let is_done = open(&stored.bytes).is_ok_and(|record| record.status == Status::Done);
+        Ok(is_done || self.is_over(job, &stored).await?)
+    }
+
+    /// Removes the records of jobs that are over.
+    async fn records(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
+        let Page { entries, next } = self.store.records.page(at).await?;
+        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, KEPT_MIN));
+        let removed = each(old, |ListedRecord { job, .. }| async move {
+            let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
+            if !self.is_over(&job, &stored).await? {
+                return Ok(Sum::default());
+            }
+            if !self.dry_run {
+                // No record names its payloads then, and they are removed as such.
+                match self.store.records.remove(&job, &stored.version, &[]).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict => return Ok(Sum::default()),
+                    removed => removed?,
+                }
+                tracing::debug!(%job, "removed the record of a job that is over");
+            }
+            Ok(Sum { count: 1, bytes: 0 })
+        });
+        let Sum { count, .. } = removed.await?;
+        Ok((Removed { records: count, ..Removed::default() }, next))
+    }
+
+    /// Whether nothing needs the job's record any more.
+    async fn is_over(&self, job: &JobId, stored: &Stored) -> Result<bool> {
+        match self.keep.fate_of(&open(&stored.bytes), stored.modified_unix_ms) {
+            Fate::Over => Ok(true),
+            Fate::OverWithResult => self.has_result(job).await,
+            Fate::Needed => Ok(false),
+        }
+    }
+
+    async fn has_result(&self, job: &JobId) -> Result<bool> {
+        self.store.blobs.exists(&result_blob(job)?).await
+    }
+
+    /// Removes payloads that no record names.
+    async fn payloads(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
+        let Page { entries, next } = self.store.records.payload_page(at).await?;
+        let by_job: Vec<Vec<ListedPayload>> =
+            entries.chunk_by(|a, b| a.job == b.job).map(<[_]>::to_vec).collect();
+        let old = |payload: &ListedPayload| is_old(payload.modified_unix_ms, KEPT_MIN);
+        let with_old = by_job.into_iter().filter(|payloads| payloads.iter().any(old));
+        let removed = each(with_old, |mut payloads: Vec<ListedPayload>| async move {
+            let Some(job) = payloads.first().map(|payload| payload.job.clone()) else {
+                return Ok(Sum::default());
+            };
+            let Some(named) = self.named(&job).await? else { return Ok(Sum::default()) };
+            payloads.retain(|payload| old(payload) && !named.contains(&payload.name));
+            let names: Vec<_> = payloads.iter().map(|payload| payload.name.clone()).collect();
+            if !self.dry_run && !names.is_empty() {
+                self.store.records.remove_payloads(&job, &names).await?;
+                tracing::debug!(%job, count = names.len(), "removed payloads that no record names");
+            }
+            let bytes = payloads.iter().map(|payload| payload.bytes).sum();
+            Ok(Sum { count: names.len() as u64, bytes })
+        });
+        let Sum { count, bytes } = removed.await?;
+        Ok((Removed { payloads: count, bytes, ..Removed::default() }, next))
+    }
+
+    /// Returns the payloads that the job's record names; `None` if it may name any.
+    async fn named(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
+        let Some(stored) = self.store.records.load(job).await? else { return Ok(Some(BTreeSet::new())) };
+        // Otherwise the record would have been removed.
+        if self.dry_run && is_old(stored.modified_unix_ms, KEPT_MIN) && self.is_over(job, &stored).await? {
+            return Ok(Some(BTreeSet::new()));
+        }
+        match open(&stored.bytes) {
+            Ok(record) => named_payloads(&*self.store.records, &record).await,
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Removes the blobs with this prefix that were written longer ago than `keep`.
+    async fn old_blobs(
+        &self,
+        prefix: &str,
+        keep: Option<Duration>,
+        at: Option<&str>,
+    ) -> Result<(Sum, Option<String>)> {
+        let Some(keep) = keep else { return Ok((Sum::default(), None)) };
+        let Page { entries, next } = self.store.blobs.page(prefix, at).await?;
+        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, keep.max(KEPT_MIN)));
+        let removed = each(old, |blob| async move { self.remove_blob(&blob).await });
+        Ok((removed.await?, next))
+    }
+
+    async fn remove_blob(&self, blob: &ListedBlob) -> Result<Sum> {
+        let is_removed = self.dry_run || self.store.blobs.delete_version(&blob.name, &blob.version).await?;
+        Ok(if is_removed { Sum { count: 1, bytes: blob.bytes } } else { Sum::default() })
+    }
+}
+
+impl Subject {
+    const fn next(self) -> Option<Self> {
+        match self {
+            Self::Arguments => Some(Self::Records),
+            Self::Records => Some(Self::Payloads),
+            Self::Payloads => Some(Self::Results),
+            Self::Results => Some(Self::Drains),
+            Self::Drains => Some(Self::Marks),
+            Self::Marks => None,
+        }
+    }
+}
+
+impl Removed {
+    /// The numbers by the names of what they count, without the bytes.
+    #[must_use]
+    pub const fn counts(&self) -> [(&'static str, u64); 6] {
+        [
+            ("arguments", self.arguments),
+            ("records", self.records),
+            ("payloads", self.payloads),
+            ("results", self.results),
+            ("drains", self.drains),
+            ("marks", self.marks),
+        ]
+    }
+
+    /// Whether nothing was removed.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AddAssign for Removed {
+    fn add_assign(&mut self, other: Self) {
+        let Self { arguments, records, payloads, results, drains, marks, bytes } = other;
+        self.arguments += arguments;
+        self.records += records;
+        self.payloads += payloads;
+        self.results += results;
+        self.drains += drains;
+        self.marks += marks;
+        self.bytes += bytes;
+    }
+}
+
+/// A number of objects, and their bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+}
+
+/// Removes what `remove` removes of each entry. An error that may pass ends the part.
+async fn each<T, F>(entries: impl Iterator<Item = T>, remove: impl Fn(T) -> F) -> Result<Sum>
+where
+    F: Future<Output = Result<Sum>> + Send,
+{
+    let removals: Vec<_> = entries.map(|entry| remove(entry).boxed()).collect();
+    let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+    let mut all = Sum::default();
+    while let Some(removed) = removals.next().await {
+        match removed {
+            Ok(Sum { count, bytes }) => {
+                all.count += count;
+                all.bytes += bytes;
+            }
+            Err(error) if error.is_temporary() => return Err(error),
+            Err(error) => tracing::warn!(%error, "failed to clean up an object of the store; it remains"),
+        }
+    }
+    Ok(all)
+}
+
+fn is_old(written_unix_ms: i64, age: Duration) -> bool {
+    rules::age_of(written_unix_ms, unix_millis()) >= age
+}

@@ -1,0 +1,87 @@
+//! The rules of retention, without a store.
+
+use std::time::Duration;
+
+use crate::clock::unix_millis;
+use crate::record::{Record, Status, Unreadable};
+
+/// What was written less than eight days ago is never removed. A message of a job that has ended may
+/// live for seven days, a lease may last for seven, and a payload is written ahead of the record that
+/// names it: a step that saves nothing for longer than this must not rely on its attachments.
+pub const KEPT_MIN: Duration = Duration::from_hours(8 * 24);
+
+/// The default of [`Keep::results`] and [`Keep::drains`].
+const KEPT: Duration = Duration::from_hours(30 * 24);
+
+/// For how long a store keeps what is of use to people only. `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Results, since they were written. Default: 30 days.
+    pub results: Option<Duration>,
+    /// Reports of drains, since they were written. Default: 30 days.
+    pub drains: Option<Duration>,
+    /// Records, progress and arguments of jobs that did not finish, since they were last written.
+    /// Default: for ever. A store can't tell a job that is forgotten from one that waits: choose a
+    /// time that no job waits in a queue, and no letter in the poison queue.
+    pub unfinished: Option<Duration>,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { results: Some(KEPT), drains: Some(KEPT), unfinished: None }
+    }
+}
+
+/// Whether a job's record is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Needed,
+    /// The job is over.
+    Over,
+    /// The job is over if it has a result: then the record is of an owner that was frozen until the
+    /// job was done by another.
+    OverWithResult,
+}
+
+impl Keep {
+    /// Returns every fault at once, one sentence each; empty when the settings are valid.
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        let all = [
+            ("keep-results", self.results),
+            ("keep-drains", self.drains),
+            ("keep-unfinished", self.unfinished),
+        ];
+        let short = all.into_iter().filter(|(_, keep)| keep.is_some_and(|keep| keep < KEPT_MIN));
+        short.map(|(name, _)| format!("{name} must be at least 8 days (192h), or forever")).collect()
+    }
+
+    /// Decides about the record of a job that was written then.
+    pub(super) fn fate_of(&self, record: &Result<Record, Unreadable>, written_unix_ms: i64) -> Fate {
+        let now = unix_millis();
+        if age_of(written_unix_ms, now) < KEPT_MIN {
+            return Fate::Needed;
+        }
+        let since = match record {
+            Err(Unreadable::NewerFormat(_)) => return Fate::Needed,
+            Err(Unreadable::Damaged(_)) => written_unix_ms,
+            Ok(Record { status: Status::Done, expires_unix_ms, .. }) => {
+                let is_expired = expires_unix_ms.is_none_or(|expiry| expiry <= now);
+                return if is_expired { Fate::Over } else { Fate::Needed };
+            }
+            Ok(Record { status: Status::Waiting { due_unix_ms }, .. }) => written_unix_ms.max(*due_unix_ms),
+            Ok(_) => written_unix_ms,
+        };
+        if self.is_given_up(since) { Fate::Over } else { Fate::OverWithResult }
+    }
+
+    /// Whether a job of which nothing was written since then counts as forgotten.
+    pub(super) fn is_given_up(&self, since_unix_ms: i64) -> bool {
+        self.unfinished.is_some_and(|keep| age_of(since_unix_ms, unix_millis()) >= keep.max(KEPT_MIN))
+    }
+}
+
+/// The time from `then` to `now`; zero if that is in the future.
+pub(super) fn age_of(then_unix_ms: i64, now_unix_ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(now_unix_ms.saturating_sub(then_unix_ms)).unwrap_or(0))
+}

@@ -1,0 +1,453 @@
+//! What nothing needs any more is removed from the store, and nothing else, whoever cleans.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ports::{Payload, RecordWrite, Store};
+use reprieve_core::record::{Account, Company, Owner, Record, Status, seal};
+use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
+use reprieve_core::worker::Settings;
+use reprieve_core::{
+    BlobName, ErrorKind, Job, JobContext, JobError, JobId, MessageId, NewJob, PayloadName, Producer, Step,
+    WorkerId, clock,
+};
+use tokio::time::advance;
+
+use crate::support::*;
+
+const DAY: Duration = Duration::from_hours(24);
+
+fn id(job: &str) -> JobId {
+    JobId::parse(job).unwrap()
+}
+
+async fn put(store: &Store, name: &str) {
+    store.blobs.put(&BlobName::parse(name).unwrap(), b"four".to_vec(), None).await.unwrap();
+}
+
+fn payload(number: u64) -> PayloadName {
+    PayloadName::new(0, &MessageId::new("m"), 1, number)
+}
+
+async fn put_payload(store: &Store, job: &str, number: u64) {
+    let payload = Payload { name: payload(number), bytes: b"four".to_vec().into() };
+    store.records.store_payload(&id(job), payload).await.unwrap();
+}
+
+async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: Option<i64>) {
+    let owner = Owner {
+        message: MessageId::new("m"),
+        count: 1,
+        worker: WorkerId::new("w"),
+        nonce: "n".to_owned(),
+        company: Company::Shared,
+    };
+    let record = Record {
+        job: id(job),
+        kind: "k".to_owned(),
+        generation: 0,
+        owner,
+        status,
+        account: Account::default(),
+        history: Vec::new(),
+        sequence: 1,
+        checkpoints: Vec::new(),
+        careful_steps: 0,
+        changed_unix_ms: 0,
+        abandoned_after_ms: 60_000,
+        expires_unix_ms,
+    };
+    put_bytes(store, job, seal(&record)).await;
+}
+
+async fn put_bytes(store: &Store, job: &str, record: Vec<u8>) {
+    let write = RecordWrite { record, ..RecordWrite::default() };
+    store.records.put(&id(job), None, write).await.unwrap();
+}
+
+async fn jobs_with_records(store: &Store) -> BTreeSet<String> {
+    let (mut jobs, mut at) = (BTreeSet::new(), None);
+    loop {
+        let page = store.records.page(at.as_deref()).await.unwrap();
+        jobs.extend(page.entries.into_iter().map(|entry| entry.job.to_string()));
+        at = page.next;
+        if at.is_none() {
+            return jobs;
+        }
+    }
+}
+
+async fn payloads(store: &Store) -> BTreeSet<(String, PayloadName)> {
+    let (mut payloads, mut at) = (BTreeSet::new(), None);
+    loop {
+        let page = store.records.payload_page(at.as_deref()).await.unwrap();
+        payloads.extend(page.entries.into_iter().map(|entry| (entry.job.to_string(), entry.name)));
+        at = page.next;
+        if at.is_none() {
+            return payloads;
+        }
+    }
+}
+
+async fn blobs(store: &Store) -> BTreeSet<String> {
+    store.blobs.list("").await.unwrap().iter().map(ToString::to_string).collect()
+}
+
+fn names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> BTreeSet<String> {
+    names.into_iter().map(|name| name.as_ref().to_owned()).collect()
+}
+
+/// Cleans a whole round.
+async fn clean(store: &Store, keep: Keep, dry_run: bool) -> Removed {
+    let cleaner = Cleaner::new(store.clone(), keep).dry_run(dry_run);
+    let (mut removed, mut position) = (Removed::default(), Some(Position::default()));
+    while let Some(at) = position {
+        let part = cleaner.clean(&at).await.unwrap();
+        removed += part.removed;
+        position = part.next;
+    }
+    removed
+}
+
+/// A store with everything that retention looks at, and what must remain of it after the defaults.
+struct Attic {
+    store: Store,
+    blobs: BTreeSet<String>,
+    records: BTreeSet<String>,
+    payloads: BTreeSet<(String, PayloadName)>,
+    removed: Removed,
+}
+
+/// Writes some objects thirty-one, nine and seven days ago, and now.
+async fn attic() -> Attic {
+    on_one_clock();
+    let store = memory::store();
+    let now = || clock::unix_millis();
+    // Thirty-one days ago.
+    for name in ["results/old.json", "drains/old.json", "outputs/old", "results-of-mine/old", "old"] {
+        put(&store, name).await;
+    }
+    put(&store, "args/forgotten.json").await;
+    put(&store, "args/notes.txt").await;
+    put_record(&store, "forgotten", Status::Running, None).await;
+    put_payload(&store, "forgotten", 1).await;
+    advance(22 * DAY).await;
+    // Nine days ago. More marks than a part of a list has.
+    for number in 0..20 {
+        put(&store, &format!("ready/event/vm/{number}")).await;
+    }
+    for name in ["results/done.json", "results/frozen.json", "results/argued.json", "drains/recent.json"] {
+        put(&store, name).await;
+    }
+    for job in ["done", "argued", "waiting", "running", "remembered", "never-received"] {
+        put(&store, &format!("args/{job}.json")).await;
+    }
+    put_record(&store, "done", Status::Done, None).await;
+    put_record(&store, "expired", Status::Done, Some(now() + 1_000)).await;
+    put_record(&store, "remembered", Status::Done, Some(now() + 3_600_000 * 24 * 365)).await;
+    put_record(&store, "frozen", Status::Running, None).await;
+    put_record(&store, "running", Status::Running, None).await;
+    put_record(&store, "waiting", Status::Waiting { due_unix_ms: now() }, None).await;
+    put_record(&store, "poisoned", Status::DeadLettered { reason: "r".to_owned() }, None).await;
+    put_bytes(&store, "damaged", b"reprieve-record ????".to_vec()).await;
+    put_bytes(&store, "newer", newer_format()).await;
+    for job in ["done", "nowhere", "poisoned", "damaged", "newer"] {
+        put_payload(&store, job, 1).await;
+    }
+    advance(2 * DAY).await;
+    // Seven days ago.
+    for name in ["ready/event/vm/late", "args/argued-late.json", "results/argued-late.json"] {
+        put(&store, name).await;
+    }
+    put_record(&store, "late", Status::Done, None).await;
+    put_payload(&store, "nowhere", 2).await;
+    advance(7 * DAY).await;
+    let kept = [
+        "outputs/old",
+        "results-of-mine/old",
+        "old",
+        "args/forgotten.json",
+        "args/notes.txt",
+        "results/done.json",
+        "results/frozen.json",
+        "results/argued.json",
+        "drains/recent.json",
+        "args/waiting.json",
+        "args/running.json",
+        "args/never-received.json",
+        "ready/event/vm/late",
+        "args/argued-late.json",
+        "results/argued-late.json",
+    ];
+    let records = ["forgotten", "remembered", "running", "waiting", "poisoned", "damaged", "newer", "late"];
+    // No record of these was there from the first: nothing names them.
+    let payloads = [("damaged", 1), ("newer", 1), ("nowhere", 2)];
+    Attic {
+        store,
+        blobs: names(kept),
+        records: names(records),
+        payloads: payloads.map(|(job, number)| (job.to_owned(), payload(number))).into(),
+        removed: Removed {
+            arguments: 3,
+            records: 3,
+            payloads: 4,
+            results: 1,
+            drains: 1,
+            marks: 20,
+            bytes: 4 * 29,
+        },
+    }
+}
+
+fn newer_format() -> Vec<u8> {
+    let rest = b" 99 2\n{}";
+    let mut bytes = format!("reprieve-record {:08x}", crc32fast::hash(rest)).into_bytes();
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_nothing_needs_is_removed() {
+    let attic = attic().await;
+    let removed = clean(&attic.store, Keep::default(), false).await;
+    assert_eq!(blobs(&attic.store).await, attic.blobs);
+    assert_eq!(jobs_with_records(&attic.store).await, attic.records);
+    assert_eq!(payloads(&attic.store).await, attic.payloads);
+    assert_eq!(removed, attic.removed);
+    assert!(clean(&attic.store, Keep::default(), false).await.is_nothing(), "a second round found more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_counts_the_same_and_removes_nothing() {
+    let attic = attic().await;
+    let before =
+        (blobs(&attic.store).await, jobs_with_records(&attic.store).await, payloads(&attic.store).await);
+    assert_eq!(clean(&attic.store, Keep::default(), true).await, attic.removed);
+    let after =
+        (blobs(&attic.store).await, jobs_with_records(&attic.store).await, payloads(&attic.store).await);
+    assert_eq!(before, after);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_ever_stays() {
+    let attic = attic().await;
+    let removed = clean(&attic.store, Keep { results: None, drains: None, ..Keep::default() }, false).await;
+    assert_eq!((removed.results, removed.drains, removed.records), (0, 0, 3));
+    let also = ["results/old.json", "drains/old.json"];
+    assert_eq!(blobs(&attic.store).await, &attic.blobs | &names(also));
+}
+
+/// Jobs that did not finish go with all they have, by the age that the operator names.
+#[tokio::test(start_paused = true)]
+async fn forgotten_jobs_go_after_the_time_that_the_operator_names() {
+    let attic = attic().await;
+    let keep = Keep { unfinished: Some(10 * DAY), ..Keep::default() };
+    clean(&attic.store, keep, false).await;
+    let gone = names(["args/forgotten.json"]);
+    assert_eq!(blobs(&attic.store).await, &attic.blobs - &gone);
+    assert_eq!(jobs_with_records(&attic.store).await, &attic.records - &names(["forgotten"]));
+    let keep = Keep { unfinished: Some(8 * DAY), ..Keep::default() };
+    let expected = clean(&attic.store, keep, true).await;
+    assert_eq!(clean(&attic.store, keep, false).await, expected);
+    let gone =
+        names(["args/forgotten.json", "args/waiting.json", "args/running.json", "args/never-received.json"]);
+    assert_eq!(blobs(&attic.store).await, &attic.blobs - &gone);
+    assert_eq!(jobs_with_records(&attic.store).await, names(["remembered", "newer", "late"]));
+    assert_eq!(
+        payloads(&attic.store).await,
+        [("newer".to_owned(), payload(1)), ("nowhere".to_owned(), payload(2))].into()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_its_time_is_not_forgotten_before_it() {
+    on_one_clock();
+    let store = memory::store();
+    let due_unix_ms = clock::unix_millis() + 3_600_000 * 24 * 30;
+    put_record(&store, "waiting", Status::Waiting { due_unix_ms }, None).await;
+    let keep = Keep { unfinished: Some(8 * DAY), ..Keep::default() };
+    advance(37 * DAY).await;
+    assert!(clean(&store, keep, false).await.is_nothing());
+    advance(2 * DAY).await;
+    assert_eq!(clean(&store, keep, false).await.records, 1);
+}
+
+/// A round sees an outage as such, and leaves what it can't remove for another reason.
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_a_part_and_a_refusal_only_its_object() {
+    let Attic { store, .. } = attic().await;
+    let (store, faults) = Faults::wrap(store);
+    let cleaner = Cleaner::new(store.clone(), Keep::default());
+    faults.next_calls(Op::DeleteVersion, 1, Fault::Fail(ErrorKind::Unavailable));
+    let error = cleaner.clean(&Position::default()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    faults.next_calls(Op::DeleteVersion, 1, Fault::Fail(ErrorKind::Corrupt));
+    let first = cleaner.clean(&Position::default()).await.unwrap();
+    assert!(first.removed.arguments < 3, "{first:?}");
+    clean(&store, Keep::default(), false).await;
+    assert!(!blobs(&store).await.contains("args/done.json"));
+}
+
+/// A round that another cleaner works at, too, removes nothing twice and fails at nothing.
+#[tokio::test(start_paused = true)]
+async fn several_cleaners_can_work_at_once() {
+    let attic = attic().await;
+    let rounds = (0..4).map(|_| clean(&attic.store, Keep::default(), false));
+    let all = futures_util::future::join_all(rounds).await;
+    let marks: u64 = all.iter().map(|removed| removed.marks).sum();
+    assert_eq!(marks, attic.removed.marks, "{all:?}");
+    assert_eq!(blobs(&attic.store).await, attic.blobs);
+    assert_eq!(jobs_with_records(&attic.store).await, attic.records);
+}
+
+/// The state of a [`Hoarder`] is large, and it has an attachment.
+#[derive(Debug, Clone, Default)]
+struct Hoarder {
+    /// The step and the attachment's length at the beginning of each delivery.
+    found: Arc<Mutex<Vec<(u32, Option<u64>)>>>,
+}
+
+#[async_trait]
+impl Job for Hoarder {
+    const KIND: &'static str = "hoarder";
+    type Args = String;
+    type Checkpoint = (u32, Vec<u64>);
+    type Output = usize;
+
+    fn begin(&self, _: &String) -> (u32, Vec<u64>) {
+        (0, (0..10_000).collect())
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &String,
+        (at, state): (u32, Vec<u64>),
+    ) -> Result<Step<(u32, Vec<u64>), usize>, JobError> {
+        if cx.steps() == 0 {
+            let size = cx.attach("data").size().await;
+            self.found.lock().unwrap().push((at, size));
+        }
+        cx.attach("data").write(&vec![b'x'; 1000 + at as usize][..]).await?;
+        tokio::time::sleep(ms(50)).await;
+        Ok(if at < 200 { Step::Continue((at + 1, state)) } else { Step::Done(args.len()) })
+    }
+}
+
+/// A job with long arguments waits for months between two deliveries, and is cleaned around every day.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_keeps_its_arguments_its_state_and_its_attachments() {
+    on_one_clock();
+    let (store, job) = (memory::store(), Hoarder::default());
+    let args = "x".repeat(100_000);
+    let new = || NewJob::of::<Hoarder>(&args).unwrap();
+    let jobs = Producer::new(store.clone()).enqueue(vec![new()]).await.unwrap();
+    let months = async || {
+        for _ in 0..100 {
+            advance(DAY).await;
+            clean(&store, Keep::default(), false).await;
+        }
+    };
+    months().await;
+    let worker = start_job(&store, job.clone());
+    within(secs(20), "a save", async || record(&store, &jobs[0]).await.is_some()).await;
+    worker.evict(secs(30)).await;
+    worker.stop().await;
+    let before = (blobs(&store).await, payloads(&store).await);
+    assert!(!before.1.is_empty());
+    months().await;
+    assert_eq!(names(before.0.iter().filter(|name| !name.starts_with("drains/"))), blobs(&store).await);
+    assert_eq!(payloads(&store).await, before.1);
+    let worker = start_job(&store, job.clone());
+    emptied(&store, secs(60)).await;
+    worker.stop().await;
+    let found = job.found.lock().unwrap().clone();
+    assert!(found.len() == 2 && found[0] == (0, None) && found[1].0 > 0, "{found:?}");
+    assert_eq!(found[1].1, Some(1000 + u64::from(found[1].0) - 1), "{found:?}");
+    let result =
+        store.blobs.get(&BlobName::parse(format!("results/{}.json", jobs[0])).unwrap()).await.unwrap();
+    assert_eq!(result.as_deref(), Some(&b"100000"[..]));
+    // What proves that it is done goes in the end, too.
+    months().await;
+    assert_eq!((blobs(&store).await, payloads(&store).await), Default::default());
+    assert_eq!(jobs_with_records(&store).await, names::<&str>([]));
+}
+
+/// Starts a worker for no job, and lets `hours` pass.
+async fn idle_for(store: &Store, hours: u64) -> Running {
+    let worker = start(store, &Steps::default());
+    worker.started().await;
+    for _ in 0..hours * 60 {
+        advance(secs(60)).await;
+        tokio::time::sleep(ms(2_000)).await;
+    }
+    worker
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_cleans_once_a_day() {
+    let attic = attic().await;
+    let (store, faults) = Faults::wrap(attic.store);
+    let worker = idle_for(&store, 2).await;
+    let cleaning = names(["cleaning.json"]);
+    assert_eq!(blobs(&store).await, &attic.blobs | &cleaning);
+    assert_eq!(jobs_with_records(&store).await, attic.records);
+    let metrics = worker.monitor.telemetry().encode();
+    assert!(metrics.contains("reprieve_cleaned_total{what=\"marks\"} 20"), "{metrics}");
+    let lists = faults.calls(Op::PayloadPage);
+    assert!(lists < 5, "{lists} lists of payloads");
+    worker.stop().await;
+    let worker = idle_for(&store, 3).await;
+    assert_eq!(faults.calls(Op::PayloadPage), lists, "a second round came early");
+    worker.stop().await;
+    let worker = idle_for(&store, 24).await;
+    assert!(faults.calls(Op::PayloadPage) > lists, "no second round came");
+    worker.stop().await;
+}
+
+/// A worker is evicted in the middle of a round.
+#[tokio::test(start_paused = true)]
+async fn another_worker_continues_a_round_where_it_was_left() {
+    let attic = attic().await;
+    let (store, faults) = Faults::wrap(attic.store);
+    faults.every_call(Op::PayloadPage, Fault::Hang);
+    let worker = idle_for(&store, 2).await;
+    assert!(blobs(&store).await.contains("ready/event/vm/1"), "the round is not at its end");
+    worker.evict(secs(30)).await;
+    worker.kill().await;
+    faults.clear(Op::PayloadPage);
+    let lists = faults.calls(Op::RecordPage);
+    let worker = idle_for(&store, 2).await;
+    assert_eq!(blobs(&store).await, &attic.blobs | &names(["cleaning.json"]));
+    assert!(faults.calls(Op::RecordPage) <= lists + 4, "it began again more than once");
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_jobs_leaves_cleaning_to_others_unless_a_day_has_passed_without_any() {
+    let attic = attic().await;
+    let store = attic.store;
+    let busy = Plan::new(4, 100_000_000).habit(Habit::Works);
+    let note = br#"{"at_unix_ms":"#.to_vec();
+    let note =
+        [note, (clock::unix_millis() - 25 * 3_600_000).to_string().into_bytes(), b"}".to_vec()].concat();
+    store.blobs.put(&BlobName::parse("cleaning.json").unwrap(), note, None).await.unwrap();
+    enqueue(&store, &[busy]).await;
+    let settings = Settings { concurrency: 1, ..settings() };
+    let worker = start_in(&reprieve_core::process::Gate::new(), &store, &Steps::default(), settings);
+    within(secs(20), "in flight", async || leased(&store).await == 1).await;
+    let pass = async |hours: u64| {
+        for _ in 0..hours * 180 {
+            tokio::time::sleep(secs(20)).await;
+        }
+    };
+    pass(3).await;
+    assert!(blobs(&store).await.contains("ready/event/vm/1"), "a worker with jobs cleaned");
+    pass(23).await;
+    assert!(!blobs(&store).await.contains("ready/event/vm/1"), "nobody cleaned for two days");
+    assert_eq!(jobs_with_records(&store).await.difference(&attic.records).count(), 0);
+    worker.kill().await;
+}
