@@ -1,10 +1,11 @@
 //! A store for programs that are not workers.
 
 use reprieve_core::ports::Store;
+use reprieve_core::retention::Cleaner;
 use reprieve_core::{Producer, Result};
 
 use crate::queues::Queues;
-use crate::settings::{StoreArgs, read_store};
+use crate::settings::{CleanArgs, StoreArgs, read_cleaning, read_store};
 
 /// An open store and queue, for enqueueing jobs and for inspecting them.
 ///
@@ -74,6 +75,19 @@ impl Client {
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
         let settings = read_store(args)?;
         Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
+    }
+
+    /// Opens an existing store like [`open_existing`](Self::open_existing), and returns what removes
+    /// from it what nothing needs any more.
+    ///
+    /// # Errors
+    /// Those of [`open_existing`](Self::open_existing).
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub async fn cleaner(args: &CleanArgs) -> Result<Cleaner> {
+        let (settings, keep) = read_cleaning(args)?;
+        Ok(Cleaner::new(settings.open_existing().await?.store, keep))
     }
 
     /// The queue's display name: its name, or the list or pattern of names that it consists of.

@@ -61,7 +61,7 @@ pub use async_trait::async_trait;
 pub use client::Client;
 pub use duration::parse_duration;
 pub use exit::{block_on, fail};
-pub use settings::{StoreArgs, WorkerArgs};
+pub use settings::{CleanArgs, StoreArgs, WorkerArgs};
 pub use signals::stop_signal;
 pub use work::{run, work};
 
@@ -72,7 +72,7 @@ pub use reprieve_core::{
     Notice, NoticeId, NoticeKind, OldState, Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK,
     Step, WorkerId,
 };
-pub use reprieve_core::{checkpoint, clock, interruption, ports, telemetry, worker};
+pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -3,6 +3,7 @@
 //! A new command is a file, and here its module, its variant and its line in [`Command::run`].
 
 mod blobs;
+mod clean;
 mod demo;
 mod doctor;
 mod enqueue;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Redrive(redrive::Args),
     #[command(subcommand)]
     Blobs(blobs::Command),
+    Clean(clean::Args),
     Doctor(Box<doctor::Args>),
     #[command(subcommand)]
     Events(events::Command),
@@ -53,6 +55,7 @@ impl Command {
             Self::Status(args) => args.run(),
             Self::Redrive(args) => args.run(),
             Self::Blobs(command) => command.run(),
+            Self::Clean(args) => args.run(),
             Self::Doctor(args) => args.run(),
             Self::Events(command) => command.run(),
             Self::Metadata(command) => command.run(),

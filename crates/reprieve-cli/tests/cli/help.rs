@@ -13,5 +13,6 @@ fn help_explains_every_command() {
     insta::assert_snapshot!("demo", help(&["demo"]));
     insta::assert_snapshot!("enqueue", help(&["enqueue"]));
     insta::assert_snapshot!("status", help(&["status"]));
+    insta::assert_snapshot!("clean", help(&["clean"]));
     insta::assert_snapshot!("redrive", help(&["redrive"]));
 }

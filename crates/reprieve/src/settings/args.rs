@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use clap::{Arg, ArgGroup, ArgMatches, Args, Command, FromArgMatches, Id};
 
 use super::given::{AnyText, Given};
-use super::table::{self, CONFIG, STORE, Setting, WORKER};
+use super::table::{self, CONFIG, KEEP, STORE, Setting, WORKER};
 
 /// Which store and queue: `--store`, `--queue`, `--container` and `--config`, with their
 /// environment variables and their keys in `reprieve.toml`. Flatten it into a command of your own;
@@ -23,6 +23,12 @@ pub struct StoreArgs(Texts);
 /// defaults.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerArgs(Texts);
+
+/// Which store, and for how long it keeps what: flags, with their environment variables and their
+/// keys in `reprieve.toml`. Flatten it into a command of your own; see
+/// [`Client::cleaner`](crate::Client::cleaner).
+#[derive(Debug, Clone, Default)]
+pub struct CleanArgs(Texts);
 
 /// The unchecked texts that were given as flags or variables, by key.
 #[derive(Debug, Clone, Default)]
@@ -45,6 +51,12 @@ impl StoreArgs {
     }
 }
 
+impl CleanArgs {
+    pub(super) const fn texts(&self) -> &Texts {
+        &self.0
+    }
+}
+
 impl WorkerArgs {
     pub(super) const fn texts(&self) -> &Texts {
         &self.0
@@ -62,7 +74,11 @@ fn of_store() -> impl Iterator<Item = &'static Setting> {
 }
 
 fn of_worker() -> impl Iterator<Item = &'static Setting> {
-    of_store().chain(&WORKER)
+    of_store().chain(&WORKER).chain(&KEEP)
+}
+
+fn of_cleaning() -> impl Iterator<Item = &'static Setting> {
+    of_store().chain(&KEEP)
 }
 
 fn flag(setting: &'static Setting) -> Arg {
@@ -114,6 +130,7 @@ macro_rules! args {
 
 args!(StoreArgs, of_store);
 args!(WorkerArgs, of_worker);
+args!(CleanArgs, of_cleaning);
 
 #[cfg(test)]
 mod tests {

@@ -13,16 +13,17 @@ use std::time::Duration;
 
 use reprieve_azure::scheduled_events::Client as Metadata;
 use reprieve_core::ports::LEASE_MAX;
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::EnvFilter;
 
 use self::args::Texts;
-pub use self::args::{StoreArgs, WorkerArgs};
+pub use self::args::{CleanArgs, StoreArgs, WorkerArgs};
 use self::file::File;
 use self::given::By;
 pub(crate) use self::given::Given;
-use self::table::{CONFIG, STORE, Setting, WORKER, variable};
+use self::table::{CONFIG, KEEP, STORE, Setting, WORKER, variable};
 use crate::stores::StoreSettings;
 
 /// All settings of a worker process.
@@ -62,6 +63,20 @@ pub(crate) fn read_store(args: &StoreArgs) -> Result<StoreSettings> {
     Ok(reading.end()?.0.store)
 }
 
+/// Reads the settings of a store, and for how long it keeps what.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) lists everything that is wrong with them.
+pub(crate) fn read_cleaning(args: &CleanArgs) -> Result<(StoreSettings, Keep)> {
+    let mut reading = Reading::begin(args.texts());
+    reading.read(&STORE);
+    reading.read(&KEEP);
+    let faults = reading.settings.worker.keep.check();
+    reading.faults.extend(faults);
+    let settings = reading.end()?.0;
+    Ok((settings.store, settings.worker.keep))
+}
+
 impl WorkerSettings {
     /// Reads all settings.
     ///
@@ -76,6 +91,7 @@ impl WorkerSettings {
         let mut reading = Reading::begin(args.texts());
         reading.read(&STORE);
         reading.read(&WORKER);
+        reading.read(&KEEP);
         let faults = reading.settings.worker.check();
         reading.faults.extend(faults);
         reading.end()

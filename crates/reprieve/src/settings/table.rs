@@ -244,6 +244,37 @@ pub(super) static WORKER: [Setting; 17] = [
     },
 ];
 
+/// For how long a store keeps what is of use to people only: for workers and for `reprieve clean`.
+pub(super) static KEEP: [Setting; 3] = [
+    Setting {
+        key: "keep-results",
+        value: "DURATION|forever",
+        default: Default::Text("30d"),
+        help: "How long results are kept, at least 8d",
+        details: "An idle worker removes results/ blobs that were written longer ago. Outputs that jobs write under \
+                  other names, and inputs, are never removed.",
+        parse: |given, to| values::keep(given).map(|keep| to.worker.keep.results = keep),
+    },
+    Setting {
+        key: "keep-drains",
+        value: "DURATION|forever",
+        default: Default::Text("30d"),
+        help: "How long reports of drains are kept, at least 8d",
+        details: "They are the blobs drains/, which `reprieve status` shows.",
+        parse: |given, to| values::keep(given).map(|keep| to.worker.keep.drains = keep),
+    },
+    Setting {
+        key: "keep-unfinished",
+        value: "DURATION|forever",
+        default: Default::Text(values::FOREVER),
+        help: "How long a job that did not finish keeps its progress and long arguments, at least 8d",
+        details: "This is for jobs whose message was deleted by hand, or that nobody redrives. A store can't tell \
+                  them from jobs that wait: choose a time that no job spends waiting in its queue, and none in \
+                  the poison queue. It counts from the last save.",
+        parse: |given, to| values::keep(given).map(|keep| to.worker.keep.unfinished = keep),
+    },
+];
+
 /// Every key of `reprieve.toml`.
 pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
     settings().map(|setting| setting.key)
@@ -255,7 +286,7 @@ pub(super) fn find(key: &str) -> Option<&'static Setting> {
 }
 
 fn settings() -> impl Iterator<Item = &'static Setting> {
-    STORE.iter().chain(&WORKER)
+    STORE.iter().chain(&WORKER).chain(&KEEP)
 }
 
 /// The environment variable of the setting with this key.

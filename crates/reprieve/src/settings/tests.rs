@@ -91,6 +91,9 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("listen", "127.0.0.1:9090"),
         ("log-format", "json"),
         ("log", "warn"),
+        ("keep-results", "400d"),
+        ("keep-drains", "forever"),
+        ("keep-unfinished", "90d"),
     ];
     let flags: Vec<_> = given.iter().map(|(key, value)| format!("--{key}={value}")).collect();
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
@@ -106,6 +109,9 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         assert_eq!(settings.worker.default_kind.as_deref(), Some("resize"));
         assert_eq!(settings.worker.unknown_kind_after, Duration::from_secs(36 * 3600));
         assert_eq!(settings.worker.remember_done, Duration::from_secs(90 * 60));
+        let keep = settings.worker.keep;
+        let days = |days: u64| Some(Duration::from_hours(24 * days));
+        assert_eq!((keep.results, keep.drains, keep.unfinished), (days(400), None, days(90)));
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
         assert_eq!(settings.worker.concurrency, 7);
@@ -163,7 +169,11 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--checkpoint-every=25h"], "at most a day"),
         (&["--checkpoint-every=often"], "or auto"),
         (&["--unknown-kind-after=721h"], "at most 720h"),
-        (&["--unknown-kind-after=7d"], "\"7d\" is not a number and a unit"),
+        (&["--unknown-kind-after=7w"], "\"7w\" is not a number and a unit"),
+        (&["--keep-results=7d"], "keep-results must be at least 8 days (192h), or forever"),
+        (&["--keep-drains=0s"], "keep-drains must be at least 8 days"),
+        (&["--keep-unfinished=1h"], "keep-unfinished must be at least 8 days"),
+        (&["--keep-results=never"], "such as 10s or 7d, or forever"),
         (&["--remember-done=8761h"], "at most 8760h"),
         (&["--approve=all"], "\"all\" is none of never, sole, leader and any"),
         (&["--approve="], "none of never, sole, leader and any"),
@@ -184,7 +194,8 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--log=reprieve=loud"], "not a log filter"),
         (&["--log=inof"], "\"inof\" is none of off, error, warn, info, debug and trace"),
         (&["--log=info,reprieve_core"], "write reprieve_core=debug"),
-        (&["--lease=8d"], "use ms, s, m or h, such as 10s or 168h"),
+        (&["--lease=8w"], "use ms, s, m, h or d, such as 10s or 7d"),
+        (&["--lease=8d"], "from 1s to 7 days"),
     ] {
         let reported = faults("", flags).join("\n");
         assert!(reported.contains(wanted), "{flags:?}: {reported}");

@@ -23,6 +23,9 @@ pub(super) const OFF: &str = "off";
 const SDK: [&str; 5] =
     ["azure_core", "azure_identity", "azure_storage_blob", "azure_storage_queue", "typespec_client_core"];
 
+/// The value that sets no limit.
+pub(super) const FOREVER: &str = "forever";
+
 pub(super) fn container(given: &Given) -> Result<ContainerName, String> {
     ContainerName::parse(&given.text).map_err(|error| error.message().to_owned())
 }
@@ -61,6 +64,14 @@ pub(super) fn concurrency(given: &Given) -> Result<usize, String> {
 
 pub(super) fn duration(given: &Given) -> Result<Duration, String> {
     parse_duration(&given.text).map_err(|error| error.message().to_owned())
+}
+
+/// `None`: for ever.
+pub(super) fn keep(given: &Given) -> Result<Option<Duration>, String> {
+    if given.text == FOREVER {
+        return Ok(None);
+    }
+    duration(given).map(Some).map_err(|fault| fault + ", or forever")
 }
 
 pub(super) fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String> {
