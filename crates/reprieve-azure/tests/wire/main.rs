@@ -9,6 +9,7 @@ mod answers;
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod lists;
 mod owners;
 #[cfg(test)]
 mod records;

@@ -304,7 +304,7 @@ impl Listed {
             name: item.name?,
             bytes: properties.content_length.unwrap_or_default(),
             modified: properties.last_modified.and_then(timestamp),
-            etag: properties.etag.map(|etag| etag.to_string()),
+            etag: properties.etag.map(|etag| quoted(&etag.to_string())),
         })
     }
 }
@@ -328,6 +328,11 @@ async fn upload(
     };
     let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
     client.upload(Body::from(bytes).into(), Some(options)).await
+}
+
+/// The entity tag as conditions take it: a list has it without the quotes of a header.
+fn quoted(etag: &str) -> String {
+    if etag.starts_with('"') { etag.to_owned() } else { format!("\"{etag}\"") }
 }
 
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {

@@ -1,0 +1,39 @@
+//! Lists in parts: each part is one request, also where a list is longer than the service's page.
+
+use futures_util::{StreamExt, stream};
+use reprieve_core::{BlobName, ErrorKind};
+use reprieve_sim::storage::Operation;
+
+use crate::support::Shop;
+
+/// One more than the service returns in one answer.
+const NUMBER: usize = 5_001;
+
+#[tokio::test]
+async fn a_part_of_a_list_is_one_request() {
+    let shop = Shop::open().await;
+    let blobs = &shop.store.blobs;
+    let put = |number: usize| async move {
+        let name = BlobName::parse(format!("results/{number:05}.json")).unwrap();
+        blobs.put(&name, b"1".to_vec(), None).await.unwrap();
+    };
+    stream::iter(0..NUMBER).map(put).buffer_unordered(32).collect::<()>().await;
+    shop.double.reset_counts();
+    let first = blobs.page("results/", None).await.unwrap();
+    assert_eq!((first.entries.len(), shop.requests(Operation::BlobList)), (NUMBER - 1, 1));
+    let at = first.next.expect("a further part");
+    for entry in &first.entries[..NUMBER / 2] {
+        assert!(blobs.delete_version(&entry.name, &entry.version).await.unwrap(), "{entry:?}");
+    }
+    let second = blobs.page("results/", Some(&at)).await.unwrap();
+    assert_eq!((second.entries.len(), second.next), (1, None));
+    assert_eq!(second.entries[0].name.as_str(), "results/05000.json");
+    assert_eq!(shop.requests(Operation::BlobList), 2);
+}
+
+#[tokio::test]
+async fn a_place_in_a_list_that_the_service_does_not_know_is_an_error_that_stays() {
+    let shop = Shop::open().await;
+    let error = shop.store.blobs.page("results/", Some("~")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Invalid && !error.is_temporary(), "{error:?}");
+}
