@@ -77,3 +77,7 @@ pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telem
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/checkpoints.md")]
+struct Checkpoints;

@@ -341,6 +341,21 @@ async fn a_checkpoint_known_to_take_long_is_waited_for_in_a_drain() {
 }
 
 #[tokio::test(start_paused = true)]
+#[ignore = "each try of a worker's first save has one second in a drain, and the next try begins anew"]
+async fn a_first_checkpoint_that_takes_long_is_waited_for_in_a_drain() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    // As for a state of some 100 MB: no save of this worker has shown how long one takes.
+    faults.every_call(Op::Save, Fault::Delay(ms(1500)));
+    let ids = enqueue(&inner, &[Plan::new(100, 200)]).await;
+    let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(30)), ..settings() };
+    let worker = start_with(&store, &job, every, ManualNotices::answered());
+    within(secs(20), "some steps", async || job.trace.steps(&ids[0]).len() == 50).await;
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.released_saved, report.released_cut), (1, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn messages_that_arrive_in_a_drain_are_not_begun() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
