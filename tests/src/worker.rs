@@ -34,8 +34,21 @@ impl Worker {
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> Self {
+        Self::start_with(sandbox, program, arguments, &[])
+    }
+
+    /// Starts `program` like [`start`](Self::start), with these environment variables.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub fn start_with<A: AsRef<OsStr>>(
+        sandbox: &Sandbox,
+        program: &Path,
+        arguments: impl IntoIterator<Item = A>,
+        environment: &[(&str, &str)],
+    ) -> Self {
         let mut command = Command::new(program);
-        command.args(arguments).env_clear();
+        command.args(arguments).env_clear().envs(environment.iter().copied());
         sandbox.point(&mut command);
         Self::spawn(command, sandbox.directory())
     }

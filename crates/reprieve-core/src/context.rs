@@ -54,6 +54,8 @@ pub(crate) struct JobRun {
     pub(crate) last_saved: Mutex<Instant>,
     /// When the unanswered save began; `None` when no save is under way.
     pub(crate) unconfirmed: Mutex<Option<Instant>>,
+    /// When the last try to save in a drain began, and when it is given up.
+    pub(crate) saving: Mutex<Option<(Instant, Instant)>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,

@@ -219,8 +219,8 @@ impl Cleaner {
             let Some(job) = payloads.first().map(|payload| payload.job.clone()) else {
                 return Ok(Sum::default());
             };
-            let Some(named) = self.named(&job).await? else { return Ok(Sum::default()) };
-            payloads.retain(|payload| old(payload) && !named.contains(&payload.name));
+            let Some(needed) = self.needed(&job).await? else { return Ok(Sum::default()) };
+            payloads.retain(|payload| old(payload) && !needed.contains(&payload.name));
             let names: Vec<_> = payloads.iter().map(|payload| payload.name.clone()).collect();
             if !self.dry_run && !names.is_empty() {
                 self.store.records.remove_payloads(&job, &names).await?;
@@ -234,7 +234,7 @@ impl Cleaner {
     }
 
     /// Returns the payloads that the job's record names; `None` if it may name any.
-    async fn named(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
+    async fn needed(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
         let Some(stored) = self.store.records.load(job).await? else { return Ok(Some(BTreeSet::new())) };
         // Otherwise the record would have been removed.
         if self.dry_run && is_old(stored.modified_unix_ms, KEPT_MIN) && self.is_over(job, &stored).await? {

@@ -88,7 +88,7 @@ impl Janitor {
         if let Some(task) = self.task.take_if(|task| task.is_finished()) {
             // A task that panicked leaves its round to another worker.
             let ended = futures_util::FutureExt::now_or_never(task).and_then(Result::ok);
-            self.state = ended.unwrap_or_else(|| State::look_again());
+            self.state = ended.unwrap_or_else(State::look_again);
         }
         if self.task.is_some() || Instant::now() < self.state.at {
             return;

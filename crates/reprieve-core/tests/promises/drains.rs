@@ -341,7 +341,6 @@ async fn a_checkpoint_known_to_take_long_is_waited_for_in_a_drain() {
 }
 
 #[tokio::test(start_paused = true)]
-#[ignore = "each try of a worker's first save has one second in a drain, and the next try begins anew"]
 async fn a_first_checkpoint_that_takes_long_is_waited_for_in_a_drain() {
     let (inner, job) = (memory::store(), Steps::default());
     let (store, faults) = Faults::wrap(inner.clone());
@@ -353,6 +352,24 @@ async fn a_first_checkpoint_that_takes_long_is_waited_for_in_a_drain() {
     within(secs(20), "some steps", async || job.trace.steps(&ids[0]).len() == 50).await;
     let report = worker.evict(secs(30)).await;
     assert_eq!((report.released_saved, report.released_cut), (1, 0), "{report:?}");
+}
+
+/// A store that never answers a save must not keep the messages: they go at the soft mark, or at the end
+/// of a try that began before it.
+#[tokio::test(start_paused = true)]
+async fn a_save_that_is_never_answered_delays_the_release_by_one_try_at_most() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let ids =
+        enqueue(&inner, &[Plan { padding: 60_000_000, ..Plan::new(100, 200) }, Plan::new(100, 200)]).await;
+    let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(30)), concurrency: 2, ..settings() };
+    let worker = start_with(&store, &job, every, ManualNotices::answered());
+    within(secs(20), "some steps", async || ids.iter().all(|id| job.trace.steps(id).len() >= 5)).await;
+    faults.every_call(Op::Save, Fault::Hang);
+    let report = worker.evict(secs(30)).await;
+    assert_eq!((report.released_unconfirmed, report.abandoned), (2, 0), "{report:?}");
+    assert!((3_000..6_100).contains(&report.released_after_ms), "{report:?}");
+    assert_eq!(leased(&inner).await, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -306,9 +306,11 @@ async fn several_cleaners_can_work_at_once() {
 /// The state of a [`Hoarder`] is large, and it has an attachment.
 #[derive(Debug, Clone, Default)]
 struct Hoarder {
-    /// The step and the attachment's length at the beginning of each delivery.
-    found: Arc<Mutex<Vec<(u32, Option<u64>)>>>,
+    found: Arc<Mutex<Vec<Found>>>,
 }
+
+/// The step and the attachment's length at the beginning of a delivery.
+type Found = (u32, Option<u64>);
 
 #[async_trait]
 impl Job for Hoarder {

@@ -304,7 +304,7 @@ impl Listed {
             name: item.name?,
             bytes: properties.content_length.unwrap_or_default(),
             modified: properties.last_modified.and_then(timestamp),
-            etag: properties.etag.map(|etag| quoted(&etag.to_string())),
+            etag: properties.etag.map(|etag| quoted(etag.as_ref())),
         })
     }
 }

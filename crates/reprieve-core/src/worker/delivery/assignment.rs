@@ -153,6 +153,7 @@ fn job_run(
         lease_ends,
         last_saved: Mutex::new(Instant::now()),
         unconfirmed: Mutex::new(None),
+        saving: Mutex::new(None),
         began: Mutex::new(None),
         since_unix_ms: unix_millis(),
         steps: AtomicU64::new(0),

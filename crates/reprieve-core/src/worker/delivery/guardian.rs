@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep_until};
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::Lease;
-use crate::context::set;
-use crate::deadline::Deadline;
+use crate::context::{get, set};
+use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobError;
@@ -181,13 +181,15 @@ impl Guardian {
                 assignment.run.interrupt(own);
                 asked = Some(own);
             }
+            let soft = |own: Deadline| own.soft(needed_for_saving(assignment, own));
             let until = match asked {
-                Some(own) => Some(own.soft(assignment.kind.saves.p95().unwrap_or_default())),
+                Some(own) => Some(soft(own)),
                 None => self.deadline().map(|_| Instant::now() + LOOK_AGAIN),
             };
             match self.wait(task, until).await {
                 Waited::Drain => {}
-                Waited::Time if asked.is_none() => {}
+                // A save that takes longer than was known may have begun meanwhile.
+                Waited::Time if asked.is_none_or(|own| soft(own) > Instant::now()) => {}
                 ended => return ended,
             }
         }
@@ -376,6 +378,15 @@ impl fmt::Debug for DeliveryReport {
             .field("outcome", &self.outcome)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns how long after the job was asked to yield its save may end: as long as saves of its kind take,
+/// or until the end of a try that began before the soft mark.
+fn needed_for_saving(assignment: &Assignment, asked: Deadline) -> Duration {
+    let known = assignment.kind.saves.p95().unwrap_or_default();
+    let in_time = |(began, _): &(Instant, Instant)| *began < asked.asked() + SOFT_MARK;
+    let trying = get(&assignment.run.saving).filter(in_time);
+    trying.map_or(known, |(_, until)| known.max(until.saturating_duration_since(asked.asked())))
 }
 
 #[cfg(test)]

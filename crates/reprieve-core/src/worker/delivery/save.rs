@@ -18,12 +18,17 @@ use crate::telemetry::ByKind;
 use crate::worker::isolation::Presence;
 use crate::worker::shared::{Kind, Shared};
 
-/// The longest time for one try of a read or write that the job waits for. It is generous, because
-/// a large checkpoint on a slow link is not an error.
+/// The longest time for one try of a read or write that the job waits for, and for a save of a state
+/// that is not longer by its length. It is generous, because a large checkpoint on a slow link is not an
+/// error.
 pub(super) const TRY: Duration = Duration::from_secs(30);
 
 /// The longest time for one write in a drain, where two tries must fit before the soft mark.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// A slow store: 25 MB a second, like the smallest managed disks. A try is given at least the time that
+/// a state takes at this speed.
+const SLOW_BYTES_PER_MS: u64 = 25_000;
 
 /// The wait between two tries to save in a drain.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
@@ -142,10 +147,10 @@ impl Saver {
     /// work at stake until the next save.
     pub(super) async fn save_in_passing(&mut self, state: &Encoded, company: Company) -> Saved {
         // An interruption needs the save just as much, but under the drain's patience.
-        let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try());
+        let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try(state, 0));
         let saved = tokio::select! {
             biased;
-            saved = self.save(state, company, TRY) => saved,
+            saved = self.save(state, company, TRY.max(by_length(state))) => saved,
             () = async { interrupted.cancelled().await; sleep(drain_try).await } => {
                 return Saved::No("the worker was interrupted".to_owned());
             }
@@ -182,8 +187,14 @@ impl Saver {
             return Saved::Yes;
         }
         self.run.record.lock().await.use_store(Arc::clone(&self.shared.drain_store.records));
+        let mut unanswered = 0;
         loop {
-            match self.save(state, Company::Shared, self.drain_try()).await {
+            let each = self.drain_try(state, unanswered);
+            let now = Instant::now();
+            set(&self.run.saving, Some((now, now + each)));
+            let saved = self.save(state, Company::Shared, each).await;
+            unanswered += u32::from(saved.as_ref().is_err_and(|it| it.kind() == ErrorKind::TimedOut));
+            match saved {
                 Ok(Written::Taken) => return Saved::Yes,
                 Ok(Written::Refused) => return Saved::Refused,
                 Err(error) if error.kind() == ErrorKind::Superseded => return Saved::Lost,
@@ -194,9 +205,11 @@ impl Saver {
     }
 
     /// Returns how long one save may take in a drain: a second, or twice the 95th percentile of
-    /// this kind's saves if that is longer.
-    fn drain_try(&self) -> Duration {
-        DRAIN_TRY.max(self.kind.saves.p95().unwrap_or_default() * 2)
+    /// this kind's saves, or the time for its bytes, whatever is longest. More after tries that were
+    /// not answered: the first save of a kind may show that all take longer.
+    fn drain_try(&self, state: &Encoded, unanswered: u32) -> Duration {
+        let known = self.kind.saves.p95().unwrap_or_default() * 2;
+        DRAIN_TRY.max(known).max(by_length(state)) * (1 + unanswered).min(3)
     }
 
     /// Saves once, and bounds, measures and counts the save.
@@ -284,4 +297,9 @@ impl Saver {
             }
         }
     }
+}
+
+/// Returns the time that a slow store takes for the state.
+fn by_length(state: &Encoded) -> Duration {
+    Duration::from_millis(state.bytes().len() as u64 / SLOW_BYTES_PER_MS)
 }
