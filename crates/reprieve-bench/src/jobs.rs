@@ -1,5 +1,7 @@
 //! The benchmarks' jobs. [`Job::KIND`] names them for the worker `bench-worker`.
 
+mod large;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -10,9 +12,11 @@ use reprieve::worker::WorkerBuilder;
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
 use serde::{Deserialize, Serialize};
 
+pub use large::{Attaches, AttachesArgs, AttachesTook, Computes, ComputesArgs, ComputesAt, change, floats};
+
 /// Adds all benchmark jobs to a worker.
 pub fn all(worker: WorkerBuilder) -> WorkerBuilder {
-    worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries)
+    worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries).job(Computes).job(Attaches)
 }
 
 /// The run time of a job that does not yield: far longer than any drain.

@@ -42,6 +42,7 @@ pub(crate) struct Place {
     directory: TempDir,
     durability: Durability,
     started: Cell<usize>,
+    environment: &'static [(&'static str, &'static str)],
 }
 
 impl Place {
@@ -49,7 +50,12 @@ impl Place {
     pub(crate) fn new(work: &Path, durability: Durability) -> Result<Self> {
         let directory = tempfile::tempdir_in(work)
             .with_context(|| format!("no directory can be made in {}", work.display()))?;
-        Ok(Self { directory, durability, started: Cell::new(0) })
+        Ok(Self { directory, durability, started: Cell::new(0), environment: &[] })
+    }
+
+    /// Gives the workers these environment variables.
+    pub(crate) fn with(self, environment: &'static [(&'static str, &'static str)]) -> Self {
+        Self { environment, ..self }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -81,7 +87,7 @@ impl Place {
     }
 
     /// Starts a worker without a metadata service, with default settings except for `arguments`,
-    /// and with an empty environment.
+    /// and with an empty environment, but for [`with`](Self::with).
     pub(crate) fn worker(&self, arguments: &[&str]) -> Result<Process> {
         self.spot_worker("off", arguments)
     }
@@ -94,6 +100,7 @@ impl Place {
             .args(arguments)
             .current_dir(self.directory.path())
             .env_clear()
+            .envs(self.environment.iter().copied())
             .stdin(std::process::Stdio::null());
         let number = self.started.replace(self.started.get() + 1);
         Process::start(command, &self.path(&format!("worker-{number}.log")))

@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 mod depth;
 mod failure;
 mod footprint;
+mod large;
 mod notice;
 mod recovery;
 mod storage;
@@ -34,6 +35,8 @@ pub(crate) enum Section {
     Recovery,
     /// Saving and loading checkpoints by size.
     Checkpoint,
+    /// Saves, drains, attachments and memory of jobs with large data.
+    Large,
     /// An idle worker, a starting one, and the size of the binaries.
     Footprint,
     /// On a storage account: no-op jobs, transactions, notices and checkpoints.
@@ -59,6 +62,7 @@ impl Section {
             Self::Notice => "notice",
             Self::Recovery => "recovery",
             Self::Checkpoint => "checkpoint",
+            Self::Large => "large",
             Self::Footprint => "footprint",
             Self::Storage => "storage",
         }
@@ -92,6 +96,7 @@ impl Bench {
             Section::Notice => notice::run(self).await,
             Section::Recovery => recovery::run(self).await,
             Section::Checkpoint => checkpoint::run(self).await,
+            Section::Large => large::run(self).await,
             Section::Footprint => footprint::run(self).await,
             Section::Storage => Box::pin(storage::run(self)).await,
         }
