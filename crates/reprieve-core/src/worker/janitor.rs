@@ -23,7 +23,8 @@ use crate::telemetry::ByWhat;
 /// How long after a round the next one is due.
 const ROUND_EVERY: Duration = Duration::from_hours(24);
 
-/// How long after that a worker with jobs works at it as well: no worker was idle.
+/// How long after that, or after a round began, a worker with jobs works at it as well: no worker was
+/// idle for long enough.
 const OVERDUE: Duration = Duration::from_hours(24);
 
 /// How often a worker looks whether a round is due. The first look comes after a random part of it, so
@@ -61,9 +62,11 @@ struct Round {
     position: Position,
     /// What this worker removed in it.
     removed: Removed,
+    /// When it began, in milliseconds since the Unix epoch.
+    since_unix_ms: i64,
     /// When it was last written how far it is.
     noted: Instant,
-    /// No worker was idle for so long that this one works at it beside its jobs.
+    /// It waits for so long that this worker works at it beside its jobs.
     is_overdue: bool,
 }
 
@@ -72,6 +75,8 @@ struct Round {
 struct Note {
     /// When it was written, in milliseconds since the Unix epoch.
     at_unix_ms: i64,
+    /// When the round began.
+    since_unix_ms: i64,
     /// The part that is next; absent after the round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     next: Option<Position>,
@@ -93,19 +98,12 @@ impl Janitor {
         if self.task.is_some() || Instant::now() < self.state.at {
             return;
         }
-        let round = match self.state.round.take() {
-            Some(round) if is_idle || round.is_overdue => Some(round),
-            // The worker has jobs again. Whoever is idle continues.
-            Some(_) => {
-                self.state = State::look_again();
-                return;
-            }
-            None => None,
-        };
-        let shared = Arc::clone(&self.shared);
+        let (shared, round) = (Arc::clone(&self.shared), self.state.round.take());
         self.task = Some(tokio::spawn(in_process(async move {
             let went = match round {
-                Some(round) => work_at(&shared, round).await,
+                Some(round) if is_idle || round.is_overdue => work_at(&shared, round).await,
+                // The worker has jobs again. Whoever is idle continues.
+                Some(round) => round.note(&shared).await.map(|_| State::look_again()),
                 None => look(&shared, is_idle).await,
             };
             went.unwrap_or_else(|error| {
@@ -132,27 +130,31 @@ impl State {
 
 /// Looks whether a round is due, or was abandoned, and takes it.
 async fn look(shared: &Shared, is_idle: bool) -> Result<State> {
-    let name = BlobName::parse(CLEANING)?;
-    let found = shared.store.blobs.get(&name).await?;
-    // A note that can't be read is another version's: begin a round.
+    let found = shared.store.blobs.get(&BlobName::parse(CLEANING)?).await?;
+    // A note that can't be read, or is from the future, is as none.
     let found = found.and_then(|json| serde_json::from_slice::<Note>(&json).ok());
-    let age = found.as_ref().map_or(Duration::MAX, |note| {
-        Duration::from_millis(u64::try_from(unix_millis() - note.at_unix_ms).unwrap_or(0))
-    });
-    let next = found.and_then(|note| note.next);
-    let due = if next.is_some() { ABANDONED } else { ROUND_EVERY };
-    let is_overdue = age >= due + OVERDUE && age < Duration::MAX;
-    if age < due || !is_idle && !is_overdue {
+    let now = unix_millis();
+    let Some(note) = found.filter(|note| note.at_unix_ms <= now + millis(ROUND_EVERY)) else {
+        let round = Round::begin(false);
+        // Without any worker that is idle, the first round is overdue at some time, too.
+        return if is_idle { round.take(shared).await } else { round.end(shared).await };
+    };
+    let due = note.at_unix_ms + millis(if note.next.is_some() { ABANDONED } else { ROUND_EVERY });
+    let is_overdue = now >= note.since_unix_ms + millis(ROUND_EVERY + OVERDUE);
+    if now < due || !is_idle && !is_overdue {
         return Ok(State::look_again());
     }
-    let mut round = Round {
-        position: next.unwrap_or_default(),
-        removed: Removed::default(),
-        noted: Instant::now(),
-        is_overdue,
-    };
-    round.note(shared, false).await?;
-    Ok(State { at: Instant::now() + REST_MIN, round: Some(round) })
+    match note.next {
+        Some(position) => {
+            let since_unix_ms = note.since_unix_ms;
+            Round { position, since_unix_ms, ..Round::begin(is_overdue) }.take(shared).await
+        }
+        None => Round::begin(is_overdue).take(shared).await,
+    }
+}
+
+fn millis(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Cleans one part, and writes now and then how far the round is.
@@ -163,7 +165,7 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
         Ok(part) => part,
         // A place in a list may be of another version. The next round begins at the first part.
         Err(error) if !error.is_temporary() => {
-            round.note(shared, true).await?;
+            round.end(shared).await?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -175,7 +177,6 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
         }
     }
     let Some(next) = next else {
-        round.note(shared, true).await?;
         let Removed { arguments, records, payloads, results, drains, marks, bytes } = round.removed;
         if !round.removed.is_nothing() {
             tracing::info!(
@@ -189,27 +190,52 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
                 "removed from the store what nothing needed"
             );
         }
-        return Ok(State::look_again());
+        return round.end(shared).await;
     };
     round.position = next;
     if round.noted.elapsed() >= NOTE_EVERY {
-        round.note(shared, false).await?;
+        round = round.note(shared).await?;
     }
     let rest = (began.elapsed() * REST_TIMES).clamp(REST_MIN, REST_MAX);
     Ok(State { at: Instant::now() + rest, round: Some(round) })
 }
 
 impl Round {
+    fn begin(is_overdue: bool) -> Self {
+        Self {
+            position: Position::default(),
+            removed: Removed::default(),
+            since_unix_ms: unix_millis(),
+            noted: Instant::now(),
+            is_overdue,
+        }
+    }
+
+    /// Writes that this worker works at it.
+    async fn take(self, shared: &Shared) -> Result<State> {
+        let round = self.note(shared).await?;
+        Ok(State { at: Instant::now() + REST_MIN, round: Some(round) })
+    }
+
     /// Writes how far the round is.
-    async fn note(&mut self, shared: &Shared, is_over: bool) -> Result<()> {
-        let next = (!is_over).then(|| self.position.clone());
-        let note = Note { at_unix_ms: unix_millis(), next };
+    async fn note(mut self, shared: &Shared) -> Result<Self> {
+        self.write(shared, Some(self.position.clone())).await?;
+        self.noted = Instant::now();
+        Ok(self)
+    }
+
+    /// Writes that the round is over.
+    async fn end(self, shared: &Shared) -> Result<State> {
+        self.write(shared, None).await?;
+        Ok(State::look_again())
+    }
+
+    async fn write(&self, shared: &Shared, next: Option<Position>) -> Result<()> {
+        let note = Note { at_unix_ms: unix_millis(), since_unix_ms: self.since_unix_ms, next };
         let json = serde_json::to_vec(&note).map_err(|error| {
             Error::new(ErrorKind::Internal, "write how far the cleaning is", error.to_string())
                 .with_source(error)
         })?;
-        shared.store.blobs.put(&BlobName::parse(CLEANING)?, json, None).await?;
-        self.noted = Instant::now();
-        Ok(())
+        shared.store.blobs.put(&BlobName::parse(CLEANING)?, json, None).await
     }
 }

@@ -428,28 +428,71 @@ async fn another_worker_continues_a_round_where_it_was_left() {
     worker.stop().await;
 }
 
+/// Lets these hours pass beside a worker with a job.
+async fn busy_for(hours: u64) {
+    for _ in 0..hours * 180 {
+        tokio::time::sleep(secs(20)).await;
+    }
+}
+
+async fn start_busy(store: &Store) -> Running {
+    enqueue(store, &[Plan::new(4, 100_000_000).habit(Habit::Works)]).await;
+    let settings = Settings { concurrency: 1, ..settings() };
+    let worker = start_in(&reprieve_core::process::Gate::new(), store, &Steps::default(), settings);
+    within(secs(20), "in flight", async || leased(store).await == 1).await;
+    worker
+}
+
+async fn is_cleaned(store: &Store) -> bool {
+    !blobs(store).await.contains("ready/event/vm/1")
+}
+
+/// Whether there was a round before or not.
 #[tokio::test(start_paused = true)]
 async fn a_worker_with_jobs_leaves_cleaning_to_others_unless_a_day_has_passed_without_any() {
-    let attic = attic().await;
-    let store = attic.store;
-    let busy = Plan::new(4, 100_000_000).habit(Habit::Works);
-    let note = br#"{"at_unix_ms":"#.to_vec();
-    let note =
-        [note, (clock::unix_millis() - 25 * 3_600_000).to_string().into_bytes(), b"}".to_vec()].concat();
-    store.blobs.put(&BlobName::parse("cleaning.json").unwrap(), note, None).await.unwrap();
-    enqueue(&store, &[busy]).await;
-    let settings = Settings { concurrency: 1, ..settings() };
-    let worker = start_in(&reprieve_core::process::Gate::new(), &store, &Steps::default(), settings);
-    within(secs(20), "in flight", async || leased(&store).await == 1).await;
-    let pass = async |hours: u64| {
-        for _ in 0..hours * 180 {
-            tokio::time::sleep(secs(20)).await;
+    for was_cleaned in [false, true] {
+        let store = attic().await.store;
+        if was_cleaned {
+            put_note(&store, clock::unix_millis(), None).await;
         }
-    };
-    pass(3).await;
-    assert!(blobs(&store).await.contains("ready/event/vm/1"), "a worker with jobs cleaned");
-    pass(23).await;
-    assert!(!blobs(&store).await.contains("ready/event/vm/1"), "nobody cleaned for two days");
-    assert_eq!(jobs_with_records(&store).await.difference(&attic.records).count(), 0);
+        let worker = start_busy(&store).await;
+        busy_for(46).await;
+        assert!(!is_cleaned(&store).await, "a worker with jobs cleaned");
+        busy_for(4).await;
+        assert!(is_cleaned(&store).await, "nobody cleaned for two days");
+        assert!(!jobs_with_records(&store).await.contains("done"));
+        worker.kill().await;
+    }
+}
+
+async fn put_note(store: &Store, since_unix_ms: i64, next: Option<&str>) {
+    let next = next.map_or(String::new(), |subject| format!(",\"next\":{{\"subject\":\"{subject}\"}}"));
+    let note = format!("{{\"at_unix_ms\":{since_unix_ms},\"since_unix_ms\":{since_unix_ms}{next}}}");
+    store.blobs.put(&BlobName::parse("cleaning.json").unwrap(), note.into_bytes(), None).await.unwrap();
+}
+
+/// Workers are idle for a moment now and then, and each takes the round without getting to its end.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_nobody_has_time_for_is_finished_beside_jobs_a_day_later() {
+    let store = attic().await.store;
+    let began = clock::unix_millis();
+    put_note(&store, began, Some("arguments")).await;
+    let worker = start_busy(&store).await;
+    busy_for(46).await;
+    assert!(!is_cleaned(&store).await, "a worker with jobs cleaned");
+    busy_for(5).await;
+    assert!(is_cleaned(&store).await, "the round was never finished");
     worker.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_note_that_is_damaged_or_from_the_future_stops_no_cleaning() {
+    for note in ["{}", "\u{0}", "{\"at_unix_ms\":99999999999999,\"since_unix_ms\":0}"] {
+        let store = attic().await.store;
+        let name = BlobName::parse("cleaning.json").unwrap();
+        store.blobs.put(&name, note.as_bytes().to_vec(), None).await.unwrap();
+        let worker = idle_for(&store, 2).await;
+        assert!(is_cleaned(&store).await, "{note}");
+        worker.stop().await;
+    }
 }
