@@ -81,3 +81,7 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/checkpoints.md")]
 struct Checkpoints;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/adding-to-your-project.md")]
+struct AddingToYourProject;
