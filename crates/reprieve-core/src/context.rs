@@ -54,7 +54,8 @@ pub(crate) struct JobRun {
     pub(crate) last_saved: Mutex<Instant>,
     /// When the unanswered save began; `None` when no save is under way.
     pub(crate) unconfirmed: Mutex<Option<Instant>>,
-    /// When the last try to save in a drain began, and when it is given up.
+    /// When the try to save that is under way in a drain began, or the drain did, and when it is given
+    /// up.
     pub(crate) saving: Mutex<Option<(Instant, Instant)>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
@@ -79,6 +80,12 @@ pub(crate) fn set<T>(of: &Mutex<T>, value: T) {
 }
 
 impl JobRun {
+    /// Notes that a save is tried from now on in a drain, for `each` at most.
+    pub(crate) fn note_saving(&self, each: Duration) {
+        let now = Instant::now();
+        set(&self.saving, Some((now, now + each)));
+    }
+
     /// Returns the store of the job's payloads: in a drain, the one that gives up sooner.
     pub(crate) fn records(&self, draining: bool) -> &Arc<dyn RecordStore> {
         if draining { &self.drain_records } else { &self.records }

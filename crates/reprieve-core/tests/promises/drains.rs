@@ -372,6 +372,42 @@ async fn a_save_that_is_never_answered_delays_the_release_by_one_try_at_most() {
     assert_eq!(leased(&inner).await, 0);
 }
 
+/// The time of a try counts only while it is under way.
+#[tokio::test(start_paused = true)]
+async fn saves_that_fail_at_once_delay_no_release() {
+    for (kind, padding) in
+        [(ErrorKind::Unavailable, 10), (ErrorKind::Unavailable, 60_000_000), (ErrorKind::TimedOut, 10)]
+    {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue(&inner, &[Plan { padding, ..Plan::new(1_000, 100) }]).await;
+        let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(60)), ..settings() };
+        let worker = start_with(&store, &job, every, ManualNotices::answered());
+        within(secs(20), "in flight", async || leased(&inner).await == 1).await;
+        tokio::time::sleep(ms(700)).await;
+        faults.every_call(Op::Save, Fault::Fail(kind));
+        let report = worker.evict(secs(30)).await;
+        assert!(report.released_after_ms <= 3_100, "{kind:?}, {padding} bytes: {report:?}");
+    }
+}
+
+/// A save of 60 MB that is under way at the notice has as much time as one that begins then.
+#[tokio::test(start_paused = true)]
+async fn a_first_save_that_is_under_way_at_the_notice_has_the_time_of_its_length() {
+    for notice_after_ms in [4_000, 6_000] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        faults.every_call(Op::Save, Fault::Delay(ms(3_900)));
+        enqueue(&inner, &[Plan { padding: 100_000_000, ..Plan::new(1_000, 200) }]).await;
+        let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(5)), ..settings() };
+        let worker = start_with(&store, &job, every, ManualNotices::answered());
+        worker.started().await;
+        tokio::time::sleep(ms(notice_after_ms)).await;
+        let report = worker.evict(secs(30)).await;
+        assert_eq!(report.released_saved, 1, "notice after {notice_after_ms} ms: {report:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_that_arrive_in_a_drain_are_not_begun() {
     let (inner, job) = (memory::store(), Steps::default());

@@ -148,13 +148,16 @@ impl Saver {
     pub(super) async fn save_in_passing(&mut self, state: &Encoded, company: Company) -> Saved {
         // An interruption needs the save just as much, but under the drain's patience.
         let (interrupted, drain_try) = (self.run.interrupted.clone(), self.drain_try(state, 0));
+        let run = Arc::clone(&self.run);
         let saved = tokio::select! {
             biased;
             saved = self.save(state, company, TRY.max(by_length(state))) => saved,
-            () = async { interrupted.cancelled().await; sleep(drain_try).await } => {
+            () = async { interrupted.cancelled().await; run.note_saving(drain_try); sleep(drain_try).await } => {
+                set(&run.saving, None);
                 return Saved::No("the worker was interrupted".to_owned());
             }
         };
+        set(&run.saving, None);
         match saved {
             Ok(Written::Taken) => Saved::Yes,
             Ok(Written::Refused) => Saved::Refused,
@@ -190,9 +193,9 @@ impl Saver {
         let mut unanswered = 0;
         loop {
             let each = self.drain_try(state, unanswered);
-            let now = Instant::now();
-            set(&self.run.saving, Some((now, now + each)));
+            self.run.note_saving(each);
             let saved = self.save(state, Company::Shared, each).await;
+            set(&self.run.saving, None);
             unanswered += u32::from(saved.as_ref().is_err_and(|it| it.kind() == ErrorKind::TimedOut));
             match saved {
                 Ok(Written::Taken) => return Saved::Yes,
