@@ -8,7 +8,7 @@ use crate::context::JobContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::PayloadName;
 use crate::ports::Payload;
-use crate::record::{CHUNK_BYTES, Chunk, Content, Hash};
+use crate::record::{CHUNK_BYTES, Chunk, Content, Hash, Pinned};
 
 /// How many chunks are sent or fetched at once. With the one that is being read, an attachment of any
 /// size takes five chunks of memory, 20 MiB.
@@ -71,7 +71,8 @@ impl Attachment<'_> {
     /// length in bytes. Sends only chunks that no checkpoint has. While the store does not answer,
     /// this waits without limit.
     ///
-    /// It becomes part of the job's progress with the next save. A save waits for it.
+    /// It becomes part of the job's progress with the next save. A save that begins before this has
+    /// returned saves the former content.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name. [`Internal`](ErrorKind::Internal) when
@@ -85,8 +86,8 @@ impl Attachment<'_> {
         const OPERATION: &str = "write an attachment";
         self.check_name(OPERATION)?;
         let mut content = content;
-        // A save in the meantime would remove the chunks that no checkpoint names yet.
-        let _turn = self.cx.run.saves.turn().await;
+        // A save in the meantime must not remove the chunks that no checkpoint names yet.
+        let mut pinned = self.cx.run.record.lock().await.attachments.pin();
         let (mut attached, mut sending) = (Content::default(), FuturesUnordered::new());
         loop {
             let bytes = next_chunk(&mut content).await.map_err(|error| unreadable(OPERATION, error))?;
@@ -97,7 +98,7 @@ impl Attachment<'_> {
             tokio::task::consume_budget().await;
             attached.bytes += bytes.len() as u64;
             let hash = Hash::of(&bytes);
-            let (chunk, is_new) = self.chunk(hash).await;
+            let (chunk, is_new) = self.chunk(hash, &mut pinned).await;
             if is_new {
                 sending.push(self.send(OPERATION, chunk.payload.clone(), bytes));
             }
@@ -126,8 +127,13 @@ impl Attachment<'_> {
     pub async fn read(self, to: impl AsyncWrite + Send + Unpin) -> Result<Option<u64>> {
         const OPERATION: &str = "read an attachment";
         self.check_name(OPERATION)?;
-        let content = self.cx.run.record.lock().await.attachments.get(self.name).cloned();
+        // The content may be replaced and saved before it is read to its end.
+        let (content, mut pinned) = {
+            let record = self.cx.run.record.lock().await;
+            (record.attachments.get(self.name).cloned(), record.attachments.pin())
+        };
         let Some(content) = content else { return Ok(None) };
+        content.chunks.iter().for_each(|chunk| pinned.add(&chunk.payload));
         let mut to = to;
         let fetches: Vec<_> = content.chunks.iter().map(|chunk| self.fetch(OPERATION, chunk)).collect();
         let mut chunks = futures_util::stream::iter(fetches).buffered(AT_ONCE);
@@ -149,12 +155,14 @@ impl Attachment<'_> {
     }
 
     /// Returns the chunk with this hash, and whether it is new and has to be sent.
-    async fn chunk(&self, hash: Hash) -> (Chunk, bool) {
+    async fn chunk(&self, hash: Hash, pinned: &mut Pinned) -> (Chunk, bool) {
         let mut record = self.cx.run.record.lock().await;
-        match record.attachments.find(hash) {
+        let (chunk, is_new) = match record.attachments.find(hash) {
             Some(chunk) => (chunk, false),
             None => (Chunk::new(record.new_payload(), hash), true),
-        }
+        };
+        pinned.add(&chunk.payload);
+        (chunk, is_new)
     }
 
     async fn send(&self, operation: &'static str, name: PayloadName, bytes: Bytes) -> Result<()> {
@@ -179,7 +187,11 @@ impl Attachment<'_> {
         let found = self.cx.outlast(operation, fetch).await?;
         let intact = found.filter(|bytes| chunk.fits(bytes));
         let Some(bytes) = intact else {
-            let newest = run.record.lock().await.attachments.newest_with(chunk);
+            let newest = {
+                let mut record = run.record.lock().await;
+                record.attachments.forget(chunk);
+                record.attachments.newest_with(chunk)
+            };
             run.saves.note_damaged(newest);
             let message = format!("a part of attachment {:?} is damaged or missing", self.name);
             return Err(Error::new(ErrorKind::Corrupt, operation, message));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncGuard, Notify, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::codec::Encoded;
@@ -59,11 +59,6 @@ impl StepSaves {
         self.packs.load(Relaxed)
     }
 
-    /// Waits until no other save or write of an attachment of the step is under way.
-    pub(crate) async fn turn(&self) -> AsyncGuard<'_, ()> {
-        self.turn.lock().await
-    }
-
     /// Notes that an attachment is damaged; `newest` is the newest checkpoint that has it.
     pub(crate) fn note_damaged(&self, newest: Option<u64>) {
         *lock(&self.damaged) = newest;
@@ -104,7 +99,7 @@ impl StepSaves {
 
     /// Hands the state to the run, and waits until it has tried to save it.
     pub(crate) async fn save(&self, state: Encoded) -> bool {
-        let _turn = self.turn().await;
+        let _turn = self.turn.lock().await;
         let (saved, answer) = oneshot::channel();
         *lock(&self.request) = Some(SaveRequest { state, saved });
         // A run that ends drops the step, and with it this future.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -118,6 +118,49 @@ pub(crate) struct Attachments {
     known: HashMap<Hash, Chunk>,
     /// Payloads of this delivery that no record names, or need not name any more.
     loose: BTreeSet<PayloadName>,
+    pins: Pins,
+}
+
+/// The payloads that reads and writes under way need, each with their number: they stay until then.
+#[derive(Debug, Clone, Default)]
+struct Pins(Arc<Mutex<BTreeMap<PayloadName, usize>>>);
+
+/// The payloads that one read or write needs. Releases them when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    pins: Pins,
+    names: Vec<PayloadName>,
+}
+
+impl Pins {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PayloadName, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> BTreeSet<PayloadName> {
+        self.lock().keys().cloned().collect()
+    }
+}
+
+impl Pinned {
+    /// Keeps this one as well.
+    pub(crate) fn add(&mut self, name: &PayloadName) {
+        *self.pins.lock().entry(name.clone()).or_default() += 1;
+        self.names.push(name.clone());
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut pins = self.pins.lock();
+        for name in &self.names {
+            let Some(count) = pins.get_mut(name) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(name);
+            }
+        }
+    }
 }
 
 impl Attachments {
@@ -136,6 +179,36 @@ impl Attachments {
     /// Continues without a checkpoint.
     pub(crate) fn begin(&mut self) {
         (self.newest, self.next) = (Arc::default(), Manifest::default());
+    }
+
+    /// Returns what keeps payloads for a read or a write that begins.
+    pub(crate) fn pin(&self) -> Pinned {
+        Pinned { pins: self.pins.clone(), names: Vec::new() }
+    }
+
+    /// Forgets the manifests of the checkpoints from `sequence` on, which are damaged.
+    pub(crate) fn discard(&mut self, sequence: u64) {
+        let dropped = self.kept.split_off(&sequence);
+        self.loose.extend(dropped.values().flat_map(|manifest| manifest.payloads().cloned()));
+        self.know_kept();
+    }
+
+    /// Does not use a chunk again that was found damaged.
+    pub(crate) fn forget(&mut self, damaged: &Chunk) {
+        self.known.remove(&damaged.sha256);
+    }
+
+    /// Knows the chunks of the kept checkpoints, and no others.
+    fn know_kept(&mut self) {
+        let chunks = self.kept.values().flat_map(|manifest| manifest.chunks());
+        self.known = chunks.map(|chunk| (chunk.sha256, chunk.clone())).collect();
+    }
+
+    /// Forgets the chunks that the next checkpoint does not name: the write that is sent next removes
+    /// them, even if it is not answered.
+    pub(crate) fn know_only_next(&mut self) {
+        let needed: BTreeSet<_> = self.next.payloads().collect();
+        self.known.retain(|_, chunk| needed.contains(&chunk.payload));
     }
 
     /// Whether the manifest of the checkpoint is known.
@@ -194,7 +267,8 @@ impl Attachments {
     /// newest of which is the one being written with the next manifest. `kept` has each checkpoint's
     /// sequence and whether it has attachments.
     pub(crate) fn obsolete(&self, kept: &[(u64, bool)]) -> Vec<PayloadName> {
-        let mut needed: BTreeSet<&PayloadName> = BTreeSet::new();
+        let pinned = self.pins.names();
+        let mut needed: BTreeSet<&PayloadName> = pinned.iter().collect();
         for (at, (sequence, has_attachments)) in kept.iter().enumerate() {
             match self.kept.get(sequence) {
                 _ if at == 0 => needed.extend(self.next.payloads()),
@@ -222,9 +296,11 @@ impl Attachments {
         self.newest = Arc::new(self.next.clone());
         self.kept.insert(*newest, Arc::clone(&self.newest));
         self.kept.retain(|sequence, _| kept.contains(sequence));
-        self.loose.clear();
+        // What is pinned was not removed, and is needed by no checkpoint if its write is given up.
         let needed: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
-        self.known.retain(|_, chunk| needed.contains(&chunk.payload));
+        self.loose = self.pins.names();
+        self.loose.retain(|payload| !needed.contains(payload));
+        self.know_kept();
     }
 }
 

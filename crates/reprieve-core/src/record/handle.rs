@@ -293,6 +293,7 @@ impl Handle {
             obsolete.extend(attachments.obsolete(&kept));
             obsolete
         };
+        self.attachments.know_only_next();
         let written = self.write(change, (!inside).then_some(state)).await?;
         if written == Written::Taken
             && let Some((record, _)) = &self.own
@@ -362,6 +363,7 @@ impl Handle {
         for name in damaged.iter().flat_map(Checkpoint::payloads) {
             self.attachments.note_loose(name);
         }
+        self.attachments.discard(sequence);
     }
 
     /// Records beside which other jobs the job runs from now on.

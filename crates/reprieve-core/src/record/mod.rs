@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use account::{
     Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
 };
-pub(crate) use attachments::{Attachments, Chunk, Content, Hash};
+pub(crate) use attachments::{Attachments, Chunk, Content, Hash, Pinned};
 pub use attachments::{CHUNK_BYTES, Manifest};
 pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
