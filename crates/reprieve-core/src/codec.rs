@@ -12,7 +12,7 @@ use serde::ser::{self, Serializer};
 use serde::{Deserialize as _, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use self::tree::Tree;
+use self::tree::{Digest, Tree};
 
 /// The longest encoding that is written without being measured before. A longer one is measured
 /// first, so that it takes no more memory than its length.
@@ -292,8 +292,9 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
 }
 
 fn differing_path(one: &[u8], other: &[u8]) -> Result<Option<String>, String> {
-    let sorted = |bytes| decode_state::<Tree>(bytes).map(Tree::sorted);
-    if sorted(one)? == sorted(other)? {
+    // A map with hashing has another order each time, and may be large: its trees would take many times
+    // its memory.
+    if decode_state::<Digest>(one)? == decode_state(other)? {
         return Ok(None);
     }
     Ok(decode_state::<Tree>(one)?.difference(&decode_state(other)?))
@@ -355,14 +356,22 @@ fn at(path: &serde_path_to_error::Path, error: impl fmt::Display) -> String {
 fn refuse<T: Serialize + ?Sized>(value: &T, loss: Loss) -> Result<(), String> {
     // The path costs time, so it is looked for only when it is needed. An error of the value's own
     // is left to the encoder.
-    match value.serialize(Lossy(loss)) {
+    match value.serialize(Lossy { loss, levels_left: LEVELS_MAX }) {
         Err(Refused::Lossy) => {
-            let found = serde_path_to_error::serialize(value, Lossy(loss)).err();
+            let found = serde_path_to_error::serialize(value, Lossy { loss, levels_left: LEVELS_MAX }).err();
             Err(found.map_or_else(|| loss.to_string(), |found| at(found.path(), loss)))
         }
+        Err(Refused::TooDeep) => Err(format!(
+            "it is nested more than {LEVELS_MAX} levels deep, and could not be read again; use a list of parts that \
+             refer to each other by number"
+        )),
         _ => Ok(()),
     }
 }
+
+/// How deep a state may be nested. The decoder reads up to 1,023 lists and maps within each other; a
+/// variant of an enum is counted twice here.
+const LEVELS_MAX: u16 = 1_000;
 
 /// A value that an encoding does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -385,6 +394,7 @@ impl fmt::Display for Loss {
 #[derive(Debug)]
 enum Refused {
     Lossy,
+    TooDeep,
     Own,
 }
 
@@ -404,11 +414,20 @@ impl ser::Error for Refused {
 
 /// Looks for a loss in a value, and writes nothing. Returns whether the value is encoded as nil.
 #[derive(Debug, Clone, Copy)]
-struct Lossy(Loss);
+struct Lossy {
+    loss: Loss,
+    levels_left: u16,
+}
 
 impl Lossy {
+    /// The same for the parts of a value.
+    fn deeper(self) -> Result<Self, Refused> {
+        let levels_left = self.levels_left.checked_sub(1).ok_or(Refused::TooDeep)?;
+        Ok(Self { levels_left, ..self })
+    }
+
     fn number(self, is_finite: bool) -> Result<bool, Refused> {
-        if self.0 == Loss::NonFinite && !is_finite { Err(Refused::Lossy) } else { Ok(false) }
+        if self.loss == Loss::NonFinite && !is_finite { Err(Refused::Lossy) } else { Ok(false) }
     }
 }
 
@@ -467,7 +486,7 @@ impl Serializer for Lossy {
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<bool, Refused> {
         let is_nil = value.serialize(self)?;
-        if is_nil && self.0 == Loss::SomeOfNil { Err(Refused::Lossy) } else { Ok(is_nil) }
+        if is_nil && self.loss == Loss::SomeOfNil { Err(Refused::Lossy) } else { Ok(is_nil) }
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &str, value: &T) -> Result<bool, Refused> {
@@ -485,35 +504,35 @@ impl Serializer for Lossy {
         _: &str,
         value: &T,
     ) -> Result<bool, Refused> {
-        value.serialize(self).map(|_| false)
+        value.serialize(self.deeper()?).map(|_| false)
     }
 
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()
     }
 
     fn serialize_tuple(self, _: usize) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()
     }
 
     fn serialize_tuple_struct(self, _: &str, _: usize) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()
     }
 
     fn serialize_tuple_variant(self, _: &str, _: u32, _: &str, _: usize) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()?.deeper()
     }
 
     fn serialize_map(self, _: Option<usize>) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()
     }
 
     fn serialize_struct(self, _: &str, _: usize) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()
     }
 
     fn serialize_struct_variant(self, _: &str, _: u32, _: &str, _: usize) -> Result<Self, Refused> {
-        Ok(self)
+        self.deeper()?.deeper()
     }
 
     fn collect_str<T: fmt::Display + ?Sized>(self, _: &T) -> Result<bool, Refused> {
@@ -521,7 +540,7 @@ impl Serializer for Lossy {
     }
 
     fn is_human_readable(&self) -> bool {
-        self.0 == Loss::NonFinite
+        self.loss == Loss::NonFinite
     }
 }
 

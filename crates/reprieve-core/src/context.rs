@@ -14,6 +14,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
 use crate::ids::{BlobName, Fence, JobId, Writer};
+use crate::names::check_own;
 use crate::ports::{BlobStore, Progress, RecordStore};
 use crate::record::Handle;
 use crate::retry::{FOR_EVER, Patience, persist};
@@ -227,6 +228,7 @@ impl JobContext {
     pub async fn put_output(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         const OPERATION: &str = "write an output";
         let name = BlobName::parse(name)?;
+        check_own(OPERATION, &name)?;
         let put = self.outlast(OPERATION, || async {
             self.run.may_write(OPERATION).await?;
             let store = if self.is_interrupted() { &self.run.drain_blobs } else { &self.run.blobs };

@@ -1,8 +1,8 @@
 //! The names of the blobs that Reprieve writes itself. Each prefix belongs to one kind of blob alone,
 //! so that retention never removes another.
 
-use crate::error::Result;
-use crate::ids::{BlobName, JobId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{BlobName, JobId, WorkerId};
 
 /// The prefix of the results: `results/<job>.json`.
 pub(crate) const RESULTS: &str = "results/";
@@ -30,8 +30,76 @@ pub(crate) fn result_blob(job: &JobId) -> Result<BlobName> {
     BlobName::parse(format!("{RESULTS}{job}.json"))
 }
 
+/// The blob of a drain's report, which ended at `at_unix_ms`.
+pub(crate) fn drain_blob(at_unix_ms: i64, worker: &WorkerId) -> Result<BlobName> {
+    BlobName::parse(format!("{DRAINS}{at_unix_ms:013}-{worker}.json"))
+}
+
 /// The job of a blob with arguments; `None` for a name that is none.
 pub(crate) fn job_of_arguments(blob: &BlobName) -> Option<JobId> {
-    let job = blob.as_str().strip_prefix(ARGUMENTS)?.strip_suffix(".json")?;
+    job_of(blob, ARGUMENTS)
+}
+
+/// Whether this is the name of a result.
+pub(crate) fn is_result(blob: &BlobName) -> bool {
+    job_of(blob, RESULTS).is_some()
+}
+
+/// Whether this is the name of a drain's report.
+pub(crate) fn is_drain(blob: &BlobName) -> bool {
+    let stem = blob.as_str().strip_prefix(DRAINS).and_then(|name| name.strip_suffix(".json"));
+    stem.and_then(|stem| stem.split_once('-')).is_some_and(|(at, worker)| {
+        at.len() >= 13 && at.bytes().all(|digit| digit.is_ascii_digit()) && !worker.contains('/')
+    })
+}
+
+/// Whether this is the name of a mark.
+pub(crate) fn is_mark(blob: &BlobName) -> bool {
+    blob.as_str().strip_prefix(READY).is_some_and(|rest| rest.split('/').count() == 3)
+}
+
+fn job_of(blob: &BlobName, prefix: &str) -> Option<JobId> {
+    let job = blob.as_str().strip_prefix(prefix)?.strip_suffix(".json")?;
     JobId::parse(job).ok()
+}
+
+/// Fails for a name that is kept for Reprieve's own blobs.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid).
+pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> {
+    let name = blob.as_str();
+    let own = [RESULTS, ARGUMENTS, DRAINS, READY].into_iter().find(|prefix| name.starts_with(prefix));
+    match own.or((name == CLEANING).then_some(CLEANING)) {
+        None => Ok(()),
+        Some(own) => {
+            let message = format!("names that begin with {own} are Reprieve's own; use another name");
+            Err(Error::new(ErrorKind::Invalid, operation, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_names_that_reprieve_gives_are_its_own() {
+        let name = |name: &str| BlobName::parse(name).unwrap();
+        let job = JobId::unique();
+        assert!(is_result(&result_blob(&job).unwrap()) && !is_result(&name("results/of-2025/all.json")));
+        assert!(!is_result(&name("results/all.csv")));
+        assert_eq!(job_of_arguments(&args_blob(&job).unwrap()), Some(job));
+        assert!(is_drain(&drain_blob(1_700_000_000_000, &WorkerId::unique()).unwrap()));
+        for other in ["drains/pumps.json", "drains/2025-pumps.json", "drains/1700000000000-a/b.json"] {
+            assert!(!is_drain(&name(other)), "{other}");
+        }
+        assert!(is_mark(&name("ready/event/vm/worker")) && !is_mark(&name("ready/to-render.csv")));
+        for own in ["results/a", "args/a", "drains/a", "ready/a", "cleaning.json"] {
+            assert!(check_own("write", &name(own)).is_err(), "{own}");
+        }
+        for other in ["results", "result/a", "inputs/results/a", "cleaning.jsonl"] {
+            assert!(check_own("write", &name(other)).is_ok(), "{other}");
+        }
+    }
 }

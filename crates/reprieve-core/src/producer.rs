@@ -9,7 +9,7 @@ use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job::Job;
-use crate::names::args_blob;
+use crate::names::{args_blob, check_own};
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, Store};
 
@@ -84,9 +84,12 @@ impl Producer {
     /// Stores an input blob for jobs to read.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a bad name, and the store's own.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad name, also one that begins with `results/`, `args/`,
+    /// `drains/` or `ready/`, and the store's own.
     pub async fn put_input(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
-        self.store.blobs.put(&BlobName::parse(name)?, bytes, None).await
+        let name = BlobName::parse(name)?;
+        check_own("write an input", &name)?;
+        self.store.blobs.put(&name, bytes, None).await
     }
 
     /// Stores long arguments in a blob, before the message that names it exists.

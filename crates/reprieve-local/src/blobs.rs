@@ -13,7 +13,7 @@ use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{PAGE, Ports, blocking};
+use crate::store::{PAGE, Ports, blocking, next};
 use crate::writer::Tx;
 
 /// The largest blob in the database. A row of this size takes a third of the time of a file, which
@@ -383,13 +383,13 @@ fn page(shared: &Shared, prefix: &str, at: Option<&str>) -> Outcome<Page<ListedB
         let rows = list.query_map((prefix, at.unwrap_or_default(), PAGE), row)?;
         take_prefix(rows, prefix, |(name, ..)| name)
     })?;
+    let next = next(&listed, |(name, ..)| name.clone());
+    // A name that is no blob's was not written by Reprieve.
     let entry = |(name, bytes, modified_unix_ms, version): (String, u64, i64, i64)| {
-        let name =
-            BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()))?;
-        Ok(ListedBlob { name, bytes, modified_unix_ms, version: Version::new(version.to_string()) })
+        let (name, version) = (BlobName::parse(name).ok()?, Version::new(version.to_string()));
+        Some(ListedBlob { name, bytes, modified_unix_ms, version })
     };
-    let entries = listed.into_iter().map(entry).collect::<Outcome<_>>()?;
-    Ok(Page::up_to(entries, PAGE as usize, |last| last.name.to_string()))
+    Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
 }
 
 /// Reads rows while their name has the prefix.

@@ -15,7 +15,7 @@ use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{PAGE, Ports, blocking};
+use crate::store::{PAGE, Ports, blocking, next};
 use crate::writer::Tx;
 
 /// The largest payload in the database. A larger one is written faster as a file, and the
@@ -94,9 +94,11 @@ impl RecordStore for Ports {
         let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
         let list = move || shared.reader.rows(LIST, (at, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
-        let entry = |(job, modified_unix_ms)| Ok(ListedRecord { job: JobId::parse(job)?, modified_unix_ms });
-        let entries = listed.into_iter().map(entry).collect::<Result<_>>()?;
-        Ok(Page::up_to(entries, PAGE as usize, |last| last.job.to_string()))
+        let next = next(&listed, |(job, _)| job.clone());
+        // A name that is no job id was not written by Reprieve.
+        let entry =
+            |(job, modified_unix_ms)| Some(ListedRecord { job: JobId::parse(job).ok()?, modified_unix_ms });
+        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
@@ -111,11 +113,11 @@ impl RecordStore for Ports {
         let list = move || shared.reader.rows(LIST, (job, name, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list payloads"))?;
         let entry = |(job, name, bytes, modified_unix_ms): (String, String, i64, i64)| {
-            let (job, name) = (JobId::parse(job)?, PayloadName::parse(name)?);
-            Ok(ListedPayload { job, name, bytes: bytes.cast_unsigned(), modified_unix_ms })
+            let (job, name) = (JobId::parse(job).ok()?, PayloadName::parse(name).ok()?);
+            Some(ListedPayload { job, name, bytes: bytes.cast_unsigned(), modified_unix_ms })
         };
-        let entries = listed.into_iter().map(entry).collect::<Result<_>>()?;
-        Ok(Page::up_to(entries, PAGE as usize, |last| format!("{}/{}", last.job, last.name)))
+        let next = next(&listed, |(job, name, ..)| format!("{job}/{name}"));
+        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
     }
 
     async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {

@@ -132,6 +132,11 @@ impl LocalStore {
 /// How many entries a part of a list has. A read of so many rows is short.
 pub(crate) const PAGE: u32 = 1_000;
 
+/// Where the part of a list after these rows begins; `None` after the last.
+pub(crate) fn next<T>(listed: &[T], name: impl Fn(&T) -> String) -> Option<String> {
+    if listed.len() < PAGE as usize { None } else { listed.last().map(name) }
+}
+
 /// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the
 /// caller is dropped.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -29,7 +29,7 @@ async fn what_is_old_and_not_needed_is_removed_and_a_dry_run_only_says_so() {
     let place = Place::new();
     let waiting = place.succeeds(&["enqueue", "k", "--args", &format!("{:?}", "x".repeat(40_000))]);
     let waiting = format!("args/{}.json", waiting.trim());
-    for name in ["results/a.json", "results/b.json", "drains/1-w.json", "outputs/mine"] {
+    for name in ["results/a.json", "results/b.json", "drains/1690000000000-w.json", "outputs/mine"] {
         put(&place, name).await;
     }
     assert_eq!(place.succeeds(&["clean"]), "nothing to remove\n");

@@ -356,3 +356,47 @@ fn a_compressed_state_comes_back_and_has_the_fingerprint_of_the_plain_one() {
     let refused = encode_packed(&Some(())).unwrap_err();
     assert!(refused.starts_with("`Some` of"), "{refused}");
 }
+
+/// A list in a list, so deep.
+fn nested(levels: usize) -> serde_json::Value {
+    (0..levels).fold(serde_json::Value::Null, |inner, _| serde_json::Value::Array(vec![inner]))
+}
+
+#[test]
+fn a_state_that_is_too_deep_to_be_read_is_refused() {
+    // A debug build's frames are large.
+    let run = || {
+        let deep = encode_state(&nested(1_000)).unwrap();
+        assert_eq!(decode_state::<serde_json::Value>(deep.bytes()).unwrap(), nested(1_000));
+        let error = encode_state(&nested(1_001)).unwrap_err();
+        assert!(error.contains("more than 1000 levels deep"), "{error}");
+    };
+    std::thread::Builder::new().stack_size(256 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
+fn a_large_map_in_another_order_is_the_same_state() {
+    let map: std::collections::HashMap<u32, f64> =
+        (0..50_000).map(|key| (key, 1.0 / (f64::from(key) + 1.0))).collect();
+    assert_eq!(round_trip(map.clone()).unwrap(), map);
+}
+
+proptest! {
+    /// Two digests are equal exactly if the sorted trees are.
+    #[test]
+    fn a_digest_ignores_the_order_and_nothing_else(lists: Vec<Vec<(u8, Option<bool>)>>, seed: u64, change: bool) {
+        let mut other = lists.clone();
+        if !other.is_empty() {
+            let at = usize::try_from(seed).unwrap_or(0) % other.len();
+            other.rotate_left(at);
+            other[0].reverse();
+            if change {
+                other[0].push((1, None));
+            }
+        }
+        let (one, another) = (encode_state(&lists).unwrap(), encode_state(&other).unwrap());
+        let digest = |encoded: &Encoded| decode_state::<Digest>(encoded.bytes()).unwrap();
+        let tree = |encoded: &Encoded| decode_state::<Tree>(encoded.bytes()).unwrap().sorted();
+        prop_assert_eq!(digest(&one) == digest(&another), tree(&one) == tree(&another));
+    }
+}

@@ -1,11 +1,12 @@
 //! An encoded state as a tree, to find where two encodings differ.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A value of any type. Numbers with the same bits are equal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Tree {
     Nil,
     Bool(bool),
@@ -141,5 +142,89 @@ impl<'de> Visitor<'de> for AnyValue {
             map.push(entry);
         }
         Ok(Tree::Map(map))
+    }
+}
+
+/// A checksum of a value of any type that does not depend on the order of elements. It is made while the
+/// encoding is read, so it takes no memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Digest(u64, u64);
+
+impl Digest {
+    const ZERO: Self = Self(0, 0);
+
+    fn of(value: &impl Hash) -> Self {
+        let hash = |half: bool| {
+            let mut hasher = DefaultHasher::new();
+            (half, value).hash(&mut hasher);
+            hasher.finish()
+        };
+        Self(hash(false), hash(true))
+    }
+
+    /// Adds an element. The sum is the same in every order.
+    fn add(&mut self, element: Self) {
+        self.0 = self.0.wrapping_add(element.0);
+        self.1 = self.1.wrapping_add(element.1);
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Digested)
+    }
+}
+
+struct Digested;
+
+macro_rules! leaves {
+    ($($name:ident($type:ty);)*) => {
+        $(fn $name<E: Error>(self, value: $type) -> Result<Digest, E> {
+            AnyValue.$name(value).map(|leaf| Digest::of(&leaf))
+        })*
+    };
+}
+
+impl<'de> Visitor<'de> for Digested {
+    type Value = Digest;
+
+    leaves! {
+        visit_bool(bool);
+        visit_i64(i64);
+        visit_u64(u64);
+        visit_f32(f32);
+        visit_f64(f64);
+        visit_str(&str);
+        visit_bytes(&[u8]);
+    }
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        AnyValue.expecting(f)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Digest, E> {
+        Ok(Digest::of(&Tree::Nil))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Digest, E> {
+        Ok(Digest::of(&Tree::Nil))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Digest, A::Error> {
+        let (mut sum, mut count) = (Digest::ZERO, 0_u64);
+        while let Some(element) = elements.next_element()? {
+            sum.add(element);
+            count += 1;
+        }
+        Ok(Digest::of(&("list", count, sum)))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Digest, A::Error> {
+        let (mut sum, mut count) = (Digest::ZERO, 0_u64);
+        while let Some((key, value)) = entries.next_entry::<Digest, Digest>()? {
+            sum.add(Digest::of(&(key, value)));
+            count += 1;
+        }
+        Ok(Digest::of(&("map", count, sum)))
     }
 }

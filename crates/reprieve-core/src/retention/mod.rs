@@ -29,10 +29,15 @@ use self::rules::Fate;
 pub use self::rules::{KEPT_MIN, Keep};
 use crate::clock::unix_millis;
 use crate::error::{ErrorKind, Result};
-use crate::ids::{JobId, PayloadName};
-use crate::names::{ARGUMENTS, DRAINS, READY, RESULTS, job_of_arguments, result_blob};
+use crate::ids::{BlobName, JobId, PayloadName};
+use crate::names::{
+    ARGUMENTS, DRAINS, READY, RESULTS, is_drain, is_mark, is_result, job_of_arguments, result_blob,
+};
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
+
+/// Records go a day later than other things, so that a round has seen the arguments of their job before.
+const RECORD_KEPT_MIN: Duration = KEPT_MIN.saturating_add(Duration::from_hours(24));
 
 /// How many objects are looked at concurrently.
 const AT_ONCE: usize = 8;
@@ -129,15 +134,15 @@ impl Cleaner {
             Subject::Records => self.records(at).await?,
             Subject::Payloads => self.payloads(at).await?,
             Subject::Results => {
-                let (removed, next) = self.old_blobs(RESULTS, self.keep.results, at).await?;
+                let (removed, next) = self.old_blobs(RESULTS, is_result, self.keep.results, at).await?;
                 (Removed { results: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
             }
             Subject::Drains => {
-                let (removed, next) = self.old_blobs(DRAINS, self.keep.drains, at).await?;
+                let (removed, next) = self.old_blobs(DRAINS, is_drain, self.keep.drains, at).await?;
                 (Removed { drains: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
             }
             Subject::Marks => {
-                let (removed, next) = self.old_blobs(READY, Some(KEPT_MIN), at).await?;
+                let (removed, next) = self.old_blobs(READY, is_mark, Some(KEPT_MIN), at).await?;
                 (Removed { marks: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
             }
         };
@@ -175,7 +180,7 @@ impl Cleaner {
     /// Removes the records of jobs that are over.
     async fn records(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
         let Page { entries, next } = self.store.records.page(at).await?;
-        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, KEPT_MIN));
+        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
             if !self.is_over(&job, &stored).await? {
@@ -237,7 +242,10 @@ impl Cleaner {
     async fn needed(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
         let Some(stored) = self.store.records.load(job).await? else { return Ok(Some(BTreeSet::new())) };
         // Otherwise the record would have been removed.
-        if self.dry_run && is_old(stored.modified_unix_ms, KEPT_MIN) && self.is_over(job, &stored).await? {
+        if self.dry_run
+            && is_old(stored.modified_unix_ms, RECORD_KEPT_MIN)
+            && self.is_over(job, &stored).await?
+        {
             return Ok(Some(BTreeSet::new()));
         }
         match open(&stored.bytes) {
@@ -246,16 +254,19 @@ impl Cleaner {
         }
     }
 
-    /// Removes the blobs with this prefix that were written longer ago than `keep`.
+    /// Removes the blobs with this prefix that are Reprieve's own and were written longer ago than `keep`.
     async fn old_blobs(
         &self,
         prefix: &str,
+        is_own: fn(&BlobName) -> bool,
         keep: Option<Duration>,
         at: Option<&str>,
     ) -> Result<(Sum, Option<String>)> {
         let Some(keep) = keep else { return Ok((Sum::default(), None)) };
         let Page { entries, next } = self.store.blobs.page(prefix, at).await?;
-        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, keep.max(KEPT_MIN)));
+        let keep = keep.max(KEPT_MIN);
+        let old =
+            entries.into_iter().filter(|blob| is_own(&blob.name) && is_old(blob.modified_unix_ms, keep));
         let removed = each(old, |blob| async move { self.remove_blob(&blob).await });
         Ok((removed.await?, next))
     }

@@ -7,7 +7,8 @@ use crate::record::{Record, Status, Unreadable};
 
 /// What was written less than eight days ago is never removed. A message of a job that has ended may
 /// live for seven days, a lease may last for seven, and a payload is written ahead of the record that
-/// names it: a step that saves nothing for longer than this must not rely on its attachments.
+/// names it: a step that saves nothing for longer than this, or a VM that sleeps for longer, loses what it
+/// attached since the last save.
 pub const KEPT_MIN: Duration = Duration::from_hours(8 * 24);
 
 /// The default of [`Keep::results`] and [`Keep::drains`].

@@ -9,9 +9,8 @@ use tokio::time::{Instant, timeout};
 
 use super::monitor::Monitor;
 use crate::clock::unix_millis;
-use crate::ids::BlobName;
 use crate::interruption::Stage;
-use crate::names::DRAINS;
+use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::report::DrainReport;
@@ -144,8 +143,8 @@ impl Reporter {
     }
 
     fn store(&mut self, blobs: &Arc<dyn BlobStore>, report: &DrainReport) {
-        let name = format!("{DRAINS}{:013}-{}.json", report.at_unix_ms, self.published.worker);
-        let (Ok(name), Ok(json)) = (BlobName::parse(name), serde_json::to_vec(report)) else { return };
+        let name = drain_blob(report.at_unix_ms, &self.published.worker);
+        let (Ok(name), Ok(json)) = (name, serde_json::to_vec(report)) else { return };
         let blobs = Arc::clone(blobs);
         self.storing.spawn(in_process(async move {
             match timeout(TRY, blobs.put(&name, json, None)).await {

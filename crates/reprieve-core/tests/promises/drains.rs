@@ -408,6 +408,29 @@ async fn a_first_save_that_is_under_way_at_the_notice_has_the_time_of_its_length
     }
 }
 
+/// A release comes before the hard mark whatever the notice, the size and the store's answer.
+#[tokio::test(start_paused = true)]
+async fn no_message_is_held_past_the_hard_mark() {
+    for notice_ms in [300, 5_000, 30_000] {
+        for fault in [Fault::Hang, Fault::Delay(ms(2_900)), Fault::LoseAnswer] {
+            for padding in [10, 60_000_000] {
+                let (inner, job) = (memory::store(), Steps::default());
+                let (store, faults) = Faults::wrap(inner.clone());
+                enqueue(&inner, &[Plan { padding, ..Plan::new(1_000, 100) }]).await;
+                let every = Settings { checkpoint_every: CheckpointEvery::Every(secs(60)), ..settings() };
+                let worker = start_with(&store, &job, every, ManualNotices::answered());
+                within(secs(20), "in flight", async || leased(&store).await == 1).await;
+                tokio::time::sleep(ms(700)).await;
+                faults.every_call(Op::Save, fault);
+                let report = worker.evict(ms(notice_ms)).await;
+                let limit = notice_ms.clamp(2_000, 10_000) * 6 / 10 + 200;
+                assert!(report.abandoned == 0 && report.released_after_ms <= limit, "{report:?}");
+                worker.kill().await;
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn messages_that_arrive_in_a_drain_are_not_begun() {
     let (inner, job) = (memory::store(), Steps::default());

@@ -6,6 +6,7 @@ mod attached;
 mod bad_input;
 mod capacity;
 mod checkpoints;
+mod chunks;
 mod cost;
 mod deaths;
 mod drains;

@@ -127,7 +127,12 @@ async fn attic() -> Attic {
     let store = memory::store();
     let now = || clock::unix_millis();
     // Thirty-one days ago.
-    for name in ["results/old.json", "drains/old.json", "outputs/old", "results-of-mine/old", "old"] {
+    for name in
+        ["results/old.json", "drains/1690000000000-old.json", "outputs/old", "results-of-mine/old", "old"]
+    {
+        put(&store, name).await;
+    }
+    for name in ["drains/pumps.csv", "results/of-2025/all.csv", "ready/to-render.csv"] {
         put(&store, name).await;
     }
     put(&store, "args/forgotten.json").await;
@@ -139,7 +144,12 @@ async fn attic() -> Attic {
     for number in 0..20 {
         put(&store, &format!("ready/event/vm/{number}")).await;
     }
-    for name in ["results/done.json", "results/frozen.json", "results/argued.json", "drains/recent.json"] {
+    for name in [
+        "results/done.json",
+        "results/frozen.json",
+        "results/argued.json",
+        "drains/1690000000000-recent.json",
+    ] {
         put(&store, name).await;
     }
     for job in ["done", "argued", "waiting", "running", "remembered", "never-received"] {
@@ -169,12 +179,15 @@ async fn attic() -> Attic {
         "outputs/old",
         "results-of-mine/old",
         "old",
+        "drains/pumps.csv",
+        "results/of-2025/all.csv",
+        "ready/to-render.csv",
         "args/forgotten.json",
         "args/notes.txt",
         "results/done.json",
         "results/frozen.json",
         "results/argued.json",
-        "drains/recent.json",
+        "drains/1690000000000-recent.json",
         "args/waiting.json",
         "args/running.json",
         "args/never-received.json",
@@ -236,7 +249,7 @@ async fn what_is_kept_for_ever_stays() {
     let attic = attic().await;
     let removed = clean(&attic.store, Keep { results: None, drains: None, ..Keep::default() }, false).await;
     assert_eq!((removed.results, removed.drains, removed.records), (0, 0, 3));
-    let also = ["results/old.json", "drains/old.json"];
+    let also = ["results/old.json", "drains/1690000000000-old.json"];
     assert_eq!(blobs(&attic.store).await, &attic.blobs | &names(also));
 }
 
@@ -495,4 +508,17 @@ async fn a_note_that_is_damaged_or_from_the_future_stops_no_cleaning() {
         assert!(is_cleaned(&store).await, "{note}");
         worker.stop().await;
     }
+}
+
+/// A name that retention may remove is refused for what a producer or a job writes.
+#[tokio::test(start_paused = true)]
+async fn no_input_takes_a_name_that_is_removed_later() {
+    let store = memory::store();
+    let producer = Producer::new(store.clone());
+    for name in ["ready/to-render.csv", "drains/pumps.csv", "results/all.csv", "args/a.json", "cleaning.json"]
+    {
+        let error = producer.put_input(name, Vec::new()).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("Reprieve's own"), "{error}");
+    }
+    producer.put_input("inputs/all.csv", Vec::new()).await.unwrap();
 }

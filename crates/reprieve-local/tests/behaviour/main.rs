@@ -6,4 +6,5 @@ mod bench;
 mod blobs;
 mod damage;
 mod line;
+mod lists;
 mod whole_worker;
