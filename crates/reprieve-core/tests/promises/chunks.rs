@@ -13,7 +13,7 @@ use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{Payload, Store};
 use reprieve_core::record::{CHUNK_BYTES, Manifest, Place};
-use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
 use reprieve_core::{Bytes, Job, JobContext, JobError, JobId, PayloadName, Step};
 use tokio::io::AsyncWrite;
@@ -23,17 +23,6 @@ use tokio::time::advance;
 use crate::support::*;
 
 const DAY: Duration = Duration::from_hours(24);
-
-async fn clean(store: &Store, keep: Keep) -> Removed {
-    let cleaner = Cleaner::new(store.clone(), keep);
-    let (mut removed, mut position) = (Removed::default(), Some(Position::default()));
-    while let Some(at) = position {
-        let part = cleaner.clean(&at).await.unwrap();
-        removed += part.removed;
-        position = part.next;
-    }
-    removed
-}
 
 async fn manifests(store: &Store, job: &JobId) -> Vec<Manifest> {
     let mut manifests = Vec::new();
@@ -558,7 +547,7 @@ async fn run_seeds_for_days(
             }
             if days {
                 advance(DAY * (5 + mix(seed, round, 80) as u32 % 9)).await;
-                let removed = clean(&inner, Keep::default()).await;
+                let removed = clean(&inner, Keep::default(), false).await;
                 if mix(seed, round, 81).is_multiple_of(3) {
                     let thawed = frozen.swap_remove(mix(seed, round, 82) as usize % frozen.len());
                     thawed.thaw();
@@ -580,7 +569,7 @@ async fn run_seeds_for_days(
         if total(&inner).await == 0 && letters.is_empty() {
             // What a killed worker had sent ahead goes later.
             advance(9 * DAY).await;
-            clean(&inner, Keep::default()).await;
+            clean(&inner, Keep::default(), false).await;
             let left = inner.records.payload_page(None).await.unwrap().entries.len()
                 + inner.records.page(None).await.unwrap().entries.len();
             wrong.extend((left > 0).then(|| format!("seed {seed}: {left} payloads are left")));

@@ -100,18 +100,6 @@ fn names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> BTreeSet<String> 
     names.into_iter().map(|name| name.as_ref().to_owned()).collect()
 }
 
-/// Cleans a whole round.
-async fn clean(store: &Store, keep: Keep, dry_run: bool) -> Removed {
-    let cleaner = Cleaner::new(store.clone(), keep).dry_run(dry_run);
-    let (mut removed, mut position) = (Removed::default(), Some(Position::default()));
-    while let Some(at) = position {
-        let part = cleaner.clean(&at).await.unwrap();
-        removed += part.removed;
-        position = part.next;
-    }
-    removed
-}
-
 /// A store with everything that retention looks at, and what must remain of it after the defaults.
 struct Attic {
     store: Store,

@@ -13,6 +13,7 @@ use reprieve_core::memory::ManualNotices;
 use reprieve_core::ports::{NewMessage, RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
+use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::{DrainReport, Monitor, Settings, Stopped, Stopper, Worker, stopping};
 use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
@@ -371,4 +372,16 @@ pub(crate) async fn rewrite(store: &Store, job: &JobId, change: impl FnOnce(&mut
     let mut changed = record(store, job).await.expect("there is a record");
     change(&mut changed);
     overwrite(store, job, seal(&changed)).await;
+}
+
+/// Removes what nothing needs: a whole round.
+pub(crate) async fn clean(store: &Store, keep: Keep, dry_run: bool) -> Removed {
+    let cleaner = Cleaner::new(store.clone(), keep).dry_run(dry_run);
+    let (mut removed, mut position) = (Removed::default(), Some(Position::default()));
+    while let Some(at) = position {
+        let part = cleaner.clean(&at).await.unwrap();
+        removed += part.removed;
+        position = part.next;
+    }
+    removed
 }

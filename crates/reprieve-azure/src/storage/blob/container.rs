@@ -255,7 +255,8 @@ impl Container {
             .repeat(operation, each, temporary, || async {
                 let target = Target::Container(self.name.as_str());
                 let options = BlobContainerClientListBlobsOptions {
-                    prefix: Some(prefix.to_owned()),
+                    // A parameter without a value is signed as another request than the one that is sent.
+                    prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
                     marker: marker.map(str::to_owned),
                     ..Default::default()
                 };
