@@ -338,7 +338,7 @@ where
 {
     let removals: Vec<_> = entries.map(|entry| remove(entry).boxed()).collect();
     let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
-    let mut all = Sum::default();
+    let (mut all, mut failed, mut first) = (Sum::default(), 0_u64, None);
     while let Some(removed) = removals.next().await {
         match removed {
             Ok(Sum { count, bytes }) => {
@@ -346,8 +346,14 @@ where
                 all.bytes += bytes;
             }
             Err(error) if error.is_temporary() => return Err(error),
-            Err(error) => tracing::warn!(%error, "failed to clean up an object of the store; it remains"),
+            Err(error) => {
+                failed += 1;
+                first.get_or_insert(error);
+            }
         }
+    }
+    if let Some(error) = first {
+        tracing::warn!(failed, %error, "failed to clean up objects of the store; they remain");
     }
     Ok(all)
 }

@@ -165,8 +165,8 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
         Ok(part) => part,
         // A place in a list may be of another version. The next round begins at the first part.
         Err(error) if !error.is_temporary() => {
-            round.end(shared).await?;
-            return Err(error);
+            tracing::warn!(%error, "failed to remove what the store does not need; trying again tomorrow");
+            return round.end(shared).await;
         }
         Err(error) => return Err(error),
     };
