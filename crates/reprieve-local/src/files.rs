@@ -14,7 +14,7 @@
 //! POSIX lock of the process on it, including those of its SQLite connections.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use reprieve_core::ErrorKind;
@@ -149,6 +149,12 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
         remove_if_there(path);
         Failure::io(&error, path)
     })
+}
+
+/// Reads the file into `buffer`, which is empty.
+pub(crate) fn read_into(path: &Path, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+    File::open(path)?.read_to_end(&mut buffer)?;
+    Ok(buffer)
 }
 
 /// Removes a file that no row refers to. If that fails, the next sweep tries again.

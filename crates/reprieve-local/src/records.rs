@@ -1,7 +1,6 @@
 //! The record port: records are rows. Payloads are rows when they are small, else files that a row
 //! refers to.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +20,9 @@ use crate::writer::Tx;
 /// The largest payload in the database. A larger one is written faster as a file, and the
 /// database's log, which every renewal uses as well, stays short.
 const INLINE_BYTES_MAX: usize = 256 << 10;
+
+/// The largest buffer that is allocated by the length in a row, which may be damaged.
+const BUFFER_BYTES_MAX: usize = 1 << 30;
 
 const FIND_VERSION: &str = "SELECT version FROM record WHERE job = ?1";
 
@@ -82,9 +84,8 @@ impl RecordStore for Ports {
     }
 
     async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>> {
-        let (shared, job, name) = (Arc::clone(&self.shared), job.clone(), name.clone());
-        let read = blocking(move || read_payload(&shared, &job, &name));
-        let read = read.await.map_err(|failure| failure.during("read a payload"))?;
+        let read = read_payload(&self.shared, job, name).await;
+        let read = read.map_err(|failure| failure.during("read a payload"))?;
         Ok(read.map(Bytes::from))
     }
 
@@ -291,18 +292,21 @@ fn remove_files(shared: &Shared, files: Vec<String>) {
 
 /// A payload without its file counts as missing: the job has another checkpoint. A file of a
 /// different length is returned as it is, because the reader checks length and checksum.
-fn read_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
-    const FIND: &str = "SELECT data, file FROM payload WHERE job = ?1 AND name = ?2";
+async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
     let mut missing = None;
     loop {
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?));
-        let file = match shared.reader.row(FIND, [job.as_str(), name.as_str()], row)? {
-            None | Some((None, None)) => return Ok(None),
-            Some((Some(data), _)) => return Ok(Some(data)),
-            Some((None, Some(file))) => file,
+        let (finding, of, named) = (Arc::clone(shared), job.clone(), name.clone());
+        let (file, bytes) = match blocking(move || find_payload(&finding, &of, &named)).await? {
+            None => return Ok(None),
+            Some(Found::Row(data)) => return Ok(Some(data)),
+            Some(Found::File(file, bytes)) => (file, bytes),
         };
         let path = shared.files.payloads().join(&file);
-        match fs::read(&path) {
+        // Allocated by the caller: glibc keeps what each thread has allocated apart, and each of the many
+        // threads that wait for the disk would keep a buffer.
+        let buffer = Vec::with_capacity(bytes.min(BUFFER_BYTES_MAX));
+        let reading = path.clone();
+        match blocking(move || Ok(files::read_into(&reading, buffer))).await? {
             Ok(bytes) => return Ok(Some(bytes)),
             // The payload may have been removed since its row was read: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
@@ -315,6 +319,24 @@ fn read_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Opt
             Err(error) => return Err(Failure::io(&error, &path)),
         }
     }
+}
+
+/// The bytes of a payload, or where they are.
+enum Found {
+    Row(Vec<u8>),
+    /// The name of a file in `payloads/`, and its length.
+    File(String, usize),
+}
+
+fn find_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Option<Found>> {
+    const FIND: &str = "SELECT data, file, bytes FROM payload WHERE job = ?1 AND name = ?2";
+    let row =
+        |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?));
+    Ok(match shared.reader.row(FIND, [job.as_str(), name.as_str()], row)? {
+        None | Some((None, None, _)) => None,
+        Some((Some(data), ..)) => Some(Found::Row(data)),
+        Some((None, Some(file), bytes)) => Some(Found::File(file, usize::try_from(bytes).unwrap_or(0))),
+    })
 }
 
 #[cfg(test)]
