@@ -62,8 +62,8 @@ pub struct Position {
     at: Option<String>,
 }
 
-/// What a part is about, in the order of a round. Arguments come before the records that tell whether
-/// their job is over, and records before the payloads that they name.
+/// The kinds of objects, in the order of a round. Arguments precede the records that show whether their
+/// job is over, and records precede the payloads that they name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Subject {
@@ -95,10 +95,10 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// What was done in a part.
+/// The result of cleaning a part.
 #[derive(Debug)]
 pub struct Part {
-    /// What was removed, or would be.
+    /// The objects that were removed, or would be in a dry run.
     pub removed: Removed,
     /// The next part; `None` at the end of the round.
     pub next: Option<Position>,
@@ -167,7 +167,7 @@ impl Cleaner {
         Ok((Removed { arguments: count, bytes, ..Removed::default() }, next))
     }
 
-    /// Whether the job, whose arguments were written then, is over.
+    /// Whether the job is over. Its arguments were written at `written_unix_ms`.
     async fn has_no_use_for_arguments(&self, job: &JobId, written_unix_ms: i64) -> Result<bool> {
         let Some(stored) = self.store.records.load(job).await? else {
             return Ok(self.keep.is_given_up(written_unix_ms) || self.has_result(job).await?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::clock::unix_millis;
 use crate::record::{Record, Status, Unreadable};
 
-/// What was written less than eight days ago is never removed. A message of a job that has ended may
+/// The least age of an object that is removed: eight days. A message of a job that has ended may
 /// live for seven days, a lease may last for seven, and a payload is written ahead of the record that
 /// names it: a step that saves nothing for longer than this, or a VM that sleeps for longer, loses what it
 /// attached since the last save.

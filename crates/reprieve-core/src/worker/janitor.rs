@@ -50,7 +50,7 @@ pub(super) struct Janitor {
     state: State,
 }
 
-/// What the janitor does next, and when.
+/// The janitor's next action and its time.
 struct State {
     at: Instant,
     /// The round that it works at; without one it looks whether one is due.
@@ -60,7 +60,7 @@ struct State {
 /// A round that this worker works at.
 struct Round {
     position: Position,
-    /// What this worker removed in it.
+    /// The objects that this worker has removed in it.
     removed: Removed,
     /// When it began, in milliseconds since the Unix epoch.
     since_unix_ms: i64,
