@@ -13,7 +13,7 @@ use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{PAGE, Ports, blocking, next};
+use crate::store::{PAGE, Ports, blocking, page_of};
 use crate::writer::Tx;
 
 /// The largest blob in the database. A row of this size takes a third of the time of a file, which
@@ -383,13 +383,13 @@ fn page(shared: &Shared, prefix: &str, at: Option<&str>) -> Outcome<Page<ListedB
         let rows = list.query_map((prefix, at.unwrap_or_default(), PAGE), row)?;
         take_prefix(rows, prefix, |(name, ..)| name)
     })?;
-    let next = next(&listed, |(name, ..)| name.clone());
+    let page = page_of(listed, |(name, ..)| name.clone());
     // A name that is no blob's was not written by Reprieve.
     let entry = |(name, bytes, modified_unix_ms, version): (String, u64, i64, i64)| {
         let (name, version) = (BlobName::parse(name).ok()?, Version::new(version.to_string()));
         Some(ListedBlob { name, bytes, modified_unix_ms, version })
     };
-    Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+    Ok(page.filter_map(entry))
 }
 
 /// Reads rows while their name has the prefix.

@@ -14,7 +14,7 @@ use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
-use crate::store::{PAGE, Ports, blocking, next};
+use crate::store::{PAGE, Ports, blocking, page_of};
 use crate::writer::Tx;
 
 /// The largest payload in the database. A larger one is written faster as a file, and the
@@ -95,11 +95,11 @@ impl RecordStore for Ports {
         let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
         let list = move || shared.reader.rows(LIST, (at, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
-        let next = next(&listed, |(job, _)| job.clone());
+        let page = page_of(listed, |(job, _)| job.clone());
         // A name that is no job id was not written by Reprieve.
         let entry =
             |(job, modified_unix_ms)| Some(ListedRecord { job: JobId::parse(job).ok()?, modified_unix_ms });
-        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+        Ok(page.filter_map(entry))
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
@@ -117,8 +117,7 @@ impl RecordStore for Ports {
             let (job, name) = (JobId::parse(job).ok()?, PayloadName::parse(name).ok()?);
             Some(ListedPayload { job, name, bytes: bytes.cast_unsigned(), modified_unix_ms })
         };
-        let next = next(&listed, |(job, name, ..)| format!("{job}/{name}"));
-        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+        Ok(page_of(listed, |(job, name, ..)| format!("{job}/{name}")).filter_map(entry))
     }
 
     async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use reprieve_core::ports::Store;
+use reprieve_core::ports::{Page, Store};
 use reprieve_core::{ErrorKind, QueueName, Result, WorkerId};
 use rusqlite::Connection;
 use tokio::sync::watch;
@@ -132,9 +132,9 @@ impl LocalStore {
 /// How many entries a part of a list has. A read of so many rows is short.
 pub(crate) const PAGE: u32 = 1_000;
 
-/// Where the part of a list after these rows begins; `None` after the last.
-pub(crate) fn next<T>(listed: &[T], name: impl Fn(&T) -> String) -> Option<String> {
-    if listed.len() < PAGE as usize { None } else { listed.last().map(name) }
+/// The part of a list that has these rows. The next one begins after the last row's name.
+pub(crate) fn page_of<T>(listed: Vec<T>, name: impl Fn(&T) -> String) -> Page<T> {
+    Page::up_to(listed, PAGE as usize, name)
 }
 
 /// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the

@@ -8,7 +8,7 @@ use super::{Fixture, bodies};
 use crate::clock::unix_millis;
 use crate::error::ErrorKind;
 use crate::ids::{BlobName, Fence, JobId, Writer};
-use crate::ports::{BlobStore, ListedBlob, Version};
+use crate::ports::{BlobStore, ListedBlob, Page, Version};
 
 /// Larger than a page, a row or a packet.
 const LARGE_BYTES: usize = 1024 * 1024 + 1;
@@ -315,17 +315,8 @@ pub async fn of_concurrent_creates_exactly_one_is_taken(fixture: &Fixture) {
     }
 }
 
-/// Every part of a list of blobs, in sequence.
 async fn listed(blobs: &dyn BlobStore, prefix: &str) -> Vec<ListedBlob> {
-    let (mut listed, mut at) = (Vec::new(), None);
-    loop {
-        let page = blobs.page(prefix, at.as_deref()).await.expect("lists");
-        listed.extend(page.entries);
-        at = page.next;
-        if at.is_none() {
-            return listed;
-        }
-    }
+    Page::all(|at| async move { blobs.page(prefix, at.as_deref()).await }).await.expect("lists")
 }
 
 /// The parts of a list name every blob with the prefix once, in order, with its length and the time of

@@ -12,7 +12,7 @@ use crate::clock::unix_millis;
 use crate::error::ErrorKind;
 use crate::ids::{JobId, MessageId, PayloadName};
 use crate::ports::{
-    ListedPayload, ListedRecord, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
+    ListedPayload, ListedRecord, Page, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
 };
 
 /// Larger than a page, a row or a packet.
@@ -466,30 +466,12 @@ pub async fn jobs_are_distinct(fixture: &Fixture) {
     }
 }
 
-/// Every part of a list of records, in sequence.
 async fn listed_records(store: &dyn RecordStore) -> Vec<ListedRecord> {
-    let (mut listed, mut at) = (Vec::new(), None);
-    loop {
-        let page = store.page(at.as_deref()).await.expect("lists");
-        listed.extend(page.entries);
-        at = page.next;
-        if at.is_none() {
-            return listed;
-        }
-    }
+    Page::all(|at| async move { store.page(at.as_deref()).await }).await.expect("lists")
 }
 
-/// Every part of a list of payloads, in sequence.
 async fn listed_payloads(store: &dyn RecordStore) -> Vec<ListedPayload> {
-    let (mut listed, mut at) = (Vec::new(), None);
-    loop {
-        let page = store.payload_page(at.as_deref()).await.expect("lists");
-        listed.extend(page.entries);
-        at = page.next;
-        if at.is_none() {
-            return listed;
-        }
-    }
+    Page::all(|at| async move { store.payload_page(at.as_deref()).await }).await.expect("lists")
 }
 
 /// The parts of a list name every job with a record once, in order, with the time of the record's

@@ -7,7 +7,10 @@ mod queue;
 mod records;
 mod roster;
 
+use std::future::Future;
 use std::sync::Arc;
+
+use crate::error::Result;
 
 pub use blobs::{BlobStore, ListedBlob};
 pub use interruption::{Change, Ending, InterruptionSource};
@@ -30,6 +33,29 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
+    /// Reads a whole list. `read` reads one part: the first for `None`, else the one that begins
+    /// there.
+    ///
+    /// # Errors
+    /// The first error of `read`.
+    pub async fn all<F>(read: impl Fn(Option<String>) -> F) -> Result<Vec<T>>
+    where
+        F: Future<Output = Result<Self>>,
+    {
+        let mut page = read(None).await?;
+        let mut all = page.entries;
+        while let Some(next) = page.next {
+            page = read(Some(next)).await?;
+            all.append(&mut page.entries);
+        }
+        Ok(all)
+    }
+
+    /// The same part, with what `entry` returns for its entries.
+    pub fn filter_map<U>(self, entry: impl FnMut(T) -> Option<U>) -> Page<U> {
+        Page { entries: self.entries.into_iter().filter_map(entry).collect(), next: self.next }
+    }
+
     /// The part with these entries. If there are `max` of them, the next part begins after the last,
     /// at what `name` returns for it.
     pub fn up_to(entries: Vec<T>, max: usize, name: impl Fn(&T) -> String) -> Self {

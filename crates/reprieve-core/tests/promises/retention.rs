@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use reprieve_core::memory::{self, Fault, Faults, Op};
-use reprieve_core::ports::{Payload, RecordWrite, Store};
+use reprieve_core::ports::{Page, Payload, RecordWrite, Store};
 use reprieve_core::record::{Account, Company, Owner, Record, Status, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::worker::Settings;
@@ -69,27 +69,13 @@ async fn put_bytes(store: &Store, job: &str, record: Vec<u8>) {
 }
 
 async fn jobs_with_records(store: &Store) -> BTreeSet<String> {
-    let (mut jobs, mut at) = (BTreeSet::new(), None);
-    loop {
-        let page = store.records.page(at.as_deref()).await.unwrap();
-        jobs.extend(page.entries.into_iter().map(|entry| entry.job.to_string()));
-        at = page.next;
-        if at.is_none() {
-            return jobs;
-        }
-    }
+    let records = Page::all(|at| async move { store.records.page(at.as_deref()).await });
+    records.await.unwrap().into_iter().map(|entry| entry.job.to_string()).collect()
 }
 
 async fn payloads(store: &Store) -> BTreeSet<(String, PayloadName)> {
-    let (mut payloads, mut at) = (BTreeSet::new(), None);
-    loop {
-        let page = store.records.payload_page(at.as_deref()).await.unwrap();
-        payloads.extend(page.entries.into_iter().map(|entry| (entry.job.to_string(), entry.name)));
-        at = page.next;
-        if at.is_none() {
-            return payloads;
-        }
-    }
+    let payloads = Page::all(|at| async move { store.records.payload_page(at.as_deref()).await });
+    payloads.await.unwrap().into_iter().map(|entry| (entry.job.to_string(), entry.name)).collect()
 }
 
 async fn blobs(store: &Store) -> BTreeSet<String> {

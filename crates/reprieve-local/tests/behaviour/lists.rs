@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use reprieve_core::BlobName;
-use reprieve_core::ports::{Payload, RecordWrite};
+use reprieve_core::ports::{Page, Payload, RecordWrite};
 use reprieve_core::retention::{Cleaner, Keep, Position};
 
 use crate::bench::{Bench, job, payload};
@@ -27,17 +27,12 @@ async fn every_blob_with_the_prefix_is_listed_once_and_no_other() {
         {
             store.blobs.put(&BlobName::parse(beside).unwrap(), vec![1], None).await.unwrap();
         }
-        let (mut listed, mut at) = (Vec::new(), None::<String>);
-        loop {
-            let page = store.blobs.page("results/", at.as_deref()).await.unwrap();
-            listed.extend(page.entries.into_iter().map(|entry| entry.name.to_string()));
-            at = page.next;
-            if at.is_none() {
-                break;
-            }
-        }
+        let blobs = &store.blobs;
+        let listed = Page::all(|at| async move { blobs.page("results/", at.as_deref()).await });
+        let listed = listed.await.unwrap();
         assert_eq!(listed.len(), count);
-        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected);
+        let listed = listed.into_iter().map(|entry| entry.name.to_string());
+        assert_eq!(listed.collect::<BTreeSet<_>>(), expected);
     }
 }
 
@@ -60,17 +55,12 @@ async fn payloads_of_jobs_with_odd_ids_are_listed_once_and_removed_when_old() {
             store.records.put(&job(id), None, write).await.unwrap();
         }
     }
-    let (mut listed, mut at) = (Vec::new(), None::<String>);
-    loop {
-        let page = store.records.payload_page(at.as_deref()).await.unwrap();
-        listed.extend(page.entries.into_iter().map(|it| (it.job.to_string(), it.name.to_string())));
-        at = page.next;
-        if at.is_none() {
-            break;
-        }
-    }
+    let records = &store.records;
+    let listed = Page::all(|at| async move { records.payload_page(at.as_deref()).await });
+    let listed = listed.await.unwrap();
     assert_eq!(listed.len(), 2_500);
-    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected);
+    let listed = listed.into_iter().map(|it| (it.job.to_string(), it.name.to_string()));
+    assert_eq!(listed.collect::<BTreeSet<_>>(), expected);
     bench.conn().execute("UPDATE payload SET at = at - 9 * 86400000", []).unwrap();
     let mut removed = [0, 0];
     for (dry, removed) in [true, false].into_iter().zip(&mut removed) {

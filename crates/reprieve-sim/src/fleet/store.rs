@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
-use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Queue, RecordStore, Store};
+use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Page, Queue, RecordStore, Store};
 use reprieve_core::record::{INLINE_BYTES_MAX, Record, named_payloads, open};
 use reprieve_core::{MessageId, QueueName, Result, Shards};
 
@@ -126,17 +126,8 @@ impl SharedStore {
             }
         }
         let mut payloads: BTreeSet<_> = self.records.payloads().into_iter().collect();
-        let mut records = Vec::new();
-        let mut at = None;
-        loop {
-            let page = self.records.page(at.as_deref()).await?;
-            records.extend(page.entries);
-            at = page.next;
-            if at.is_none() {
-                break;
-            }
-        }
-        for ListedRecord { job, .. } in records {
+        let records = Page::all(|at| async move { self.records.page(at.as_deref()).await });
+        for ListedRecord { job, .. } in records.await? {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };
             let named = named_payloads(&*self.records, &record).await?;

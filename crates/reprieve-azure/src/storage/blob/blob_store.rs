@@ -100,15 +100,17 @@ impl BlobStore for AzureBlobs {
     }
 
     async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
-        let (listed, next) = self.0.part("list blobs", prefix, at).await?;
+        let page = self.0.page("list blobs", prefix, at).await?;
         // As in a list of names. A blob without a time or an entity tag is in no list of the service.
         let entry = |Listed { name, bytes, modified, etag }: Listed| {
+            if name.starts_with(RESERVED) {
+                return None;
+            }
             let name = BlobName::parse(name).ok()?;
             let (modified, version) = (modified?, Version::new(etag?));
             Some(ListedBlob { name, bytes, modified_unix_ms: modified.as_millisecond(), version })
         };
-        let foreign = |listed: &Listed| !listed.name.starts_with(RESERVED);
-        Ok(Page { entries: listed.into_iter().filter(foreign).filter_map(entry).collect(), next })
+        Ok(page.filter_map(entry))
     }
 
     async fn delete(&self, name: &BlobName) -> Result<()> {

@@ -15,6 +15,7 @@ use azure_storage_blob::models::{
 use azure_storage_blob::{BlobClient, BlobContainerClient};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
+use reprieve_core::ports::Page;
 use reprieve_core::{Error, ErrorKind, Result};
 
 use super::container_name::ContainerName;
@@ -97,7 +98,7 @@ impl Container {
 
     /// Fails when the container is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
-        self.page("look at the container", "", 1).await.map(drop)
+        self.page_up_to("look at the container", "", None, Some(1)).await.map(drop)
     }
 
     /// Reads the blob's bytes and entity tag, of one version; `None` when the blob does not exist.
@@ -239,17 +240,28 @@ impl Container {
 
     /// Lists every blob with a name that starts with `prefix`.
     pub(crate) async fn list(&self, operation: &'static str, prefix: &str) -> Result<Vec<Listed>> {
-        self.page(operation, prefix, usize::MAX).await
+        Page::all(|marker| async move { self.page(operation, prefix, marker.as_deref()).await }).await
     }
 
     /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one that
-    /// begins at the marker that came with the part before. Returns the next one's marker.
-    pub(crate) async fn part(
+    /// begins at the marker that came with the part before.
+    pub(crate) async fn page(
         &self,
         operation: &'static str,
         prefix: &str,
         marker: Option<&str>,
-    ) -> Result<(Vec<Listed>, Option<String>)> {
+    ) -> Result<Page<Listed>> {
+        self.page_up_to(operation, prefix, marker, None).await
+    }
+
+    /// Lists a part with at most `max` blobs; `None` leaves the length to the service.
+    async fn page_up_to(
+        &self,
+        operation: &'static str,
+        prefix: &str,
+        marker: Option<&str>,
+        max: Option<i32>,
+    ) -> Result<Page<Listed>> {
         let each = self.effort.each;
         self.effort
             .repeat(operation, each, temporary, || async {
@@ -258,41 +270,17 @@ impl Container {
                     // A parameter without a value is signed as another request than the one that is sent.
                     prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
                     marker: marker.map(str::to_owned),
+                    maxresults: max,
                     ..Default::default()
                 };
                 let unlisted = |error| failure(operation, target, error);
                 let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
                 let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
-                    return Ok((Vec::new(), None));
+                    return Ok(Page { entries: Vec::new(), next: None });
                 };
                 let next = pages.continuation().map(|marker| marker.as_ref().to_owned());
                 let items = page.into_model().map_err(unlisted)?.blob_items;
-                Ok((items.into_iter().filter_map(Listed::of).collect(), next))
-            })
-            .await
-    }
-
-    /// Lists the first blobs with names that start with `prefix`, `max` or a few more.
-    async fn page(&self, operation: &'static str, prefix: &str, max: usize) -> Result<Vec<Listed>> {
-        let whole = Duration::from_hours(1);
-        self.effort
-            .repeat(operation, whole, temporary, || async {
-                let (target, each) = (Target::Container(self.name.as_str()), self.effort.each);
-                let options = BlobContainerClientListBlobsOptions {
-                    prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
-                    maxresults: i32::try_from(max).ok(),
-                    ..Default::default()
-                };
-                let pager = self.client.list_blobs(Some(options));
-                let mut pager = pager.map_err(|error| failure(operation, target, error))?;
-                let mut listed = Vec::new();
-                while let Some(item) = bounded(operation, target, each, pager.try_next()).await? {
-                    listed.extend(Listed::of(item));
-                    if listed.len() >= max {
-                        break;
-                    }
-                }
-                Ok(listed)
+                Ok(Page { entries: items.into_iter().filter_map(Listed::of).collect(), next })
             })
             .await
     }

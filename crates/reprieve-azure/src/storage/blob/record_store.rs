@@ -4,7 +4,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures_util::{FutureExt, StreamExt, stream};
 use reprieve_core::ports::{
     ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
 };
@@ -51,18 +51,22 @@ fn payload_blob(job: &JobId, name: &PayloadName) -> String {
     format!("{RESERVED}payloads/{job}/{name}")
 }
 
-/// Deletes payloads that no record names. Those that can't be deleted are left to retention.
-async fn remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) {
-    let remove = |name: &PayloadName| {
-        let blob = payload_blob(job, name);
-        async move {
-            if let Err(error) = container.delete("remove a payload", &blob).await {
-                tracing::debug!(%error, blob, "could not remove a payload that is no longer needed");
-            }
-        }
-    };
-    let removals: Vec<_> = names.iter().map(remove).collect();
-    stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE).collect::<()>().await;
+/// Deletes payloads that no record names. After an error it still deletes the others.
+async fn remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) -> Result<()> {
+    let removals: Vec<_> = names
+        .iter()
+        .map(|name| payload_blob(job, name))
+        .map(|blob| async move { container.delete("remove a payload", &blob).await }.boxed())
+        .collect();
+    let removed: Vec<_> = stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE).collect().await;
+    removed.into_iter().collect()
+}
+
+/// Deletes payloads like [`remove_payloads`]. Retention deletes those that are left after an error.
+async fn try_to_remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) {
+    if let Err(error) = remove_payloads(container, job, names).await {
+        tracing::debug!(%job, %error, "could not remove payloads that are no longer needed");
+    }
 }
 
 #[async_trait]
@@ -88,14 +92,14 @@ impl RecordStore for AzureRecords {
         let written = self.0.write("write a record", &record_blob(job), record, None, &when).await?;
         if !obsolete.is_empty() {
             let (container, job) = (self.0.clone(), job.clone());
-            tokio::spawn(async move { remove_payloads(&container, &job, &obsolete).await });
+            tokio::spawn(async move { try_to_remove_payloads(&container, &job, &obsolete).await });
         }
         Ok(Version::new(written))
     }
 
     async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
         self.0.delete_if("remove a record", &record_blob(job), expected.as_str()).await?;
-        remove_payloads(&self.0, job, payloads).await;
+        try_to_remove_payloads(&self.0, job, payloads).await;
         Ok(())
     }
 
@@ -109,33 +113,28 @@ impl RecordStore for AzureRecords {
     }
 
     async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        let (listed, next) = self.0.part("list records", &records(), at).await?;
+        let page = self.0.page("list records", &records(), at).await?;
         // A name that is no job id was not written by Reprieve.
         let entry = |listed: Listed| {
             let job = JobId::parse(listed.name.strip_prefix(&records())?).ok()?;
             Some(ListedRecord { job, modified_unix_ms: listed.modified?.as_millisecond() })
         };
-        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+        Ok(page.filter_map(entry))
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {
-        let (listed, next) = self.0.part("list payloads", &payloads(), at).await?;
+        let page = self.0.page("list payloads", &payloads(), at).await?;
         let entry = |listed: Listed| {
             let (job, name) = listed.name.strip_prefix(&payloads())?.split_once('/')?;
             let (job, name) = (JobId::parse(job).ok()?, PayloadName::parse(name).ok()?);
             let modified_unix_ms = listed.modified?.as_millisecond();
             Some(ListedPayload { job, name, bytes: listed.bytes, modified_unix_ms })
         };
-        Ok(Page { entries: listed.into_iter().filter_map(entry).collect(), next })
+        Ok(page.filter_map(entry))
     }
 
     async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
-        let removals: Vec<_> = names
-            .iter()
-            .map(|name| payload_blob(job, name))
-            .map(|blob| async move { self.0.delete("remove a payload", &blob).await }.boxed())
-            .collect();
-        stream::iter(removals).buffer_unordered(REMOVALS_AT_ONCE).try_collect().await
+        remove_payloads(&self.0, job, names).await
     }
 }
 
