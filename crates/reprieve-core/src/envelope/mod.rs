@@ -18,8 +18,7 @@
 //! adds its attributes to the event's members.
 //! <https://learn.microsoft.com/azure/event-grid/event-schema>
 
-mod event;
-mod text;
+mod body;
 
 #[cfg(test)]
 mod tests;
@@ -31,6 +30,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use self::body::Body;
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
 
@@ -238,18 +238,15 @@ impl Envelope {
         if body.len() > BODY_BYTES_MAX {
             return Err(format!("the body has {} bytes, and at most {BODY_BYTES_MAX} are read", body.len()));
         }
-        if let Some(envelope) = text::utf8(body).and_then(|text| event::read(text, message)) {
-            return envelope;
-        }
-        let json = text::json(body)?;
-        let event = event::read(json.get(), message).or_else(|| event::read_only_one(json.get(), message));
-        match (event, default_kind) {
-            (Some(envelope), _) => envelope,
-            (_, Some(kind)) => Ok(Self::new(job_id_of(message), kind, Data::Inline(json))),
-            (_, None) => Err("the body is JSON, but neither a CloudEvents envelope (it has no specversion) nor an \
-                              Event Grid event (with id, subject, eventType and eventTime), and this queue has no \
-                              default kind"
-                .to_owned()),
+        match (body::read(body, message)?, default_kind) {
+            (Body::Event(envelope), _) => Ok(envelope),
+            (Body::Json(json), Some(kind)) => Ok(Self::new(job_id_of(message), kind, Data::Inline(json))),
+            (Body::Json(_), None) => {
+                Err("the body is JSON, but neither a CloudEvents envelope (it has no specversion) nor an \
+                     Event Grid event (with id, subject, eventType and eventTime), and this queue has no \
+                     default kind"
+                    .to_owned())
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `drain` | one drain from its order to its report |
-//! | `reporter`, `monitor` | the worker's reports to the roster and to its own process |
+//! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
 //! | `shared`, `running` | the state that all actors share; the jobs that run now |
@@ -24,7 +24,6 @@ mod interruptions;
 mod isolation;
 mod janitor;
 mod measure;
-mod monitor;
 mod packing;
 mod receiver;
 mod reporter;
@@ -38,9 +37,8 @@ pub use crate::names::DRAINS;
 pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
 pub use delivery::Outcome;
-pub use monitor::Monitor;
 pub use receiver::releasable;
-pub use reporter::report_every;
+pub use reporter::{Monitor, report_every};
 pub use settings::Settings;
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;

@@ -1,19 +1,22 @@
-//! Reports the worker's state to the roster and stores the reports of its drains, without making
-//! the worker wait.
+//! Reports the worker's state: to the roster, to health endpoints and metrics, and as stored reports
+//! of its drains. None of it makes the worker wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
-use super::monitor::Monitor;
 use crate::clock::unix_millis;
+use crate::context::{get, set};
+use crate::ids::WorkerId;
 use crate::interruption::Stage;
 use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::report::DrainReport;
+use crate::telemetry::{ByStage, Telemetry};
+use crate::watch;
 
 /// How often an unchanged report is repeated, so that a reader can tell an idle worker from a dead
 /// one. Less often where reports are billed.
@@ -180,5 +183,82 @@ impl Reporter {
             Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
             Err(_) => tracing::debug!("no answer in time when leaving the roster"),
         }
+    }
+}
+
+/// A view of a running worker. Clones show the same worker, and outlive it.
+#[derive(Debug, Clone)]
+pub struct Monitor {
+    worker: WorkerId,
+    telemetry: Arc<Telemetry>,
+    stage: watch::Sender<Stage>,
+    last_drain: Arc<Mutex<Option<DrainReport>>>,
+    beat: Arc<Mutex<Instant>>,
+}
+
+impl Monitor {
+    pub(super) fn new(worker: WorkerId, telemetry: Arc<Telemetry>) -> Self {
+        let monitor = Self {
+            worker,
+            telemetry,
+            stage: watch::Sender::new(Stage::Recover),
+            last_drain: Arc::default(),
+            beat: Arc::new(Mutex::new(Instant::now())),
+        };
+        monitor.enter(Stage::Recover);
+        monitor
+    }
+
+    /// Returns the worker's id.
+    #[must_use]
+    pub fn worker(&self) -> &WorkerId {
+        &self.worker
+    }
+
+    /// Returns the worker's metrics.
+    #[must_use]
+    pub fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
+    }
+
+    /// Returns the worker's present stage.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// Completes when the worker is in `stage`. Cancel-safe. Never completes if the worker does not
+    /// enter that stage again.
+    pub async fn reached(&self, stage: Stage) {
+        self.stage.subscribe().wait_for(|now| now == stage).await;
+    }
+
+    /// Returns the report of the last drain; `None` before the first has ended.
+    #[must_use]
+    pub fn last_drain(&self) -> Option<DrainReport> {
+        self.last_drain.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns when the control loop last ran. It runs at least once a second, so a worker with an
+    /// old beat is stuck.
+    #[must_use]
+    pub fn last_beat(&self) -> Instant {
+        get(&self.beat)
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.stage.set(stage);
+        for one in [Stage::Recover, Stage::Resume, Stage::Start, Stage::Shutdown, Stage::Stopped] {
+            let label = ByStage { stage: one.as_str() };
+            self.telemetry.stage.get_or_create(&label).set(i64::from(one == stage));
+        }
+    }
+
+    fn beat(&self) {
+        set(&self.beat, Instant::now());
+    }
+
+    fn drained(&self, report: DrainReport) {
+        *self.last_drain.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::{DeliveryReport, Epilogue, Guardian, Outcome};
-use super::settle::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
+use super::lease::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
 use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
 use crate::deadline::Deadline;

@@ -17,7 +17,7 @@ use crate::codec::{self, Encoded, Fingerprint, without_value};
 use crate::context::{JobContext, JobRun};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::BlobName;
+use crate::ids::{BlobName, Fence};
 use crate::job::{Job, JobError, Step};
 use crate::names::result_blob;
 use crate::ports::BlobStore;
@@ -137,6 +137,17 @@ impl Execution {
             // If the write is refused or unanswered, the settlement finds out.
             let _written = timeout(ACCOUNT_WITHIN, record.mark(Company::Resting)).await;
         }
+    }
+
+    /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
+    /// finished jobs are remembered.
+    fn needs_claim(&self) -> bool {
+        !self.is_first() || !self.shared.settings.remember_done.is_zero()
+    }
+
+    /// Reports whether this is the first delivery of the message.
+    pub(super) fn is_first(&self) -> bool {
+        self.run.fence() <= Fence::new(0, 1)
     }
 
     /// Runs to the end and commits the result; any other end is the error. What a short job never

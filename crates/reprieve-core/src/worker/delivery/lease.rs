@@ -1,30 +1,43 @@
-//! Keeps one delivery's lease: renews it, knows when it is too late to renew, and accepts late
-//! answers.
+//! Keeps the lease of one delivery until its message is settled: renews it, knows when it is too late
+//! to renew, accepts late answers, and completes, releases or dead-letters the message. Settling
+//! consumes the lease, so a message is never settled twice.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::deadline::Deadline;
 use crate::error::{ErrorKind, Result};
-use crate::ports::{Delivery, Queue, Receipt};
+use crate::ports::{DeadLetter, Delivery, Queue, Receipt, RecordStore, Release};
 use crate::process::in_process;
-use crate::retry::unanswered;
+use crate::retry::{Patience, bounded, may_pass, persist, unanswered};
 use crate::telemetry::ByResult;
 use crate::watch;
+use crate::worker::measure::Recent;
 use crate::worker::shared::Shared;
 
 /// The longest wait for one renewal, however long the lease. Storage that needs more is treated as
 /// unavailable.
-const TRY_MAX: Duration = Duration::from_secs(10);
+const RENEWAL_MAX: Duration = Duration::from_secs(10);
 
 /// How long a drain waits for a renewal under way before it goes on with the known receipt.
 const DRAIN_WAIT: Duration = Duration::from_millis(200);
 
-const OPERATION: &str = "renew a lease";
+const RENEW: &str = "renew a lease";
+
+/// The longest time for one try to settle outside a drain.
+pub(super) const TRY: Duration = Duration::from_secs(10);
+
+/// The same in a drain, so that an unanswered try leaves time for others.
+pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
+
+/// How late the end of patience may be noticed before that counts as a freeze.
+const LATE: Duration = Duration::from_millis(500);
 
 /// One delivery and the lease on its message.
 #[derive(Debug)]
@@ -35,7 +48,7 @@ pub(super) struct Lease {
     ends: watch::Sender<Instant>,
     pub(super) renew_at: Instant,
     /// Renewals that have not been answered in time.
-    pub(super) late: LateAnswers,
+    late: LateAnswers,
     /// The answer of a renewal is lost: the known receipt may not be the valid one.
     in_doubt: bool,
     /// This machine was frozen during the last renewal.
@@ -44,7 +57,7 @@ pub(super) struct Lease {
 
 /// The answer of a renewal.
 #[derive(Debug)]
-pub(super) struct Renewed {
+struct Renewed {
     began: Instant,
     length: Duration,
     answer: Result<Receipt>,
@@ -52,11 +65,11 @@ pub(super) struct Renewed {
 
 /// Renewals that were not answered in time. Any of them may return the valid receipt.
 #[derive(Debug, Default)]
-pub(super) struct LateAnswers(JoinSet<Renewed>);
+struct LateAnswers(JoinSet<Renewed>);
 
 impl LateAnswers {
     /// Returns the next answer. Cancel-safe; waits without limit when none is under way.
-    pub(super) async fn next(&mut self) -> Renewed {
+    async fn next(&mut self) -> Renewed {
         loop {
             match self.0.join_next().await {
                 Some(Ok(renewed)) => return renewed,
@@ -117,7 +130,7 @@ impl Lease {
     }
 
     /// Applies a late answer.
-    pub(super) fn take_in(&mut self, Renewed { began, length, answer }: Renewed) {
+    fn take_in(&mut self, Renewed { began, length, answer }: Renewed) {
         match answer {
             Ok(receipt) => self.take(receipt, began, length),
             Err(error) if error.kind() == ErrorKind::LeaseLost => {}
@@ -154,7 +167,7 @@ impl Lease {
         }
         // After a freeze there is only this one try, and the job waits for it.
         let patience = if frozen { self.length / 3 } else { (self.length / 6).min(last - began) };
-        let patience = patience.min(TRY_MAX);
+        let patience = patience.min(RENEWAL_MAX);
         let length = shared.lease();
         let mut renewal = send(queue, &self.delivery.receipt, length);
         let answered = tokio::select! {
@@ -163,13 +176,13 @@ impl Lease {
             () = hurried(drain) => None,
         };
         let renewed = if let Some(answered) = answered {
-            answered.unwrap_or_else(|_| Err(unanswered(OPERATION)))
+            answered.unwrap_or_else(|_| Err(unanswered(RENEW)))
         } else {
             self.late.0.spawn(in_process(async move {
-                let answer = renewal.await.unwrap_or_else(|_| Err(unanswered(OPERATION)));
+                let answer = renewal.await.unwrap_or_else(|_| Err(unanswered(RENEW)));
                 Renewed { began, length, answer }
             }));
-            Err(unanswered(OPERATION))
+            Err(unanswered(RENEW))
         };
         let result = if renewed.is_ok() { "ok" } else { "error" };
         shared.telemetry.lease_renewals.get_or_create(&ByResult { result }).inc();
@@ -216,4 +229,285 @@ fn send(queue: &Arc<dyn Queue>, receipt: &Receipt, length: Duration) -> AbortOnD
 async fn hurried(mut drain: watch::Receiver<Option<Deadline>>) {
     drain.wait_for(|deadline| deadline.is_some_and(|it| it.patient_until().is_none())).await;
     sleep(DRAIN_WAIT).await;
+}
+
+/// How a message is settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Settlement {
+    /// Deletes it: its job is finished.
+    Complete,
+    /// Returns it to the queue.
+    Release(Release),
+    /// Moves it to the poison queue, with this body.
+    DeadLetter(DeadLetter, Vec<u8>),
+}
+
+/// The clients for settling, and how long to try.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) queue: Arc<dyn Queue>,
+    pub(super) records: Arc<dyn RecordStore>,
+    pub(super) patience: Patience,
+    /// One permit for each call that may be under way at once; `None` for no limit.
+    pub(super) turns: Option<Arc<Semaphore>>,
+}
+
+/// A settlement under way.
+struct Settling<'a> {
+    lease: &'a mut Lease,
+    how: &'a Settlement,
+    took: &'a Recent,
+    /// A try was not answered: it may have been applied. Stays true when a drain, or the late answer
+    /// of a renewal, cuts a try short.
+    unanswered: AtomicBool,
+}
+
+/// Settles the message of `lease`: calmly, or hurried once a drain begins, without waiting for a try
+/// under way. If a new body is too large for the queue, settles it as `otherwise` returns.
+///
+/// # Errors
+/// [`LeaseLost`](ErrorKind::LeaseLost) when the message belongs to another owner. Any other: it
+/// could not be settled in time, and returns when its lease ends.
+///
+/// # Cancel safety
+/// A dropped call may have settled the message; if not, the lease ends by itself.
+pub(super) async fn settle(
+    shared: &Shared,
+    mut lease: Lease,
+    drain: watch::Receiver<Option<Deadline>>,
+    how: Settlement,
+    otherwise: impl AsyncFnOnce() -> Option<Settlement>,
+) -> Result<()> {
+    let settled = settle_as(shared, &mut lease, drain.clone(), &how).await;
+    let settled = match settled {
+        Err(error) if error.kind() == ErrorKind::TooLarge => match otherwise().await {
+            Some(how) => Box::pin(settle_as(shared, &mut lease, drain, &how)).await,
+            None => Err(error),
+        },
+        settled => settled,
+    };
+    match &settled {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::LeaseLost => {
+            shared.telemetry.leases_lost.inc();
+            tracing::warn!("a lease was lost before its message could be settled");
+        }
+        Err(error) => {
+            tracing::error!(%error, "failed to settle a message; it returns when its lease ends");
+        }
+    }
+    settled
+}
+
+async fn settle_as(
+    shared: &Shared,
+    lease: &mut Lease,
+    mut drain: watch::Receiver<Option<Deadline>>,
+    how: &Settlement,
+) -> Result<()> {
+    let (ends, part) = (lease.ends(), shared.store.queue.part(&lease.delivery.receipt));
+    let before = drain.get();
+    let calm = terms(shared, ends, before, part);
+    let mut settling = Settling { lease, how, took: &shared.settlements, unanswered: AtomicBool::new(false) };
+    let drain = tokio::select! {
+        biased;
+        drain = drain.wait_for(|deadline| deadline.is_some()), if before.is_none() => drain,
+        done = settling.persist(&calm) => return settling.end(done),
+    };
+    let hurried = terms(shared, ends, drain, part);
+    let done = Box::pin(settling.persist(&hurried)).await;
+    settling.end(done)
+}
+
+/// Returns how to settle a message with a lease that ends at `ends`: calmly, or hurried in a drain.
+/// Never later than the lease's end, because the message may then belong to another worker.
+pub(super) fn terms(shared: &Shared, ends: Instant, drain: Option<Deadline>, part: usize) -> Terms {
+    let store = if drain.is_some() { &shared.drain_store } else { &shared.store };
+    let (patience, turns) = match drain {
+        Some(deadline) => {
+            let patience = Patience::hurried(DRAIN_TRY, deadline.report_by().min(ends));
+            (patience, shared.releases.get(part).cloned())
+        }
+        None => (Patience::calm(TRY, ends), None),
+    };
+    Terms { queue: Arc::clone(&store.queue), records: Arc::clone(&store.records), patience, turns }
+}
+
+impl Settling<'_> {
+    /// Tries with the known receipt, and with the receipt of a late answer as soon as it arrives.
+    async fn persist(&mut self, terms: &Terms) -> Result<()> {
+        loop {
+            let Self { lease, how, took, unanswered } = self;
+            let Lease { delivery, late, .. } = &mut **lease;
+            let done = tokio::select! {
+                biased;
+                renewed = late.next() => Err(renewed),
+                done = tries(terms, delivery, how, took, unanswered) => Ok(done),
+            };
+            match done {
+                Err(renewed) => self.lease.take_in(renewed),
+                // The late renewal may have been applied, and its receipt may be the valid one.
+                Ok(Err(error)) if error.kind() == ErrorKind::LeaseLost && self.lease.awaits_an_answer() => {
+                    let Ok(renewed) = timeout_at(terms.patience.until, self.lease.late.next()).await else {
+                        return Err(error);
+                    };
+                    self.lease.note_doubt();
+                    self.lease.take_in(renewed);
+                }
+                Ok(done) => return done,
+            }
+        }
+    }
+
+    fn end(self, done: Result<()>) -> Result<()> {
+        match done {
+            Err(error) if error.kind() == ErrorKind::LeaseLost && self.was_applied() => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Reports whether there was an unanswered try and it was surely applied, now that the next one
+    /// finds the receipt void. After an unanswered renewal, the receipt itself is in doubt. A delete
+    /// that finds no message is done at any time; for other settlements, the message may belong to
+    /// another owner once the lease has ended.
+    fn was_applied(&self) -> bool {
+        let ours = *self.how == Settlement::Complete || Instant::now() < self.lease.ends();
+        self.unanswered.load(Relaxed) && !self.lease.is_in_doubt() && ours
+    }
+}
+
+/// Calls until the call succeeds or patience ends. If patience ends without an answer, or late
+/// because the machine was frozen, tries once more.
+async fn tries(
+    terms: &Terms,
+    delivery: &Delivery,
+    how: &Settlement,
+    took: &Recent,
+    unanswered: &AtomicBool,
+) -> Result<()> {
+    const OPERATION: &str = "settle a message";
+    let call = || call(terms, delivery, how, took, unanswered);
+    let mut done = persist(OPERATION, terms.patience, may_pass, call).await;
+    let is_late = Instant::now() > terms.patience.until + LATE;
+    if matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut || is_late && may_pass(error)) {
+        done = Box::pin(bounded(OPERATION, terms.patience.each, call())).await;
+    }
+    done
+}
+
+async fn call(
+    terms: &Terms,
+    delivery: &Delivery,
+    how: &Settlement,
+    took: &Recent,
+    unanswered: &AtomicBool,
+) -> Result<()> {
+    let _turn = match &terms.turns {
+        Some(turns) => turns.acquire().await.ok(),
+        None => None,
+    };
+    // Until the answer arrives, this try counts as unanswered.
+    let (before, began) = (unanswered.swap(true, Relaxed), Instant::now());
+    let (queue, receipt) = (&terms.queue, &delivery.receipt);
+    let done = match how {
+        Settlement::Complete => queue.complete(receipt).await,
+        Settlement::Release(release) => queue.release(receipt, release).await,
+        Settlement::DeadLetter(letter, body) => queue.dead_letter(receipt, body, letter).await,
+    };
+    let lost_answer = matches!(&done, Err(error) if error.kind() == ErrorKind::TimedOut);
+    unanswered.store(lost_answer || before, Relaxed);
+    if done.is_ok() {
+        took.note(began.elapsed());
+    }
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+    use crate::memory::{self, Fault, Faults, Op};
+    use crate::ports::{NewMessage, Store};
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    async fn lease(store: &Store) -> Lease {
+        let message = NewMessage { body: b"{}".to_vec(), delay: Duration::ZERO };
+        store.queue.send(vec![message]).await.unwrap();
+        let delivery = store.queue.receive(1, LEASE).await.unwrap().remove(0);
+        Lease::new(delivery, LEASE, Instant::now())
+    }
+
+    async fn settled(store: &Store, mut lease: Lease, how: &Settlement) -> Result<()> {
+        let patience = Patience::calm(Duration::from_secs(2), lease.ends());
+        let (queue, records) = (Arc::clone(&store.queue), Arc::clone(&store.records));
+        let terms = Terms { queue, records, patience, turns: None };
+        let took = Recent::new(LEASE);
+        let mut settling =
+            Settling { lease: &mut lease, how, took: &took, unanswered: AtomicBool::new(false) };
+        let done = settling.persist(&terms).await;
+        settling.end(done)
+    }
+
+    fn is_lost(settled: &Result<()>) -> bool {
+        settled.as_ref().is_err_and(|error| error.kind() == ErrorKind::LeaseLost)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_settlement_with_a_lost_response_is_done_while_the_receipt_is_sure() {
+        for (how, op) in
+            [(Settlement::Complete, Op::Complete), (Settlement::Release(Release::default()), Op::Release)]
+        {
+            for in_doubt in [false, true] {
+                let (store, faults) = Faults::wrap(memory::store());
+                let mut lease = lease(&store).await;
+                if in_doubt {
+                    lease.note_doubt();
+                }
+                faults.next_calls(op, 1, Fault::LoseAnswer);
+                let settled = settled(&store, lease, &how).await;
+                assert_eq!(settled.is_ok(), !in_doubt, "{how:?}: {settled:?}");
+                assert_eq!(is_lost(&settled), in_doubt, "{how:?}: {settled:?}");
+            }
+        }
+    }
+
+    /// The machine is frozen in the middle of the call, until long after the lease has ended.
+    #[tokio::test(start_paused = true)]
+    async fn after_a_freeze_it_is_tried_once_more_and_neither_end_is_given_up() {
+        for (how, op, done) in [
+            (Settlement::Complete, Op::Complete, true),
+            (Settlement::Release(Release::default()), Op::Release, false),
+        ] {
+            let inner = memory::store();
+            let (store, faults) = Faults::wrap(inner.clone());
+            let lease = lease(&store).await;
+            faults.next_calls(op, 1, Fault::Hang);
+            let receipt = Receipt::new(lease.delivery.receipt.as_str());
+            let settling = tokio::spawn({
+                let how = how.clone();
+                async move { settled(&store, lease, &how).await }
+            });
+            faults.called(op, 1).await;
+            // The settlement was applied anyway.
+            match &how {
+                Settlement::Release(release) => inner.queue.release(&receipt, release).await.unwrap(),
+                _ => inner.queue.complete(&receipt).await.unwrap(),
+            }
+            advance(LEASE * 2).await;
+            let settled = settling.await.unwrap();
+            assert_eq!(settled.is_ok(), done, "{how:?}: {settled:?}");
+            assert_eq!(is_lost(&settled), !done, "{how:?}: {settled:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_does_not_answer_is_tried_until_patience_ends() {
+        let (store, faults) = Faults::wrap(memory::store());
+        let lease = lease(&store).await;
+        faults.every_call(Op::Complete, Fault::Hang);
+        let (done, ()) = tokio::join!(settled(&store, lease, &Settlement::Complete), sleep(LEASE));
+        assert!(done.is_err() && !is_lost(&done), "{done:?}");
+    }
 }

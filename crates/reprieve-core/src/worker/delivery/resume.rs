@@ -16,7 +16,6 @@ use crate::clock::unix_millis;
 use crate::codec;
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::Fence;
 use crate::job::{Job, OldState};
 use crate::names::result_blob;
 use crate::process::in_process;
@@ -35,16 +34,6 @@ const ALONE_FIRST_MAX: Duration = Duration::from_mins(1);
 const ISOLATION_MAX: Duration = Duration::from_hours(24);
 
 impl Execution {
-    /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
-    /// finished jobs are remembered.
-    pub(super) fn needs_claim(&self) -> bool {
-        !self.is_first() || !self.shared.settings.remember_done.is_zero()
-    }
-
-    fn is_first(&self) -> bool {
-        self.run.fence() <= Fence::new(0, 1)
-    }
-
     /// Claims the job before loading or decoding anything of it, and returns its record. The first
     /// delivery of a job without one has none.
     pub(super) async fn claim(&mut self) -> Result<Option<Record>, RunOutcome> {

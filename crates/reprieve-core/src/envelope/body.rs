@@ -1,13 +1,17 @@
-//! Parses events: CloudEvents 1.0, and Event Grid's own schema.
+//! Parses message bodies: JSON in the encodings that queue clients use, CloudEvents 1.0, and Event
+//! Grid's own schema.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of, text};
+use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of};
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
+
+/// Some Windows tools write it before UTF-8 text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The attributes that Reprieve uses, as raw JSON. Every message is parsed at least once, so
 /// nothing is copied without need.
@@ -35,8 +39,73 @@ struct Attributes<'a> {
     event_time: Option<&'a RawValue>,
 }
 
+/// The content of a body.
+#[expect(clippy::large_enum_variant, reason = "a temporary value, taken apart at once")]
+pub(super) enum Body {
+    /// An event.
+    Event(Envelope),
+    /// JSON of another form.
+    Json(Box<RawValue>),
+}
+
+/// Parses a body: an event, alone or as the only element of an array, or other JSON.
+///
+/// # Errors
+/// The reason for the dead letter, in one sentence.
+pub(super) fn read(body: &[u8], message: &MessageId) -> Result<Body, String> {
+    // An event in plain text is parsed once.
+    if let Some(envelope) = utf8(body).and_then(|text| event(text, message)) {
+        return envelope.map(Body::Event);
+    }
+    let json = json(body)?;
+    match event(json.get(), message).or_else(|| only_event(json.get(), message)) {
+        Some(envelope) => envelope.map(Body::Event),
+        None => Ok(Body::Json(json)),
+    }
+}
+
+/// Decodes UTF-8 without the byte order mark; `None` when the bytes are not UTF-8.
+fn utf8(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes)).ok()
+}
+
+/// Returns the JSON in a body, plain or in base64.
+fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
+    let plain: Result<Box<RawValue>, _> =
+        serde_json::from_slice(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
+    let error = match plain {
+        Ok(json) => return Ok(json),
+        Err(error) => error,
+    };
+    if is_utf16(body) {
+        return Err("the body is UTF-16 text; send it as UTF-8".to_owned());
+    }
+    // Some encoders wrap lines.
+    let encoded: Vec<_> = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let decoded = STANDARD.decode(encoded).unwrap_or_default();
+    if is_utf16(&decoded) {
+        return Err("the body is base64 of UTF-16 text; encode it as UTF-8 first".to_owned());
+    }
+    utf8(&decoded)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .ok_or_else(|| format!("the body is neither JSON nor base64 of JSON: {error}"))
+}
+
+/// Whether bytes are UTF-16 text that begins with a byte order mark or an ASCII character, as JSON
+/// does.
+fn is_utf16(bytes: &[u8]) -> bool {
+    let units = |read: fn([u8; 2]) -> u16| {
+        let mut units = bytes.chunks_exact(2).map(|pair| read([pair[0], pair[1]]));
+        let whole = bytes.len().is_multiple_of(2);
+        whole
+            && units.next().is_some_and(|first| (1..128).contains(&first) || first == 0xfeff)
+            && char::decode_utf16(units).all(|decoded| decoded.is_ok())
+    };
+    units(u16::from_le_bytes) || units(u16::from_be_bytes)
+}
+
 /// Parses an event; `None` when the text is not JSON, or is JSON of another form.
-pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
+fn event(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
     // serde would accept an array as the attributes in their order.
     if !json.trim_ascii_start().starts_with('{') {
         return None;
@@ -55,12 +124,12 @@ pub(super) fn read(json: &str, message: &MessageId) -> Option<Result<Envelope, S
 
 /// Parses an array with one event, as some senders wrap it; `None` when the JSON is not an array of
 /// events.
-pub(super) fn read_only_one(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
+fn only_event(json: &str, message: &MessageId) -> Option<Result<Envelope, String>> {
     let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
-    let events: Option<Vec<_>> = elements.iter().map(|element| read(element.get(), message)).collect();
+    let events: Option<Vec<_>> = elements.iter().map(|element| event(element.get(), message)).collect();
     match events?.as_mut_slice() {
         [] => None,
-        [_] => read(elements[0].get(), message),
+        [_] => event(elements[0].get(), message),
         several => Some(Err(format!(
             "the body is an array of {} events; send each in a message of its own",
             several.len()
@@ -126,7 +195,7 @@ impl Attributes<'_> {
             ));
         }
         let bytes = STANDARD.decode(encoded).ok();
-        bytes.and_then(|bytes| serde_json::from_str(text::utf8(&bytes)?).ok()).ok_or_else(|| {
+        bytes.and_then(|bytes| serde_json::from_str(utf8(&bytes)?).ok()).ok_or_else(|| {
             "`data_base64` is not base64 of JSON: send the arguments as JSON in `data`".to_owned()
         })
     }
