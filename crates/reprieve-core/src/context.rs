@@ -50,7 +50,7 @@ pub(crate) struct JobRun {
     /// Cancelled when this delivery is no longer the owner and may write nothing any more.
     pub(crate) revoked: CancellationToken,
     pub(crate) deadline: Mutex<Option<Deadline>>,
-    /// When the lease ends; the lease keeper updates it.
+    /// When the lease ends; the guardian updates it.
     pub(crate) lease_ends: watch::Sender<Instant>,
     pub(crate) last_saved: Mutex<Instant>,
     /// When the unanswered save began; `None` when no save is under way.

@@ -11,7 +11,7 @@
 //! - [`Producer`], [`NewJob`]: enqueue jobs. [`Redrive`]: sends dead letters again. [`Shards`]:
 //!   several queues used as one.
 //! - [`worker`]: the dispatcher, the guardians of the leases, the drain.
-//! - [`interruption`]: what a notice calls for, decided by pure functions.
+//! - [`interruption`]: decides what a notice calls for, without I/O.
 //! - [`ports`]: queue, records, blobs, interruptions, roster.
 //! - [`record`], [`envelope`]: the formats of a job's record and of its messages. [`checkpoint`]:
 //!   how often progress is saved.
@@ -20,7 +20,8 @@
 //! With the feature `testing`, for dev-dependencies:
 //! - `memory`, `conformance`: in-memory backends with faults on demand, and the test suites that
 //!   every backend must pass.
-//! - `chance`, `process`: random choices and tasks, replaceable so that a simulation can be replayed.
+//! - `chance`, `process`: random choices and tasks, replaceable so that a simulation can be
+//!   replayed.
 //!
 //! # Example: a job of a hundred steps survives a drain in the middle
 //! ```

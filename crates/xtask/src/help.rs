@@ -7,7 +7,7 @@ use crate::command::Failure;
 const HELP: &str = "\
 Usage: cargo xtask VERB [ARGUMENTS]
 
-  demo ARGS...   a fleet that survives evictions, in a minute; see `demo --help`
+  demo ARGS...   a fleet that survives evictions, in half a minute; see `demo --help`
   check          formatting, lints, documentation, and, with cargo-deny, licences, bans and sources
   test           all tests and doctests, with cargo-nextest where it is installed; with Node.js and Python it also
                  installs and starts Azurite, and installs the packages of the Python tests

@@ -39,7 +39,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         ],
         &["ports"],
         &["envelope", "record"],
-        // Pure decisions.
+        // Decisions without I/O.
         &["interruption"],
         // What a team implements and uses.
         &["saving"],

@@ -3,7 +3,7 @@
 //! | file | actor or concept |
 //! |---|---|
 //! | `builder` | [`Worker`] and its builder |
-//! | `dispatcher` | the loop: waits for an event, lets its actor decide, and carries the decision out |
+//! | `dispatcher` | the loop: passes events to their actors, and decisions from one to the others |
 //! | `receiver` | when to receive, and how much |
 //! | `deliveries` | the guardians of all held deliveries |
 //! | `delivery` | one delivery from its receipt to its settlement |
@@ -12,7 +12,9 @@
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
-//! | `shared`, `running` | the state that all actors share; the jobs that run now |
+//! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
+//! | `shared` | the state that all actors share, with the jobs that run now |
+//! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
 
 mod approval;
 mod builder;

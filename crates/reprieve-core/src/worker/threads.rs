@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The runtimes of a worker process. The watcher, the lease keeper, the drain and all timers run on
+/// The runtimes of a worker process. The watcher, the guardians, the drain and all timers run on
 /// the control runtime, which is the thread that calls [`block_on`](Self::block_on). Jobs have
 /// threads of their own. A job that blocks every job thread delays no lease renewal and no notice.
 #[derive(Debug)]
