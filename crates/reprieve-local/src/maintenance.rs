@@ -72,7 +72,7 @@ impl Round {
         // At four rounds a second, only the first failure is logged.
         if let (Err(failure), false) = (&done, self.failing) {
             let error = failure.clone().during("clean up after dead workers");
-            tracing::warn!(%error, "cleaning up failed; trying again");
+            tracing::warn!(%error, "failed to sweep the store; retrying");
         }
         self.failing = done.is_err();
     }

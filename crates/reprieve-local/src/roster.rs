@@ -45,17 +45,17 @@ impl Roster for Ports {
         let max_age = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
         let oldest = unix_millis().saturating_sub(max_age);
         let rows = blocking(move || {
-            let sql = "SELECT json FROM report WHERE at >= ?1 ORDER BY worker";
-            shared.reader.rows(sql, [oldest], |row| row.get::<_, String>(0))
+            let sql = "SELECT worker, json FROM report WHERE at >= ?1 ORDER BY worker";
+            shared.reader.rows(sql, [oldest], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
         });
         let rows = rows.await.map_err(|failure| failure.during("read the workers' reports"))?;
-        Ok(rows.iter().filter_map(|json| read(json)).collect())
+        Ok(rows.iter().filter_map(|(worker, json)| read(worker, json)).collect())
     }
 }
 
 /// A report by another version may be unreadable. It is skipped, because reports are only shown.
-fn read(json: &str) -> Option<WorkerReport> {
+fn read(worker: &str, json: &str) -> Option<WorkerReport> {
     serde_json::from_str(json)
-        .inspect_err(|error| tracing::debug!(%error, "a worker's report could not be read"))
+        .inspect_err(|error| tracing::debug!(worker, %error, "failed to read a worker's report; ignoring it"))
         .ok()
 }

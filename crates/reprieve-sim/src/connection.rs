@@ -50,7 +50,7 @@ where
                 tasks.spawn(serve(stream, answer.clone(), stop.clone()));
             }
             Err(error) => {
-                warn!(%error, "the mock could not accept a connection");
+                warn!(%error, "failed to accept a connection");
                 sleep(ACCEPT_PAUSE).await;
             }
         }

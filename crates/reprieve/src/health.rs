@@ -37,7 +37,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
     let bound = async {
         let listener = TcpListener::bind(address).await?;
         // Port 0 takes a free port; the log line shows which.
-        tracing::info!(address = %listener.local_addr()?, "health endpoints listen");
+        tracing::info!(address = %listener.local_addr()?, "listening for health checks");
         Ok::<_, std::io::Error>(listener)
     };
     bound.await.map_err(|error| {

@@ -159,7 +159,7 @@ pub(crate) fn failures(worker: &Worker) -> usize {
 
 /// Reads a gauge of a worker that was started with `--listen 127.0.0.1:0`.
 pub(crate) fn gauge(worker: &Worker, name: &str) -> Option<u64> {
-    let address = worker.log().lines("health endpoints listen").pop()?.text("address").to_owned();
+    let address = worker.log().lines("listening for health checks").pop()?.text("address").to_owned();
     let mut stream = TcpStream::connect(address).ok()?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
     let mut answer = String::new();

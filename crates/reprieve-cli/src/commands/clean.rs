@@ -9,7 +9,7 @@ use super::{EXIT_CODES, block_on, log_warnings};
 use crate::format::{bytes, count, list};
 use crate::out::{answer, print_stderr};
 
-/// Removes what nothing needs any more: old results and reports, and what is left of finished jobs
+/// Removes expired results and reports, and leftovers of finished jobs
 ///
 /// Idle workers do the same once a day. Nothing that was written in the last 8 days is removed, and
 /// without --keep-unfinished nothing of a job that waits, runs or is in the poison queue.

@@ -78,7 +78,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "MS", default_value_t = 0)]
     latency_ms: u64,
 
-    /// The longest random delay added to the latency, in milliseconds
+    /// The maximum random delay added to the latency, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0)]
     jitter_ms: u64,
 

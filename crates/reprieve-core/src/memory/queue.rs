@@ -245,7 +245,7 @@ impl Messages {
         let parts = receipt.as_str().split_once('.');
         let numbers = parts.and_then(|(number, token)| Some((number.parse().ok()?, token.parse().ok()?)));
         let Some((number, token)) = numbers else {
-            return Err(Error::new(ErrorKind::Invalid, operation, "the receipt is not one of this queue's"));
+            return Err(Error::new(ErrorKind::Invalid, operation, "the receipt belongs to another queue"));
         };
         match self.0.get(&number) {
             Some(message) if message.held_by == Some(token) => Ok(number),

@@ -107,7 +107,7 @@ impl Janitor {
                 None => look(&shared, is_idle).await,
             };
             went.unwrap_or_else(|error| {
-                tracing::debug!(%error, "failed to remove what the store does not need; trying again later");
+                tracing::debug!(%error, "failed to remove expired objects; trying again later");
                 State::look_again()
             })
         })));
@@ -165,7 +165,7 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
         Ok(part) => part,
         // A place in a list may be of another version. The next round begins at the first part.
         Err(error) if !error.is_temporary() => {
-            tracing::warn!(%error, "failed to remove what the store does not need; trying again tomorrow");
+            tracing::warn!(%error, "failed to remove expired objects; trying again tomorrow");
             return round.end(shared).await;
         }
         Err(error) => return Err(error),
@@ -187,7 +187,7 @@ async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
                 drains,
                 marks,
                 bytes,
-                "removed from the store what nothing needed"
+                "removed expired objects"
             );
         }
         return round.end(shared).await;

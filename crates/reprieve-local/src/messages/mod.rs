@@ -114,7 +114,7 @@ impl Queue for Ports {
             }
             Err(failure) => {
                 let error = failure.during("listen for new messages");
-                tracing::warn!(%error, "polling for new messages");
+                tracing::warn!(%error, "failed to listen for new messages; polling for them");
                 None
             }
         });

@@ -96,10 +96,7 @@ impl EventPlan {
             return refuse(ErrorKind::Invalid, "an event needs at least one VM in \"vms\"");
         }
         if self.started && (self.notice.is_some() || self.not_before.is_some()) {
-            return refuse(
-                ErrorKind::Invalid,
-                "an event that has started gives no notice and has no NotBefore",
-            );
+            return refuse(ErrorKind::Invalid, "a started event can't have a notice or a NotBefore");
         }
         if self.started && self.event_type == EventType::SpotRebalanceRecommendation {
             return refuse(ErrorKind::Invalid, "a recommendation does not start");
@@ -168,7 +165,7 @@ impl VmNames<'_> {
 
 fn check_vm(name: &str) -> Result<(), Refusal> {
     if name.trim().is_empty() || (name.starts_with('@') && !matches!(name, "@all" | "@first" | "@target")) {
-        let message = format!("{name:?} is no VM; there are names, @target, @first and @all");
+        let message = format!("{name:?} is not a VM; use a name, @target, @first or @all");
         return refuse(ErrorKind::Invalid, message);
     }
     Ok(())

@@ -129,7 +129,7 @@ pub(super) static WORKER: [Setting; 17] = [
         value: "NAME",
         default: Default::Unset("the metadata service's name for it"),
         help: "Azure's name of this VM",
-        details: "It distinguishes the evictions of this VM from those of its neighbours.",
+        details: "It distinguishes the evictions of this VM from those of other VMs of its set.",
         parse: |given, to| values::vm_name(given).map(|name| to.vm_name = name),
     },
     Setting {
@@ -185,7 +185,7 @@ pub(super) static WORKER: [Setting; 17] = [
         key: "approve-user",
         value: "WHEN",
         default: Default::Text("drained"),
-        help: "When to approve an event that a user began: drained or at-once",
+        help: "When to approve an event initiated by a user: drained or at-once",
         details: "drained approves when all jobs are released, which begins at once. at-once does not wait for \
                   that.",
         parse: |given, to| values::approve_user(given).map(|when| to.worker.policy.approve_user = when),
@@ -268,9 +268,9 @@ pub(super) static KEEP: [Setting; 3] = [
         value: "DURATION|forever",
         default: Default::Text(values::FOREVER),
         help: "How long a job that did not finish keeps its progress and long arguments, at least 8d",
-        details: "This is for jobs whose message was deleted by hand, or that nobody redrives. A store can't tell \
-                  them from jobs that wait: choose a time that no job spends waiting in its queue, and none in \
-                  the poison queue. It counts from the last save.",
+        details: "This is for jobs whose message was deleted by hand, or that are never redriven. A store can't \
+                  tell them from jobs that wait: choose a time that no job spends waiting in its queue, and none \
+                  in the poison queue. It counts from the last save.",
         parse: |given, to| values::keep(given).map(|keep| to.worker.keep.unfinished = keep),
     },
 ];

@@ -26,7 +26,8 @@ async fn endpoints_tell_health_readiness_and_metrics() {
     let command = place.command("hello", &args);
     let (mut worker, address) = tokio::task::spawn_blocking(move || {
         let mut worker = Worker::start(command);
-        let address = worker.logs("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+        let address =
+            worker.logs("listening for health checks")["address"].as_str().unwrap().parse().unwrap();
         assert_eq!(worker.logs("worker started")["vm"], "workers_1", "the name is the metadata service's");
         (worker, address)
     })
@@ -78,7 +79,7 @@ fn a_worker_with_a_silent_metadata_service_is_alive_but_not_ready() {
     let place = Place::new();
     let mut worker =
         Worker::start(place.command("hello", &["--metadata-url", &url, "--listen", "127.0.0.1:0"]));
-    let address = worker.logs("health endpoints listen")["address"].as_str().unwrap().parse().unwrap();
+    let address = worker.logs("listening for health checks")["address"].as_str().unwrap().parse().unwrap();
     worker.logs("worker started");
     let ready = get(address, "/readyz");
     assert_eq!((ready.status, ready.body.as_str()), (503, "recover\n"));

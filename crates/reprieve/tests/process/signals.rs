@@ -91,7 +91,7 @@ fn a_signal_during_the_start_ends_with_0() {
     let url = format!("http://{}", silent.local_addr().unwrap());
     let mut worker =
         Worker::start(place.command("hello", &["--metadata-url", &url, "--listen", "127.0.0.1:0"]));
-    worker.logs("health endpoints listen");
+    worker.logs("listening for health checks");
     worker.signal(Signal::TERM);
     assert_eq!(worker.ends(), Some(0));
 }

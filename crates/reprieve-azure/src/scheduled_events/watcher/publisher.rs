@@ -78,9 +78,11 @@ impl ChangePublisher {
             self.clocks = Some((answer.at, answer.wall));
             // The answer's own changes follow below.
             for change in shared.active_events.changes().filter(|change| change.not_before.is_some()) {
+                let id = change.id();
                 if let Some(change) = change.for_worker(name, answer.at) {
                     info!(
-                        "the wall clock was set forward, or the VM was frozen; the deadlines are now sooner"
+                        event.id = %id,
+                        "the wall clock was set forward, or the VM was frozen; the deadline is now sooner"
                     );
                     drop(self.worker.send(change));
                 }

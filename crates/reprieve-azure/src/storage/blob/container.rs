@@ -326,7 +326,7 @@ fn quoted(etag: &str) -> String {
 
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
     etag.map(|etag| etag.to_string())
-        .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no entity tag"))
+        .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no ETag"))
 }
 
 /// Whether reading again may succeed: a blob that is replaced midway fails with a conflict.

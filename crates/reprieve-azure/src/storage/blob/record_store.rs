@@ -65,7 +65,7 @@ async fn remove_payloads(container: &Container, job: &JobId, names: &[PayloadNam
 /// Deletes payloads like [`remove_payloads`]. Retention deletes those that are left after an error.
 async fn try_to_remove_payloads(container: &Container, job: &JobId, names: &[PayloadName]) {
     if let Err(error) = remove_payloads(container, job, names).await {
-        tracing::debug!(%job, %error, "could not remove payloads that are no longer needed");
+        tracing::debug!(%job, %error, "failed to remove payloads that are no longer needed");
     }
 }
 

@@ -60,7 +60,7 @@ impl Roster for AzureRoster {
         })?;
         self.container.write(OPERATION, &blob(&report.worker), json, None, &When::Always).await?;
         if let Err(error) = self.sweep().await {
-            tracing::debug!(%error, "could not remove the reports of workers that died long ago");
+            tracing::debug!(%error, "failed to remove the reports of workers that died long ago");
         }
         Ok(())
     }

@@ -190,7 +190,7 @@ impl Guardian {
 
     /// Finishes a settlement that an earlier owner began and the record states.
     async fn finish_settling(self: Box<Self>, assignment: &Assignment, status: Status) -> DeliveryReport {
-        tracing::info!(job = %assignment.job(), ?status, "completing what an earlier owner of the job began");
+        tracing::info!(job = %assignment.job(), ?status, "finishing a settlement that an earlier owner began");
         match status {
             Status::DeadLettered { reason } => self.bury_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
@@ -283,17 +283,20 @@ impl Guardian {
             "a job can't continue; moving its message to the poison queue"
         );
         self.shared.deferred.forget(&job);
-        let settled = self.settle_letter(letter, body).await;
+        let settled = self.settle_letter(&job, letter, body).await;
         DeliveryReport::new(kind, Outcome::DeadLettered, &settled)
     }
 
     /// Moves the message to the poison queue with `body`, or with its original body where `body` is
     /// too large. The original body has the generation of its message; a redrive reads the record
     /// and raises it.
-    async fn settle_letter(self: Box<Self>, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
+    async fn settle_letter(self: Box<Self>, job: &str, letter: DeadLetter, body: Vec<u8>) -> Result<()> {
         let (as_it_came, same) = (self.lease.delivery.body.clone(), letter.clone());
         self.settle_or(Settlement::DeadLetter(letter, body), async || {
-            tracing::warn!("the dead letter is too large for the queue; dead-lettering the original message");
+            tracing::warn!(
+                job,
+                "the dead letter is too large for the queue; dead-lettering the original message"
+            );
             Some(Settlement::DeadLetter(same, as_it_came))
         })
         .await
