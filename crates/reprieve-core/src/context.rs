@@ -17,7 +17,7 @@ use crate::ids::{BlobName, Fence, JobId, Writer};
 use crate::names::check_own;
 use crate::ports::{BlobStore, Progress, RecordStore};
 use crate::record::Handle;
-use crate::retry::{FOR_EVER, Patience, persist};
+use crate::retry::{FOREVER, Patience, persist};
 use crate::saving::StepSaves;
 use crate::telemetry::Telemetry;
 use crate::watch;
@@ -250,7 +250,7 @@ impl JobContext {
         call: impl FnMut() -> F,
     ) -> Result<T> {
         let again = |error: &Error| error.is_temporary() && !self.is_interrupted();
-        persist(operation, Patience::calm(TRY, Instant::now() + FOR_EVER), again, call).await
+        persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::retry::FOR_EVER;
+use crate::retry::FOREVER;
 
 /// A job's reports about its duration in this delivery.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// Records the job's own estimate after a step; `None` if it does not know.
     pub(crate) fn update(&mut self, remaining: Option<Duration>, now: Instant) {
-        self.reported = remaining.map(|remaining| now + remaining.min(FOR_EVER));
+        self.reported = remaining.map(|remaining| now + remaining.min(FOREVER));
     }
 
     /// Records progress. The rate is measured from the first report on, because work of earlier
@@ -37,7 +37,7 @@ impl Estimate {
             #[expect(clippy::cast_precision_loss, reason = "an estimate needs no more")]
             let seconds = (now - since).as_secs_f64() * (left as f64 / steps as f64);
             // A duration that does not fit counts as unlimited, too.
-            Some(now + Duration::try_from_secs_f64(seconds).map_or(FOR_EVER, |left| left.min(FOR_EVER)))
+            Some(now + Duration::try_from_secs_f64(seconds).map_or(FOREVER, |left| left.min(FOREVER)))
         })
     }
 }
@@ -69,11 +69,11 @@ mod tests {
         for total in [u64::MAX, u64::MAX / 4] {
             assert_eq!(
                 estimate.end(1, total, now + Duration::from_secs(9)),
-                Some(now + Duration::from_secs(9) + FOR_EVER)
+                Some(now + Duration::from_secs(9) + FOREVER)
             );
         }
         estimate.update(Some(Duration::MAX), now);
-        assert_eq!(estimate.end(1, 2, now), Some(now + FOR_EVER));
+        assert_eq!(estimate.end(1, 2, now), Some(now + FOREVER));
     }
 
     #[tokio::test(start_paused = true)]

@@ -43,7 +43,7 @@ impl Patience {
 
 /// Ten years: longer than any process runs. For retries that only an interruption or the loss of
 /// the lease ends.
-pub(crate) const FOR_EVER: Duration = Duration::from_hours(10 * 365 * 24);
+pub(crate) const FOREVER: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// How long a call may fail before a warning is logged.
 const HICCUP: Duration = Duration::from_secs(1);

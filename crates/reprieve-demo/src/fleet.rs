@@ -231,7 +231,7 @@ impl Fleet {
             .args(["--concurrency", &CONCURRENCY.to_string()])
             .args(["--checkpoint-every", &format!("{}ms", CHECKPOINT_EVERY.as_millis())])
             .args(["--log-format", "json", "--log", "info,reprieve_core=debug"]);
-        self.home.reconstruct(&mut command);
+        self.home.configure(&mut command);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn()
     }
 }

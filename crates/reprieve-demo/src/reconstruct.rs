@@ -71,8 +71,9 @@ impl Observations {
         let ended =
             completed.values().copied().chain(self.entries.iter().map(|entry| entry.at_unix_ms)).max();
         let took_ms = clock.ms(completed.values().copied().max().or(ended).unwrap_or(clock.began));
-        let telling = Reconstruction { seen: &self, raw_shifts: &raw_shifts, completed: &completed, clock };
-        let vms = self.lifetimes.iter().map(|life| telling.vm(life)).collect();
+        let reconstruction =
+            Reconstruction { seen: &self, raw_shifts: &raw_shifts, completed: &completed, clock };
+        let vms = self.lifetimes.iter().map(|life| reconstruction.vm(life)).collect();
         let logged = |id: &str| self.completions().filter(|(_, of, _)| *of == id).count();
         let jobs = self.outputs.iter().map(|output| JobHistory {
             id: output.id.clone(),

@@ -128,9 +128,10 @@ impl DemoStore {
         }
     }
 
-    /// Tells a worker in the demo's directory which store is its own: in its environment, because
-    /// it may be a secret, and everybody on this machine can read a command line.
-    pub(crate) fn reconstruct(&self, worker: &mut Command) {
+    /// Configures a worker in the demo's directory to use this store. The address is in the
+    /// environment, because it may be a secret and everybody on this machine can read a command
+    /// line.
+    pub(crate) fn configure(&self, worker: &mut Command) {
         match self {
             Self::Embedded => drop(worker.env(VARIABLE, format!("sqlite:{STORE_FILE}"))),
             Self::Emulator(emulator) => {
@@ -269,7 +270,7 @@ mod tests {
         assert_ne!(one.name, other.name);
         let home = DemoStore::Emulator(Box::new(one));
         let mut worker = Command::new("worker");
-        home.reconstruct(&mut worker);
+        home.configure(&mut worker);
         let flags: Vec<_> = worker.as_std().get_args().map(|flag| flag.to_string_lossy()).collect();
         let shown = format!("{home:?} {flags:?} {}", home.remark().unwrap());
         assert!(!shown.contains("aHVud"), "{shown}");

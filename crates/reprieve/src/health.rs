@@ -81,13 +81,13 @@ async fn readyz(State(health): State<Health>) -> impl IntoResponse {
 async fn metrics(State(health): State<Health>) -> impl IntoResponse {
     let telemetry = health.monitor.telemetry();
     if let Some(watcher) = &health.watcher {
-        tell_of_metadata(telemetry, &watcher.stats());
+        report_metadata_stats(telemetry, &watcher.stats());
     }
     ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode())
 }
 
 /// Copies the watcher's counters to the metrics.
-fn tell_of_metadata(telemetry: &Telemetry, stats: &Stats) {
+fn report_metadata_stats(telemetry: &Telemetry, stats: &Stats) {
     // Before the first answer nothing is known, which is as bad as an answer that is infinitely
     // old.
     telemetry.metadata_staleness.set(stats.answer_age.map_or(f64::INFINITY, |age| age.as_secs_f64()));

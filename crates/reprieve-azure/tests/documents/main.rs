@@ -30,7 +30,7 @@ const SEEN: Duration = Duration::from_millis(200);
 
 /// Longer than any document of a script can keep a worker idle: the latest `NotBefore`, and half an
 /// hour.
-const FOR_EVER: Duration = Duration::from_hours(2);
+const FOREVER: Duration = Duration::from_hours(2);
 
 fn policy() -> impl Strategy<Value = Policy> {
     let approve =
@@ -97,7 +97,7 @@ async fn lives_through(script: Vec<TimedDocument>, policy: Policy, ends: bool) -
         source.set_answer(script::nothing());
     }
     enqueue(&store).await;
-    let done = timeout(FOR_EVER, emptied(&store)).await;
+    let done = timeout(FOREVER, emptied(&store)).await;
     prop_assert!(done.is_ok(), "jobs wait without end under {:?}", source.document());
     watching.abort();
     stopper.stop();

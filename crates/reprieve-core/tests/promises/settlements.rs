@@ -40,10 +40,14 @@ async fn a_single_worker_counts_every_settlement_as_what_it_was() {
         tokio::time::sleep(ms(rng.random_range(0..40_000))).await;
         let report = worker.evict(secs(30)).await;
         tokio::time::sleep(secs(15)).await;
-        let buried = poisoned(&inner).await.len() as u64;
-        let is_completed = total(&inner).await == 0 && buried == 0;
+        let dead_lettered = poisoned(&inner).await.len() as u64;
+        let is_completed = total(&inner).await == 0 && dead_lettered == 0;
         let counted = ["completed", "dead_lettered", "lease_lost", "abandoned"].map(|it| worker.ended(it));
-        assert_eq!(counted, [u64::from(is_completed), buried, 0, 0], "seed {seed}, {plan:?}: {report:?}");
+        assert_eq!(
+            counted,
+            [u64::from(is_completed), dead_lettered, 0, 0],
+            "seed {seed}, {plan:?}: {report:?}"
+        );
     }
 }
 

@@ -174,7 +174,7 @@ pub(super) fn complete(tx: &Tx<'_>, key: Key) -> Result<(), Fault> {
 
 /// Releases a message. It keeps its place in line, at once or when the delay ends, so that
 /// interrupted work continues before new work begins.
-pub(super) fn give_back(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duration) -> Result<(), Fault> {
+pub(super) fn release(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duration) -> Result<(), Fault> {
     let (again_invisible, visible_again) = match millis(delay) {
         0 => (false, place_in_line(tx, key.id)?.unwrap_or(tx.now)),
         delay => (true, tx.now.saturating_add(delay)),

@@ -89,7 +89,7 @@ impl Queue for Ports {
         let bytes = body.as_ref().map_or(0, Vec::len);
         check_body(body.as_deref().unwrap_or_default()).map_err(|failure| failure.during(OPERATION))?;
         let key = Key::read(self.queue, receipt);
-        let apply = move |tx: &Tx<'_>| lease::give_back(tx, key, body.as_deref(), delay);
+        let apply = move |tx: &Tx<'_>| lease::release(tx, key, body.as_deref(), delay);
         self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
     }
 
@@ -196,7 +196,7 @@ impl Queue for Ports {
 
     async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
         let key = Key::read(self.poison, receipt);
-        let apply = move |tx: &Tx<'_>| lease::give_back(tx, key, None, Duration::ZERO);
+        let apply = move |tx: &Tx<'_>| lease::release(tx, key, None, Duration::ZERO);
         let returned = self.shared.writer.call(0, apply, Ok).await;
         returned.map_err(|failure| failure.during("return a dead letter"))
     }

@@ -157,9 +157,9 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
     let completed = held(queue, b"completed", LONG).await;
     queue.complete(&completed.receipt).await.expect("completes");
     let _leased = held(queue, b"leased", LONG).await;
-    let given_back = held(queue, b"given back until later", LONG).await;
+    let deferred = held(queue, b"deferred", LONG).await;
     let release = Release { body: None, delay: LONG };
-    queue.release(&given_back.receipt, &release).await.expect("releases");
+    queue.release(&deferred.receipt, &release).await.expect("releases");
     send_after(queue, b"delayed", LONG).await;
     queue.send(messages([b"a", b"b", b"c"])).await.expect("sends");
 

@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::ports::{DeadLetter, Delivery, Queue, Receipt};
 
 /// Sends a message, receives it and dead-letters it with `body`.
-async fn bury(queue: &dyn Queue, body: &[u8]) {
+async fn dead_letter(queue: &dyn Queue, body: &[u8]) {
     let delivery = held(queue, b"as sent", LONG).await;
     let letter = DeadLetter { reason: "it is of no use".to_owned() };
     queue.dead_letter(&delivery.receipt, body, &letter).await.expect("dead-letters");
@@ -47,7 +47,7 @@ pub async fn a_letter_has_the_body_that_was_given(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     // 32 KiB leave room for the reason in backends that store it with the body.
     for body in bodies::awkward(32 * 1024) {
-        bury(queue, &body).await;
+        dead_letter(queue, &body).await;
         let letters = fixture.another.queue.dead_letters(32).await.expect("looks");
         assert!(letters.len() == 1 && letters[0].body == body, "{} bytes", body.len());
         let letter = receive_letter(&*fixture.another.queue).await;
@@ -61,7 +61,7 @@ pub async fn a_letter_has_the_body_that_was_given(fixture: &Fixture) {
 pub async fn letters_are_received_once_and_at_most_as_many_as_asked_for(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
     for body in [b"a", b"b", b"c", b"d", b"e"] {
-        bury(queue, body).await;
+        dead_letter(queue, body).await;
     }
     assert_eq!(queue.receive_letters(0, LONG).await.expect("receives none"), []);
     let mut received = queue.receive_letters(2, LONG).await.expect("receives letters");
@@ -77,7 +77,7 @@ pub async fn letters_are_received_once_and_at_most_as_many_as_asked_for(fixture:
 /// again then.
 pub async fn a_received_letter_shows_again_when_its_lease_ends(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
-    bury(queue, b"kept").await;
+    dead_letter(queue, b"kept").await;
     let lease = SHORT * 2;
     let begun = Instant::now();
     let first = queue.receive_letters(1, lease).await.expect("receives letters").remove(0);
@@ -100,7 +100,7 @@ pub async fn a_received_letter_shows_again_when_its_lease_ends(fixture: &Fixture
 /// A returned dead letter is receivable again at once, with its body and its reason.
 pub async fn a_returned_letter_shows_again_as_it_was(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
-    bury(queue, b"\0kept\xff").await;
+    dead_letter(queue, b"\0kept\xff").await;
     let before = queue.dead_letters(32).await.expect("looks");
     let letter = receive_letter(queue).await;
     queue.return_letter(&letter.receipt).await.expect("returns");
@@ -113,7 +113,7 @@ pub async fn a_returned_letter_shows_again_as_it_was(fixture: &Fixture) {
 /// A removed dead letter is gone for every process, even after its lease would have ended.
 pub async fn a_removed_letter_is_gone(fixture: &Fixture) {
     let (queue, another) = (&*fixture.store.queue, &*fixture.another.queue);
-    bury(queue, b"gone").await;
+    dead_letter(queue, b"gone").await;
     let letter = queue.receive_letters(1, SHORT).await.expect("receives letters").remove(0);
     queue.remove_letter(&letter.receipt).await.expect("removes");
     stale(queue, &letter.receipt).await;
@@ -126,7 +126,7 @@ pub async fn a_removed_letter_is_gone(fixture: &Fixture) {
 /// Receipts of messages and of dead letters are distinct: neither settles the other.
 pub async fn receipts_of_messages_hold_no_letters(fixture: &Fixture) {
     let queue = &*fixture.store.queue;
-    bury(queue, b"letter").await;
+    dead_letter(queue, b"letter").await;
     let message = held(queue, b"message", LONG).await;
     let letter = receive_letter(queue).await;
     stale(queue, &message.receipt).await;

@@ -60,16 +60,16 @@ impl Guardian {
             }
             RunOutcome::Unfinished(status) => self.finish_settling(&assignment, status).await,
             RunOutcome::Yielded if assignment.steps() == 0 => {
-                self.give_back(assignment, Outcome::Unstarted).await
+                self.release_interrupted(assignment, Outcome::Unstarted).await
             }
-            RunOutcome::Yielded => self.give_back(assignment, Outcome::Saved).await,
+            RunOutcome::Yielded => self.release_interrupted(assignment, Outcome::Saved).await,
             RunOutcome::CutShort(reason) => {
                 tracing::warn!(%job, reason, "progress since the last checkpoint is lost at an interruption");
-                self.give_back(assignment, Outcome::Cut).await
+                self.release_interrupted(assignment, Outcome::Cut).await
             }
             RunOutcome::Failed(error) => self.fail(assignment, &error).await,
-            RunOutcome::Refused(reason) => self.bury(&assignment, reason).await,
-            RunOutcome::Foreign(reason) => self.bury_body(&assignment, reason).await,
+            RunOutcome::Refused(reason) => self.dead_letter_job(&assignment, reason).await,
+            RunOutcome::Foreign(reason) => self.dead_letter_original(&assignment, reason).await,
             RunOutcome::Misfit(misfit, reason) => self.defer_misfit(assignment, misfit, reason).await,
             RunOutcome::Later(delay, reason) => {
                 tracing::info!(%job, reason, ?delay, "deferring the message");
@@ -192,7 +192,7 @@ impl Guardian {
     async fn finish_settling(self: Box<Self>, assignment: &Assignment, status: Status) -> DeliveryReport {
         tracing::info!(job = %assignment.job(), ?status, "finishing a settlement that an earlier owner began");
         match status {
-            Status::DeadLettered { reason } => self.bury_letter(assignment, reason).await,
+            Status::DeadLettered { reason } => self.send_dead_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
             Status::Escalated { .. } => self.send_copy(assignment).await,
             Status::Running | Status::Waiting { .. } | Status::Cancelled => {
@@ -227,11 +227,13 @@ impl Guardian {
 
     async fn fail(self: Box<Self>, assignment: Box<Assignment>, error: &JobError) -> DeliveryReport {
         if !error.is_retry() {
-            return self.bury(&assignment, error.to_string()).await;
+            return self.dead_letter_job(&assignment, error.to_string()).await;
         }
         let account = assignment.run.record.lock().await.account();
         if account.is_exhausted_by_one_more_failure() {
-            return self.bury(&assignment, format!("failed too often, at last with: {error}")).await;
+            return self
+                .dead_letter_job(&assignment, format!("failed too often, at last with: {error}"))
+                .await;
         }
         let delay = error.delay().unwrap_or_else(|| account.delay_after_one_more_failure()).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
@@ -240,10 +242,10 @@ impl Guardian {
     }
 
     /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
-    async fn bury(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn dead_letter_job(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
-            Ok(Written::Taken) => self.bury_letter(assignment, reason).await,
+            Ok(Written::Taken) => self.send_dead_letter(assignment, reason).await,
             Ok(Written::Refused) => {
                 tracing::info!(job = %assignment.job(), reason, "another owner has the job; deferring this message");
                 let end = assignment.run.record.lock().await.end(EndKind::Deferred, &reason, 0);
@@ -255,13 +257,17 @@ impl Guardian {
 
     /// Sends the dead letter and deletes the message. The letter contains the same job under the
     /// next generation.
-    async fn bury_letter(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn send_dead_letter(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
 
     /// Dead-letters a message with the job id of another job, with its original body.
-    async fn bury_body(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
+    async fn dead_letter_original(
+        self: Box<Self>,
+        assignment: &Assignment,
+        reason: String,
+    ) -> DeliveryReport {
         let body = self.lease.delivery.body.clone();
         self.dead_letter(assignment.kind.name, Some(assignment), reason, body).await
     }
@@ -312,7 +318,7 @@ impl Guardian {
     ) -> DeliveryReport {
         let since = assignment.envelope.misfit_since(misfit);
         let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
-            return self.bury(&assignment, reason).await;
+            return self.dead_letter_job(&assignment, reason).await;
         };
         self.show_deferred(assignment.job().as_str(), assignment.kind.name, &reason, since);
         assignment.envelope.note_misfit(misfit, since);
@@ -375,11 +381,11 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        DeliveryReport { task: Some(task), ..self.give_back(assignment, Outcome::Cut).await }
+        DeliveryReport { task: Some(task), ..self.release_interrupted(assignment, Outcome::Cut).await }
     }
 
     /// Releases a job that was interrupted.
-    pub(super) async fn give_back(
+    pub(super) async fn release_interrupted(
         self: Box<Self>,
         assignment: Box<Assignment>,
         outcome: Outcome,

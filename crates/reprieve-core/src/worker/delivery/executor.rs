@@ -22,7 +22,7 @@ use crate::job::{Job, JobError, Step};
 use crate::names::result_blob;
 use crate::ports::BlobStore;
 use crate::record::{Company, Look, Status, Written};
-use crate::retry::{FOR_EVER, Patience, may_pass, persist};
+use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::watch;
 use crate::worker::isolation::Presence;
 use crate::worker::shared::{Kind, Rules, Shared, resumed};
@@ -246,7 +246,7 @@ impl Execution {
                 continue;
             }
             if self.shared.isolation.is_wanted() && !self.is_alone() {
-                Box::pin(self.make_way(&self.encode(&at)?)).await?;
+                Box::pin(self.rest_for_suspect(&self.encode(&at)?)).await?;
                 // An interruption ends the rest, and no step may begin in one.
                 if cx.is_interrupted() {
                     continue;
@@ -361,7 +361,7 @@ impl Execution {
             return self.rest(state).await;
         }
         if self.shared.isolation.is_wanted() && !self.is_alone() {
-            return self.make_way(state).await;
+            return self.rest_for_suspect(state).await;
         }
         self.save(state, Company::Shared).await
     }
@@ -412,7 +412,7 @@ impl Execution {
     /// Saves and rests while a suspect runs alone, so that its death is not charged to this job. A
     /// job that can't save now does not rest; it is asked again after its next step. Returns whether
     /// the state was saved.
-    async fn make_way(&mut self, state: &Encoded) -> Result<bool, RunOutcome> {
+    async fn rest_for_suspect(&mut self, state: &Encoded) -> Result<bool, RunOutcome> {
         if !self.save(state, Company::Resting).await? {
             return Ok(false);
         }
@@ -435,7 +435,7 @@ impl Execution {
             run.may_write(OPERATION).await?;
             run.record.lock().await.mark(company).await
         };
-        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+        let patience = Patience::calm(TRY, Instant::now() + FOREVER);
         tokio::select! {
             biased;
             () = interrupted.cancelled() => Ok(()),
@@ -461,7 +461,7 @@ impl Execution {
         self.run.may_write(OPERATION).await.map_err(|_| RunOutcome::Lost)?;
         let run = Arc::clone(&self.run);
         let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
-        let until = Instant::now() + FOR_EVER;
+        let until = Instant::now() + FOREVER;
         let create = |blobs: &Arc<dyn BlobStore>| {
             let (blobs, name, json, run) = (Arc::clone(blobs), name.clone(), json.clone(), Arc::clone(&run));
             async move { blobs.create(&name, json, &run.writer()).await }

@@ -123,7 +123,7 @@ impl Guardian {
             Waited::Lost => return self.lost(&assignment),
             // The semaphore is never closed.
             Waited::Done(Err(_)) | Waited::Time | Waited::Drain => {
-                return Box::pin(self.give_back(assignment, Outcome::Unstarted)).await;
+                return Box::pin(self.release_interrupted(assignment, Outcome::Unstarted)).await;
             }
         };
         let guarded = Guarded::new(&self.shared);

@@ -20,7 +20,7 @@ use crate::job::{Job, OldState};
 use crate::names::result_blob;
 use crate::process::in_process;
 use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
-use crate::retry::{FOR_EVER, Patience, may_pass, persist};
+use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::worker::isolation::{Alone, Presence};
 use crate::worker::reporter::report_every;
 
@@ -244,7 +244,7 @@ impl Execution {
         let until = Instant::now() + time;
         let chaperone = self.control.spawn(in_process(async move {
             sleep_until(until).await;
-            let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+            let patience = Patience::calm(TRY, Instant::now() + FOREVER);
             let joined = persist("write a record", patience, may_pass, || async {
                 run.may_write("write a record").await?;
                 let mut record = run.record.lock().await;
@@ -374,7 +374,7 @@ impl Execution {
     where
         F: Future<Output = Result<T>>,
     {
-        let patience = Patience::calm(TRY, Instant::now() + FOR_EVER);
+        let patience = Patience::calm(TRY, Instant::now() + FOREVER);
         tokio::select! {
             biased;
             done = persist(operation, patience, may_pass, op) => done.map_err(|error: Error| self.halt_on(error)),

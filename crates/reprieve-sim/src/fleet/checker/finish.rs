@@ -31,8 +31,8 @@ impl Checker<'_> {
         for (job, record) in &store.records {
             // A record that a late write created has no expiry; it is removed by its age.
             let done = self.view.jobs.get(*job).is_some_and(|job| job.done && !job.late);
-            let buried = matches!(record.status, Status::DeadLettered { .. });
-            if done && !buried && record.expires_unix_ms.is_none() {
+            let dead_lettered = matches!(record.status, Status::DeadLettered { .. });
+            if done && !dead_lettered && record.expires_unix_ms.is_none() {
                 let why = format!("its record stays, {:?}, without an expiry", record.status);
                 self.accuse("left behind", Some(*job), why);
             }

@@ -32,7 +32,7 @@ impl Checker<'_> {
                 let view = &mut self.view.jobs[*job];
                 view.incidents.append(&mut view.cleared);
             }
-            What::DeadLettered { message, reason } => self.buried(message, reason),
+            What::DeadLettered { message, reason } => self.dead_lettered(message, reason),
             _ => {}
         }
     }
@@ -159,7 +159,7 @@ impl Checker<'_> {
         }
     }
 
-    fn buried(&mut self, message: &MessageId, reason: &str) {
+    fn dead_lettered(&mut self, message: &MessageId, reason: &str) {
         let Some(job) = self.view.messages.get(message).map(|view| view.job) else { return };
         let (Some(plan), Some(view)) = (self.plan.jobs.get(job), self.view.jobs.get(job)) else { return };
         let dies = reason.contains("death of their worker");
