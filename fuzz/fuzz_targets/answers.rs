@@ -1,5 +1,5 @@
-//! Sequences of answers of the metadata service, as bytes: nothing panics, not even what a worker makes of its notices,
-//! and nobody who follows the changes is led astray.
+//! Sequences of answers of the metadata service, as bytes. Nothing panics, including a worker's
+//! plans for its notices, and the published changes add up to the active events.
 //!
 //! Each line is one answer: a digit that chooses the api-version, then the body.
 
@@ -18,15 +18,15 @@ use reprieve_core::{Deadline, Notice, NoticeId, Phase};
 
 const ME: &str = "me_0";
 
-/// What a subscriber knows by what it was told.
+/// The active events, as a subscriber learns them from the changes.
 type Known = BTreeMap<(Scope, NoticeId), EventChange>;
 
-/// What a worker believes by what it was told.
+/// The active notices, as a worker learns them from the changes.
 type Believed = BTreeMap<NoticeId, Notice>;
 
-/// Hears the answers that these bytes stand for.
+/// Applies the answers that these bytes encode, and checks the changes after each.
 pub(crate) fn hear(data: &[u8]) {
-    let mut standing = ActiveEvents::default();
+    let mut active_events = ActiveEvents::default();
     let mut known = Known::new();
     let mut believed = Believed::new();
     for line in data.split(|byte| *byte == b'\n') {
@@ -36,17 +36,18 @@ pub(crate) fn hear(data: &[u8]) {
         let Ok(document) = Document::read_as(version, body) else { continue };
         reads_what_it_writes(&document);
         let answer = Answer::now(document, version);
-        for change in standing.update(&answer, ME) {
+        for change in active_events.update(&answer, ME) {
             believe(&mut believed, change.for_worker(ME, answer.at));
             follow(&mut known, change);
         }
         let this = known.keys().filter(|(whose, _)| *whose == Scope::ThisVm).map(|(_, id)| id);
         assert!(this.eq(believed.keys()), "{known:?} {believed:?}");
-        let told: Vec<_> = known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
-        let stands: Vec<_> = standing.changes().map(|change| (change.scope, change.event)).collect();
-        assert_eq!(told, stands);
-        assert_eq!(standing.update(&answer, ME), [], "the same answer again changes nothing");
-        only_what_may_be_is_approved(&standing, &answer.document);
+        let learned: Vec<_> =
+            known.iter().map(|((whose, _), change)| (*whose, change.event.clone())).collect();
+        let active: Vec<_> = active_events.changes().map(|change| (change.scope, change.event)).collect();
+        assert_eq!(learned, active);
+        assert_eq!(active_events.update(&answer, ME), [], "the same answer again changes nothing");
+        only_what_may_be_is_approved(&active_events, &answer.document);
     }
 }
 
@@ -91,7 +92,7 @@ fn believe(believed: &mut Believed, change: Option<Change>) {
             believed.insert(notice.id.clone(), notice);
         }
         Some(Change::Over(id, ending)) => {
-            let over = believed.remove(&id).expect("only what stood is over");
+            let over = believed.remove(&id).expect("only an active notice ends");
             assert_eq!(ending == Ending::Completed, over.phase == Phase::Started);
         }
     }
@@ -128,11 +129,11 @@ fn plan_for(notice: &Notice) {
     }
 }
 
-fn only_what_may_be_is_approved(standing: &ActiveEvents, document: &Document) {
+fn only_what_may_be_is_approved(active_events: &ActiveEvents, document: &Document) {
     for event in &document.events {
-        if let Ok(Some(id)) = standing.approval(&event.notice_id()) {
+        if let Ok(Some(id)) = active_events.approval(&event.notice_id()) {
             let is_it = |change: &EventChange| change.scope == Scope::ThisVm && change.event.event_id == id;
-            let mut found = standing.changes().filter(is_it);
+            let mut found = active_events.changes().filter(is_it);
             assert!(found.any(|change| change.event.event_type != EventType::SpotRebalanceRecommendation));
         }
     }

@@ -1,4 +1,5 @@
-//! Whatever the metadata service answers: see `answers`, which the tests of `reprieve-azure` run on the seeds.
+//! Fuzzes the reader of Scheduled Events: see `answers`, which the tests of `reprieve-azure` run on
+//! the seeds.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! What a job with large data reports of itself.
+//! The measurements that a job with large data reports.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! The `reprieve` command: runs a demo, enqueues jobs, shows and redrives them, prints their
-//! results, checks a worker's settings, watches Azure's Scheduled Events, and serves mocks of Azure's
-//! services.
+//! results, checks a worker's settings, watches Azure's Scheduled Events, and serves mocks of
+//! Azure's services.
 
 mod commands;
 mod format;

@@ -10,8 +10,8 @@ use crate::ids::PayloadName;
 use crate::ports::Payload;
 use crate::record::{CHUNK_BYTES, Chunk, Content, Hash, Pinned};
 
-/// How many chunks are sent or fetched at once. With the one that is being read, an attachment of any
-/// size takes five chunks of memory, 20 MiB.
+/// How many chunks are sent or fetched at once. With the one that is being read, an attachment of
+/// any size takes five chunks of memory, 20 MiB.
 const AT_ONCE: usize = 4;
 
 /// The longest name of an attachment, in bytes.
@@ -21,10 +21,11 @@ pub const ATTACHMENT_NAME_BYTES_MAX: usize = 240;
 /// needs to continue, and that is too large to be saved again as a whole each time.
 ///
 /// [`write`](Self::write) stores a content, and the next save makes it part of the job's progress,
-/// together with the state: what [`read`](Self::read) returns after an eviction is what was attached
-/// when the state was saved. So attach whatever a state relies on before the step returns it, or before
-/// [`JobContext::save`]. A content is stored in chunks of 4 MiB, and a chunk that a checkpoint already
-/// has is not sent again. A chunk is removed when neither of the job's last two checkpoints has it.
+/// together with the state: what [`read`](Self::read) returns after an eviction is what was
+/// attached when the state was saved. So attach whatever a state relies on before the step returns
+/// it, or before [`JobContext::save`]. A content is stored in chunks of 4 MiB, and a chunk that a
+/// checkpoint already has is not sent again. A chunk is removed when neither of the job's last two
+/// checkpoints has it.
 #[derive(Debug, Clone, Copy)]
 pub struct Attachment<'a> {
     cx: &'a JobContext,
@@ -76,9 +77,9 @@ impl Attachment<'_> {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name. [`Internal`](ErrorKind::Internal) when
-    /// `content` can't be read. [`Superseded`](ErrorKind::Superseded) when the job has a newer owner.
-    /// A temporary error only when the job should yield. The store's other errors. The former content
-    /// stays.
+    /// `content` can't be read. [`Superseded`](ErrorKind::Superseded) when the job has a newer
+    /// owner. A temporary error only when the job should yield. The store's other errors. The
+    /// former content stays.
     ///
     /// # Cancel safety
     /// A dropped call changes nothing, and what it sent is removed later.
@@ -120,10 +121,10 @@ impl Attachment<'_> {
     /// not answer, this waits without limit.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) when a chunk is damaged or missing: return the error. The job
-    /// then continues from the checkpoint before, which costs no attempt. [`Internal`](ErrorKind::Internal)
-    /// when `to` can't be written. A temporary error only when the job should yield. The store's other
-    /// errors.
+    /// [`Corrupt`](ErrorKind::Corrupt) when a chunk is damaged or missing: return the error. The
+    /// job then continues from the checkpoint before, which costs no attempt.
+    /// [`Internal`](ErrorKind::Internal) when `to` can't be written. A temporary error only when
+    /// the job should yield. The store's other errors.
     pub async fn read(self, to: impl AsyncWrite + Send + Unpin) -> Result<Option<u64>> {
         const OPERATION: &str = "read an attachment";
         self.check_name(OPERATION)?;

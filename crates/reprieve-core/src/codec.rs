@@ -31,8 +31,8 @@ pub struct Encoded {
     is_packed: bool,
 }
 
-/// A state's length and checksum when it is encoded, to detect changes. Only states that one process
-/// encoded are compared.
+/// A state's length and checksum when it is encoded, to detect changes. Only states that one
+/// process encoded are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     length: u64,
@@ -292,8 +292,8 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
 }
 
 fn differing_path(one: &[u8], other: &[u8]) -> Result<Option<String>, String> {
-    // A map with hashing has another order each time, and may be large: its trees would take many times
-    // its memory.
+    // A map with hashing has another order each time, and may be large: its trees would take many
+    // times its memory.
     if decode_state::<Digest>(one)? == decode_state(other)? {
         return Ok(None);
     }
@@ -369,8 +369,8 @@ fn refuse<T: Serialize + ?Sized>(value: &T, loss: Loss) -> Result<(), String> {
     }
 }
 
-/// How deep a state may be nested. The decoder reads up to 1,023 lists and maps within each other; a
-/// variant of an enum is counted twice here.
+/// How deep a state may be nested. The decoder reads up to 1,023 lists and maps within each other;
+/// a variant of an enum is counted twice here.
 const LEVELS_MAX: u16 = 1_000;
 
 /// A value that an encoding does not keep.

@@ -55,8 +55,8 @@ pub(crate) struct JobRun {
     pub(crate) last_saved: Mutex<Instant>,
     /// When the unanswered save began; `None` when no save is under way.
     pub(crate) unconfirmed: Mutex<Option<Instant>>,
-    /// When the try to save that is under way in a drain began, or the drain did, and when it is given
-    /// up.
+    /// When the try to save that is under way in a drain began, or the drain did, and when it is
+    /// given up.
     pub(crate) saving: Mutex<Option<(Instant, Instant)>>,
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,

@@ -10,7 +10,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// The longest job id, in bytes. Event ids of other systems may be longer; see [`JobId::of_event`].
 pub const JOB_ID_BYTES_MAX: usize = 128;
 
-/// The longest blob name, in bytes: Blob Storage's limit of 1,024 characters, less room for a prefix.
+/// The longest blob name, in bytes: Blob Storage's limit of 1,024 characters, less room for a
+/// prefix.
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>
 pub const BLOB_NAME_BYTES_MAX: usize = 900;
 

@@ -79,9 +79,9 @@ pub trait Job: Send + Sync + 'static {
     /// be read.
     fn begin(&self, args: &Self::Args) -> Self::Checkpoint;
 
-    /// Converts a state that an older version of this job saved, with [`SCHEMA`](Self::SCHEMA) `from`.
-    /// [`step`](Self::step) never sees an older state. The default decodes it as the present type,
-    /// which suits a new field with `#[serde(default)]`.
+    /// Converts a state that an older version of this job saved, with [`SCHEMA`](Self::SCHEMA)
+    /// `from`. [`step`](Self::step) never sees an older state. The default decodes it as the
+    /// present type, which suits a new field with `#[serde(default)]`.
     ///
     /// # Example
     /// ```

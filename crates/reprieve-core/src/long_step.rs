@@ -9,8 +9,8 @@ use crate::job::Job;
 
 impl JobContext {
     /// Completes when the job's progress should be saved, for a step that takes longer than the
-    /// checkpoint interval. Then call [`save`](Self::save), which makes the next save due an interval
-    /// later. Between steps the framework saves by itself. Cancel-safe.
+    /// checkpoint interval. Then call [`save`](Self::save), which makes the next save due an
+    /// interval later. Between steps the framework saves by itself. Cancel-safe.
     ///
     /// # Example: ten minutes of work in one step
     /// ```
@@ -51,17 +51,17 @@ impl JobContext {
     /// Saves `at` in the middle of a step, so that the job continues from there if its worker dies.
     /// `J` is the job itself: `cx.save::<Self>(&at)`.
     ///
-    /// Returns whether the state is saved now. A store that does not answer is no failure of the job:
-    /// the call then returns false, the next save is due an interval later, and the job goes on.
-    /// While jobs are to rest, for example because the machine is about to be frozen, the call
+    /// Returns whether the state is saved now. A store that does not answer is no failure of the
+    /// job: the call then returns false, the next save is due an interval later, and the job goes
+    /// on. While jobs are to rest, for example because the machine is about to be frozen, the call
     /// returns when the rest is over.
     ///
     /// Await it in the step itself. The worker saves while the step waits, so a call in a spawned
     /// task or under `block_on` would wait without limit.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when the state can't be encoded, or would come back as another
-    /// one. Return the error; it fails the job, with the path of the value.
+    /// [`Invalid`](ErrorKind::Invalid) when the state can't be encoded, or would come back as
+    /// another one. Return the error; it fails the job, with the path of the value.
     ///
     /// # Cancel safety
     /// A dropped call may have saved the state.

@@ -1,5 +1,5 @@
-//! The names of the blobs that Reprieve writes itself. Each prefix belongs to one kind of blob alone,
-//! so that retention never removes another.
+//! The names of the blobs that Reprieve writes itself. Each prefix belongs to one kind of blob
+//! alone, so that retention never removes another.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId, WorkerId};

@@ -110,7 +110,8 @@ pub struct Notice {
     /// The earliest moment at which it may begin; `None` when the platform gave no time (a blank
     /// `NotBefore`).
     pub not_before: Option<Instant>,
-    /// How long the machine will be interrupted: zero when it will not be, `None` when that is unknown.
+    /// How long the machine will be interrupted: zero when it will not be, `None` when that is
+    /// unknown.
     pub duration: Option<Duration>,
     /// The initiator of the event.
     pub initiator: Initiator,

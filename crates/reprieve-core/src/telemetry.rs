@@ -66,7 +66,7 @@ pub struct ByResult {
 /// The label of `reprieve_cleaned_total`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByWhat {
-    /// What was removed.
+    /// The kind of the removed objects.
     pub what: &'static str,
 }
 

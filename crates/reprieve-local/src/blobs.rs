@@ -103,7 +103,7 @@ enum How {
     Create(Writer),
 }
 
-/// What a transaction did with a write.
+/// The result of a write in its transaction.
 #[derive(Debug, PartialEq, Eq)]
 enum Applied {
     /// Names the file of the replaced blob, which the caller removes after the commit.

@@ -217,13 +217,13 @@ impl Row {
     }
 }
 
-/// Stores a payload as a file, which is written first, so that the row never refers to an incomplete
-/// one.
+/// Stores a payload as a file, which is written first, so that the row never refers to an
+/// incomplete one.
 fn store_as_file(shared: &Arc<Shared>, job: JobId, payload: &Payload) -> Outcome<()> {
     let (row, path) = Row::in_file(shared, payload)?;
     let stored = shared.writer.call_blocking(move |tx| row.insert(tx, &job), Ok);
-    // After a crash, a commit that failed may turn out to be applied. Then its session has ended, and
-    // the sweep keeps a file that a row refers to.
+    // After a crash, a commit that failed may turn out to be applied. Then its session has ended,
+    // and the sweep keeps a file that a row refers to.
     let obsolete = stored.inspect_err(|_| files::remove_if_there(&path))?;
     remove_files(shared, obsolete);
     Ok(())
@@ -301,8 +301,8 @@ async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> 
             Some(Found::File(file, bytes)) => (file, bytes),
         };
         let path = shared.files.payloads().join(&file);
-        // Allocated by the caller: glibc keeps what each thread has allocated apart, and each of the many
-        // threads that wait for the disk would keep a buffer.
+        // Allocated by the caller: glibc keeps what each thread has allocated apart, and each of
+        // the many threads that wait for the disk would keep a buffer.
         let buffer = Vec::with_capacity(bytes.min(BUFFER_BYTES_MAX));
         let reading = path.clone();
         match blocking(move || Ok(files::read_into(&reading, buffer))).await? {

@@ -77,8 +77,8 @@ impl Client {
         Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
     }
 
-    /// Opens an existing store like [`open_existing`](Self::open_existing), and returns what removes
-    /// from it what nothing needs any more.
+    /// Opens an existing store like [`open_existing`](Self::open_existing), and returns what
+    /// removes from it what nothing needs any more.
     ///
     /// # Errors
     /// Those of [`open_existing`](Self::open_existing).

@@ -9,8 +9,8 @@ use reprieve_core::{Error, ErrorKind, Result};
 const DAY: Duration = Duration::from_hours(24);
 
 /// Parses a duration: a number and a unit, such as `500ms`, `10s`, `5m`, `1h` or `30d`, also
-/// `1h 30m`. A day is 24 hours. The worker's flags use the same format. In a command of your own, use `#[arg(value_parser =
-/// reprieve::parse_duration)]`.
+/// `1h 30m`. A day is 24 hours. The worker's flags use the same format. In a command of your own,
+/// use `#[arg(value_parser = reprieve::parse_duration)]`.
 ///
 /// # Errors
 /// [`Invalid`](ErrorKind::Invalid), with a message that says what to write instead.

@@ -70,8 +70,8 @@ async fn healthz(State(health): State<Health>) -> impl IntoResponse {
     }
 }
 
-/// Returns 200 in the stage Start, else 503: until the metadata service and the store have answered,
-/// during a drain, and after it while its notice is active.
+/// Returns 200 in the stage Start, else 503: until the metadata service and the store have
+/// answered, during a drain, and after it while its notice is active.
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
     let stage = health.monitor.stage();
     let status = if stage == Stage::Start { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

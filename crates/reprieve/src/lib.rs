@@ -41,8 +41,8 @@
 //! - [`run`], or [`WorkerArgs`] and [`work`] for a command with subcommands of its own.
 //! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or inspect a queue; [`block_on`],
 //!   [`stop_signal`], [`parse_duration`] and [`fail`] for their `main`.
-//! - [`worker`], [`ports`] and the other modules of the core, for custom worker processes; `memory`,
-//!   with the feature `testing`, for the tests of jobs.
+//! - [`worker`], [`ports`] and the other modules of the core, for custom worker processes;
+//!   `memory`, with the feature `testing`, for the tests of jobs.
 
 #[doc(hidden)]
 pub mod checkup;

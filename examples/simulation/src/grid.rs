@@ -9,7 +9,7 @@ use serde::Serialize;
 /// How much of the difference to its neighbours a cell takes over. Beyond a quarter it diverges.
 const RATE: f64 = 0.2;
 
-/// What is left of the grid at the end.
+/// A summary of the final grid.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// A checksum of all bits, as text: JSON readers round large numbers.

@@ -145,8 +145,8 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
-/// A checksum of a value of any type that does not depend on the order of elements. It is made while the
-/// encoding is read, so it takes no memory.
+/// A checksum of a value of any type that does not depend on the order of elements. It is made
+/// while the encoding is read, so it takes no memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Digest(u64, u64);
 

@@ -319,8 +319,8 @@ async fn listed(blobs: &dyn BlobStore, prefix: &str) -> Vec<ListedBlob> {
     Page::all(|at| async move { blobs.page(prefix, at.as_deref()).await }).await.expect("lists")
 }
 
-/// The parts of a list name every blob with the prefix once, in order, with its length and the time of
-/// its last write.
+/// The parts of a list name every blob with the prefix once, in order, with its length and the time
+/// of its last write.
 pub async fn the_parts_of_a_list_name_every_blob_once(fixture: &Fixture) {
     let (blobs, another) = (&*fixture.store.blobs, &*fixture.another.blobs);
     assert_eq!(listed(another, "").await, []);

@@ -206,7 +206,7 @@ async fn run(store: &Store) -> Vec<u32> {
     job.ran()
 }
 
-/// History 1: the record's generation applies to the owner's message, whatever its body contains.
+/// The record's generation applies to the owner's message, whatever its body contains.
 pub async fn the_owners_message_is_never_taken_for_an_older_generation(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -216,7 +216,7 @@ pub async fn the_owners_message_is_never_taken_for_an_older_generation(fixture: 
     assert!(store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 2: neither a redelivery nor a copy of a greater generation revives a cancelled job.
+/// Neither a redelivery nor a copy of a greater generation revives a cancelled job.
 pub async fn a_cancelled_job_is_revived_by_nothing(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -227,8 +227,7 @@ pub async fn a_cancelled_job_is_revived_by_nothing(fixture: &Fixture) {
     assert!(!store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 3: two messages of one job never use the same payload name, though both are first
-/// deliveries.
+/// Two messages of one job never use the same payload name, though both are first deliveries.
 pub async fn two_first_deliveries_never_overwrite_each_others_state(fixture: &Fixture) {
     let store = &fixture.store;
     send(store, 0).await;
@@ -258,7 +257,7 @@ pub async fn two_first_deliveries_never_overwrite_each_others_state(fixture: &Fi
     assert_eq!(ran, [0, 1, 2, 3], "no step was left out");
 }
 
-/// History 4: a delivery that never wrote the record leaves it and its payloads to their owner.
+/// A delivery that never wrote the record leaves it and its payloads to their owner.
 pub async fn a_job_that_finishes_without_a_save_leaves_anothers_record_alone(fixture: &Fixture) {
     let store = &fixture.store;
     let other = MessageId::new("another-message");
@@ -280,8 +279,7 @@ pub async fn a_job_that_finishes_without_a_save_leaves_anothers_record_alone(fix
     assert!(store.records.payload(&self::job(), &name).await.expect("loads").is_some());
 }
 
-/// History 5: a job is done if its process died between the message's deletion and the record's
-/// removal.
+/// A job is done if its process died between the message's deletion and the record's removal.
 pub async fn a_job_is_completed_though_its_worker_died_at_the_very_end(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -290,7 +288,7 @@ pub async fn a_job_is_completed_though_its_worker_died_at_the_very_end(fixture: 
     assert_eq!(run(&fixture.another).await, [0; 0]);
 }
 
-/// History 6: an end in the message's body is entered once, and hides no later death.
+/// An end in the message's body is entered once, and hides no later death.
 pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -321,8 +319,8 @@ pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture
     worker.worker.abort();
 }
 
-/// History 7: a job that was moved to another queue runs once, in its copy, even when its first
-/// message is delivered again.
+/// A job that was moved to another queue runs once, in its copy, even when its first message
+/// is delivered again.
 pub async fn a_job_that_was_moved_away_runs_only_in_its_copy(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;
@@ -335,7 +333,7 @@ pub async fn a_job_that_was_moved_away_runs_only_in_its_copy(fixture: &Fixture) 
     assert!(store.blobs.exists(&result()).await.expect("looks"));
 }
 
-/// History 8: a message sent before the job was dead-lettered revives nothing; one sent later does.
+/// A message sent before the job was dead-lettered revives nothing; one sent later does.
 pub async fn only_a_message_that_was_sent_after_the_dead_letter_revives_the_job(fixture: &Fixture) {
     let store = &fixture.store;
     send(store, 0).await;
@@ -353,7 +351,7 @@ pub async fn only_a_message_that_was_sent_after_the_dead_letter_revives_the_job(
     assert_eq!(look(store).await.map(|record| record.generation), Some(1));
 }
 
-/// History 9: a result settles every message of its job, of any generation.
+/// A result settles every message of its job, of any generation.
 pub async fn a_result_settles_a_message_of_any_generation(fixture: &Fixture) {
     let store = &fixture.store;
     let writer = Writer { job: job(), fence: Fence::new(0, 1) };
@@ -365,7 +363,7 @@ pub async fn a_result_settles_a_message_of_any_generation(fixture: &Fixture) {
     assert!(left.is_none_or(|record| record.status == Status::Done), "nothing seems to be running");
 }
 
-/// History 10: a complete result of an earlier owner is accepted even if it is late.
+/// A complete result of an earlier owner is accepted even if it is late.
 pub async fn a_late_but_complete_result_is_the_jobs(fixture: &Fixture) {
     let store = &fixture.store;
     let message = send(store, 0).await;

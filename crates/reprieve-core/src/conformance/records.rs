@@ -495,8 +495,8 @@ pub async fn the_parts_of_a_list_name_every_record_once(fixture: &Fixture) {
     }
 }
 
-/// The parts of a list name every payload once, those of one job in sequence, with its length and the
-/// time of its write, whether a record names it or not.
+/// The parts of a list name every payload once, those of one job in sequence, with its length and
+/// the time of its write, whether a record names it or not.
 pub async fn the_parts_of_a_list_name_every_payload_once(fixture: &Fixture) {
     let (store, another) = (&*fixture.store.records, &*fixture.another.records);
     assert_eq!(listed_payloads(another).await, []);

@@ -1,6 +1,6 @@
 //! Decides the reaction to interruption notices, without I/O. The worker passes in the time and its
-//! state, and carries out the decisions. `plan`, `authority` and `lifecycle` are pure; `active` reads
-//! the clocks for reports and for the deadlines of drains.
+//! state, and carries out the decisions. `plan`, `authority` and `lifecycle` are pure; `active`
+//! reads the clocks for reports and for the deadlines of drains.
 //!
 //! | file | concept |
 //! |---|---|

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Injects faults into the calls to one wrapped [`Store`](crate::ports::Store). Clones control the same store.
+/// Injects faults into the calls to one wrapped [`Store`](crate::ports::Store). Clones control the
+/// same store.
 ///
 /// To disturb one worker only, wrap one clone of the store per worker: two wrappers of one store do
 /// not share faults or counts. While receives fail or hang, `arrived` does not complete.
@@ -41,8 +42,8 @@ pub struct Faults {
 }
 
 /// An operation of a store. [`Save`](Self::Save) is [`RecordStore::put`], and [`Put`](Self::Put) is
-/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method, with
-/// the port's name where two have one.
+/// [`BlobStore::put`] or [`BlobStore::create`]; every other operation has the name of its method,
+/// with the port's name where two have one.
 ///
 /// [`RecordStore::put`]: crate::ports::RecordStore::put
 /// [`BlobStore::put`]: crate::ports::BlobStore::put

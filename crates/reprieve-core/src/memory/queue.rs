@@ -47,7 +47,8 @@ struct Message {
     body: Vec<u8>,
     dequeue_count: u32,
     receivable_at: Instant,
-    /// The number of the receipt that holds it; `None` before the first receive and after a release.
+    /// The number of the receipt that holds it; `None` before the first receive and after a
+    /// release.
     held_by: Option<u64>,
     inserted_unix_ms: i64,
     /// The reason, for a dead letter.

@@ -30,8 +30,8 @@ pub struct ListedBlob {
 ///   of different jobs are not compared: the later put replaces.
 /// - A put under the same or a greater fence replaces the blob.
 /// - Of any number of creates of one name, from any processes, exactly one succeeds.
-/// - The parts of a list name every blob that is there from the first part to the last once, with its
-///   length, its version and the time of its last write.
+/// - The parts of a list name every blob that is there from the first part to the last once, with
+///   its length, its version and the time of its last write.
 /// - A removal of a version removes that version only.
 /// - Names that share a prefix, or differ only in case or in Unicode characters, are distinct.
 #[async_trait]
@@ -63,7 +63,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Removes the blob; succeeds when there is none.
     async fn delete(&self, name: &BlobName) -> Result<()>;
 
-    /// Removes the blob if it has this version; returns false, and removes nothing, if it has another
-    /// or is gone.
+    /// Removes the blob if it has this version; returns false, and removes nothing, if it has
+    /// another or is gone.
     async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool>;
 }

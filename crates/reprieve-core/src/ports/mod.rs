@@ -56,8 +56,8 @@ impl<T> Page<T> {
         Page { entries: self.entries.into_iter().filter_map(entry).collect(), next: self.next }
     }
 
-    /// The part with these entries. If there are `max` of them, the next part begins after the last,
-    /// at what `name` returns for it.
+    /// The part with these entries. If there are `max` of them, the next part begins after the
+    /// last, at what `name` returns for it.
     pub fn up_to(entries: Vec<T>, max: usize, name: impl Fn(&T) -> String) -> Self {
         let next = if entries.len() < max { None } else { entries.last().map(name) };
         Self { entries, next }

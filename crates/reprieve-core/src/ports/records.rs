@@ -14,7 +14,7 @@ use crate::ids::{JobId, PayloadName};
 /// [`INLINE_BYTES_MAX`](crate::record::INLINE_BYTES_MAX) is stored as a payload.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
 
-/// The version of one write of one record or blob: an entity tag, where the backend has those. Opaque.
+/// The version of one write of one record or blob: an ETag, where the backend has those. Opaque.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version(String);
 
@@ -104,8 +104,8 @@ pub struct RecordWrite {
 ///   [`Conflict`](crate::ErrorKind::Conflict).
 /// - Of any number of concurrent writes that expect the same version, exactly one succeeds.
 /// - A version is never used twice for one job, not even after a removal.
-/// - The parts of a list name every record, or payload, that is there from the first part to the last
-///   once, with the time of its write.
+/// - The parts of a list name every record, or payload, that is there from the first part to the
+///   last once, with the time of its write.
 /// - A payload can be read, whole, from the moment at which a record names it until a later write
 ///   lists it as obsolete or a removal names it. Payloads of a refused write are harmless and may
 ///   be deleted.
@@ -138,8 +138,8 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Returns a payload's bytes; `None` when there is no such payload.
     async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>>;
 
-    /// Returns a part of the list of records, in the order of the jobs: the first part, or the one that
-    /// begins at the `next` of the part before.
+    /// Returns a part of the list of records, in the order of the jobs: the first part, or the one
+    /// that begins at the `next` of the part before.
     async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>>;
 
     /// Returns a part of the list of payloads, those of one job in sequence, like

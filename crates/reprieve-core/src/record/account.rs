@@ -219,9 +219,9 @@ impl Account {
         self.vanished + 1 >= VANISHED_MAX
     }
 
-    /// How many times longer than at first a suspect waits until it can be alone, and is alone: twice
-    /// as long after each death beside other jobs, which proved nothing. So it outlasts the steps of
-    /// its neighbours and its own in the end, however long they are.
+    /// How many times longer than at first a suspect waits until it can be alone, and is alone:
+    /// twice as long after each death beside other jobs, which proved nothing. So it outlasts the
+    /// steps of its neighbours and its own in the end, however long they are.
     pub(crate) const fn isolation_factor(&self) -> u32 {
         const DOUBLINGS_MAX: u32 = 16;
         let doublings = self.vanished_unproved;

@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use crate::codec::{self, Encoded};
 use crate::ids::PayloadName;
 
-/// The length of a chunk, but for the last one of a content. Large enough that requests are few, and
-/// small enough that a small change sends little again: 1 GiB has 256.
+/// The length of a chunk, but for the last one of a content. Large enough that requests are few,
+/// and small enough that a small change sends little again: 1 GiB has 256.
 pub const CHUNK_BYTES: usize = 4 << 20;
 
 /// The attachments of one checkpoint.
@@ -108,9 +108,9 @@ impl Manifest {
 /// The attachments of a job, as the delivery that runs it knows them.
 #[derive(Debug, Default)]
 pub(crate) struct Attachments {
-    /// What the next checkpoint names.
+    /// The attachments that the next checkpoint names.
     next: Manifest,
-    /// What the newest checkpoint names.
+    /// The attachments that the newest checkpoint names.
     newest: Arc<Manifest>,
     /// The manifests of the checkpoints that the record names, by the checkpoints' sequence.
     kept: BTreeMap<u64, Arc<Manifest>>,
@@ -204,8 +204,8 @@ impl Attachments {
         self.known = chunks.map(|chunk| (chunk.sha256, chunk.clone())).collect();
     }
 
-    /// Forgets the chunks that the next checkpoint does not name: the write that is sent next removes
-    /// them, even if it is not answered.
+    /// Forgets the chunks that the next checkpoint does not name: the write that is sent next
+    /// removes them, even if it is not answered.
     pub(crate) fn know_only_next(&mut self) {
         let needed: BTreeSet<_> = self.next.payloads().collect();
         self.known.retain(|_, chunk| needed.contains(&chunk.payload));
@@ -216,8 +216,8 @@ impl Attachments {
         self.kept.contains_key(&sequence)
     }
 
-    /// Returns the sequence of the newest checkpoint that names this chunk; `None` when no checkpoint
-    /// does.
+    /// Returns the sequence of the newest checkpoint that names this chunk; `None` when no
+    /// checkpoint does.
     pub(crate) fn newest_with(&self, chunk: &Chunk) -> Option<u64> {
         let with = |manifest: &Manifest| manifest.payloads().any(|payload| *payload == chunk.payload);
         self.kept.iter().rev().find(|(_, manifest)| with(manifest)).map(|(sequence, _)| *sequence)
@@ -263,9 +263,9 @@ impl Attachments {
         if self.next.is_empty() { Ok(None) } else { codec::encode_state(&self.next).map(Some) }
     }
 
-    /// Returns the payloads that nothing needs once the record names only the checkpoints `kept`, the
-    /// newest of which is the one being written with the next manifest. `kept` has each checkpoint's
-    /// sequence and whether it has attachments.
+    /// Returns the payloads that nothing needs once the record names only the checkpoints `kept`,
+    /// the newest of which is the one being written with the next manifest. `kept` has each
+    /// checkpoint's sequence and whether it has attachments.
     pub(crate) fn obsolete(&self, kept: &[(u64, bool)]) -> Vec<PayloadName> {
         let pinned = self.pins.names();
         let mut needed: BTreeSet<&PayloadName> = pinned.iter().collect();

@@ -304,8 +304,8 @@ impl Handle {
         Ok(written)
     }
 
-    /// Returns the place of the next checkpoint's manifest: inside the record if it fits into `room`
-    /// bytes, else in a payload, which is written here.
+    /// Returns the place of the next checkpoint's manifest: inside the record if it fits into
+    /// `room` bytes, else in a payload, which is written here.
     async fn place_manifest(&mut self, room: usize) -> Result<Option<Part>> {
         let encoded = self.attachments.encode();
         let encoded = encoded.map_err(|why| Error::new(ErrorKind::Internal, "encode a manifest", why))?;
@@ -353,8 +353,8 @@ impl Handle {
         Ok(())
     }
 
-    /// Drops the checkpoints from `sequence` on, which are damaged: the next save keeps the intact one
-    /// before them.
+    /// Drops the checkpoints from `sequence` on, which are damaged: the next save keeps the intact
+    /// one before them.
     pub(crate) fn discard(&mut self, sequence: u64) {
         let Some((record, _)) = &mut self.own else { return };
         let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence >= sequence);

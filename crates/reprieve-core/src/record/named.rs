@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::ids::PayloadName;
 use crate::ports::RecordStore;
 
-/// Returns every payload that the record names, itself or in the manifest of a checkpoint; `None` if a
-/// manifest can't be read, because it may name any.
+/// Returns every payload that the record names, itself or in the manifest of a checkpoint; `None`
+/// if a manifest can't be read, because it may name any.
 ///
 /// # Errors
 /// The store's errors.

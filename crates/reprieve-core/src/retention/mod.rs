@@ -12,8 +12,8 @@
 //! And nothing that was written less than [`KEPT_MIN`] ago. A job is over when its record says that
 //! it is done, and its expiry has passed; when it has a result; or when neither its record nor its
 //! arguments were written for [`Keep::unfinished`], if that is set. Without it, nothing is removed
-//! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name is
-//! ever removed.
+//! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name
+//! is ever removed.
 
 mod rules;
 
@@ -36,7 +36,8 @@ use crate::names::{
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
 
-/// Records go a day later than other things, so that a round has seen the arguments of their job before.
+/// Records go a day later than other things, so that a round has seen the arguments of their job
+/// before.
 const RECORD_KEPT_MIN: Duration = KEPT_MIN.saturating_add(Duration::from_hours(24));
 
 /// How many objects are looked at concurrently.
@@ -62,8 +63,8 @@ pub struct Position {
     at: Option<String>,
 }
 
-/// The kinds of objects, in the order of a round. Arguments precede the records that show whether their
-/// job is over, and records precede the payloads that they name.
+/// The kinds of objects, in the order of a round. Arguments precede the records that show whether
+/// their job is over, and records precede the payloads that they name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Subject {
@@ -254,7 +255,8 @@ impl Cleaner {
         }
     }
 
-    /// Removes the blobs with this prefix that are Reprieve's own and were written longer ago than `keep`.
+    /// Removes the blobs with this prefix that are Reprieve's own and were written longer ago than
+    /// `keep`.
     async fn old_blobs(
         &self,
         prefix: &str,

@@ -6,15 +6,15 @@ use crate::clock::unix_millis;
 use crate::record::{Record, Status, Unreadable};
 
 /// The least age of an object that is removed: eight days. A message of a job that has ended may
-/// live for seven days, a lease may last for seven, and a payload is written ahead of the record that
-/// names it: a step that saves nothing for longer than this, or a VM that sleeps for longer, loses what it
-/// attached since the last save.
+/// live for seven days, a lease may last for seven, and a payload is written ahead of the record
+/// that names it: a step that saves nothing for longer than this, or a VM that sleeps for longer,
+/// loses what it attached since the last save.
 pub const KEPT_MIN: Duration = Duration::from_hours(8 * 24);
 
 /// The default of [`Keep::results`] and [`Keep::drains`].
 const KEPT: Duration = Duration::from_hours(30 * 24);
 
-/// For how long a store keeps what is of use to people only. `None` is for ever.
+/// For how long a store keeps what only people use. `None`: forever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     /// Results, since they were written. Default: 30 days.
@@ -22,8 +22,8 @@ pub struct Keep {
     /// Reports of drains, since they were written. Default: 30 days.
     pub drains: Option<Duration>,
     /// Records, progress and arguments of jobs that did not finish, since they were last written.
-    /// Default: for ever. A store can't tell a job that is forgotten from one that waits: choose a
-    /// time that no job waits in a queue, and no letter in the poison queue.
+    /// Default: forever. A store can't tell a forgotten job from one that waits: choose a time that
+    /// no job spends waiting in a queue, and no dead letter in the poison queue.
     pub unfinished: Option<Duration>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Fate {
 }
 
 impl Keep {
-    /// Returns every fault at once, one sentence each; empty when the settings are valid.
+    /// Returns a message for each invalid setting.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
         let all = [

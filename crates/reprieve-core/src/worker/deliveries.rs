@@ -88,8 +88,8 @@ impl Deliveries {
         }
     }
 
-    /// Counts how a delivery ended, and takes over the tasks that it left. `draining`: a drain waits
-    /// for a job that was given up.
+    /// Counts how a delivery ended, and takes over the tasks that it left. `draining`: a drain
+    /// waits for a job that was given up.
     pub(super) fn ended(
         &mut self,
         ended: Option<Box<DeliveryReport>>,

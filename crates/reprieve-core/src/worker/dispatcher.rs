@@ -306,8 +306,8 @@ impl Dispatcher {
     }
 }
 
-/// Resume's preparations: waits until the store answers, and releases the messages that dead workers
-/// held, before anything is received. Tries without limit and logs why it waits.
+/// Resume's preparations: waits until the store answers, and releases the messages that dead
+/// workers held, before anything is received. Tries without limit and logs why it waits.
 async fn prepare(shared: Arc<Shared>) {
     loop {
         let round = Instant::now() + PREPARE_ROUND;

@@ -96,8 +96,8 @@ impl Drains {
         }
     }
 
-    /// Waits for the hard mark, when the rest is abandoned. Cancel-safe; waits without limit when no
-    /// drain is under way.
+    /// Waits for the hard mark, when the rest is abandoned. Cancel-safe; waits without limit when
+    /// no drain is under way.
     pub(super) async fn hard_mark(&self) {
         match &self.current {
             Some(drain) => sleep_until(drain.hard_mark()).await,

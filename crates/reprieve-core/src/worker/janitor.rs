@@ -1,7 +1,7 @@
 //! Removes from the store what nothing needs any more, in small parts, while the worker is idle.
 //!
-//! One worker of a store works at a round, a day after the round before. A blob says how far it is, so
-//! that another worker continues when the first is evicted or has jobs again.
+//! One worker of a store works at a round, a day after the round before. A blob says how far it is,
+//! so that another worker continues when the first is evicted or has jobs again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ use crate::telemetry::ByWhat;
 /// How long after a round the next one is due.
 const ROUND_EVERY: Duration = Duration::from_hours(24);
 
-/// How long after that, or after a round began, a worker with jobs works at it as well: no worker was
-/// idle for long enough.
+/// How long after that, or after a round began, a worker with jobs works at it as well: no worker
+/// was idle for long enough.
 const OVERDUE: Duration = Duration::from_hours(24);
 
-/// How often a worker looks whether a round is due. The first look comes after a random part of it, so
-/// that the workers of a fleet do not begin together.
+/// How often a worker looks whether a round is due. The first look comes after a random part of it,
+/// so that the workers of a fleet do not begin together.
 const LOOK_EVERY: Duration = Duration::from_hours(1);
 
 /// How often a worker writes how far a round is, and what it waits at least after an error.
@@ -37,8 +37,8 @@ const NOTE_EVERY: Duration = Duration::from_mins(1);
 /// How long after the last such note another worker continues the round.
 const ABANDONED: Duration = Duration::from_mins(10);
 
-/// A worker rests this many times as long as a part took, so that it uses a tenth of one connection,
-/// and at least and at most so long.
+/// A worker rests this many times as long as a part took, so that it uses a tenth of one
+/// connection, and at least and at most so long.
 const REST_TIMES: u32 = 9;
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_mins(1);

@@ -32,7 +32,7 @@ struct Decision {
     left: u32,
 }
 
-/// What compressing a sample has shown.
+/// The result of compressing a sample.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
     /// The length after, relative to before.

@@ -102,7 +102,8 @@ impl Receiver {
         self.receiving.is_some()
     }
 
-    /// Returns the earliest end of a lease that is held or being taken, with `held` deliveries held.
+    /// Returns the earliest end of a lease that is held or being taken, with `held` deliveries
+    /// held.
     pub(super) fn leases_end(&self, held: usize) -> Option<Instant> {
         let ends = self.shared.running.map(RunningJob::lease_ends);
         // Messages that are being received, or were received just now, do not run yet.

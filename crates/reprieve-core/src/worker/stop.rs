@@ -2,11 +2,11 @@
 
 use crate::watch;
 
-/// The requesting end; see [`stopping`].
+/// A handle that requests a worker to stop; see [`stopping`].
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<u32>);
 
-/// The worker's end; see [`stopping`].
+/// The worker's handle, which receives the requests; see [`stopping`].
 #[derive(Debug)]
 pub struct Stopping {
     asked: watch::Receiver<u32>,

@@ -1,4 +1,4 @@
-//! The frames as pictures, and who worked on each.
+//! The frames as pictures, and the VMs that worked on each.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,7 +42,7 @@ fn figure(history: &History, number: usize, job: &JobHistory) -> Markup {
     }
 }
 
-/// Who worked on a job, in order.
+/// The VMs that worked on a job and their shifts, in order.
 fn shifts(history: &History, job: usize) -> Vec<(&str, &Shift)> {
     let all = history.vms.iter().flat_map(|vm| vm.shifts.iter().map(|shift| (vm.name.as_str(), shift)));
     let mut shifts: Vec<_> = all.filter(|(_, shift)| shift.job == job).collect();

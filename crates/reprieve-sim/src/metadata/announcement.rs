@@ -47,14 +47,14 @@ pub enum OtherTenants {
 }
 
 impl Announcement {
-    /// Returns the eviction of the Spot VM called `vm`. Like every real one seen, it has no
+    /// Creates an eviction of the Spot VM called `vm`. Like every real one seen, it has no
     /// description and no duration.
     #[must_use]
     pub fn preempt(vm: &str, notice: Duration) -> Self {
         Self::new(EventType::Preempt, [vm], Some(notice))
     }
 
-    /// Returns an event of the platform for these VMs.
+    /// Creates an event of the platform for these VMs.
     #[must_use]
     pub fn new<'a>(
         event_type: EventType,

@@ -135,7 +135,8 @@ impl MetadataServer {
     /// Starts events before their time; returns their ids.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have begun.
+    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when
+    /// all have begun.
     pub fn begin(&self, which: &Which) -> Result<Vec<String>> {
         self.change("start an event", |world, now| world.start(which, now))
     }
@@ -143,7 +144,8 @@ impl MetadataServer {
     /// Ends events that have begun before their time; returns their ids.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when none has begun.
+    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when
+    /// none has begun.
     pub fn complete(&self, which: &Which) -> Result<Vec<String>> {
         self.change("complete an event", |world, now| world.complete(which, now))
     }
@@ -151,7 +153,8 @@ impl MetadataServer {
     /// Withdraws events that have not started; returns their ids.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when all have started.
+    /// [`NotFound`](ErrorKind::NotFound) when there is none, [`Conflict`](ErrorKind::Conflict) when
+    /// all have started.
     pub fn withdraw(&self, which: &Which) -> Result<Vec<String>> {
         self.change("withdraw an event", |world, now| world.withdraw(which, now))
     }

@@ -40,7 +40,8 @@ impl Answer {
         answer
     }
 
-    /// Returns the answer to a refused request. A 304 has no body, and neither has an answer to HEAD.
+    /// Returns the answer to a refused request. A 304 has no body, and neither has an answer to
+    /// HEAD.
     pub(super) fn refused(refusal: &Refusal, request_id: Uuid) -> Self {
         if refusal.code.is_empty() {
             return Self::empty(refusal.status);

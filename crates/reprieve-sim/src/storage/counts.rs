@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::operation::Operation;
 
-/// The requests since the start, or since the counts were last reset. Each is a storage transaction, answered or not.
+/// The requests since the start, or since the counts were last reset. Each is a storage
+/// transaction, answered or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// By operation; operations without requests are left out.

@@ -96,7 +96,8 @@ const SKEW_SECONDS_MAX: u64 = 315_360_000;
 
 /// A disturbance of a request.
 ///
-/// In JSON: `{"kind": "lose-answer"}`, `{"kind": "delay", "ms": 500}`, `{"kind": "server-busy", "retry_after_seconds": 2}`.
+/// In JSON: `{"kind": "lose-answer"}`, `{"kind": "delay", "ms": 500}`,
+/// `{"kind": "server-busy", "retry_after_seconds": 2}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[non_exhaustive]

@@ -66,7 +66,7 @@ pub(super) fn duration(given: &Given) -> Result<Duration, String> {
     parse_duration(&given.text).map_err(|error| error.message().to_owned())
 }
 
-/// `None`: for ever.
+/// `None`: forever.
 pub(super) fn keep(given: &Given) -> Result<Option<Duration>, String> {
     if given.text == FOREVER {
         return Ok(None);

@@ -37,7 +37,8 @@ impl Compute {
     /// Parses the body of an answer.
     ///
     /// # Errors
-    /// [`Corrupt`](ErrorKind::Corrupt) when it is not an instance's compute document, or has no name.
+    /// [`Corrupt`](ErrorKind::Corrupt) when it is not an instance's compute document, or has no
+    /// name.
     pub fn read(body: &[u8]) -> Result<Self> {
         const OPERATION: &str = "read this VM's name";
         let document: Map<String, Value> = serde_json::from_slice(body).map_err(|error| {

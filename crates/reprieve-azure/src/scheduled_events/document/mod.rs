@@ -30,7 +30,8 @@ const DURATION_MAX: Duration = Duration::from_hours(365 * 24);
 /// One answer of the service: every event that is scheduled or under way for this VM and the others
 /// of its set.
 ///
-/// Field by field: <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>.
+/// Field by field:
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-properties>.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Document {

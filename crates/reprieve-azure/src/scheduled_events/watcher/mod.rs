@@ -68,7 +68,7 @@ pub struct Stats {
     pub version: ApiVersion,
     /// Approvals that the service accepted, one for each event.
     pub approvals: u64,
-    /// How often the document's incarnation went back, as it does when the service restarts.
+    /// The number of times the incarnation decreased, as it does when the service restarts.
     pub resets: u64,
 }
 

@@ -55,7 +55,7 @@ pub(crate) enum When {
     Always,
     /// If the blob does not exist.
     Absent,
-    /// If the blob has this entity tag.
+    /// If the blob has this ETag.
     Is(String),
 }
 
@@ -101,7 +101,7 @@ impl Container {
         self.page_up_to("look at the container", "", None, Some(1)).await.map(drop)
     }
 
-    /// Reads the blob's bytes and entity tag, of one version; `None` when the blob does not exist.
+    /// Reads the blob's bytes and ETag, of one version; `None` when the blob does not exist.
     pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
         // The parts of a try have limits of their own; their number is not known before.
         let whole = Duration::from_hours(1);
@@ -136,7 +136,7 @@ impl Container {
         Ok(Read { bytes, etag: etag(operation, found.properties.etag)?, modified })
     }
 
-    /// Reads the blob's entity tag and metadata; `None` when the blob does not exist.
+    /// Reads the blob's ETag and metadata; `None` when the blob does not exist.
     pub(crate) async fn inspect(
         &self,
         operation: &'static str,
@@ -154,7 +154,7 @@ impl Container {
         missing_is_none(found.await)
     }
 
-    /// Writes the blob, whole or not at all, and returns its new entity tag. A conditional write is
+    /// Writes the blob, whole or not at all, and returns its new ETag. A conditional write is
     /// repeated only if it was certainly not applied.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl Container {
         missing_is_none(deleted.await).map(drop)
     }
 
-    /// Deletes the blob with this entity tag. Repeated only if it was certainly not applied.
+    /// Deletes the blob with this ETag. Repeated only if it was certainly not applied.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) when the blob has another version or does not exist.
@@ -243,8 +243,8 @@ impl Container {
         Page::all(|marker| async move { self.page(operation, prefix, marker.as_deref()).await }).await
     }
 
-    /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one that
-    /// begins at the marker that came with the part before.
+    /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one
+    /// that begins at the marker that came with the part before.
     pub(crate) async fn page(
         &self,
         operation: &'static str,
@@ -267,7 +267,8 @@ impl Container {
             .repeat(operation, each, temporary, || async {
                 let target = Target::Container(self.name.as_str());
                 let options = BlobContainerClientListBlobsOptions {
-                    // A parameter without a value is signed as another request than the one that is sent.
+                    // A parameter without a value is signed as another request than the one that is
+                    // sent.
                     prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
                     marker: marker.map(str::to_owned),
                     maxresults: max,
@@ -319,7 +320,7 @@ async fn upload(
     client.upload(Body::from(bytes).into(), Some(options)).await
 }
 
-/// The entity tag as conditions take it: a list has it without the quotes of a header.
+/// The ETag as conditions take it: a list has it without the quotes of a header.
 fn quoted(etag: &str) -> String {
     if etag.starts_with('"') { etag.to_owned() } else { format!("\"{etag}\"") }
 }

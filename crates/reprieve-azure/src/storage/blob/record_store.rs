@@ -1,4 +1,4 @@
-//! Records as blobs that are replaced if their entity tags match, and payloads as blobs that never
+//! Records as blobs that are replaced if their ETag matches, and payloads as blobs that never
 //! change.
 
 use std::fmt;

@@ -29,7 +29,8 @@ const SECOND: &[u8] = b"written again by `reprieve doctor`; may be deleted";
 pub struct BlobTrial {
     /// The container that was used: a scratch one if the given one does not exist.
     pub target: TrialTarget,
-    /// The outcome of every operation; with [`StoreOperation::Create`] when the container does not exist.
+    /// The outcome of every operation; with [`StoreOperation::Create`] when the container does not
+    /// exist.
     pub attempts: Vec<Attempt>,
     /// Whether the service refused writes with an unmet condition; `None` if that could not be
     /// tried.

@@ -19,8 +19,8 @@ const OPERATION: &str = "reach the service";
 pub struct Reached {
     /// How long the answer took, with a new connection.
     pub took: Duration,
-    /// How far the service's clock is ahead of this machine's, to a second; `None` without a Date
-    /// header.
+    /// How far the service's clock is ahead of this machine's, in whole seconds; `None` if there
+    /// was no `Date` header.
     pub ahead: Option<SignedDuration>,
     /// The error when the service does not accept the credentials, or accepts no one's: nothing
     /// else will work.

@@ -116,8 +116,8 @@ impl Guardian {
         if settled.is_ok() {
             tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
             if recorded {
-                // After the lease's end, a delete that finds no message of its receipt counts as done.
-                // The message may belong to a worker that needs the record.
+                // After the lease's end, a delete that finds no message of its receipt counts as
+                // done. The message may belong to a worker that needs the record.
                 let may_remove = remembered.is_zero() && Instant::now() < lease_ends;
                 Box::pin(clean_up(&shared, assignment, may_remove, drain)).await;
             }
@@ -496,8 +496,8 @@ impl Guardian {
         DeliveryReport::ended(assignment.kind.name, Outcome::Abandoned)
     }
 
-    /// Calls until the call succeeds or the lease ends: calmly, or hurried once a drain begins. Then
-    /// it does not wait for a try under way, so the call must bear being made twice.
+    /// Calls until the call succeeds or the lease ends: calmly, or hurried once a drain begins.
+    /// Then it does not wait for a try under way, so the call must bear being made twice.
     async fn persist<T, Call>(&self, operation: &'static str, call: impl Fn(Terms) -> Call) -> Result<T>
     where
         Call: Future<Output = Result<T>>,

@@ -94,8 +94,8 @@ impl Guardian {
         Box::new(Self { shared, registry, lease, drain, rules, checked })
     }
 
-    /// Guards the delivery until it is settled. Rare ways are boxed, so that a held delivery reserves
-    /// no memory for them.
+    /// Guards the delivery until it is settled. Rare ways are boxed, so that a held delivery
+    /// reserves no memory for them.
     pub(in crate::worker) async fn guard(self: Box<Self>) -> DeliveryReport {
         match Assignment::read(&self.shared, &self.registry, &self.lease.delivery, self.lease.ends_shared()) {
             Ok(assignment) => {
@@ -380,8 +380,8 @@ impl fmt::Debug for DeliveryReport {
     }
 }
 
-/// Returns how long after the job was asked to yield its save may end: as long as saves of its kind take,
-/// or until the end of a try that began before the soft mark.
+/// Returns how long after the job was asked to yield its save may end: as long as saves of its kind
+/// take, or until the end of a try that began before the soft mark.
 fn needed_for_saving(assignment: &Assignment, asked: Deadline) -> Duration {
     let known = assignment.kind.saves.p95().unwrap_or_default();
     let in_time = |(began, _): &(Instant, Instant)| *began < asked.asked() + SOFT_MARK;

@@ -18,16 +18,16 @@ use crate::telemetry::ByKind;
 use crate::worker::isolation::Presence;
 use crate::worker::shared::{Kind, Shared};
 
-/// The longest time for one try of a read or write that the job waits for, and for a save of a state
-/// that is not longer by its length. It is generous, because a large checkpoint on a slow link is not an
-/// error.
+/// The longest time for one try of a read or write that the job waits for, and for a save of a
+/// state that is not longer by its length. It is generous, because a large checkpoint on a slow
+/// link is not an error.
 pub(super) const TRY: Duration = Duration::from_secs(30);
 
 /// The longest time for one write in a drain, where two tries must fit before the soft mark.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
-/// A slow store: 25 MB a second, like the smallest managed disks. A try is given at least the time that
-/// a state takes at this speed.
+/// A slow store: 25 MB a second, like the smallest managed disks. A try is given at least the time
+/// that a state takes at this speed.
 const SLOW_BYTES_PER_MS: u64 = 25_000;
 
 /// The wait between two tries to save in a drain.
@@ -43,8 +43,8 @@ pub(super) struct Saver {
     presence: Arc<Mutex<Presence>>,
     /// When the job last saved, or tried to.
     tried: Instant,
-    /// The fingerprint of the state that was loaded; `None` before anything was loaded, and once the
-    /// job has moved.
+    /// The fingerprint of the state that was loaded; `None` before anything was loaded, and once
+    /// the job has moved.
     loaded: Option<Fingerprint>,
     /// The fingerprint of the state that this run saved last.
     saved: Option<Fingerprint>,
@@ -137,7 +137,8 @@ impl Saver {
 
     fn note_try(&mut self) {
         (self.tried, self.asked_to_save) = (Instant::now(), self.shared.rules.get().saves);
-        // A step that saves for itself can't save after every step; it does so as often as is useful.
+        // A step that saves for itself can't save after every step; it does so as often as is
+        // useful.
         let is_careful = self.careful_until.is_some_and(|until| self.tried < until);
         let interval = if is_careful { self.interval().min(SHORTEST) } else { self.interval() };
         self.run.saves.set_due(self.tried + interval);
@@ -208,8 +209,8 @@ impl Saver {
     }
 
     /// Returns how long one save may take in a drain: a second, or twice the 95th percentile of
-    /// this kind's saves, or the time for its bytes, whatever is longest. More after tries that were
-    /// not answered: the first save of a kind may show that all take longer.
+    /// this kind's saves, or the time for its bytes, whatever is longest. More after tries that
+    /// were not answered: the first save of a kind may show that all take longer.
     fn drain_try(&self, state: &Encoded, unanswered: u32) -> Duration {
         let known = self.kind.saves.p95().unwrap_or_default() * 2;
         DRAIN_TRY.max(known).max(by_length(state)) * (1 + unanswered).min(3)
@@ -238,7 +239,8 @@ impl Saver {
             self.run.unsaved_steps.store(0, Relaxed);
             self.saved = Some(state.fingerprint());
             if moved {
-                // The job has moved past the step that it vanished in, so that step did not kill it.
+                // The job has moved past the step that it vanished in, so that step did not kill
+                // it.
                 self.loaded = None;
             }
         }

@@ -101,8 +101,8 @@ pub(super) struct JobView {
     pub(super) running: BTreeMap<u32, Fence>,
     /// Everything that ended or delayed a delivery of the job since it moved.
     pub(super) incidents: Vec<Duration>,
-    /// Incidents that a move cleared. They count again once the record is removed: a message that is
-    /// left does not know of the move.
+    /// Incidents that a move cleared. They count again once the record is removed: a message that
+    /// is left does not know of the move.
     pub(super) cleared: Vec<Duration>,
     /// The incidents from outside while the job ran alone.
     pub(super) outside: Vec<Duration>,

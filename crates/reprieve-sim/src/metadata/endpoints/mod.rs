@@ -1,7 +1,8 @@
 //! Answers `/metadata/…` by the rules of the real service. Documented facts have a link; a comment
 //! marks what is undocumented.
 //!
-//! Rules for all endpoints: <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>.
+//! Rules for all endpoints:
+//! <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service>.
 
 mod events;
 mod identity;

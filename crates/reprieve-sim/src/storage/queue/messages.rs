@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::receipt::Receipt;
 use crate::storage::moment::Moment;
 
-/// All messages of a queue. Every operation costs O(log n) for each message it returns, at any depth.
+/// All messages of a queue. Every operation costs O(log n) for each message it returns, at any
+/// depth.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
     by_id: HashMap<Uuid, Message>,

@@ -60,9 +60,9 @@ impl Address {
     /// | `azurite` | the published key of the emulator, on ports 10000 and 10001 |
     /// | a connection string | its `AccountKey` or `SharedAccessSignature`; without either, the identity |
     ///
-    /// A connection string has `AccountName`, `AccountKey`, `SharedAccessSignature`, `EndpointSuffix`,
-    /// `DefaultEndpointsProtocol`, `BlobEndpoint`, `QueueEndpoint`, or `UseDevelopmentStorage=true` with
-    /// `DevelopmentStorageProxyUri`.
+    /// A connection string has `AccountName`, `AccountKey`, `SharedAccessSignature`,
+    /// `EndpointSuffix`, `DefaultEndpointsProtocol`, `BlobEndpoint`, `QueueEndpoint`, or
+    /// `UseDevelopmentStorage=true` with `DevelopmentStorageProxyUri`.
     ///
     /// # Errors
     /// [`Invalid`](reprieve_core::ErrorKind::Invalid), in one sentence that repeats no value that
