@@ -130,8 +130,8 @@ impl Reporter {
         self.publishing = Some(tokio::spawn(in_process(async move {
             match timeout(TRY, roster.publish(&report)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "could not publish the worker's report"),
-                Err(_) => tracing::debug!("no answer in time when publishing the worker's report"),
+                Ok(Err(error)) => tracing::debug!(%error, "failed to publish the worker's report"),
+                Err(_) => tracing::debug!("timed out publishing the worker's report"),
             }
         })));
     }
@@ -153,10 +153,10 @@ impl Reporter {
             match timeout(TRY, blobs.put(&name, json, None)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "could not store a drain's report; it is in the log only");
+                    tracing::warn!(%error, "failed to store a drain's report; it is in the log only");
                 }
                 Err(_) => {
-                    tracing::warn!("no answer in time when storing a drain's report; it is in the log only");
+                    tracing::warn!("timed out storing a drain's report; it is in the log only");
                 }
             }
         }));
@@ -176,12 +176,12 @@ impl Reporter {
         // two.
         let (kept, withdrawn) = tokio::join!(timeout(LAST_TRY, kept), timeout(LAST_TRY, withdrawn));
         if kept.is_err() {
-            tracing::warn!("no answer in time when storing a drain's report; it is in the log only");
+            tracing::warn!("timed out storing a drain's report; it is in the log only");
         }
         match withdrawn {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "could not leave the roster"),
-            Err(_) => tracing::debug!("no answer in time when leaving the roster"),
+            Ok(Err(error)) => tracing::debug!(%error, "failed to leave the roster"),
+            Err(_) => tracing::debug!("timed out leaving the roster"),
         }
     }
 }

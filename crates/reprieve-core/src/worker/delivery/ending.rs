@@ -598,7 +598,7 @@ async fn clean_up(
             }
         }
         () = time_is_up => {
-            tracing::warn!(%job, "no answer in time when removing a finished job's record or arguments");
+            tracing::warn!(%job, "timed out removing a finished job's record or arguments");
         }
     }
 }
