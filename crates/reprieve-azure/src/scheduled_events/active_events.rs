@@ -1,5 +1,5 @@
 //! Compares each document with those before it: finds new, changed and ended events, and whether
-//! they concern this VM.
+//! they concern this VM. Documents may come in several api-versions side by side.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -12,6 +12,10 @@ use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use super::document::{Answer, ApiVersion, Event, EventType, NotBefore};
+
+/// How long an event that one api-version listed stays active while another one, which knows its
+/// type, leaves it out. Answers come each second, so after this time the first is not answered.
+const LISTED_MAX: Duration = Duration::from_secs(5);
 
 /// How long an event stays active when an older api-version than the one that contained it leaves
 /// it out. Newer versions are tried every hour, so after this time no document will say how the
@@ -33,6 +37,10 @@ const HIDDEN_MAX: Duration = Duration::from_hours(2);
 /// ending that was. Events are compared field by field and never skipped because of the document's
 /// incarnation, which may restart.
 ///
+/// An event is active while any api-version lists it. Its fields are those that one version lists;
+/// another version's answer only moves it forward, from scheduled to started, so that answers which
+/// cross do not seem to change it.
+///
 /// An event that no longer names this VM has ended for this VM and is new for the other VMs, and
 /// the reverse.
 #[derive(Debug, Default)]
@@ -46,9 +54,10 @@ type Key = (Scope, NoticeId);
 #[derive(Debug, Clone)]
 struct ActiveEvent {
     event: Event,
-    /// The api-version of the last document that had it, and when that was received.
+    /// The api-version of the document that its fields are from.
     version: ApiVersion,
-    documented: Instant,
+    /// The last time at which each api-version listed it.
+    listed: BTreeMap<ApiVersion, Instant>,
     /// When it last changed.
     changed_at: SystemTime,
 }
@@ -67,19 +76,28 @@ impl ActiveEvents {
             answer.document.events.iter().map(|event| (key(event, name), event)).collect();
         let mut changes = Vec::new();
         for (key, event) in &documented {
+            let before = self.events.get_mut(key);
+            if let Some(before) = before
+                && before.is_newer_than(event, answer)
+            {
+                before.listed.insert(answer.version, answer.at);
+                continue;
+            }
             let before = self.events.get(key);
             let event = normalized(event, before.map(|before| &before.event), answer.version);
             let kind = change_kind(before.map(|before| &before.event), &event);
             let changed_at =
                 before.filter(|_| kind.is_none()).map_or(answer.wall, |before| before.changed_at);
-            let now = ActiveEvent { event, version: answer.version, documented: answer.at, changed_at };
+            let mut listed = before.map(|before| before.listed.clone()).unwrap_or_default();
+            listed.insert(answer.version, answer.at);
+            let now = ActiveEvent { event, version: answer.version, listed, changed_at };
             if let Some(kind) = kind {
                 changes.push(now.change(kind, key.0));
             }
             self.events.insert(key.clone(), now);
         }
         let has_ended = |key: &Key, event: &mut ActiveEvent| {
-            !documented.contains_key(key) && !event.may_be_hidden_from(answer)
+            !documented.contains_key(key) && !event.remains_without(answer)
         };
         for ((scope, _), mut ended) in self.events.extract_if(.., has_ended) {
             let kind = ChangeKind::ending(ended.event.event_status.phase());
@@ -137,12 +155,23 @@ impl ActiveEvent {
         EventChange { kind, scope, event, not_before, version, at }
     }
 
-    /// Whether the event may still be active although `answer` lacks it: an older api-version
-    /// leaves out later types.
-    fn may_be_hidden_from(&self, answer: &Answer) -> bool {
-        answer.version < self.version
-            && !answer.version.knows(&self.event.event_type)
-            && answer.at.saturating_duration_since(self.documented) < HIDDEN_MAX
+    /// Whether the fields are from another api-version that still lists the event, and `listed` does
+    /// not move it forward.
+    fn is_newer_than(&self, listed: &Event, answer: &Answer) -> bool {
+        let is_listed = self.listed.get(&self.version).is_some_and(|at| answer.age_of(*at) < LISTED_MAX);
+        let phases = (self.event.event_status.phase(), listed.event_status.phase());
+        let moves = phases == (Phase::Scheduled, Phase::Started);
+        answer.version != self.version && is_listed && !moves
+    }
+
+    /// Notes that `answer` lacks the event. Returns whether it may still be active: another version
+    /// lists it, or `answer` leaves it out because its version is older than the event's type.
+    fn remains_without(&mut self, answer: &Answer) -> bool {
+        self.listed.remove(&answer.version);
+        self.listed.iter().any(|(version, at)| {
+            let is_hidden = answer.version < *version && !answer.version.knows(&self.event.event_type);
+            answer.age_of(*at) < if is_hidden { HIDDEN_MAX } else { LISTED_MAX }
+        })
     }
 }
 

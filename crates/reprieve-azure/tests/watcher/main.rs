@@ -11,3 +11,5 @@ mod events;
 mod logging;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod versions;

@@ -93,10 +93,10 @@ impl App {
         Ok(evicted)
     }
 
-    /// Returns the fault for a request of the VM.
-    pub(super) fn fault(&self, endpoint: Endpoint, vm: &str) -> Fault {
+    /// Returns the fault for a request of the VM, for events in this version.
+    pub(super) fn fault(&self, endpoint: Endpoint, vm: &str, version: Option<ApiVersion>) -> Fault {
         let (mut world, now) = self.world();
-        world.faults().take(endpoint, vm, now.at)
+        world.faults().take(endpoint, vm, version, now.at)
     }
 
     /// Returns the supported versions of events, newest first.

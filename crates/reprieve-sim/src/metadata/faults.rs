@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use reprieve_core::ErrorKind;
+use reprieve_azure::scheduled_events::ApiVersion;
+use reprieve_core::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -67,6 +68,9 @@ pub struct FaultRule {
     /// The VM; all VMs when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
+    /// The api-version of the requests for events; every version when left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The number of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
@@ -102,8 +106,17 @@ impl FaultRule {
     /// Returns a fault of this kind for every request for events, until it is cleared.
     #[must_use]
     pub fn new(kind: &str) -> Self {
-        let (vm, requests, lasts, after, words) = (None, None, None, None, None);
-        Self { endpoint: events(), kind: kind.to_owned(), vm, requests, lasts, after, words }
+        let (vm, version, requests, lasts, after, words) = (None, None, None, None, None, None);
+        Self { endpoint: events(), kind: kind.to_owned(), vm, version, requests, lasts, after, words }
+    }
+
+    /// Returns the api-version to which the rule applies; `None` for all.
+    pub(super) fn version(&self) -> Result<Option<ApiVersion>, Refusal> {
+        let Some(version) = &self.version else { return Ok(None) };
+        if self.endpoint != Endpoint::ScheduledEvents {
+            return refuse(ErrorKind::Invalid, "only a fault of events has a \"version\"");
+        }
+        version.parse().map(Some).or_else(|error: Error| refuse(ErrorKind::Invalid, error.message()))
     }
 
     /// Returns the fault that the rule describes.
@@ -148,6 +161,8 @@ pub struct FaultState {
     pub kind: String,
     /// The VM; `None` for all VMs.
     pub vm: Option<String>,
+    /// The api-version; `None` for all versions.
+    pub version: Option<String>,
     /// The number of remaining requests; `None` for no limit.
     pub requests_left: Option<u64>,
     /// When it ends; `None` for no time limit.
@@ -177,6 +192,7 @@ pub(super) struct NewFault {
     pub(super) endpoint: Endpoint,
     pub(super) fault: Fault,
     pub(super) vm: Option<String>,
+    pub(super) version: Option<ApiVersion>,
     pub(super) requests: Option<u64>,
     pub(super) until: Option<Moment>,
 }
@@ -189,11 +205,19 @@ impl Faults {
         self.last_id
     }
 
-    /// Returns the fault for a request now, and counts it.
-    pub(super) fn take(&mut self, endpoint: Endpoint, vm: &str, now: Instant) -> Fault {
+    /// Returns the fault for a request now, and counts it. Requests for events have a `version`.
+    pub(super) fn take(
+        &mut self,
+        endpoint: Endpoint,
+        vm: &str,
+        version: Option<ApiVersion>,
+        now: Instant,
+    ) -> Fault {
         self.forget_ended(now);
         let applies = |what: &NewFault| {
-            what.endpoint == endpoint && what.vm.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(vm))
+            what.endpoint == endpoint
+                && what.vm.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(vm))
+                && (what.version.is_none() || what.version == version)
         };
         match self.active.iter_mut().find(|active| applies(&active.what)) {
             None => Fault::None,
@@ -226,6 +250,7 @@ impl Faults {
                 endpoint: what.endpoint,
                 kind: what.fault.kind(),
                 vm: what.vm.clone(),
+                version: what.version.map(|version| version.to_string()),
                 requests_left: what.requests.map(|requests| requests - injected),
                 until_unix_ms: what.until.map(Moment::unix_ms),
                 injected: *injected,

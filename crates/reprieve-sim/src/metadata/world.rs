@@ -113,8 +113,8 @@ impl World {
             other => other,
         };
         let until = rule.lasts.map(|lasts| now.after(self.sped_up(lasts.0)));
-        let what =
-            NewFault { endpoint: rule.endpoint, fault, vm: vm.clone(), requests: rule.requests, until };
+        let (version, requests) = (rule.version()?, rule.requests);
+        let what = NewFault { endpoint: rule.endpoint, fault, vm: vm.clone(), version, requests, until };
         let note = format!("{} for {}", rule.kind, rule.endpoint);
         self.note(Entry { vms: vm.into_iter().collect(), note, ..Entry::new(now, What::FaultAdded) });
         Ok(self.faults.add(what))
@@ -122,7 +122,14 @@ impl World {
 
     /// Adds a fault for all VMs without a rule; see [`add_fault`](Self::add_fault).
     pub(super) fn inject(&mut self, endpoint: Endpoint, fault: Fault, requests: u64) {
-        self.faults.add(NewFault { endpoint, fault, vm: None, requests: Some(requests), until: None });
+        self.faults.add(NewFault {
+            endpoint,
+            fault,
+            vm: None,
+            version: None,
+            requests: Some(requests),
+            until: None,
+        });
     }
 
     pub(super) const fn faults(&mut self) -> &mut Faults {

@@ -1,4 +1,4 @@
-//! Sends single requests to the metadata service, in the newest api-version that it supports.
+//! Sends single requests to the metadata service, in api-versions that it supports.
 
 mod compute;
 mod failure;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Method;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 pub use self::compute::Compute;
@@ -26,6 +26,9 @@ pub const INSTANCE_API_VERSION: &str = "2021-02-01";
 
 /// How long the accepted version is used before newer ones are tried again.
 pub(crate) const PROBE_EVERY: Duration = Duration::from_hours(1);
+
+/// How much later than the documented version's the newest version's answer may come to be used.
+const NEWEST_LATE_MAX: Duration = Duration::from_millis(500);
 
 /// The interval between the versions that one call tries: all processes of a VM share five requests
 /// per second.
@@ -45,10 +48,10 @@ const BACKOFF_MAX: Duration = Duration::from_secs(4);
 /// demands](https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#proxies),
 /// and refuses redirects.
 ///
-/// It requests events in the newest [`ApiVersion`] that the service supports. An answer of 400 or
-/// 404 means that the service does not support the version, and the client tries the next older one
-/// half a second later. Only a document counts as acceptance. After an hour the client tries the
-/// newest version again.
+/// It requests events in two [`ApiVersion`]s at once: the newest, and the newest documented one.
+/// Either answer is enough. An answer of 400 or 404 means that the service does not support the
+/// version, and the client tries the next older one half a second later. Only a document counts as
+/// acceptance. An older version that was accepted is tried first, for an hour.
 ///
 /// # Errors
 /// Each call fails with [`Unavailable`](ErrorKind::Unavailable) when the service can't be reached,
@@ -86,7 +89,7 @@ impl Client {
         self.http.base()
     }
 
-    /// The api-version that the next call tries first.
+    /// The newest api-version that was accepted.
     #[must_use]
     pub fn version(&self) -> ApiVersion {
         let accepted = *self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,29 +117,52 @@ impl Client {
     }
 
     async fn answer_or_failure(&self, within: Duration) -> Result<Answer, Failure> {
-        let deadline = deadline_in(within);
-        let first = self.version();
-        let mut refusal = match self.answer_in(first, within).await {
-            Ok(answer) => return Ok(self.accept(answer)),
-            Err(failure) if self.pinned.is_some() || !failure.may_mean_the_version() => return Err(failure),
-            Err(failure) => failure,
+        if let Some(version) = self.pinned {
+            return self.answer_in(version, within).await;
+        }
+        let newest = self.answer_in(ApiVersion::NEWEST, within);
+        let documented = self.search(deadline_in(within));
+        tokio::pin!(newest, documented);
+        let answer = tokio::select! {
+            answer = &mut newest => match answer {
+                Ok(answer) => answer,
+                Err(_) => documented.await?,
+            },
+            answer = &mut documented => match answer {
+                // The newest lists more types of events.
+                Ok(answer) => {
+                    let newest = timeout(NEWEST_LATE_MAX.min(within), newest).await;
+                    newest.ok().and_then(Result::ok).unwrap_or(answer)
+                }
+                Err(failure) => newest.await.map_err(|_| failure)?,
+            },
         };
-        for version in ApiVersion::ALL.into_iter().filter(|version| *version != first) {
+        Ok(self.accept(answer))
+    }
+
+    /// Requests the events in the documented version, and in older ones while they are refused.
+    async fn search(&self, deadline: Instant) -> Result<Answer, Failure> {
+        let first = self.version().min(ApiVersion::DOCUMENTED);
+        let mut refusal = match self.answer_in(first, deadline - Instant::now()).await {
+            Err(failure) if failure.may_mean_the_version() => failure,
+            answered => return answered,
+        };
+        let others = ApiVersion::ALL.into_iter().filter(|version| *version <= ApiVersion::DOCUMENTED);
+        for version in others.filter(|version| *version != first) {
             sleep(FALL_BACK_EVERY.min(deadline - Instant::now())).await;
             let left = deadline - Instant::now();
             if left.is_zero() {
                 break;
             }
             match self.answer_in(version, left).await {
-                Ok(answer) => return Ok(self.accept(answer)),
                 Err(failure) if failure.may_mean_the_version() => {
                     // The error for the newest version describes a service that supports none of
                     // them best.
-                    if version == ApiVersion::NEWEST {
+                    if version == ApiVersion::DOCUMENTED {
                         refusal = failure;
                     }
                 }
-                Err(failure) => return Err(failure),
+                answered => return answered,
             }
         }
         Err(refusal)

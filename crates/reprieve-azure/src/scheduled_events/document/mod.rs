@@ -102,6 +102,11 @@ impl Answer {
     pub fn now(document: Document, version: ApiVersion) -> Self {
         Self { document, version, at: Instant::now(), wall: wall_now() }
     }
+
+    /// The time from `at` until the receipt.
+    pub(crate) fn age_of(&self, at: Instant) -> Duration {
+        self.at.saturating_duration_since(at)
+    }
 }
 
 /// Distinguishes two states of the events, by equality only.

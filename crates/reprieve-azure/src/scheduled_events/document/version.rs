@@ -49,8 +49,11 @@ impl ApiVersion {
         Self::V2017_03_01,
     ];
 
-    /// The newest version.
+    /// The newest version, which is a preview.
     pub const NEWEST: Self = Self::ALL[0];
+
+    /// The newest version that is documented as generally available.
+    pub const DOCUMENTED: Self = Self::V2020_07_01;
 
     /// The version as it appears in a request.
     #[must_use]

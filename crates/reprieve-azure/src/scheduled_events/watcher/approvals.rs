@@ -1,6 +1,7 @@
 //! Approves events: in one request if possible, with retries, and one by one when one of them is
 //! refused.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use reprieve_core::{Error, ErrorKind, NoticeId, Result};
@@ -58,10 +59,13 @@ impl<'a> Approvals<'a> {
 
     /// Approves those of the events that are still active, in one request.
     async fn approve(&self, wanted: &[NoticeId]) -> Result<(), Failure> {
-        approve_within(self.deadline, |_| self.approve_once(wanted)).await
+        let tries = AtomicUsize::new(0);
+        let approve = |_| self.approve_once(wanted, tries.fetch_add(1, Relaxed));
+        approve_within(self.deadline, approve).await
     }
 
-    async fn approve_once(&self, wanted: &[NoticeId]) -> Result<(), Failure> {
+    /// Each further try uses another api-version that answers, if there is one.
+    async fn approve_once(&self, wanted: &[NoticeId], tries: usize) -> Result<(), Failure> {
         let at = lock(self.shared).rate_limit.approval(Instant::now());
         sleep_until(at.min(self.deadline)).await;
         if at > self.deadline {
@@ -73,7 +77,7 @@ impl<'a> Approvals<'a> {
             let state = lock(self.shared);
             // An event that no longer concerns this VM has ended for it.
             let ids = wanted.iter().filter_map(|id| state.active_events.approval(id).ok().flatten());
-            (ids.map(str::to_owned).collect::<Vec<_>>(), state.version)
+            (ids.map(str::to_owned).collect::<Vec<_>>(), state.versions[tries % state.versions.len()])
         };
         if ids.is_empty() {
             return Ok(());
@@ -86,11 +90,14 @@ impl<'a> Approvals<'a> {
         Ok(())
     }
 
-    /// Drops the refusals of events that a document shows to have ended. Waits for two documents,
-    /// because the first may have been requested before the refusal.
+    /// Drops the refusals of events that documents show to have ended. Waits for two documents of each
+    /// version, because the first may have been requested before the refusal.
     async fn unless_ended(&self, mut refused: Vec<(NoticeId, Error)>) -> Result<()> {
-        let mut documents = lock(self.shared).documents.subscribe();
-        for _ in 0..2 {
+        let (mut documents, versions) = {
+            let state = lock(self.shared);
+            (state.documents.subscribe(), state.versions.len())
+        };
+        for _ in 0..2 * versions {
             if refused.is_empty()
                 || !matches!(timeout_at(self.deadline, documents.changed()).await, Ok(Ok(())))
             {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::scheduled_events::active_events::{EventChange, Scope};
-use crate::scheduled_events::document::NotBefore;
+use crate::scheduled_events::document::{ApiVersion, NotBefore};
 
 /// Logs a failure that will be tried again: at warn the first time and once a minute, else at
 /// debug.
@@ -19,10 +19,11 @@ pub(super) fn failure(throttle: &mut LogThrottle, at: Instant, error: &Error, me
     }
 }
 
-/// Logs the recovery.
-pub(super) fn recovery(throttle: &mut LogThrottle, at: Instant) {
+/// Logs the recovery of polls in this version.
+pub(super) fn recovery(throttle: &mut LogThrottle, version: ApiVersion, at: Instant) {
     if let Some(lasted) = throttle.succeeded(at) {
         info!(
+            %version,
             failures = lasted.failures,
             seconds = lasted.since.as_secs(),
             "polling scheduled events works again"

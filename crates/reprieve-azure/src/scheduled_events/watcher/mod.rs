@@ -2,6 +2,7 @@
 
 mod approvals;
 mod changes;
+mod lane;
 mod log;
 mod negotiation;
 mod poller;
@@ -29,13 +30,15 @@ use crate::scheduled_events::document::ApiVersion;
 
 /// The [`InterruptionSource`] that watches the metadata service.
 ///
-/// It polls once per second in every case. Slow answers overlap with later polls. Errors are
-/// counted and logged (the first, then one a minute, and the recovery), and never end the watch.
-/// With its other requests it sends at most two requests in any second, and at most four in a
-/// second with approvals. Only [subscribers](Self::changes) see events for other VMs of the set.
+/// It polls once per second in every case, in two [`ApiVersion`]s side by side: the newest, and the
+/// newest that is documented as generally available, or an older one where the service supports
+/// neither. Either is enough: an event is active while one of them lists it. A version that has
+/// failed for 10 s, or is not supported, is tried every 30 s while the other one answers. A client
+/// that is [pinned](Client::with_version) uses its version only.
 ///
-/// It uses the newest [`ApiVersion`] that the service supports, and tries newer ones again every
-/// hour.
+/// Slow answers overlap with later polls. Errors are counted and logged (the first, then one a
+/// minute, and the recovery), and never end the watch. With its other requests it sends at most
+/// three requests in any second, and at most five in a second with approvals. Only [subscribers](Self::changes) see events for other VMs of the set.
 ///
 /// It reports [`Change::Answered`] once both a document and this VM's name are known, after every
 /// notice that is active in that document.
@@ -64,7 +67,7 @@ pub struct Stats {
     /// The time since the last document; `None` before the first. More than a few seconds mean that
     /// a notice could be missed.
     pub answer_age: Option<Duration>,
-    /// The api-version in use.
+    /// The newest api-version that answers; the newest of all while none does.
     pub version: ApiVersion,
     /// Approvals that the service accepted, one for each event.
     pub approvals: u64,
@@ -107,7 +110,7 @@ impl Watcher {
             errors: shared.errors,
             failures: shared.failures,
             answer_age: shared.answered_at.map(|at| at.elapsed()),
-            version: shared.version,
+            version: shared.newest_version(),
             approvals: shared.approvals,
             resets: shared.resets,
         }
@@ -184,7 +187,8 @@ struct WatchState {
     approvals: u64,
     resets: u64,
     answered_at: Option<Instant>,
-    version: ApiVersion,
+    /// The api-versions in use, the newest first. There is at least one.
+    versions: Vec<ApiVersion>,
     rate_limit: RateLimit,
     /// Every change. Sent while the lock is held, so that a subscriber sees each once: in its
     /// initial state or in the feed.
@@ -203,11 +207,18 @@ impl WatchState {
             approvals: 0,
             resets: 0,
             answered_at: None,
-            version,
+            versions: vec![version],
             rate_limit: RateLimit::default(),
             feed: broadcast::Sender::new(BEHIND_MAX),
             documents: watch::Sender::new(0),
         }
+    }
+}
+
+impl WatchState {
+    /// The newest version in use.
+    fn newest_version(&self) -> ApiVersion {
+        self.versions.first().copied().unwrap_or(ApiVersion::NEWEST)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Chooses the api-version of a watch: the newest for which the service returns a document.
+//! Chooses the api-version of a lane of polls: the newest for which the service returns a document.
 
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ const PROBE_AGAIN: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(super) struct Negotiation {
     pinned: bool,
+    /// The newest version that is tried.
+    newest: ApiVersion,
     version: ApiVersion,
     stage: Stage,
     /// When newer versions are probed next, while settled on an older one.
@@ -69,14 +71,14 @@ pub(super) enum Refusal {
 }
 
 impl Negotiation {
-    pub(super) fn new(pinned: Option<ApiVersion>, now: Instant) -> Self {
-        Self {
-            pinned: pinned.is_some(),
-            version: pinned.unwrap_or(ApiVersion::NEWEST),
-            stage: Stage::Searching,
-            probe_at: now,
-            probe: None,
-        }
+    /// Uses this version only.
+    pub(super) fn pinned(version: ApiVersion, now: Instant) -> Self {
+        Self { pinned: true, ..Self::from(version, now) }
+    }
+
+    /// Begins with this version, and never uses a newer one.
+    pub(super) fn from(newest: ApiVersion, now: Instant) -> Self {
+        Self { pinned: false, newest, version: newest, stage: Stage::Searching, probe_at: now, probe: None }
     }
 
     /// The version in use.
@@ -132,7 +134,7 @@ impl Negotiation {
                     self.version = older;
                     return Refusal::Searched;
                 }
-                self.version = ApiVersion::NEWEST;
+                self.version = self.newest;
                 self.fails(false);
             }
             Stage::Settled => self.fails(true),
@@ -148,7 +150,7 @@ impl Negotiation {
 
     fn fails(&mut self, worked: bool) {
         self.stage = Stage::Failing { worked, instead: None };
-        self.probe = Some(ApiVersion::NEWEST);
+        self.probe = Some(self.newest);
     }
 
     /// The version to probe now, if any.
@@ -160,7 +162,8 @@ impl Negotiation {
             Stage::Searching => None,
             // Probes one version after the other, and starts over after the oldest.
             Stage::Failing { .. } => {
-                let wrapped = |version: Option<ApiVersion>| version.unwrap_or(ApiVersion::NEWEST);
+                let newest = self.newest;
+                let wrapped = |version: Option<ApiVersion>| version.unwrap_or(newest);
                 let mut probe = wrapped(self.probe);
                 if probe == self.version {
                     probe = wrapped(probe.older());
@@ -169,10 +172,10 @@ impl Negotiation {
                 Some(probe)
             }
             Stage::Settled => {
-                if self.version == ApiVersion::NEWEST || self.probe.is_none() && now < self.probe_at {
+                if self.version == self.newest || self.probe.is_none() && now < self.probe_at {
                     return None;
                 }
-                let probe = self.probe.unwrap_or(ApiVersion::NEWEST);
+                let probe = self.probe.unwrap_or(self.newest);
                 self.probe = probe.older().filter(|older| *older > self.version);
                 if self.probe.is_none() {
                     self.probe_at = now + PROBE_EVERY;

@@ -1,20 +1,18 @@
 //! The task of a [`Watcher`](super::Watcher): sends the polls and the other requests, and passes
 //! their answers on.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reprieve_core::Result;
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{debug, error, info};
 
-use super::log;
-use super::log::LogThrottle;
-use super::negotiation::{Negotiation, Refusal};
+use super::lane::{Failed, Lane, POLL_TIMEOUT};
+use super::log::{self, LogThrottle};
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
 use crate::scheduled_events::client::{Client, Compute, Failure};
@@ -22,22 +20,9 @@ use crate::scheduled_events::document::{Answer, ApiVersion};
 
 /// The poll interval that [Azure
 /// recommends](https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#polling-frequency),
-/// because a Spot VM may have only seconds. The service allows five requests per second to all
-/// processes of a VM together.
+/// because a Spot VM may have only seconds. Each lane polls that often. The service allows five
+/// requests per second to all processes of a VM together.
 const POLL_EVERY: Duration = Duration::from_secs(1);
-
-/// The timeout of a poll while an older one still waits. Slow answers of up to 6 s have been seen;
-/// one poll at a time may take longer, see [`PATIENCE`].
-const POLL_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// The timeout of the one most patient poll under way. A VM's first request may take two minutes,
-/// and giving up earlier might restart the two minutes.
-/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
-const PATIENCE: Duration = Duration::from_secs(130);
-
-/// How many polls may be under way: the patient one, one for each second of [`POLL_TIMEOUT`], and
-/// one that is just timing out.
-const IN_FLIGHT_MAX: usize = 5;
 
 /// The timeout of one request for this VM's name. The next is sent when it has failed.
 const NAME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,10 +37,7 @@ pub(super) struct Poller {
     shared: Arc<Mutex<WatchState>>,
     publisher: ChangePublisher,
     requests: JoinSet<Finished>,
-    polls: Polls,
-    poll_failures: LogThrottle,
-    negotiation: Negotiation,
-    is_probing: bool,
+    lanes: Vec<Lane>,
     name_requested: bool,
     name_failures: LogThrottle,
     /// The last request that was not a poll. The kinds take turns, so a name that never arrives
@@ -72,11 +54,11 @@ enum SideRequest {
     Probe,
 }
 
-/// A finished request, with its result.
+/// A finished request, with its result. A lane is an index of [`Poller::lanes`].
 #[derive(Debug)]
 enum Finished {
-    Poll { number: u64, version: ApiVersion, sent: Instant, result: Result<Answer, Failure> },
-    Probe { version: ApiVersion, result: Result<Answer, Failure> },
+    Poll { lane: usize, number: u64, version: ApiVersion, sent: Instant, result: Result<Answer, Failure> },
+    Probe { lane: usize, version: ApiVersion, result: Result<Answer, Failure> },
     Name { at: Instant, result: Result<Compute> },
 }
 
@@ -89,14 +71,11 @@ impl Poller {
     ) -> Self {
         let began = Instant::now();
         Self {
-            negotiation: Negotiation::new(client.pinned(), began),
+            lanes: Lane::all(client.pinned(), began),
             client,
             publisher: ChangePublisher::new(Arc::clone(&shared), worker, name),
             shared,
             requests: JoinSet::new(),
-            polls: Polls::default(),
-            poll_failures: LogThrottle::default(),
-            is_probing: false,
             name_requested: false,
             name_failures: LogThrottle::default(),
             last_side_request: SideRequest::Probe,
@@ -119,13 +98,13 @@ impl Poller {
             };
             match finished {
                 None => self.tick(),
-                Some(Ok(Finished::Poll { number, version, result: Ok(answer), .. })) => {
-                    self.answered(number, version, answer);
+                Some(Ok(Finished::Poll { lane, number, result: Ok(answer), .. })) => {
+                    self.answered(lane, number, answer);
                 }
-                Some(Ok(Finished::Poll { version, sent, result: Err(failure), .. })) => {
-                    self.failed(version, sent, &failure);
+                Some(Ok(Finished::Poll { lane, version, sent, result: Err(failure), .. })) => {
+                    self.failed(lane, version, sent, &failure);
                 }
-                Some(Ok(Finished::Probe { version, result })) => self.probed(version, &result),
+                Some(Ok(Finished::Probe { lane, version, result })) => self.probed(lane, version, &result),
                 Some(Ok(Finished::Name { at, result })) => self.name_answered(at, result),
                 // The poll was aborted because a later one was answered first.
                 Some(Err(error)) if error.is_cancelled() => {}
@@ -135,47 +114,67 @@ impl Poller {
     }
 
     fn tick(&mut self) {
-        self.poll();
-        self.send_side_request();
+        let now = Instant::now();
+        let answering: Vec<bool> = self.lanes.iter().map(|lane| lane.answers(now)).collect();
+        for lane in 0..self.lanes.len() {
+            let another_answers =
+                answering.iter().enumerate().any(|(other, answers)| other != lane && *answers);
+            if self.lanes[lane].is_due(now, another_answers) {
+                self.poll(lane, now);
+            }
+        }
+        self.send_side_request(now);
         if !self.publisher.has_answered() && !self.silence_logged && self.began.elapsed() >= SILENCE_MAX {
             self.silence_logged = true;
             log::no_answer(self.client.base(), self.publisher.lacks_only_the_name());
         }
     }
 
-    fn poll(&mut self) {
-        let Some((number, within)) = self.polls.next() else { return };
-        let (client, version, sent) = (self.client.clone(), self.negotiation.version(), Instant::now());
+    fn poll(&mut self, lane: usize, now: Instant) {
+        let index = lane;
+        let lane = &mut self.lanes[index];
+        let Some((number, within)) = lane.next_poll(now) else { return };
+        let (client, version, sent) = (self.client.clone(), lane.version(), now);
         let request = self.requests.spawn(async move {
-            Finished::Poll { number, version, sent, result: client.answer_in(version, within).await }
+            let result = client.answer_in(version, within).await;
+            Finished::Poll { lane: index, number, version, sent, result }
         });
-        self.polls.started(number, request);
-        lock(&self.shared).polls = self.polls.sent();
+        lane.started(number, request);
+        lock(&self.shared).polls += 1;
     }
 
     /// Requests this VM's name or probes another version, if the rate limit allows.
-    fn send_side_request(&mut self) {
-        let now = Instant::now();
+    fn send_side_request(&mut self, now: Instant) {
         if !lock(&self.shared).rate_limit.allows(now) {
             return;
         }
         let name_is_missing = self.publisher.lacks_name() && !self.name_requested;
         let is_names_turn = name_is_missing && self.last_side_request == SideRequest::Probe;
-        let probe = if self.is_probing || is_names_turn { None } else { self.negotiation.next_probe(now) };
+        let probe = if is_names_turn { None } else { self.next_probe(now) };
         self.last_side_request = match probe {
-            Some(version) => self.probe(version),
+            Some((lane, version)) => self.probe(lane, version),
             None if name_is_missing => self.request_name(),
             None => return,
         };
         lock(&self.shared).rate_limit.sent(now);
     }
 
-    fn probe(&mut self, version: ApiVersion) -> SideRequest {
+    /// The lane and the version to probe now, if any.
+    fn next_probe(&mut self, now: Instant) -> Option<(usize, ApiVersion)> {
+        let mut lanes = self.lanes.iter_mut().enumerate();
+        lanes.find_map(|(index, lane)| {
+            let version =
+                if lane.is_probing || lane.is_resting() { None } else { lane.negotiation.next_probe(now) };
+            version.map(|version| (index, version))
+        })
+    }
+
+    fn probe(&mut self, lane: usize, version: ApiVersion) -> SideRequest {
         let client = self.client.clone();
         self.requests.spawn(async move {
-            Finished::Probe { version, result: client.answer_in(version, POLL_TIMEOUT).await }
+            Finished::Probe { lane, version, result: client.answer_in(version, POLL_TIMEOUT).await }
         });
-        self.is_probing = true;
+        self.lanes[lane].is_probing = true;
         SideRequest::Probe
     }
 
@@ -189,61 +188,65 @@ impl Poller {
         SideRequest::Name
     }
 
-    fn answered(&mut self, number: u64, version: ApiVersion, answer: Answer) {
-        self.accept(version, answer.at);
-        if !self.polls.counts(number) {
-            debug!(number, "ignored an answer that came after a later poll's");
+    fn answered(&mut self, lane: usize, number: u64, answer: Answer) {
+        self.accept(lane, answer.version, answer.at);
+        if !self.lanes[lane].answered(number, answer.at) {
             return;
         }
+        self.publish_versions();
         lock(&self.shared).answered_at = Some(answer.at);
-        log::recovery(&mut self.poll_failures, answer.at);
         self.publisher.apply(answer);
     }
 
-    fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) {
-        let at = Instant::now();
-        if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
-        {
-            debug!(%version, error = %failure.error, "this api-version was refused; an older one is tried");
-            self.publish_version();
-            let may_send = lock(&self.shared).rate_limit.allows(at);
-            if may_send && version > self.negotiation.version() {
-                lock(&self.shared).rate_limit.sent(at);
-                self.poll();
+    fn failed(&mut self, lane: usize, version: ApiVersion, sent: Instant, failure: &Failure) {
+        let failed = self.lanes[lane].failed(version, sent, failure);
+        self.publish_versions();
+        match failed {
+            Failed::Expected => {}
+            Failed::TryOlder => {
+                let at = Instant::now();
+                if lock(&self.shared).rate_limit.allows(at) {
+                    lock(&self.shared).rate_limit.sent(at);
+                    self.poll(lane, at);
+                }
             }
-            return;
+            Failed::Counts => {
+                let mut shared = lock(&self.shared);
+                shared.errors += 1;
+                shared.failures.count(failure.kind);
+            }
         }
-        self.publish_version();
-        let mut shared = lock(&self.shared);
-        shared.errors += 1;
-        shared.failures.count(failure.kind);
-        drop(shared);
-        let message = "failed to poll scheduled events; polling continues";
-        log::failure(&mut self.poll_failures, at, &failure.error, message);
     }
 
-    fn probed(&mut self, version: ApiVersion, result: &Result<Answer, Failure>) {
-        self.is_probing = false;
+    fn probed(&mut self, lane: usize, version: ApiVersion, result: &Result<Answer, Failure>) {
+        self.lanes[lane].is_probing = false;
         match result {
-            Ok(answer) => self.accept(version, answer.at),
+            Ok(answer) => {
+                self.accept(lane, version, answer.at);
+                self.publish_versions();
+            }
             Err(failure) => {
                 debug!(%version, error = %failure.error, "failed to probe this api-version");
                 if !failure.may_mean_the_version() {
-                    self.negotiation.probed_in_vain(Instant::now());
+                    self.lanes[lane].negotiation.probed_in_vain(Instant::now());
                 }
             }
         }
     }
 
-    fn accept(&mut self, version: ApiVersion, at: Instant) {
-        if self.negotiation.accepted(version, at) {
-            info!(%version, "scheduled events use this api-version");
+    fn accept(&mut self, lane: usize, version: ApiVersion, at: Instant) {
+        if self.lanes[lane].negotiation.accepted(version, at) {
+            info!(%version, "scheduled events are read in this api-version");
         }
-        self.publish_version();
     }
 
-    fn publish_version(&self) {
-        lock(&self.shared).version = self.negotiation.version();
+    /// Publishes the versions in use: those that answer, and all of them if none does.
+    fn publish_versions(&self) {
+        let now = Instant::now();
+        let versions = |lanes: &mut dyn Iterator<Item = &Lane>| lanes.map(Lane::version).collect::<Vec<_>>();
+        let answering = versions(&mut self.lanes.iter().filter(|lane| lane.answers(now)));
+        lock(&self.shared).versions =
+            if answering.is_empty() { versions(&mut self.lanes.iter()) } else { answering };
     }
 
     fn name_answered(&mut self, at: Instant, result: Result<Compute>) {
@@ -269,110 +272,7 @@ impl Poller {
     fn panicked(&mut self, error: &JoinError) {
         error!(%error, "a request to the metadata service panicked; polling continues");
         lock(&self.shared).errors += 1;
-        self.is_probing = false;
+        self.lanes.iter_mut().for_each(|lane| lane.is_probing = false);
         self.name_requested = false;
-    }
-}
-
-/// The polls under way, in the order in which they were sent.
-///
-/// A slow answer must not delay the next poll, so polls overlap, and their answers may arrive out
-/// of order. An answer counts only if its request is later than any answered before. It makes all
-/// earlier requests obsolete.
-#[derive(Debug, Default)]
-struct Polls {
-    sent: u64,
-    newest_answered: u64,
-    under_way: BTreeMap<u64, AbortHandle>,
-    patient: u64,
-}
-
-impl Polls {
-    /// Returns the number and timeout of the next poll; `None` while the maximum is under way.
-    fn next(&mut self) -> Option<(u64, Duration)> {
-        self.under_way.retain(|_, request| !request.is_finished());
-        if self.under_way.len() >= IN_FLIGHT_MAX {
-            return None;
-        }
-        self.sent += 1;
-        if self.under_way.contains_key(&self.patient) {
-            Some((self.sent, POLL_TIMEOUT))
-        } else {
-            self.patient = self.sent;
-            Some((self.sent, PATIENCE))
-        }
-    }
-
-    /// Notes that poll `number` runs as `request`.
-    fn started(&mut self, number: u64, request: AbortHandle) {
-        self.under_way.insert(number, request);
-    }
-
-    /// Returns whether the answer to poll `number` counts. If it does, aborts earlier polls.
-    fn counts(&mut self, number: u64) -> bool {
-        if number <= self.newest_answered {
-            return false;
-        }
-        self.newest_answered = number;
-        let later = self.under_way.split_off(&number);
-        for (_, request) in std::mem::replace(&mut self.under_way, later) {
-            request.abort();
-        }
-        true
-    }
-
-    /// How many polls have been sent.
-    const fn sent(&self) -> u64 {
-        self.sent
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Starts a poll that lasts until it is aborted; returns its limit.
-    fn start(polls: &mut Polls) -> Option<Duration> {
-        let (number, limit) = polls.next()?;
-        polls.started(number, tokio::spawn(std::future::pending::<()>()).abort_handle());
-        Some(limit)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_poll_is_patient_and_the_number_under_way_is_bounded() {
-        let mut polls = Polls::default();
-        assert_eq!(start(&mut polls), Some(PATIENCE));
-        for _ in 1..IN_FLIGHT_MAX {
-            assert_eq!(start(&mut polls), Some(POLL_TIMEOUT));
-        }
-        assert_eq!(start(&mut polls), None);
-        assert_eq!(polls.sent(), IN_FLIGHT_MAX as u64);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_makes_earlier_polls_pointless_and_leaves_later_ones() {
-        let mut polls = Polls::default();
-        for _ in 0..3 {
-            start(&mut polls);
-        }
-        let earlier = polls.under_way[&1].clone();
-        assert!(polls.counts(2));
-        tokio::task::yield_now().await;
-        assert!(earlier.is_finished());
-        assert!(!polls.counts(1), "an earlier request's answer is no news");
-        assert!(!polls.counts(2));
-        assert_eq!(polls.under_way.keys().copied().collect::<Vec<_>>(), [2, 3]);
-        assert!(polls.counts(3));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_next_poll_is_patient_when_the_patient_one_has_ended() {
-        let mut polls = Polls::default();
-        start(&mut polls);
-        start(&mut polls);
-        polls.under_way[&1].abort();
-        tokio::task::yield_now().await;
-        assert_eq!(start(&mut polls), Some(PATIENCE));
-        assert_eq!(start(&mut polls), Some(POLL_TIMEOUT));
     }
 }

@@ -1,5 +1,6 @@
 //! Applies the answers, and publishes each change to the worker and the subscribers.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use tracing::{debug, info};
 
 use super::log;
 use super::{WatchState, lock};
-use crate::scheduled_events::document::{Answer, Incarnation};
+use crate::scheduled_events::document::{Answer, ApiVersion, Incarnation};
 
 /// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller
 /// corrections are frequent, and no drain is planned so closely.
@@ -25,9 +26,9 @@ pub(super) struct ChangePublisher {
     worker: mpsc::UnboundedSender<Change>,
     /// This VM's name in `Resources`.
     name: Option<String>,
-    /// The last answer, while this VM's name is not known.
-    unread: Option<Answer>,
-    incarnation: Option<Incarnation>,
+    /// The last answer in each api-version, while this VM's name is not known.
+    unread: BTreeMap<ApiVersion, Answer>,
+    incarnations: BTreeMap<ApiVersion, Incarnation>,
     /// Both clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
     /// which the wall clock was furthest behind the timers' clock.
     clocks: Option<(Instant, SystemTime)>,
@@ -40,7 +41,8 @@ impl ChangePublisher {
         worker: mpsc::UnboundedSender<Change>,
         name: Option<String>,
     ) -> Self {
-        Self { shared, worker, name, unread: None, incarnation: None, clocks: None, has_answered: false }
+        let (unread, incarnations) = (BTreeMap::new(), BTreeMap::new());
+        Self { shared, worker, name, unread, incarnations, clocks: None, has_answered: false }
     }
 
     /// Whether both an answer and the name are known.
@@ -54,14 +56,14 @@ impl ChangePublisher {
     }
 
     /// Whether only the name is missing.
-    pub(super) const fn lacks_only_the_name(&self) -> bool {
-        self.unread.is_some()
+    pub(super) fn lacks_only_the_name(&self) -> bool {
+        !self.unread.is_empty()
     }
 
-    /// Sets this VM's name, and applies the answer that waited for it.
+    /// Sets this VM's name, and applies the answers that waited for it.
     pub(super) fn set_name(&mut self, name: String) {
         self.name = Some(name);
-        if let Some(answer) = self.unread.take() {
+        for answer in std::mem::take(&mut self.unread).into_values() {
             self.apply(answer);
         }
     }
@@ -70,7 +72,7 @@ impl ChangePublisher {
     pub(super) fn apply(&mut self, answer: Answer) {
         self.check_incarnation(&answer);
         let Some(name) = &self.name else {
-            self.unread = Some(answer);
+            self.unread.insert(answer.version, answer);
             return;
         };
         let mut shared = lock(&self.shared);
@@ -110,15 +112,17 @@ impl ChangePublisher {
 
     fn check_incarnation(&mut self, answer: &Answer) {
         let incarnation = &answer.document.document_incarnation;
-        if self.incarnation.as_ref() == Some(incarnation) {
+        let before = self.incarnations.get(&answer.version);
+        if before == Some(incarnation) {
             return;
         }
-        if self.incarnation.as_ref().is_some_and(|before| incarnation.is_reset_from(before)) {
-            info!(%incarnation, "the metadata service has restarted");
+        let (version, events) = (answer.version, answer.document.events.len());
+        if before.is_some_and(|before| incarnation.is_reset_from(before)) {
+            info!(%version, %incarnation, "the metadata service has restarted");
             lock(&self.shared).resets += 1;
         }
-        debug!(%incarnation, events = answer.document.events.len(), "the document has changed");
-        self.incarnation = Some(incarnation.clone());
+        debug!(%version, %incarnation, events, "the document has changed");
+        self.incarnations.insert(version, incarnation.clone());
     }
 }
 
@@ -134,7 +138,7 @@ fn clock_step((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduled_events::document::{ApiVersion, Document};
+    use crate::scheduled_events::document::Document;
 
     /// A distant Preempt for this VM, one for another VM, and one without a time.
     const EVENTS: &str = r#"{"Events":[

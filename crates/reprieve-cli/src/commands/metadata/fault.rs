@@ -47,6 +47,10 @@ pub(crate) struct FaultArgs {
     #[arg(long, value_name = "NAME", requires = "kind")]
     vm: Option<String>,
 
+    /// Applies to requests for events in this api-version only
+    #[arg(long, value_name = "VERSION", requires = "kind")]
+    api_version: Option<String>,
+
     /// The delay of a slow answer [default: 5s]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, requires = "kind")]
     after: Option<Duration>,
@@ -89,13 +93,23 @@ impl From<Of> for Endpoint {
 }
 
 pub(super) async fn run(args: FaultArgs) -> Result<()> {
-    let FaultArgs { kind, endpoint, requests, lasts, vm, after, words, clear, at: At { url }, json } = args;
+    let FaultArgs { kind, endpoint, requests, lasts, vm, api_version, after, words, clear, at, json } = args;
+    let At { url } = at;
     if clear {
         control::clear_faults(&url).await?;
     }
     if let Some(kind) = kind {
         let (lasts, after) = (lasts.map(Into::into), after.map(Into::into));
-        let rule = FaultRule { endpoint: endpoint.into(), kind, vm, requests, lasts, after, words };
+        let rule = FaultRule {
+            endpoint: endpoint.into(),
+            kind,
+            vm,
+            version: api_version,
+            requests,
+            lasts,
+            after,
+            words,
+        };
         control::add_fault(&url, &rule).await?;
     }
     let active = control::faults(&url).await?;
@@ -108,10 +122,11 @@ pub(super) fn shown(active: &[FaultState]) -> String {
     let rows: Vec<_> = active
         .iter()
         .map(|fault| {
+            let version = fault.version.iter().map(|version| format!(" {version}"));
             [
                 fault.id.to_string(),
                 fault.kind.clone(),
-                fault.endpoint.to_string(),
+                format!("{}{}", fault.endpoint, version.collect::<String>()),
                 or_all(fault.vm.clone()),
                 or_all(fault.requests_left.map(|left| left.to_string())),
                 fault.until_unix_ms.map(time).unwrap_or_default(),

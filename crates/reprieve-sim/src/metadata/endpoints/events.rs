@@ -33,12 +33,16 @@ pub(super) fn answer(app: &App, request: &VmRequest<'_>) -> Response {
 /// anything else is a bad request.
 fn version(app: &App, request: &VmRequest<'_>) -> Result<ApiVersion, Box<Response>> {
     let versions: Vec<_> = app.versions().collect();
-    let asked = request.query.get("api-version").and_then(|asked| asked.parse::<ApiVersion>().ok());
-    match asked {
+    match requested_version(request) {
         Some(asked) if versions.contains(&asked) => Ok(asked),
         Some(_) => Err(Box::new(StatusCode::NOT_FOUND.into_response())),
         None => Err(Box::new(wrong_version(versions.iter().map(|version| version.as_str())))),
     }
+}
+
+/// The api-version of a request, if there is such a version.
+pub(super) fn requested_version(request: &VmRequest<'_>) -> Option<ApiVersion> {
+    request.query.get("api-version").and_then(|version| version.parse().ok())
 }
 
 /// The document in one version. Fields of later versions are left out, not null, as seen in

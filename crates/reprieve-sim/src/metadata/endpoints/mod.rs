@@ -67,7 +67,8 @@ async fn answer(
     match path[..] {
         ["versions"] => instance::versions(&request),
         ["scheduledevents"] => {
-            let fault = app.fault(Endpoint::ScheduledEvents, &request.vm.name);
+            let fault =
+                app.fault(Endpoint::ScheduledEvents, &request.vm.name, events::requested_version(&request));
             // A poll counts whatever the answer; an approval that a fault refuses approves nothing.
             let is_done = request.method != Method::POST || !fault.refuses();
             let answer = if is_done { events::answer(&app, &request) } else { Response::default() };
@@ -75,12 +76,18 @@ async fn answer(
             apply_fault(fault, answer).await
         }
         ["instance", ref rest @ ..] => {
-            apply_fault(app.fault(Endpoint::Instance, &request.vm.name), instance::answer(&request, rest))
-                .await
+            apply_fault(
+                app.fault(Endpoint::Instance, &request.vm.name, None),
+                instance::answer(&request, rest),
+            )
+            .await
         }
         ["identity", "oauth2", "token"] => {
-            apply_fault(app.fault(Endpoint::Identity, &request.vm.name), identity::answer(&app, &request))
-                .await
+            apply_fault(
+                app.fault(Endpoint::Identity, &request.vm.name, None),
+                identity::answer(&app, &request),
+            )
+            .await
         }
         _ => StatusCode::NOT_FOUND.into_response(),
     }

@@ -43,10 +43,10 @@ function fault(id, perform) {
   const button = make("button", { type: "button" }, "Clear");
   button.addEventListener("click", () => perform(button, () => mock.removeFault(id)));
   const root = make("li", {}, make("div", {}, title, more), button);
-  const update = ({ kind, endpoint, vm, requests_left: left, until_unix_ms: until, befell }) => {
+  const update = ({ kind, endpoint, vm, version, requests_left: left, until_unix_ms: until, befell }) => {
     setText(title, kind);
     button.setAttribute("aria-label", `Clear fault ${id}, ${kind}`);
-    const scope = `requests for ${endpoint} of ${vm ?? "all VMs"}`;
+    const scope = `requests for ${endpoint}${version ? ` in ${version}` : ""} of ${vm ?? "all VMs"}`;
     const limits = [left === null ? "" : `${left} more`, until === null ? "" : `until ${time(until)}`].filter(Boolean);
     const long = limits.length === 0 ? "until it is cleared" : limits.join(", ");
     setText(more, `${scope}: ${long}; ${count(befell, "request")} affected`);

@@ -22,7 +22,7 @@ impl Service {
     fn with(known: impl IntoIterator<Item = ApiVersion>) -> Self {
         let now = Instant::now();
         Self {
-            negotiation: Negotiation::new(None, now),
+            negotiation: Negotiation::from(ApiVersion::NEWEST, now),
             now,
             known: known.into_iter().collect(),
             polled: Vec::new(),
@@ -134,7 +134,7 @@ fn a_version_that_is_withdrawn_for_good_is_left_for_the_newest_that_works() {
 fn a_refusal_that_was_long_under_way_does_not_speak_against_a_version_when_another_is_answered() {
     let began = Instant::now();
     let at = |seconds| began + Duration::from_secs(seconds);
-    let mut negotiation = Negotiation::new(None, began);
+    let mut negotiation = Negotiation::from(ApiVersion::NEWEST, began);
     negotiation.accepted(V2024_07_09, at(1));
     assert_eq!(negotiation.refused(V2024_07_09, at(2), at(2)), Refusal::Counts);
     // All versions work again when this probe is answered; the poll before it has been waiting for
@@ -163,7 +163,7 @@ fn a_version_that_hides_evictions_is_left_at_once_when_the_refusals_before_it_ha
 fn a_probe_that_is_refused_while_all_are_is_no_reason_to_wait_an_hour() {
     let began = Instant::now();
     let at = |seconds| began + Duration::from_secs(seconds);
-    let mut negotiation = Negotiation::new(None, began);
+    let mut negotiation = Negotiation::from(ApiVersion::NEWEST, began);
     assert!(negotiation.accepted(V2020_07_01, at(1)));
     assert_eq!(negotiation.next_probe(at(11)), Some(V2024_07_09));
     // The poll that was sent with the probe is refused too.
@@ -176,7 +176,7 @@ fn a_probe_that_is_refused_while_all_are_is_no_reason_to_wait_an_hour() {
 
 #[test]
 fn a_pinned_version_is_never_left() {
-    let mut negotiation = Negotiation::new(Some(V2019_01_01), Instant::now());
+    let mut negotiation = Negotiation::pinned(V2019_01_01, Instant::now());
     for _ in 0..20 {
         assert_eq!(negotiation.refused(V2019_01_01, Instant::now(), Instant::now()), Refusal::Counts);
         assert_eq!(negotiation.next_probe(Instant::now() + PROBE_EVERY), None);

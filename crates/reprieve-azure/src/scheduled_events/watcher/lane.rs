@@ -1,0 +1,266 @@
+//! The polls of one lane: which are under way, when the next is due, and whether they fail.
+//!
+//! A watch has two lanes side by side, because either api-version may fail alone: the newest one,
+//! and the newest documented one or what the service supports instead.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use super::log::{self, LogThrottle};
+use super::negotiation::{Negotiation, Refusal};
+use crate::scheduled_events::client::{Failure, FailureKind};
+use crate::scheduled_events::document::ApiVersion;
+
+/// The timeout of a poll while an older one still waits. Slow answers of up to 6 s have been seen;
+/// one poll at a time may take longer, see [`PATIENCE`].
+pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The timeout of the one most patient poll under way. A VM's first request may take two minutes,
+/// and giving up earlier might restart the two minutes.
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
+const PATIENCE: Duration = Duration::from_secs(130);
+
+/// How many polls may be under way: the patient one, one for each second of [`POLL_TIMEOUT`], and
+/// one that is just timing out.
+const IN_FLIGHT_MAX: usize = 5;
+
+/// How old its last answer may be for a lane to count as answering.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
+/// How long a lane may fail before it rests, if the other one answers.
+const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
+
+/// The interval between the polls of a lane that rests.
+const REST: Duration = Duration::from_secs(30);
+
+/// The polls of one lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) negotiation: Negotiation,
+    pub(super) is_probing: bool,
+    /// The other lane is enough where the service does not support this one's version.
+    is_optional: bool,
+    polls: Polls,
+    began: Instant,
+    polled_at: Option<Instant>,
+    answered_at: Option<Instant>,
+    /// The last poll was refused in a way that may mean the version.
+    is_unsupported: bool,
+    is_resting: bool,
+    failures: LogThrottle,
+}
+
+impl Lane {
+    fn new(negotiation: Negotiation, is_optional: bool, began: Instant) -> Self {
+        Self {
+            negotiation,
+            is_probing: false,
+            is_optional,
+            polls: Polls::default(),
+            began,
+            polled_at: None,
+            answered_at: None,
+            is_unsupported: false,
+            is_resting: false,
+            failures: LogThrottle::default(),
+        }
+    }
+
+    /// Returns the lanes of a watch: one if the version is pinned.
+    pub(super) fn all(pinned: Option<ApiVersion>, now: Instant) -> Vec<Self> {
+        match pinned {
+            Some(version) => vec![Self::new(Negotiation::pinned(version, now), false, now)],
+            None => vec![
+                Self::new(Negotiation::pinned(ApiVersion::NEWEST, now), true, now),
+                Self::new(Negotiation::from(ApiVersion::DOCUMENTED, now), false, now),
+            ],
+        }
+    }
+
+    /// The version of the next poll.
+    pub(super) const fn version(&self) -> ApiVersion {
+        self.negotiation.version()
+    }
+
+    /// Whether the lane has had an answer lately.
+    pub(super) fn answers(&self, now: Instant) -> bool {
+        self.answered_at.is_some_and(|at| now.saturating_duration_since(at) < ANSWERS_WITHIN)
+    }
+
+    /// Whether a poll is due. While it fails lastingly and another lane answers, it rests.
+    pub(super) fn is_due(&mut self, now: Instant, another_answers: bool) -> bool {
+        let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
+        let rests = another_answers && (self.is_unsupported || silent >= FAILS_LASTINGLY);
+        if rests && !self.is_resting {
+            info!(
+                version = %self.version(),
+                "this api-version of scheduled events fails; another one answers, and this one is tried every 30 s"
+            );
+        }
+        self.is_resting = rests;
+        !rests || self.polled_at.is_none_or(|at| now.saturating_duration_since(at) >= REST)
+    }
+
+    pub(super) const fn is_resting(&self) -> bool {
+        self.is_resting
+    }
+
+    /// Returns the number and timeout of the next poll; `None` while the maximum is under way.
+    pub(super) fn next_poll(&mut self, now: Instant) -> Option<(u64, Duration)> {
+        let next = self.polls.next()?;
+        self.polled_at = Some(now);
+        Some(next)
+    }
+
+    /// Notes that poll `number` runs as `request`.
+    pub(super) fn started(&mut self, number: u64, request: AbortHandle) {
+        self.polls.started(number, request);
+    }
+
+    /// Notes the answer to poll `number`. Returns whether it counts.
+    pub(super) fn answered(&mut self, number: u64, at: Instant) -> bool {
+        if !self.polls.counts(number) {
+            debug!(number, "ignored an answer that came after a later poll's");
+            return false;
+        }
+        (self.answered_at, self.is_unsupported) = (Some(at), false);
+        log::recovery(&mut self.failures, self.version(), at);
+        true
+    }
+
+    /// Notes that a poll failed. Returns what follows from it.
+    pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
+        let at = Instant::now();
+        if failure.may_mean_the_version() && self.is_optional {
+            debug!(%version, error = %failure.error, "this api-version was refused");
+            self.is_unsupported = true;
+            return Failed::Expected;
+        }
+        if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
+        {
+            debug!(%version, error = %failure.error, "this api-version was refused; an older one is tried");
+            return if version > self.version() { Failed::TryOlder } else { Failed::Expected };
+        }
+        let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
+        if is_first && failure.kind == FailureKind::TimedOut {
+            debug!(%version, error = %failure.error, "the first answer is not there yet; polling continues");
+            return Failed::Expected;
+        }
+        let message = "failed to poll scheduled events; polling continues";
+        log::failure(&mut self.failures, at, &failure.error, message);
+        Failed::Counts
+    }
+}
+
+/// What follows from a failed poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// An older version is to be tried.
+    TryOlder,
+    /// Nothing: the other lane is enough, or the lane searches or starts slowly.
+    Expected,
+    /// It counts as an error.
+    Counts,
+}
+
+/// The polls under way, in the order in which they were sent.
+///
+/// A slow answer must not delay the next poll, so polls overlap, and their answers may arrive out
+/// of order. An answer counts only if its request is later than any answered before. It makes all
+/// earlier requests obsolete.
+#[derive(Debug, Default)]
+struct Polls {
+    sent: u64,
+    newest_answered: u64,
+    under_way: BTreeMap<u64, AbortHandle>,
+    patient: u64,
+}
+
+impl Polls {
+    /// Returns the number and timeout of the next poll; `None` while the maximum is under way.
+    fn next(&mut self) -> Option<(u64, Duration)> {
+        self.under_way.retain(|_, request| !request.is_finished());
+        if self.under_way.len() >= IN_FLIGHT_MAX {
+            return None;
+        }
+        self.sent += 1;
+        if self.under_way.contains_key(&self.patient) {
+            Some((self.sent, POLL_TIMEOUT))
+        } else {
+            self.patient = self.sent;
+            Some((self.sent, PATIENCE))
+        }
+    }
+
+    /// Notes that poll `number` runs as `request`.
+    fn started(&mut self, number: u64, request: AbortHandle) {
+        self.under_way.insert(number, request);
+    }
+
+    /// Returns whether the answer to poll `number` counts. If it does, aborts earlier polls.
+    fn counts(&mut self, number: u64) -> bool {
+        if number <= self.newest_answered {
+            return false;
+        }
+        self.newest_answered = number;
+        let later = self.under_way.split_off(&number);
+        for (_, request) in std::mem::replace(&mut self.under_way, later) {
+            request.abort();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts a poll that lasts until it is aborted; returns its limit.
+    fn start(polls: &mut Polls) -> Option<Duration> {
+        let (number, limit) = polls.next()?;
+        polls.started(number, tokio::spawn(std::future::pending::<()>()).abort_handle());
+        Some(limit)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_poll_is_patient_and_the_number_under_way_is_bounded() {
+        let mut polls = Polls::default();
+        assert_eq!(start(&mut polls), Some(PATIENCE));
+        for _ in 1..IN_FLIGHT_MAX {
+            assert_eq!(start(&mut polls), Some(POLL_TIMEOUT));
+        }
+        assert_eq!(start(&mut polls), None);
+        assert_eq!(polls.sent, IN_FLIGHT_MAX as u64);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_makes_earlier_polls_pointless_and_leaves_later_ones() {
+        let mut polls = Polls::default();
+        for _ in 0..3 {
+            start(&mut polls);
+        }
+        let earlier = polls.under_way[&1].clone();
+        assert!(polls.counts(2));
+        tokio::task::yield_now().await;
+        assert!(earlier.is_finished());
+        assert!(!polls.counts(1), "an earlier request's answer is no news");
+        assert!(!polls.counts(2));
+        assert_eq!(polls.under_way.keys().copied().collect::<Vec<_>>(), [2, 3]);
+        assert!(polls.counts(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_poll_is_patient_when_the_patient_one_has_ended() {
+        let mut polls = Polls::default();
+        start(&mut polls);
+        start(&mut polls);
+        polls.under_way[&1].abort();
+        tokio::task::yield_now().await;
+        assert_eq!(start(&mut polls), Some(PATIENCE));
+        assert_eq!(start(&mut polls), Some(POLL_TIMEOUT));
+    }
+}
