@@ -451,6 +451,7 @@ async fn reports_go_with_their_worker() {
         queue: String::new(),
         kinds: Vec::new(),
         vm: "vm-1".to_owned(),
+        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve_core::clock::unix_millis(),

@@ -159,6 +159,7 @@ async fn start(
         .drain_store(opened.drain)
         .id(id)
         .vm(&vm)
+        .boot(boot())
         .queue(queue)
         .settings(settings.worker);
     if let Some(watcher) = &watcher {
@@ -185,6 +186,12 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
         )
         .ok()
         .map(|vm| vm.name)
+}
+
+/// Returns the id of this machine's present boot; empty where the system has none. Containers share
+/// that of their host.
+fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// Logs a warning when the metadata service has another name for this VM than the settings. With a

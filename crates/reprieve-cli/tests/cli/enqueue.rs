@@ -128,6 +128,7 @@ async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forc
         queue: queue.to_owned(),
         kinds: vec![kind.to_owned()],
         vm: String::new(),
+        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve::clock::unix_millis(),

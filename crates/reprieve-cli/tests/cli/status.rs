@@ -117,6 +117,7 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
         queue: "default".to_owned(),
         kinds: Vec::new(),
         vm: String::new(),
+        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve::clock::unix_millis() - 4_000,

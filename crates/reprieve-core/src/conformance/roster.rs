@@ -19,6 +19,7 @@ fn report(worker: &str) -> WorkerReport {
         queue: "default".to_owned(),
         kinds: vec!["resize".to_owned()],
         vm: "spot_7".to_owned(),
+        boot: String::new(),
         pid: 4711,
         stage: "start".to_owned(),
         at_unix_ms: clock::unix_millis(),

@@ -10,7 +10,7 @@ use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
-    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord,
+    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord, Member,
     NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store, Stored,
     Version, WorkerReport,
 };
@@ -212,5 +212,9 @@ impl Roster for FaultyRoster {
 
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
         self.faults.call(Op::Reports, self.inner.reports(max_age)).await
+    }
+
+    async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {
+        self.faults.call(Op::Reports, self.inner.members(max_age)).await
     }
 }

@@ -20,6 +20,8 @@ pub enum Ending {
 /// A change that an interruption source reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
+    /// The platform's name of this machine is known. Comes before any notice for the machine.
+    Named(String),
     /// The source has its first answer, and has returned every notice that was active then before
     /// this. The worker receives no messages earlier.
     Answered,

@@ -21,7 +21,7 @@ pub use queue::{
 pub use records::{
     ListedPayload, ListedRecord, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
 };
-pub use roster::{ActiveNotice, DeferredMessage, InFlight, Progress, Roster, WorkerReport};
+pub use roster::{ActiveNotice, DeferredMessage, InFlight, Member, Progress, Roster, WorkerReport};
 
 /// A part of a long list.
 #[derive(Debug, Clone, PartialEq, Eq)]

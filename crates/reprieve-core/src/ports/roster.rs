@@ -102,6 +102,10 @@ pub struct WorkerReport {
     pub kinds: Vec<String>,
     /// Its machine, by the platform's name; empty when unknown.
     pub vm: String,
+    /// The id of its machine's present boot; empty when unknown. Workers with the same id are on
+    /// the same machine.
+    #[serde(default)]
+    pub boot: String,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
@@ -122,6 +126,33 @@ pub struct WorkerReport {
     pub last_drain: Option<crate::report::DrainReport>,
 }
 
+/// A worker in the roster, without the jobs that it holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The worker's id.
+    pub worker: WorkerId,
+    /// The queue from which it receives; empty when unknown.
+    pub queue: String,
+    /// The kinds of job that it can run.
+    pub kinds: Vec<String>,
+    /// Its machine, by the platform's name; empty when unknown.
+    pub vm: String,
+    /// The id of its machine's present boot; empty when unknown.
+    pub boot: String,
+}
+
+impl From<&WorkerReport> for Member {
+    fn from(report: &WorkerReport) -> Self {
+        Self {
+            worker: report.worker.clone(),
+            queue: report.queue.clone(),
+            kinds: report.kinds.clone(),
+            vm: report.vm.clone(),
+            boot: report.boot.clone(),
+        }
+    }
+}
+
 /// Stores the workers' reports. Only people read them: a lost report costs a line on a screen.
 #[async_trait]
 pub trait Roster: fmt::Debug + Send + Sync + 'static {
@@ -139,4 +170,10 @@ pub trait Roster: fmt::Debug + Send + Sync + 'static {
 
     /// Returns every report no older than `max_age`, ordered by worker id.
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>>;
+
+    /// Returns the workers whose report is no older than `max_age`, ordered by worker id. A store
+    /// that bills each read answers with as few as it can. Default: reads every report.
+    async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {
+        Ok(self.reports(max_age).await?.iter().map(Member::from).collect())
+    }
 }

@@ -15,7 +15,7 @@ use crate::ids::{BlobName, WorkerId};
 use crate::interruption::{Approval, Authority, Key};
 use crate::names::READY;
 use crate::notice::{Notice, NoticeId};
-use crate::ports::{InterruptionSource, Store};
+use crate::ports::{InterruptionSource, Member, Store};
 use crate::process::in_process;
 use crate::retry::{bounded, unanswered};
 use crate::telemetry::ByResult;
@@ -104,7 +104,7 @@ impl Approvals {
     pub(super) fn gather(&mut self, source: usize, notice: Notice, authority: Authority) {
         let (store, worker) = (self.shared.store.clone(), self.shared.worker.clone());
         let (key, wait) = ((source, notice.id.clone()), self.shared.settings.policy.approve_wait);
-        let quorum = Quorum { store, worker, notice };
+        let quorum = Quorum { store, worker, boot: self.shared.boot.clone(), notice };
         let waiting = self.waits.spawn(in_process(quorum.clone().run(authority, wait)));
         self.quorums.insert(key, (quorum, waiting));
     }
@@ -199,6 +199,8 @@ fn names(ids: &[NoticeId]) -> String {
 struct Quorum {
     store: Store,
     worker: WorkerId,
+    /// The id of this machine's boot.
+    boot: String,
     notice: Notice,
 }
 
@@ -267,16 +269,23 @@ impl Quorum {
         let machines: BTreeSet<String> =
             self.notice.resources.iter().map(|name| name.to_ascii_lowercase()).collect();
         let alive = report_every(&*self.store.roster) * 3;
-        let reports = bounded("look for the others", TRY, self.store.roster.reports(alive)).await?;
+        let members = bounded("look for the others", TRY, self.store.roster.members(alive)).await?;
         let unmarked = machines.iter().filter(|machine| !marks.iter().any(|(on, _)| on == machine)).cloned();
-        let workers = reports.into_iter().filter_map(|report| {
-            let machine = report.vm.to_ascii_lowercase();
-            let worker = report.worker.to_string();
+        let workers = members.into_iter().filter_map(|member| {
+            let machine = self.machine_of(&member);
+            let worker = member.worker.to_string();
             let waited_for =
                 machines.contains(&machine) && !marks.contains(&(machine.as_str(), worker.as_str()));
             waited_for.then(|| format!("worker {worker} on {machine}"))
         });
         Ok(unmarked.chain(workers).collect())
+    }
+
+    /// Returns the worker's machine, in lower case. A worker of this boot that does not know its
+    /// machine's name yet is on this machine.
+    fn machine_of(&self, member: &Member) -> String {
+        let is_here = member.vm.is_empty() && !member.boot.is_empty() && member.boot == self.boot;
+        if is_here { self.notice.machine.to_ascii_lowercase() } else { member.vm.to_ascii_lowercase() }
     }
 
     fn prefix(&self) -> String {

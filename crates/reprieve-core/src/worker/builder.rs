@@ -87,6 +87,7 @@ impl Worker {
             sources: Vec::new(),
             id: WorkerId::unique(),
             vm: String::new(),
+            boot: String::new(),
             queue: String::new(),
             jobs: None,
             telemetry: Arc::default(),
@@ -121,6 +122,7 @@ pub struct WorkerBuilder {
     sources: Vec<Arc<dyn InterruptionSource>>,
     id: WorkerId,
     vm: String,
+    boot: String,
     queue: String,
     jobs: Option<Handle>,
     telemetry: Arc<Telemetry>,
@@ -171,6 +173,14 @@ impl WorkerBuilder {
     #[must_use]
     pub fn vm(mut self, vm: impl Into<String>) -> Self {
         self.vm = vm.into();
+        self
+    }
+
+    /// Sets the id of this machine's present boot, by which workers on one machine know each other
+    /// before they know its name. Default: empty.
+    #[must_use]
+    pub fn boot(mut self, boot: impl Into<String>) -> Self {
+        self.boot = boot.into();
         self
     }
 
@@ -228,6 +238,7 @@ impl WorkerBuilder {
             deferred: Deferred::default(),
             slots: Arc::new(Semaphore::new(self.settings.concurrency)),
             settings: self.settings,
+            boot: self.boot.clone(),
             drain_store: self.drain_store,
             telemetry: Arc::clone(&self.telemetry),
             jobs,
@@ -243,6 +254,7 @@ impl WorkerBuilder {
             queue: self.queue,
             kinds: self.registry.names().map(str::to_owned).collect(),
             vm: self.vm,
+            boot: self.boot.clone(),
             pid: std::process::id(),
             stage: String::new(),
             at_unix_ms: 0,

@@ -98,7 +98,7 @@ impl Interruptions {
         self.active.is_empty() && self.shared.rules.get().throttle == Throttle::default()
     }
 
-    /// Returns this machine's name in the notices; empty before the first.
+    /// Returns this machine's name; empty while it is not known.
     pub(super) fn machine(&self) -> &str {
         &self.machine
     }
@@ -114,6 +114,10 @@ impl Interruptions {
             InterruptionEvent::Change(source, Change::Answered) => {
                 self.answered[source] = true;
                 if self.all_have_answered() { vec![Decision::Answered] } else { Vec::new() }
+            }
+            InterruptionEvent::Change(_, Change::Named(machine)) => {
+                self.machine = machine;
+                Vec::new()
             }
             InterruptionEvent::Change(source, Change::Noticed(notice)) => self.noticed(source, notice, state),
             InterruptionEvent::Change(source, Change::Over(id, ending)) => self.over(&(source, id), ending),

@@ -40,7 +40,7 @@ pub(super) struct Showing<'a> {
     pub(super) stage: Stage,
     pub(super) completed: u64,
     pub(super) in_flight: Vec<InFlight>,
-    /// This machine's name in the notices; empty before the first.
+    /// This machine's name; empty while it is not known.
     pub(super) machine: &'a str,
     pub(super) notices: Vec<ActiveNotice>,
     pub(super) deferred: Vec<DeferredMessage>,

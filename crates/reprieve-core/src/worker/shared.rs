@@ -23,6 +23,8 @@ use crate::watch;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) worker: WorkerId,
+    /// The id of this machine's present boot; empty when unknown.
+    pub(super) boot: String,
     pub(super) settings: Settings,
     pub(super) store: Store,
     /// The store for drains, through clients that give up sooner.

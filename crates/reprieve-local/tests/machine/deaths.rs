@@ -186,6 +186,7 @@ pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Durat
         queue: String::new(),
         kinds: Vec::new(),
         vm: String::new(),
+        boot: String::new(),
         pid: std::process::id(),
         stage: "start".to_owned(),
         at_unix_ms: reprieve_core::clock::unix_millis(),

@@ -42,6 +42,9 @@ impl ChangePublisher {
         name: Option<String>,
     ) -> Self {
         let (unread, incarnations) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(name) = &name {
+            drop(worker.send(Change::Named(name.clone())));
+        }
         Self { shared, worker, name, unread, incarnations, clocks: None, has_answered: false }
     }
 
@@ -62,6 +65,7 @@ impl ChangePublisher {
 
     /// Sets this VM's name, and applies the answers that waited for it.
     pub(super) fn set_name(&mut self, name: String) {
+        drop(self.worker.send(Change::Named(name.clone())));
         self.name = Some(name);
         for answer in std::mem::take(&mut self.unread).into_values() {
             self.apply(answer);

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core::Bytes;
+use azure_core::http::headers::{HeaderName, Headers};
 use azure_core::http::{Body, Etag};
+use azure_core::time::parse_rfc7231;
 use azure_storage_blob::models::{
-    BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions, BlobItem,
-    BlockBlobClientUploadResult,
+    BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions as ListOptions,
+    BlobItem, BlockBlobClientUploadResult, ListBlobsIncludeItem,
 };
 use azure_storage_blob::{BlobClient, BlobContainerClient};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
+use reprieve_core::clock::wall_now;
 use reprieve_core::ports::Page;
 use reprieve_core::{Error, ErrorKind, Result};
 
@@ -47,6 +50,10 @@ pub(crate) struct Listed {
     pub(crate) bytes: u64,
     pub(crate) modified: Option<Timestamp>,
     pub(crate) etag: Option<String>,
+    /// By the service's clock; by this machine's if the answer has no `Date`.
+    pub(crate) age: Duration,
+    /// Empty unless it was asked for.
+    pub(crate) metadata: Metadata,
 }
 
 /// The condition of a write.
@@ -98,7 +105,8 @@ impl Container {
 
     /// Fails when the container is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
-        self.page_up_to("look at the container", "", None, Some(1)).await.map(drop)
+        let options = ListOptions { maxresults: Some(1), ..ListOptions::default() };
+        self.page_with("look at the container", "", None, options).await.map(drop)
     }
 
     /// Reads the blob's bytes and ETag, of one version; `None` when the blob does not exist.
@@ -243,58 +251,77 @@ impl Container {
         Page::all(|marker| async move { self.page(operation, prefix, marker.as_deref()).await }).await
     }
 
-    /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one
-    /// that begins at the marker that came with the part before.
+    /// Lists every blob with a name that starts with `prefix`, with its metadata.
+    pub(crate) async fn list_with_metadata(
+        &self,
+        operation: &'static str,
+        prefix: &str,
+    ) -> Result<Vec<Listed>> {
+        let page = |marker: Option<String>| async move {
+            let include = Some(vec![ListBlobsIncludeItem::Metadata]);
+            let options = ListOptions { include, ..ListOptions::default() };
+            self.page_with(operation, prefix, marker.as_deref(), options).await
+        };
+        Page::all(page).await
+    }
+
+    /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one that
+    /// begins at the marker that came with the part before.
     pub(crate) async fn page(
         &self,
         operation: &'static str,
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<Page<Listed>> {
-        self.page_up_to(operation, prefix, marker, None).await
+        self.page_with(operation, prefix, marker, ListOptions::default()).await
     }
 
-    /// Lists a part with at most `max` blobs; `None` leaves the length to the service.
-    async fn page_up_to(
+    async fn page_with(
         &self,
         operation: &'static str,
         prefix: &str,
         marker: Option<&str>,
-        max: Option<i32>,
+        options: ListOptions<'_>,
     ) -> Result<Page<Listed>> {
         let each = self.effort.each;
         self.effort
             .repeat(operation, each, temporary, || async {
                 let target = Target::Container(self.name.as_str());
-                let options = BlobContainerClientListBlobsOptions {
+                let options = ListOptions {
                     // A parameter without a value is signed as another request than the one that is
                     // sent.
                     prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
                     marker: marker.map(str::to_owned),
-                    maxresults: max,
-                    ..Default::default()
+                    ..options.clone()
                 };
                 let unlisted = |error| failure(operation, target, error);
                 let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
                 let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
                     return Ok(Page { entries: Vec::new(), next: None });
                 };
+                let now = date(page.headers());
                 let next = pages.continuation().map(|marker| marker.as_ref().to_owned());
                 let items = page.into_model().map_err(unlisted)?.blob_items;
-                Ok(Page { entries: items.into_iter().filter_map(Listed::of).collect(), next })
+                let listed = |item| Listed::of(item, now);
+                Ok(Page { entries: items.into_iter().filter_map(listed).collect(), next })
             })
             .await
     }
 }
 
 impl Listed {
-    fn of(item: BlobItem) -> Option<Self> {
+    /// `now` is the service's time.
+    fn of(item: BlobItem, now: Timestamp) -> Option<Self> {
         let properties = item.properties.unwrap_or_default();
+        let modified = properties.last_modified.and_then(timestamp);
+        let age = modified.map(|at| now.duration_since(at).try_into().unwrap_or_default());
         Some(Self {
             name: item.name?,
             bytes: properties.content_length.unwrap_or_default(),
-            modified: properties.last_modified.and_then(timestamp),
+            modified,
             etag: properties.etag.map(|etag| quoted(etag.as_ref())),
+            age: age.unwrap_or_default(),
+            metadata: item.metadata.and_then(|metadata| metadata.values).unwrap_or_default(),
         })
     }
 }
@@ -318,6 +345,13 @@ async fn upload(
     };
     let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
     client.upload(Body::from(bytes).into(), Some(options)).await
+}
+
+/// The time of an answer, by the service's clock; by this machine's if the answer has no `Date`.
+fn date(headers: &Headers) -> Timestamp {
+    let date = headers.get_optional_str(&HeaderName::from_static("date"));
+    let date = date.and_then(|date| timestamp(parse_rfc7231(date).ok()?));
+    date.unwrap_or_else(|| Timestamp::try_from(wall_now()).unwrap_or_default())
 }
 
 /// The ETag as conditions take it: a list has it without the quotes of a header.

@@ -1,14 +1,16 @@
-//! The workers' reports, one blob each.
+//! The workers' reports, one blob each. A blob's metadata contains the [`Member`], so that one request
+//! lists all of them.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::{FutureExt, StreamExt, stream};
-use jiff::{SignedDuration, Timestamp};
-use reprieve_core::ports::{Roster, WorkerReport};
-use reprieve_core::{Error, ErrorKind, Result, WorkerId, clock};
+use reprieve_core::ports::{Member, Roster, WorkerReport};
+use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 
 use super::blob_store::RESERVED;
 use super::container::{Container, Listed, When};
@@ -18,6 +20,13 @@ const PACE: Duration = Duration::from_secs(15);
 
 /// How long the last report of a worker that died is kept.
 const KEPT: Duration = Duration::from_hours(24);
+
+/// The name of the metadata with the member, as JSON in base64.
+const MEMBER: &str = "member";
+
+/// The longest metadata that is written: a blob has room for 8 KiB.
+/// <https://learn.microsoft.com/rest/api/storageservices/setting-and-retrieving-properties-and-metadata-for-blob-resources>
+const MEMBER_BYTES_MAX: usize = 6 * 1024;
 
 /// How many reports are read concurrently.
 const READS_AT_ONCE: usize = 16;
@@ -33,6 +42,26 @@ impl AzureRoster {
         Self { container, swept: AtomicBool::new(false) }
     }
 
+    /// Reads these reports.
+    async fn read(
+        &self,
+        operation: &'static str,
+        listed: impl Iterator<Item = Listed>,
+    ) -> Result<Vec<WorkerReport>> {
+        let reads: Vec<_> = listed
+            .map(|one| async move { self.container.read(operation, &one.name).await }.boxed())
+            .collect();
+        let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
+        let mut reports = Vec::with_capacity(read.len());
+        for read in read {
+            // The worker of a report that is gone has withdrawn; an unreadable report is another
+            // version's.
+            let report = read?.and_then(|read| serde_json::from_slice::<WorkerReport>(&read.bytes).ok());
+            reports.extend(report);
+        }
+        Ok(reports)
+    }
+
     /// Deletes the reports of workers that died long ago, once for each process.
     async fn sweep(&self) -> Result<()> {
         const OPERATION: &str = "sweep the roster";
@@ -40,7 +69,7 @@ impl AzureRoster {
             return Ok(());
         }
         let listed = self.container.list(OPERATION, &prefix()).await?;
-        for old in listed.iter().filter(|listed| !is_recent(listed, KEPT)) {
+        for old in listed.iter().filter(|listed| listed.age > KEPT) {
             self.container.delete(OPERATION, &old.name).await?;
         }
         Ok(())
@@ -55,10 +84,13 @@ impl Roster for AzureRoster {
 
     async fn publish(&self, report: &WorkerReport) -> Result<()> {
         const OPERATION: &str = "publish a report";
-        let json = serde_json::to_vec(report).map_err(|error| {
+        let internal = |error: serde_json::Error| {
             Error::new(ErrorKind::Internal, OPERATION, error.to_string()).with_source(error)
-        })?;
-        self.container.write(OPERATION, &blob(&report.worker), json, None, &When::Always).await?;
+        };
+        let json = serde_json::to_vec(report).map_err(internal)?;
+        let member = STANDARD.encode(serde_json::to_vec(&Member::from(report)).map_err(internal)?);
+        let member = (member.len() <= MEMBER_BYTES_MAX).then(|| [(MEMBER.to_owned(), member)].into());
+        self.container.write(OPERATION, &blob(&report.worker), json, member, &When::Always).await?;
         if let Err(error) = self.sweep().await {
             tracing::debug!(%error, "failed to remove the reports of workers that died long ago");
         }
@@ -72,21 +104,35 @@ impl Roster for AzureRoster {
     async fn reports(&self, max_age: Duration) -> Result<Vec<WorkerReport>> {
         const OPERATION: &str = "read the roster";
         let listed = self.container.list(OPERATION, &prefix()).await?;
-        let recent = listed.into_iter().filter(|listed| is_recent(listed, max_age));
-        let reads: Vec<_> = recent
-            .map(|one| async move { self.container.read(OPERATION, &one.name).await }.boxed())
-            .collect();
-        let read: Vec<_> = stream::iter(reads).buffered(READS_AT_ONCE).collect().await;
-        let mut reports = Vec::with_capacity(read.len());
-        for read in read {
-            // The worker of a report that is gone has withdrawn; an unreadable report is another
-            // version's.
-            let report = read?.and_then(|read| serde_json::from_slice::<WorkerReport>(&read.bytes).ok());
-            reports.extend(report);
-        }
+        let recent = listed.into_iter().filter(|listed| listed.age <= max_age);
+        let mut reports = self.read(OPERATION, recent).await?;
         reports.sort_by(|a, b| a.worker.cmp(&b.worker));
         Ok(reports)
     }
+
+    /// Sends one request for up to 5,000 workers, and one more for each worker of an older version or
+    /// with very many kinds.
+    async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {
+        const OPERATION: &str = "list the roster";
+        let listed = self.container.list_with_metadata(OPERATION, &prefix()).await?;
+        let (mut members, mut unknown) = (Vec::new(), Vec::new());
+        for listed in listed.into_iter().filter(|listed| listed.age <= max_age) {
+            match member(&listed) {
+                Some(member) => members.push(member),
+                None => unknown.push(listed),
+            }
+        }
+        let reports = self.read(OPERATION, unknown.into_iter()).await?;
+        members.extend(reports.iter().map(Member::from));
+        members.sort_by(|a, b| a.worker.cmp(&b.worker));
+        Ok(members)
+    }
+}
+
+/// Returns the member in a report's metadata.
+fn member(listed: &Listed) -> Option<Member> {
+    let member = listed.metadata.iter().find(|(name, _)| name.eq_ignore_ascii_case(MEMBER))?.1;
+    serde_json::from_slice(&STANDARD.decode(member).ok()?).ok()
 }
 
 impl fmt::Debug for AzureRoster {
@@ -101,12 +147,4 @@ fn prefix() -> String {
 
 fn blob(worker: &WorkerId) -> String {
     format!("{}{worker}.json", prefix())
-}
-
-/// Whether the blob was written no longer than `age` ago, as far as this machine's clock and the
-/// service's agree.
-fn is_recent(listed: &Listed, age: Duration) -> bool {
-    let now = Timestamp::try_from(clock::wall_now()).unwrap_or_default();
-    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX);
-    listed.modified.is_none_or(|modified| now.duration_since(modified) <= age)
 }

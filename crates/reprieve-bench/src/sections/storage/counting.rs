@@ -132,6 +132,7 @@ mod tests {
             queue: String::new(),
             kinds: Vec::new(),
             vm: String::new(),
+            boot: String::new(),
             pid: 1,
             stage: "start".to_owned(),
             at_unix_ms: 0,

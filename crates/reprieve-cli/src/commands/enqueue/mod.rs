@@ -95,9 +95,9 @@ async fn run(args: Args) -> Result<()> {
 /// Refuses a kind that is most likely a typing error: workers of this queue run, and none knows it.
 /// Without a running worker any kind is accepted.
 async fn check_kind(client: &Client, kind: &str) -> Result<()> {
-    let reports = client.store().roster.reports(REPORT_AGE_MAX).await?;
-    let ours = reports.iter().filter(|report| client.shares_a_queue_with(&report.queue));
-    let known: BTreeSet<_> = ours.flat_map(|report| &report.kinds).map(String::as_str).collect();
+    let members = client.store().roster.members(REPORT_AGE_MAX).await?;
+    let ours = members.iter().filter(|member| client.shares_a_queue_with(&member.queue));
+    let known: BTreeSet<_> = ours.flat_map(|member| &member.kinds).map(String::as_str).collect();
     if known.is_empty() || known.contains(kind) {
         return Ok(());
     }

@@ -290,6 +290,7 @@ mod tests {
             queue: "default".to_owned(),
             kinds: vec!["resize".to_owned()],
             vm: vm.to_owned(),
+            boot: String::new(),
             pid: 7,
             stage: "start".to_owned(),
             at_unix_ms: NOW - age,
