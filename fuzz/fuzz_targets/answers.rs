@@ -86,7 +86,7 @@ fn follow(known: &mut Known, change: EventChange) {
 fn believe(believed: &mut Believed, change: Option<Change>) {
     match change {
         None => {}
-        Some(Change::Answered) => panic!("only the watcher answers"),
+        Some(Change::Answered | Change::Named(_)) => panic!("only the watcher answers"),
         Some(Change::Noticed(notice)) => {
             plan_for(&notice);
             believed.insert(notice.id.clone(), notice);

@@ -11,6 +11,7 @@
 //! let watcher = Watcher::spawn(Client::new(METADATA_URL)?, None);
 //! loop {
 //!     match watcher.next().await {
+//!         Change::Named(name) => println!("this VM is called {name}"),
 //!         Change::Answered => println!("the active events are known; work may begin"),
 //!         Change::Noticed(notice) => println!("{} is coming", notice.kind.as_str()),
 //!         Change::Over(id, ending) => println!("{id} has ended: {ending:?}"),

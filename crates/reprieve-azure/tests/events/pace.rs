@@ -61,31 +61,31 @@ async fn besides(known: &[ApiVersion], seconds: u64) -> usize {
     let (sent, _counting) = Sent::count();
     let watcher = Watcher::spawn(service.client(), None);
     sleep(Duration::from_secs(seconds)).await;
-    assert!(sent.most_in_a_second() <= 2, "{} in a second; {known:?}", sent.most_in_a_second());
+    assert!(sent.most_in_a_second() <= 3, "{} in a second; {known:?}", sent.most_in_a_second());
     let polls = watcher.stats().polls;
     assert!(polls + 2 >= seconds, "one a second: {polls}");
     sent.total() - usize::try_from(polls).expect("some thousands")
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_second_has_more_than_two_requests() {
+async fn no_second_has_more_than_three_requests() {
     assert_eq!(besides(&ApiVersion::ALL, 60).await, 1, "the name");
-    assert_eq!(besides(&[ApiVersion::V2020_07_01], 60).await, 2, "the name, and the version that is newer");
+    assert_eq!(besides(&[ApiVersion::V2020_07_01], 60).await, 1, "the newest has polls of its own");
     assert_eq!(
         besides(&[ApiVersion::V2017_03_01], 60).await,
-        1 + 7,
-        "the name, and all versions that are newer"
+        1 + 6,
+        "the name, and all versions up to the documented one"
     );
     assert!(besides(&[], 60).await > 40, "a service that refuses all is asked for all");
 }
 
 #[tokio::test(start_paused = true)]
 async fn newer_versions_are_asked_for_once_an_hour_within_the_pace() {
-    assert_eq!(besides(&[ApiVersion::V2017_03_01], 3600 + 60).await, 1 + 2 * 7);
+    assert_eq!(besides(&[ApiVersion::V2017_03_01], 3600 + 60).await, 1 + 2 * 6);
 }
 
 #[tokio::test(start_paused = true)]
-async fn approvals_that_are_tried_again_keep_far_from_the_limit() {
+async fn approvals_that_are_tried_again_keep_within_the_limit() {
     let service = Service::with([ApiVersion::V2020_07_01]).await;
     for id in ["a", "b", "c", "d"] {
         service.event(id, "Freeze", &[ME]);
@@ -96,5 +96,5 @@ async fn approvals_that_are_tried_again_keep_far_from_the_limit() {
     let ids = ["a", "b", "c", "d"].map(NoticeId::new);
     watcher.approve(&ids, Duration::from_secs(20)).await.expect("an approval of each");
     until("all is calm", || service.state().approved.len() == 7).await;
-    assert!(sent.most_in_a_second() <= 4, "{}", sent.most_in_a_second());
+    assert!(sent.most_in_a_second() <= 5, "{}", sent.most_in_a_second());
 }

@@ -23,7 +23,7 @@ async fn failures_differ_in_kind() {
         (Fault::Garbage("no".to_owned()), ErrorKind::Corrupt),
         (Fault::Garbage("x".repeat((1 << 20) + 1)), ErrorKind::TooLarge),
     ] {
-        server.inject(Endpoint::ScheduledEvents, &fault, 1);
+        server.inject(Endpoint::ScheduledEvents, &fault, 2);
         let error = client.document(Duration::from_millis(500)).await.expect_err("a fault");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!error.to_string().contains('\n'), "{error}");

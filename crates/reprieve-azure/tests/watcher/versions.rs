@@ -103,7 +103,8 @@ async fn a_version_that_fails_lastingly_is_asked_every_30_s_and_used_when_it_ans
 #[tokio::test(start_paused = true)]
 async fn a_slow_first_answer_of_one_version_is_no_failure() {
     let server = server().await;
-    let slow = FaultRule { after: Some(seconds(119).into()), ..fault("slow", ApiVersion::NEWEST) };
+    let late = Some(seconds(119).into());
+    let slow = FaultRule { after: late, lasts: late, ..fault("slow", ApiVersion::NEWEST) };
     server.add_fault(&slow).expect("a rule");
     let watcher = watch(&server);
     assert_eq!(next(&watcher, seconds(2)).await, Change::Answered);

@@ -87,6 +87,7 @@ async fn the_sdks_credential_chooses_an_identity_and_waits_out_a_bad_moment() {
         endpoint: Endpoint::Identity,
         kind: "500".to_owned(),
         vm: None,
+        version: None,
         requests: Some(1),
         lasts: None,
         after: None,

@@ -23,12 +23,19 @@ fn check(steps: &[(&str, &[&str])]) {
     check_in(&steps);
 }
 
-/// Does the same in several versions.
+/// Does the same in several versions, one after the other: documents come every ten seconds.
 #[track_caller]
 fn check_in(steps: &[(ApiVersion, &str, &[&str])]) {
-    let mut active = ActiveEvents::default();
+    check_every(Duration::from_secs(10), steps);
+}
+
+#[track_caller]
+fn check_every(interval: Duration, steps: &[(ApiVersion, &str, &[&str])]) {
+    let (mut active, mut at) = (ActiveEvents::default(), Instant::now());
     for (number, (version, body, expected)) in steps.iter().enumerate() {
-        let reported: Vec<_> = active.update(&answer(body, *version), "me_0").iter().map(brief).collect();
+        at += interval;
+        let answer = Answer { at, ..answer(body, *version) };
+        let reported: Vec<_> = active.update(&answer, "me_0").iter().map(brief).collect();
         assert_eq!(reported, *expected, "document {number}: {body}");
     }
 }
@@ -199,6 +206,54 @@ fn an_older_version_that_omits_a_type_withdraws_no_event_of_it() {
         (V2017_03_01, SCHEDULED, &["a Preempt noticed at"]),
         (V2017_03_01, NOTHING, &["a Preempt withdrawn"]),
     ]);
+}
+
+#[test]
+fn an_event_is_active_while_one_of_two_versions_lists_it() {
+    use ApiVersion::{V2020_07_01 as OLD, V2024_07_09 as NEW};
+    let second = Duration::from_secs(1);
+    // One is ahead of the other, at the beginning and at the end.
+    check_every(
+        second,
+        &[
+            (NEW, NOTHING, &[]),
+            (OLD, SCHEDULED, &["a Preempt noticed at"]),
+            (NEW, NOTHING, &[]),
+            (OLD, STARTED, &["a Preempt started"]),
+            (NEW, SCHEDULED, &[]),
+            (NEW, STARTED, &[]),
+            (OLD, NOTHING, &[]),
+            (NEW, STARTED, &[]),
+            (OLD, NOTHING, &[]),
+            (NEW, NOTHING, &["a Preempt completed"]),
+        ],
+    );
+    // The one that listed it last is silent.
+    for (silent, other) in [(NEW, OLD), (OLD, NEW)] {
+        check_every(
+            second,
+            &[
+                (silent, SCHEDULED, &["a Preempt noticed at"]),
+                (other, NOTHING, &[]),
+                (other, NOTHING, &[]),
+                (other, NOTHING, &[]),
+                (other, NOTHING, &[]),
+                (other, NOTHING, &["a Preempt withdrawn"]),
+            ],
+        );
+    }
+    // It is silent, and the other one has news.
+    check_every(
+        second,
+        &[
+            (NEW, SCHEDULED, &["a Preempt noticed at"]),
+            (OLD, SOONER, &[]),
+            (OLD, SOONER, &[]),
+            (OLD, SOONER, &[]),
+            (OLD, SOONER, &[]),
+            (OLD, SOONER, &["a Preempt changed at"]),
+        ],
+    );
 }
 
 #[tokio::test(start_paused = true)]

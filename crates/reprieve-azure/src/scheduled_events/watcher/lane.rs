@@ -48,10 +48,10 @@ pub(super) struct Lane {
     began: Instant,
     polled_at: Option<Instant>,
     answered_at: Option<Instant>,
-    /// The last poll was refused in a way that may mean the version.
-    is_unsupported: bool,
     is_resting: bool,
     failures: LogThrottle,
+    /// The last failure.
+    error: String,
 }
 
 impl Lane {
@@ -64,9 +64,9 @@ impl Lane {
             began,
             polled_at: None,
             answered_at: None,
-            is_unsupported: false,
             is_resting: false,
             failures: LogThrottle::default(),
+            error: String::new(),
         }
     }
 
@@ -94,10 +94,11 @@ impl Lane {
     /// Whether a poll is due. While it fails lastingly and another lane answers, it rests.
     pub(super) fn is_due(&mut self, now: Instant, another_answers: bool) -> bool {
         let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
-        let rests = another_answers && (self.is_unsupported || silent >= FAILS_LASTINGLY);
+        let rests = another_answers && silent >= FAILS_LASTINGLY;
         if rests && !self.is_resting {
             info!(
                 version = %self.version(),
+                error = self.error,
                 "this api-version of scheduled events fails; another one answers, and this one is tried every 30 s"
             );
         }
@@ -127,31 +128,30 @@ impl Lane {
             debug!(number, "ignored an answer that came after a later poll's");
             return false;
         }
-        (self.answered_at, self.is_unsupported) = (Some(at), false);
-        log::recovery(&mut self.failures, self.version(), at);
+        self.answered_at = Some(at);
+        log::recovery(&mut self.failures, self.negotiation.version(), at);
         true
     }
 
     /// Notes that a poll failed. Returns what follows from it.
     pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
-        let at = Instant::now();
-        if failure.may_mean_the_version() && self.is_optional {
-            debug!(%version, error = %failure.error, "this api-version was refused");
-            self.is_unsupported = true;
+        let (at, error) = (Instant::now(), &failure.error);
+        self.error = error.to_string();
+        let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
+        if is_first && failure.kind == FailureKind::TimedOut {
+            debug!(%version, %error, "the first answer is not there yet; polling continues");
             return Failed::Expected;
+        }
+        if self.is_optional {
+            debug!(%version, %error, "failed to poll scheduled events in this api-version; polling continues");
+            return if failure.may_mean_the_version() { Failed::Expected } else { Failed::Counts };
         }
         if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
         {
-            debug!(%version, error = %failure.error, "this api-version was refused; an older one is tried");
+            debug!(%version, %error, "this api-version was refused; an older one is tried");
             return if version > self.version() { Failed::TryOlder } else { Failed::Expected };
         }
-        let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
-        if is_first && failure.kind == FailureKind::TimedOut {
-            debug!(%version, error = %failure.error, "the first answer is not there yet; polling continues");
-            return Failed::Expected;
-        }
-        let message = "failed to poll scheduled events; polling continues";
-        log::failure(&mut self.failures, at, &failure.error, message);
+        log::failure(&mut self.failures, at, error, "failed to poll scheduled events; polling continues");
         Failed::Counts
     }
 }

@@ -33,7 +33,7 @@ use crate::scheduled_events::document::ApiVersion;
 /// It polls once per second in every case, in two [`ApiVersion`]s side by side: the newest, and the
 /// newest that is documented as generally available, or an older one where the service supports
 /// neither. Either is enough: an event is active while one of them lists it. A version that has
-/// failed for 10 s, or is not supported, is tried every 30 s while the other one answers. A client
+/// failed for 10 s is tried every 30 s while the other one answers. A client
 /// that is [pinned](Client::with_version) uses its version only.
 ///
 /// Slow answers overlap with later polls. Errors are counted and logged (the first, then one a

@@ -168,7 +168,7 @@ mod tests {
             });
             sent.collect::<Vec<_>>()
         };
-        assert_eq!(sent_at(100, 100_000), ["a", "c", "Answered"]);
+        assert_eq!(sent_at(100, 100_000), [r#"Named("me_0")"#, "a", "c", "Answered"]);
         assert_eq!(sent_at(101, 101_000), [""; 0]);
         assert_eq!(sent_at(102, 103_000), [""; 0], "too small a step");
         assert_eq!(sent_at(103, 104_500), ["a"]);

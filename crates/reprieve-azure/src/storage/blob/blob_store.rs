@@ -102,7 +102,7 @@ impl BlobStore for AzureBlobs {
     async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedBlob>> {
         let page = self.0.page("list blobs", prefix, at).await?;
         // As in a list of names. The service lists no blob without a time or an ETag.
-        let entry = |Listed { name, bytes, modified, etag }: Listed| {
+        let entry = |Listed { name, bytes, modified, etag, .. }: Listed| {
             if name.starts_with(RESERVED) {
                 return None;
             }

@@ -29,10 +29,17 @@ fn some_event() -> impl Strategy<Value = Event> {
 fn some_answers() -> impl Strategy<Value = Vec<Answer>> {
     let version = proptest::sample::select(ApiVersion::ALL.to_vec());
     let events = proptest::collection::vec(some_event(), 0..4);
-    let answer = (version, events).prop_map(|(version, events)| {
-        Answer::now(Document { document_incarnation: Incarnation::default(), events }, version)
+    let answer = (version, events, 0..8_u64).prop_map(|(version, events, after)| {
+        (Answer::now(Document { document_incarnation: Incarnation::default(), events }, version), after)
     });
-    proptest::collection::vec(answer, 1..12)
+    proptest::collection::vec(answer, 1..12).prop_map(|answers| {
+        let mut at = Instant::now();
+        let answers = answers.into_iter().map(|(answer, after)| {
+            at += Duration::from_secs(after);
+            Answer { at, ..answer }
+        });
+        answers.collect()
+    })
 }
 
 proptest! {
@@ -74,7 +81,7 @@ proptest! {
         for answer in answers {
             for change in active.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
                 match change {
-                    Change::Answered => prop_assert!(false, "only the watcher answers"),
+                    Change::Answered | Change::Named(_) => prop_assert!(false, "only the watcher answers"),
                     Change::Noticed(notice) => { believed.insert(notice.id.clone(), notice); }
                     Change::Over(id, ending) => {
                         let over = believed.remove(&id).expect("only what active is over");
@@ -87,7 +94,9 @@ proptest! {
             }
         }
         // The newest version hides nothing, so its empty document ends every event.
+        // No other version has listed one for a while.
         let last = answer(NOTHING, ApiVersion::NEWEST);
+        let last = Answer { at: last.at + Duration::from_mins(5), ..last };
         prop_assert_eq!(active.update(&last, "me_0").iter().filter(|it| it.scope == Scope::ThisVm).count(), believed.len());
         prop_assert_eq!(active.changes().count(), 0);
     }
