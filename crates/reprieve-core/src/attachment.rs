@@ -73,7 +73,7 @@ impl Attachment<'_> {
     /// this waits without limit.
     ///
     /// It becomes part of the job's progress with the next save. A save that begins before this has
-    /// returned saves the former content.
+    /// returned saves the former content, and this returns after it.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name. [`Internal`](ErrorKind::Internal) when
@@ -112,6 +112,7 @@ impl Attachment<'_> {
             sent?;
         }
         let length = attached.bytes;
+        let _between = self.cx.run.saves.between_saves().await;
         self.cx.run.record.lock().await.attachments.set(self.name, attached);
         Ok(length)
     }
@@ -151,7 +152,11 @@ impl Attachment<'_> {
     }
 
     /// Removes the attachment from the next save on; returns false when there is none of this name.
+    ///
+    /// # Cancel safety
+    /// A dropped call changes nothing.
     pub async fn remove(self) -> bool {
+        let _between = self.cx.run.saves.between_saves().await;
         self.cx.run.record.lock().await.attachments.remove(self.name)
     }
 

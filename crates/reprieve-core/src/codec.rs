@@ -286,8 +286,8 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
     }
     let path = differing_path(&encoded.bytes, &encode_state(decoded)?.bytes)?;
     path.map_or(Ok(()), |path| {
-        let path = path.trim_start_matches('.');
-        Err(format!("{path} comes back as another value from its `Serialize` and `Deserialize`"))
+        let value = if path.is_empty() { "the whole state" } else { path.trim_start_matches('.') };
+        Err(format!("{value} comes back as another value from its `Serialize` and `Deserialize`"))
     })
 }
 
@@ -356,28 +356,42 @@ fn at(path: &serde_path_to_error::Path, error: impl fmt::Display) -> String {
 fn refuse<T: Serialize + ?Sized>(value: &T, loss: Loss) -> Result<(), String> {
     // The path costs time, so it is looked for only when it is needed. An error of the value's own
     // is left to the encoder.
-    match value.serialize(Lossy { loss, levels_left: LEVELS_MAX }) {
+    let levels_left = loss.levels_max();
+    match value.serialize(Lossy { loss, levels_left }) {
         Err(Refused::Lossy) => {
-            let found = serde_path_to_error::serialize(value, Lossy { loss, levels_left: LEVELS_MAX }).err();
+            let found = serde_path_to_error::serialize(value, Lossy { loss, levels_left }).err();
             Err(found.map_or_else(|| loss.to_string(), |found| at(found.path(), loss)))
         }
         Err(Refused::TooDeep) => Err(format!(
-            "it is nested more than {LEVELS_MAX} levels deep, and could not be read again; use a list of parts that \
-             refer to each other by number"
+            "it is nested more than {levels_left} levels deep (a variant with several fields counts twice), and \
+             could not be read again; use a list of parts that refer to each other by number"
         )),
         _ => Ok(()),
     }
 }
 
-/// How deep a state may be nested. The decoder reads up to 1,023 lists and maps within each other;
-/// a variant of an enum is counted twice here.
-const LEVELS_MAX: u16 = 1_000;
+/// How deep a state may be nested. The decoder reads up to 1,023 lists and maps within each other,
+/// and an unoptimized build needs up to 4 KiB of the stack for each; a thread has at least 2 MiB.
+const STATE_LEVELS_MAX: u16 = 400;
+
+/// How deep JSON may be nested: `serde_json` reads no more.
+const JSON_LEVELS_MAX: u16 = 127;
 
 /// A value that an encoding does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
     SomeOfNil,
     NonFinite,
+}
+
+impl Loss {
+    /// How deep a value may be nested for the encoding that has this loss.
+    const fn levels_max(self) -> u16 {
+        match self {
+            Self::SomeOfNil => STATE_LEVELS_MAX,
+            Self::NonFinite => JSON_LEVELS_MAX,
+        }
+    }
 }
 
 impl fmt::Display for Loss {

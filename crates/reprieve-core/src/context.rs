@@ -35,6 +35,7 @@ pub struct JobContext {
 #[derive(Debug)]
 pub(crate) struct JobRun {
     pub(crate) job: JobId,
+    pub(crate) kind: &'static str,
     pub(crate) delivery: u32,
     /// The job's generation under this owner. A claim may raise it.
     pub(crate) generation: AtomicU32,
@@ -61,6 +62,7 @@ pub(crate) struct JobRun {
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
+    /// Steps finished since the state was loaded.
     pub(crate) steps: AtomicU64,
     /// Steps finished since the last save.
     pub(crate) unsaved_steps: AtomicU32,
@@ -164,8 +166,9 @@ impl JobContext {
         self.run.delivery
     }
 
-    /// The number of steps that ended in this delivery: 0 in the first step on this machine, which
-    /// opens files and fills caches.
+    /// The number of steps that ended since the state was loaded: 0 in the first step on this
+    /// machine, which opens files and fills caches, and again in the step after an attachment was
+    /// found damaged, which continues from the checkpoint before.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.run.steps.load(Relaxed)

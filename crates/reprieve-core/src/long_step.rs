@@ -61,11 +61,20 @@ impl JobContext {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when the state can't be encoded, or would come back as
-    /// another one. Return the error; it fails the job, with the path of the value.
+    /// another one, and when `J` is another kind of job. Return the error; it fails the job, with
+    /// the path of the value.
     ///
     /// # Cancel safety
-    /// A dropped call may have saved the state.
+    /// A dropped call may have saved the state; it saves nothing later.
     pub async fn save<J: Job>(&self, at: &J::Checkpoint) -> Result<bool> {
+        if J::KIND != self.run.kind {
+            let message = format!(
+                "`save` was called for kind {:?} in a job of kind {:?}; call `cx.save::<Self>`",
+                J::KIND,
+                self.run.kind
+            );
+            return Err(Error::new(ErrorKind::Invalid, "save a checkpoint", message));
+        }
         let is_checked = self.run.saves.checked.load(Relaxed) || self.is_interrupted();
         let encoded = match (is_checked, self.run.saves.packs()) {
             (false, _) => codec::encode_checked(at),

@@ -69,14 +69,13 @@ fn job_of(blob: &BlobName, prefix: &str) -> Option<JobId> {
 /// [`Invalid`](ErrorKind::Invalid).
 pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> {
     let name = blob.as_str();
-    let own = [RESULTS, ARGUMENTS, DRAINS, READY].into_iter().find(|prefix| name.starts_with(prefix));
-    match own.or((name == CLEANING).then_some(CLEANING)) {
-        None => Ok(()),
-        Some(own) => {
-            let message = format!("names that begin with {own} are Reprieve's own; use another name");
-            Err(Error::new(ErrorKind::Invalid, operation, message))
-        }
-    }
+    let prefix = [RESULTS, ARGUMENTS, DRAINS, READY].into_iter().find(|prefix| name.starts_with(prefix));
+    let message = match prefix {
+        Some(prefix) => format!("names that begin with {prefix} are Reprieve's own; use another name"),
+        None if name == CLEANING => format!("the name {CLEANING} is Reprieve's own; use another name"),
+        None => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Invalid, operation, message))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::codec::Encoded;
@@ -20,7 +20,7 @@ pub(crate) struct StepSaves {
     pub(crate) checked: AtomicBool,
     /// States of this kind of job are compressed.
     packs: AtomicBool,
-    /// One request at a time.
+    /// One request at a time, and no attachment changes during one.
     turn: AsyncMutex<()>,
     request: Mutex<Option<SaveRequest>>,
     /// The newest checkpoint with a damaged attachment, which the step has read.
@@ -98,12 +98,30 @@ impl StepSaves {
     }
 
     /// Hands the state to the run, and waits until it has tried to save it.
+    ///
+    /// # Cancel safety
+    /// A dropped call has saved the state, if the run had taken the request, or never will.
     pub(crate) async fn save(&self, state: Encoded) -> bool {
         let _turn = self.turn.lock().await;
         let (saved, answer) = oneshot::channel();
         *lock(&self.request) = Some(SaveRequest { state, saved });
+        let _withdrawn = Withdrawn(&self.request);
         // A run that ends drops the step, and with it this future.
         answer.await.unwrap_or(false)
+    }
+
+    /// Waits for the saves that were requested before. While the guard lives, none begins.
+    pub(crate) async fn between_saves(&self) -> AsyncMutexGuard<'_, ()> {
+        self.turn.lock().await
+    }
+}
+
+/// Removes the request when it is dropped: a later step must not save the state of an earlier one.
+struct Withdrawn<'a>(&'a Mutex<Option<SaveRequest>>);
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        lock(self.0).take();
     }
 }
 

@@ -362,16 +362,75 @@ fn nested(levels: usize) -> serde_json::Value {
     (0..levels).fold(serde_json::Value::Null, |inner, _| serde_json::Value::Array(vec![inner]))
 }
 
+/// A variant with several fields is a map with a list.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+enum Cons {
+    End,
+    More(u8, Box<Cons>),
+}
+
+fn cons(levels: usize) -> Cons {
+    (0..levels).fold(Cons::End, |inner, _| Cons::More(1, Box::new(inner)))
+}
+
+/// On a stack of 2 MiB, as every thread of a runtime has at least.
 #[test]
 fn a_state_that_is_too_deep_to_be_read_is_refused() {
-    // A debug build's frames are large.
     let run = || {
-        let deep = encode_state(&nested(1_000)).unwrap();
-        assert_eq!(decode_state::<serde_json::Value>(deep.bytes()).unwrap(), nested(1_000));
-        let error = encode_state(&nested(1_001)).unwrap_err();
-        assert!(error.contains("more than 1000 levels deep"), "{error}");
+        assert_eq!(round_trip(nested(400)).unwrap(), nested(400));
+        assert_eq!(round_trip(cons(200)).unwrap(), cons(200));
+        for error in [encode_state(&nested(401)).unwrap_err(), encode_state(&cons(201)).unwrap_err()] {
+            assert!(error.contains("more than 400 levels deep"), "{error}");
+        }
     };
-    std::thread::Builder::new().stack_size(256 << 20).spawn(run).unwrap().join().unwrap();
+    std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap();
+}
+
+#[test]
+fn json_that_is_too_deep_to_be_read_is_refused() {
+    let json = encode_json(&nested(127)).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(json.get()).unwrap(), nested(127));
+    let error = encode_json(&nested(128)).unwrap_err();
+    assert!(error.contains("more than 127 levels deep"), "{error}");
+}
+
+/// A number that comes back as another one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Rounded(#[serde(serialize_with = "rounded")] f64);
+
+fn rounded<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(number / 2.0)
+}
+
+#[test]
+fn one_value_of_a_large_map_that_does_not_come_back_is_found() {
+    let map: std::collections::HashMap<u32, Rounded> =
+        (0..100_000).map(|key| (key, Rounded(if key == 77_777 { 1.0 } else { 0.0 }))).collect();
+    let error = round_trip(map).unwrap_err();
+    assert!(error.starts_with("[…] comes back as another value"), "{error}");
+}
+
+#[test]
+fn a_field_that_is_left_out_or_added_is_named() {
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Row {
+        #[serde(default, skip_serializing_if = "is_seven")]
+        level: u8,
+    }
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference to the field")]
+    fn is_seven(level: &u8) -> bool {
+        *level == 7
+    }
+    #[derive(Debug, Serialize, Deserialize)]
+    struct Table {
+        row: Row,
+    }
+    let error = round_trip(Table { row: Row { level: 7 } }).unwrap_err();
+    assert!(error.starts_with("row.level comes back as another value"), "{error}");
+    let error = round_trip(Row { level: 7 }).unwrap_err();
+    assert!(error.starts_with("level comes back as another value"), "{error}");
+    let error = round_trip(Rounded(1.0)).unwrap_err();
+    assert!(error.starts_with("the whole state comes back as another value"), "{error}");
 }
 
 #[test]
@@ -381,8 +440,18 @@ fn a_large_map_in_another_order_is_the_same_state() {
     assert_eq!(round_trip(map.clone()).unwrap(), map);
 }
 
+/// The lists with the elements of each list, and of each pair, in one order.
+fn in_one_order(lists: &[Vec<(u8, Option<bool>)>]) -> Vec<Vec<Vec<String>>> {
+    fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+        list.sort();
+        list
+    }
+    let pair = |(number, truth): &(u8, Option<bool>)| sorted(vec![number.to_string(), format!("{truth:?}")]);
+    sorted(lists.iter().map(|list| sorted(list.iter().map(pair).collect())).collect())
+}
+
 proptest! {
-    /// Two digests are equal exactly if the sorted trees are.
+    /// Two digests are equal exactly if the values are, with all elements in one order.
     #[test]
     fn a_digest_ignores_the_order_and_nothing_else(lists: Vec<Vec<(u8, Option<bool>)>>, seed: u64, change: bool) {
         let mut other = lists.clone();
@@ -396,7 +465,9 @@ proptest! {
         }
         let (one, another) = (encode_state(&lists).unwrap(), encode_state(&other).unwrap());
         let digest = |encoded: &Encoded| decode_state::<Digest>(encoded.bytes()).unwrap();
-        let tree = |encoded: &Encoded| decode_state::<Tree>(encoded.bytes()).unwrap().sorted();
-        prop_assert_eq!(digest(&one) == digest(&another), tree(&one) == tree(&another));
+        prop_assert_eq!(digest(&one) == digest(&another), in_one_order(&lists) == in_one_order(&other));
+        let tree = |encoded: &Encoded| decode_state::<Tree>(encoded.bytes()).unwrap();
+        let difference = tree(&one).difference(&tree(&another));
+        prop_assert_eq!(difference.is_none(), digest(&one) == digest(&another));
     }
 }

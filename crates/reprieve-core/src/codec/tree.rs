@@ -1,12 +1,13 @@
 //! An encoded state as a tree, to find where two encodings differ.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A value of any type. Numbers with the same bits are equal.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) enum Tree {
     Nil,
     Bool(bool),
@@ -20,61 +21,69 @@ pub(super) enum Tree {
 }
 
 impl Tree {
-    /// Returns the path of the first value that differs; `None` when the trees are equal but for
-    /// the order of elements, which a set or a map with hashing changes.
+    /// Returns the path of the first value that differs, empty for the whole value; `None` when the
+    /// trees are equal but for the order of elements, which a set or a map with hashing changes.
     pub(super) fn difference(&self, other: &Self) -> Option<String> {
-        if self.clone().sorted() == other.clone().sorted() {
+        if self.digest() == other.digest() {
             return None;
         }
-        Some(
-            match (self, other) {
-                (Self::List(one), Self::List(another)) if one.len() == another.len() => {
-                    let mut pairs = one.iter().zip(another).enumerate();
-                    pairs.find_map(|(at, (one, other))| Some(format!("[{at}]{}", one.difference(other)?)))
-                }
-                (Self::Map(one), Self::Map(_)) => one.iter().find_map(|(key, one)| {
-                    let path = match other.get(key) {
-                        Some(other) => one.difference(other)?,
-                        None => String::new(),
-                    };
-                    Some(match key {
-                        Self::Text(name) => format!(".{name}{path}"),
-                        _ => format!("[…]{path}"),
-                    })
-                }),
-                _ => None,
-            }
-            .unwrap_or_default(),
-        )
+        Some(match (self, other) {
+            (Self::List(one), Self::List(another)) => in_lists(one, another).unwrap_or_default(),
+            (Self::Map(one), Self::Map(another)) => in_maps(one, another).unwrap_or_default(),
+            _ => String::new(),
+        })
     }
 
-    /// Returns the tree with all elements in one order.
-    pub(super) fn sorted(mut self) -> Self {
-        self.sort();
-        self
-    }
-
-    fn get(&self, key: &Self) -> Option<&Self> {
-        let Self::Map(entries) = self else { return None };
-        entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
-    }
-
-    fn sort(&mut self) {
+    /// Returns the digest, the same as if it were read from the tree's encoding.
+    fn digest(&self) -> Digest {
         match self {
-            Self::List(elements) => {
-                elements.iter_mut().for_each(Self::sort);
-                elements.sort();
-            }
+            Self::List(elements) => Digest::of_list(elements.iter().map(Self::digest)),
             Self::Map(entries) => {
-                for (key, value) in entries.iter_mut() {
-                    key.sort();
-                    value.sort();
-                }
-                entries.sort();
+                Digest::of_map(entries.iter().map(|(key, value)| (key.digest(), value.digest())))
             }
-            _ => {}
+            leaf => Digest::of(leaf),
         }
     }
+}
+
+/// The path of the first element that the other list lacks.
+fn in_lists(one: &[Tree], another: &[Tree]) -> Option<String> {
+    let mut unmatched: HashMap<Digest, usize> = HashMap::new();
+    for element in another {
+        *unmatched.entry(element.digest()).or_default() += 1;
+    }
+    let is_lacking = |element: &Tree| match unmatched.get_mut(&element.digest()) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    };
+    let at = one.iter().position(is_lacking)?;
+    let path = another.get(at).and_then(|other| one[at].difference(other)).unwrap_or_default();
+    Some(format!("[{at}]{path}"))
+}
+
+/// The path of the first entry that has another value in the other map, or that only one of them
+/// has.
+fn in_maps(one: &[(Tree, Tree)], another: &[(Tree, Tree)]) -> Option<String> {
+    let by_key = |entries: &[(Tree, Tree)]| -> HashMap<Digest, usize> {
+        entries.iter().enumerate().map(|(at, (key, _))| (key.digest(), at)).collect()
+    };
+    let (in_one, in_another) = (by_key(one), by_key(another));
+    let changed = one.iter().find_map(|(key, value)| {
+        let path = match in_another.get(&key.digest()) {
+            Some(at) => value.difference(&another[*at].1)?,
+            None => String::new(),
+        };
+        Some((key, path))
+    });
+    let added = || another.iter().find(|(key, _)| !in_one.contains_key(&key.digest()));
+    let (key, path) = changed.or_else(|| added().map(|(key, _)| (key, String::new())))?;
+    Some(match key {
+        Tree::Text(name) => format!(".{name}{path}"),
+        _ => format!("[…]{path}"),
+    })
 }
 
 impl<'de> Deserialize<'de> for Tree {
@@ -151,8 +160,6 @@ impl<'de> Visitor<'de> for AnyValue {
 pub(super) struct Digest(u64, u64);
 
 impl Digest {
-    const ZERO: Self = Self(0, 0);
-
     fn of(value: &impl Hash) -> Self {
         let hash = |half: bool| {
             let mut hasher = DefaultHasher::new();
@@ -162,10 +169,35 @@ impl Digest {
         Self(hash(false), hash(true))
     }
 
-    /// Adds an element. The sum is the same in every order.
-    fn add(&mut self, element: Self) {
-        self.0 = self.0.wrapping_add(element.0);
-        self.1 = self.1.wrapping_add(element.1);
+    fn of_list(elements: impl Iterator<Item = Self>) -> Self {
+        let mut sum = Sum::default();
+        elements.for_each(|element| sum.add(element));
+        sum.digest("list")
+    }
+
+    fn of_map(entries: impl Iterator<Item = (Self, Self)>) -> Self {
+        let mut sum = Sum::default();
+        entries.for_each(|entry| sum.add(Self::of(&entry)));
+        sum.digest("map")
+    }
+}
+
+/// The sum of the digests of some elements, the same in every order.
+#[derive(Debug, Default)]
+struct Sum {
+    halves: (u64, u64),
+    count: u64,
+}
+
+impl Sum {
+    fn add(&mut self, element: Digest) {
+        self.halves.0 = self.halves.0.wrapping_add(element.0);
+        self.halves.1 = self.halves.1.wrapping_add(element.1);
+        self.count += 1;
+    }
+
+    fn digest(self, kind: &str) -> Digest {
+        Digest::of(&(kind, self.count, self.halves))
     }
 }
 
@@ -211,20 +243,18 @@ impl<'de> Visitor<'de> for Digested {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Digest, A::Error> {
-        let (mut sum, mut count) = (Digest::ZERO, 0_u64);
+        let mut sum = Sum::default();
         while let Some(element) = elements.next_element()? {
             sum.add(element);
-            count += 1;
         }
-        Ok(Digest::of(&("list", count, sum)))
+        Ok(sum.digest("list"))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Digest, A::Error> {
-        let (mut sum, mut count) = (Digest::ZERO, 0_u64);
-        while let Some((key, value)) = entries.next_entry::<Digest, Digest>()? {
-            sum.add(Digest::of(&(key, value)));
-            count += 1;
+        let mut sum = Sum::default();
+        while let Some(entry) = entries.next_entry::<Digest, Digest>()? {
+            sum.add(Digest::of(&entry));
         }
-        Ok(Digest::of(&("map", count, sum)))
+        Ok(sum.digest("map"))
     }
 }

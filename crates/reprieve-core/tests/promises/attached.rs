@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use reprieve_core::memory::{self, Fault, Faults, MemoryRecords, Op};
 use reprieve_core::ports::{Payload, Store};
 use reprieve_core::record::{CHUNK_BYTES, Manifest, Place};
-use reprieve_core::{Bytes, ErrorKind, Job, JobContext, JobError, JobId, PayloadName, Step};
+use reprieve_core::{BlobName, Bytes, ErrorKind, Job, JobContext, JobError, JobId, PayloadName, Step};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::support::*;
@@ -295,4 +295,116 @@ async fn contents_of_any_length_can_be_attached_read_and_removed_within_a_step()
         ["write an attachment: the name of an attachment has 1 to 240 bytes"]
     );
     assert_eq!(records.payloads(), []);
+}
+
+/// A job that attaches the next state's content while it saves a state. At the end of its life it
+/// waits to be killed.
+#[derive(Debug, Clone, Default)]
+struct Overlaps {
+    found: Arc<Mutex<Vec<(u8, Vec<u8>)>>>,
+}
+
+#[async_trait]
+impl Job for Overlaps {
+    const KIND: &'static str = "overlaps";
+    type Args = ();
+    type Checkpoint = u8;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u8 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: u8) -> Result<Step<u8, ()>, JobError> {
+        // Two contents in turn, so that a write sends nothing and never waits.
+        let content = |at: u8| [at % 2; 8];
+        if cx.steps() == 0 && at > 0 {
+            let mut found = Vec::new();
+            cx.attach("content").read(&mut found).await?;
+            self.found.lock().unwrap().push((at, found));
+            return Ok(Step::Done(()));
+        }
+        if cx.steps() < 4 {
+            at += 1;
+            cx.attach("content").write(&content(at)[..]).await?;
+            return Ok(Step::Continue(at));
+        }
+        let next = content(at + 1);
+        let (saved, written) =
+            tokio::join!(biased; cx.save::<Self>(&at), cx.attach("content").write(&next[..]));
+        assert!(saved? && written? == 8);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_begins_before_a_write_ends_saves_the_former_content() {
+    let (store, job) = (memory::store(), Overlaps::default());
+    enqueue_j(&store, Overlaps::KIND).await;
+    let first = start_job(&store, job.clone());
+    tokio::time::sleep(secs(10)).await;
+    first.kill().await;
+    let _second = start_job(&store, job.clone());
+    emptied(&store, secs(300)).await;
+    assert_eq!(*job.found.lock().unwrap(), [(4, vec![0; 8])]);
+}
+
+/// A job that keeps a number beside its state, which it loads in its first step. Its log is damaged
+/// once.
+#[derive(Debug, Clone)]
+struct Keeps {
+    store: Store,
+    beside: Arc<Mutex<u8>>,
+    damages: Arc<Mutex<u8>>,
+}
+
+#[async_trait]
+impl Job for Keeps {
+    const KIND: &'static str = "keeps";
+    type Args = ();
+    type Checkpoint = u8;
+    type Output = u8;
+
+    fn begin(&self, (): &()) -> u8 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: u8) -> Result<Step<u8, u8>, JobError> {
+        if cx.steps() == 0 {
+            let mut number = Vec::new();
+            cx.attach("number").read(&mut number).await?;
+            *self.beside.lock().unwrap() = number.first().copied().unwrap_or_default();
+        }
+        if at == 6 {
+            let is_first = std::mem::take(&mut *self.damages.lock().unwrap()) > 0;
+            if is_first {
+                let newest = manifests(&self.store, cx.job()).await.remove(0);
+                // That of the log: manifests are in the order of names.
+                let chunk = newest.payloads().next().unwrap().clone();
+                self.store.records.remove_payloads(cx.job(), &[chunk]).await?;
+            }
+            cx.attach("log").read(&mut Vec::new()).await?;
+        }
+        at += 1;
+        let number = {
+            let mut beside = self.beside.lock().unwrap();
+            *beside += 1;
+            *beside
+        };
+        cx.attach("number").write(&[number][..]).await?;
+        cx.attach("log").write(&[b'l', at][..]).await?;
+        Ok(if at == 10 { Step::Done(number) } else { Step::Continue(at) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_goes_back_loads_again_what_it_keeps_beside_its_state() {
+    let store = memory::store();
+    let job = Keeps { store: store.clone(), beside: Arc::default(), damages: Arc::new(Mutex::new(1)) };
+    enqueue_j(&store, Keeps::KIND).await;
+    let _worker = start_saving(&store, job.clone());
+    emptied(&store, secs(100)).await;
+    assert_eq!(*job.damages.lock().unwrap(), 0, "it went back");
+    let result = store.blobs.get(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    assert_eq!(result.as_deref(), Some(&b"10"[..]));
 }

@@ -156,3 +156,82 @@ async fn a_step_that_saves_rests_when_jobs_are_to_rest() {
     emptied(&store, secs(300)).await;
     assert_eq!(*job.began.lock().unwrap(), [0], "the step goes on");
 }
+
+/// A job that asks for a save in its step and stops waiting for it.
+#[derive(Debug, Clone, Default)]
+struct Hasty {
+    /// The states at the beginning of each step, with the delivery.
+    began: Arc<Mutex<Vec<(u32, u32)>>>,
+}
+
+#[async_trait]
+impl Job for Hasty {
+    const KIND: &'static str = "hasty";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        self.began.lock().unwrap().push((cx.delivery(), at));
+        let work = tokio::time::sleep(secs(1));
+        tokio::pin!(work);
+        tokio::select! {
+            biased;
+            saved = async { tokio::time::sleep(secs(1)).await; cx.save::<Self>(&at).await } => { saved?; }
+            () = &mut work => {}
+        }
+        Ok(if at == 20 { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_its_step_did_not_wait_for_never_replaces_a_later_state() {
+    let (store, job) = (memory::store(), Hasty::default());
+    enqueue_j(&store, Hasty::KIND).await;
+    let first = start_saving(&store, job.clone());
+    tokio::time::sleep(ms(9_500)).await;
+    first.kill().await;
+    let _second = start_saving(&store, job.clone());
+    emptied(&store, secs(300)).await;
+    let began = job.began.lock().unwrap().clone();
+    let last = began.iter().rfind(|(delivery, _)| *delivery == 1).unwrap().1;
+    let resumed = began.iter().find(|(delivery, _)| *delivery > 1).unwrap().1;
+    assert_eq!(resumed, last, "the state before the step that was killed was saved: {began:?}");
+}
+
+/// A job that saves the state of another kind of job.
+#[derive(Debug, Clone)]
+struct Mistaken;
+
+#[async_trait]
+impl Job for Mistaken {
+    const KIND: &'static str = "mistaken";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        if cx.steps() > 0 {
+            cx.save::<Long>(&At { second: at, label: None }).await?;
+        }
+        Ok(Step::Continue(at + 1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_another_kind_is_refused() {
+    let store = memory::store();
+    enqueue_j(&store, Mistaken::KIND).await;
+    let _worker = start_job(&store, Mistaken);
+    emptied(&store, secs(100)).await;
+    let reasons = poisoned(&store).await;
+    assert!(reasons.len() == 1 && reasons[0].contains("call `cx.save::<Self>`"), "{reasons:?}");
+}

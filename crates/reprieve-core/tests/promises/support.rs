@@ -250,6 +250,12 @@ pub(crate) fn start_job(store: &Store, job: impl Job) -> Running {
     run_in(Gate::new(), store, job, settings(), ManualNotices::answered())
 }
 
+/// Starts a worker with any job, which is saved after every step.
+pub(crate) fn start_saving(store: &Store, job: impl Job) -> Running {
+    let settings = Settings { checkpoint_every: CheckpointEvery::Every(Duration::ZERO), ..settings() };
+    run_in(Gate::new(), store, job, settings, ManualNotices::answered())
+}
+
 fn run_in(gate: Gate, store: &Store, job: impl Job, settings: Settings, notices: ManualNotices) -> Running {
     on_one_clock();
     let worker = Worker::builder(store.clone())

@@ -41,16 +41,43 @@ pub(super) fn open(path: &Path) -> Result<(Box<dyn Read + Send>, String)> {
     }
 }
 
+/// How deep arguments may be nested: `serde_json`, which jobs read them with, takes no more.
+const LEVELS_MAX: usize = 127;
+
 /// Checks one JSON document; `name` is its name in errors.
 pub(super) fn parse(name: &str, text: &str) -> Result<Box<RawValue>> {
     // Not owned: the document without the white space around it.
     let parsed: serde_json::Result<&RawValue> = serde_json::from_str(text);
-    parsed.map(ToOwned::to_owned).map_err(|error| {
+    let json = parsed.map_err(|error| {
         let (line, column, text) = (error.line(), error.column(), error.to_string());
         let what = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
         let at = if line > 1 { format!("line {line} column {column}") } else { format!("column {column}") };
         Error::new(ErrorKind::Invalid, OPERATION, format!("{name} is not JSON: {what} at {at}"))
-    })
+    })?;
+    if levels(json.get()) > LEVELS_MAX {
+        let message = format!("{name} is nested more than {LEVELS_MAX} levels deep; no job could read it");
+        return Err(Error::new(ErrorKind::Invalid, OPERATION, message));
+    }
+    Ok(json.to_owned())
+}
+
+/// How many lists and objects of the JSON are within each other.
+fn levels(json: &str) -> usize {
+    let (mut levels, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                levels += 1;
+                deepest = deepest.max(levels);
+            }
+            b']' | b'}' if !in_text => levels -= 1,
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Reads on its own thread, while earlier batches are enqueued. The first error ends it, after all
@@ -171,6 +198,17 @@ mod tests {
             assert_eq!(batches.concat(), ["1", "2"]);
             assert_eq!(fault.as_deref(), Some(format!("{OPERATION}: {expected}").as_str()));
         }
+    }
+
+    #[test]
+    fn arguments_that_no_job_could_read_are_refused() {
+        let nested = |levels: usize| format!("{}\"[[{{\\\"[\"{}", "[".repeat(levels), "]".repeat(levels));
+        for levels in [0, 1, 127] {
+            let json = parse("--args", &nested(levels)).unwrap();
+            serde_json::from_str::<serde_json::Value>(json.get()).unwrap();
+        }
+        let error = parse("--args", &nested(128)).unwrap_err().to_string();
+        assert!(error.contains("--args is nested more than 127 levels deep"), "{error}");
     }
 
     #[test]

@@ -139,6 +139,7 @@ fn job_run(
     let handle = Handle::new(Arc::clone(&shared.store.records), identity, envelope.notes.ends.clone());
     JobRun {
         job: envelope.job.clone(),
+        kind: kind.name,
         delivery: delivery.dequeue_count,
         generation: AtomicU32::new(envelope.notes.generation),
         record: AsyncMutex::new(handle),

@@ -255,6 +255,8 @@ impl Execution {
             let ended = self.step(job, &cx, args, at).await?;
             if let Some(damaged) = cx.run.saves.take_damaged() {
                 at = Box::pin(self.go_back::<J>(damaged)).await?.unwrap_or_else(|| job.begin(args));
+                // What the job keeps beside its state is loaded anew.
+                self.run.steps.store(0, Relaxed);
                 continue;
             }
             match ended {
