@@ -85,7 +85,7 @@ impl Producer {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name, also one that begins with `results/`,
-    /// `args/`, `drains/` or `ready/`, and the store's own.
+    /// `args/`, `drains/` or `ready/`, and `cleaning.json`; the store's own.
     pub async fn put_input(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         let name = BlobName::parse(name)?;
         check_own("write an input", &name)?;

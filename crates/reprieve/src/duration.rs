@@ -8,6 +8,9 @@ use reprieve_core::{Error, ErrorKind, Result};
 /// The length of a day: a calendar's days differ.
 const DAY: Duration = Duration::from_hours(24);
 
+/// More digits than a duration that fits has.
+const DIGITS_MAX: usize = 10;
+
 /// Parses a duration: a number and a unit, such as `500ms`, `10s`, `5m`, `1h` or `30d`, also
 /// `1h 30m`. A day is 24 hours. The worker's flags use the same format. In a command of your own,
 /// use `#[arg(value_parser = reprieve::parse_duration)]`.
@@ -27,7 +30,12 @@ const DAY: Duration = Duration::from_hours(24);
 /// ```
 pub fn parse_duration(text: &str) -> Result<Duration> {
     parse(text).ok_or_else(|| {
-        let message = format!("{text:?} is not a number and a unit; use ms, s, m, h or d, such as 10s or 7d");
+        let is_long = text.bytes().filter(u8::is_ascii_digit).count() > DIGITS_MAX;
+        let message = if is_long {
+            format!("{text:?} is too long for a duration")
+        } else {
+            format!("{text:?} is not a number and a unit; use ms, s, m, h or d, such as 10s or 7d")
+        };
         Error::new(ErrorKind::Invalid, "read a duration", message)
     })
 }
@@ -56,5 +64,7 @@ mod tests {
         for bad in ["", "d", "-1d", "1.5d", "1d 1d", "1d x", "12h 1d", "300000000000000000d", "1 d-2h"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }
+        let error = parse_duration("99999999999d").unwrap_err();
+        assert!(error.to_string().contains("is too long"), "{error}");
     }
 }

@@ -270,7 +270,8 @@ pub(super) static KEEP: [Setting; 3] = [
         help: "How long a job that did not finish keeps its progress and long arguments, at least 8d",
         details: "This is for jobs whose message was deleted by hand, or that are never redriven. A store can't \
                   tell them from jobs that wait: choose a time that no job spends waiting in its queue, and none \
-                  in the poison queue. It counts from the last save.",
+                  in the poison queue. It counts from the last save, or from \
+                  when long arguments were written.",
         parse: |given, to| values::keep(given).map(|keep| to.worker.keep.unfinished = keep),
     },
 ];

@@ -182,7 +182,7 @@ fn values_that_are_out_of_bounds_or_do_not_fit_together_are_refused() {
         (&["--approve-freeze-under=6m"], "at most 5 minutes"),
         (&["--approve-wait=2h"], "at most an hour"),
         (&["--predicted-failure=Drain"], "\"Drain\" is neither warn nor drain"),
-        (&["--budget=99999999999999999999s"], "not a number and a unit"),
+        (&["--budget=99999999999999999999s"], "is too long for a duration"),
         (&["--vm-name="], "it is empty"),
         (&["--default-kind="], "it is empty"),
         (&["--queue="], "a name is empty"),

@@ -100,7 +100,7 @@ async fn a_service_that_is_busy_is_asked_again_while_there_is_time() {
 async fn a_refusal_by_the_service_is_a_failure_and_no_wrong_usage() {
     let (place, server) = scene(HOUR).await;
     let id = announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    server.inject(Endpoint::ScheduledEvents, &Fault::None, 1);
+    server.inject(Endpoint::ScheduledEvents, &Fault::None, 2);
     server.inject(Endpoint::ScheduledEvents, &Fault::Status(400), 1);
     let ran = run(&place, &server.vm_url(ME), &["approve", &id]).await;
     assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""), "{}", ran.err);
