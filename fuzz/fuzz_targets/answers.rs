@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use reprieve_azure::scheduled_events::document::{Document, EventType};
+use reprieve_azure::scheduled_events::document::{Document, EventType, ServiceClock};
 use reprieve_azure::scheduled_events::{
     ActiveEvents, Answer, ApiVersion, ChangeKind, Compute, EventChange, NotBefore, Scope,
 };
 use reprieve_core::interruption::{
-    Approve, ApproveUser, Authority, Own, Policy, PredictedFailure, authority, plan,
+    Approve, ApproveUser, Authority, DuringFreeze, Own, Policy, PredictedFailure, authority, plan,
 };
 use reprieve_core::ports::{Change, Ending};
 use reprieve_core::{Deadline, Notice, NoticeId, Phase};
@@ -37,7 +37,7 @@ pub(crate) fn hear(data: &[u8]) {
         reads_what_it_writes(&document);
         let answer = Answer::now(document, version);
         for change in active_events.update(&answer, ME) {
-            believe(&mut believed, change.for_worker(ME, answer.at));
+            believe(&mut believed, change.for_worker(ME, ServiceClock { at: answer.at, wall: answer.wall }));
             follow(&mut known, change);
         }
         let this = known.keys().filter(|(whose, _)| *whose == Scope::ThisVm).map(|(_, id)| id);
@@ -103,6 +103,7 @@ fn plan_for(notice: &Notice) {
     let others = Policy {
         approve: Approve::Any,
         approve_user: ApproveUser::AtOnce,
+        during_freeze: DuringFreeze::Pause,
         predicted_failure: PredictedFailure::Drain,
         ..Policy::default()
     };

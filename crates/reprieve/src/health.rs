@@ -1,4 +1,4 @@
-//! The `/healthz`, `/readyz` and `/metrics` endpoints.
+//! The `/healthz`, `/livez`, `/readyz` and `/metrics` endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,6 +51,7 @@ impl Health {
     pub(crate) async fn serve(self, listener: TcpListener) {
         let router = Router::new()
             .route("/healthz", get(healthz))
+            .route("/livez", get(livez))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self);
@@ -60,8 +61,16 @@ impl Health {
     }
 }
 
-/// Returns 200 while the control loop runs, else 503: the process should be replaced.
-async fn healthz(State(health): State<Health>) -> impl IntoResponse {
+/// Returns what the Application Health extension reads: whether the VM should be replaced. It takes
+/// any other answer, also an error status, for "Unknown", and automatic repairs then replace the VM.
+/// So this answers the same in a drain, and when a restart of the process would help.
+/// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-health-extension#rich-health-states>
+async fn healthz() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], r#"{"ApplicationHealthState":"Healthy"}"#)
+}
+
+/// Returns 200 while the control loop runs, else 503: the process should be restarted.
+async fn livez(State(health): State<Health>) -> impl IntoResponse {
     let age = health.monitor.last_beat().elapsed();
     if age < BEAT_AGE_MAX {
         (StatusCode::OK, "ok\n".to_owned())

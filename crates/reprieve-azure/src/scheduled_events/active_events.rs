@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use reprieve_core::clock::instant_at;
 use reprieve_core::ports::{Change, Ending};
 use reprieve_core::{Error, ErrorKind, Initiator, Notice, NoticeId, Phase, Result};
 use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
-use super::document::{Answer, ApiVersion, Event, EventType, NotBefore};
+use super::document::{Answer, ApiVersion, Event, EventType, NotBefore, ServiceClock};
 
 /// How long an event that one api-version listed stays active while another one, which knows its
 /// type, leaves it out. Answers come each second, so after this time the first is not answered.
@@ -302,10 +301,10 @@ impl EventChange {
         self.event.notice_id()
     }
 
-    /// Converts the change for the worker of the VM called `name`, received at `received`; `None`
-    /// for an event of other VMs.
+    /// Converts the change for the worker of the VM called `name`, received at `clock`; `None` for an
+    /// event of other VMs.
     #[must_use]
-    pub fn for_worker(&self, name: &str, received: Instant) -> Option<Change> {
+    pub fn for_worker(&self, name: &str, clock: ServiceClock) -> Option<Change> {
         if self.scope == Scope::OtherVms {
             return None;
         }
@@ -313,19 +312,19 @@ impl EventChange {
             ChangeKind::Withdrawn => Change::Over(self.id(), Ending::Withdrawn),
             ChangeKind::Completed => Change::Over(self.id(), Ending::Completed),
             ChangeKind::Noticed | ChangeKind::Changed | ChangeKind::Started => {
-                Change::Noticed(self.notice(name, received))
+                Change::Noticed(self.notice(name, clock))
             }
         })
     }
 
-    fn notice(&self, name: &str, received: Instant) -> Notice {
+    fn notice(&self, name: &str, clock: ServiceClock) -> Notice {
         let event = &self.event;
         Notice {
             id: self.id(),
             kind: event.event_type.kind(),
             phase: event.event_status.phase(),
-            received,
-            not_before: self.not_before.map(instant_at),
+            received: clock.at,
+            not_before: self.not_before.map(|at| clock.instant(at)),
             duration: event.duration(),
             initiator: match event.event_source.as_str() {
                 "Platform" => Initiator::Platform,

@@ -115,7 +115,9 @@ impl Script {
         let mut state = self.lock();
         let answer = Answer::now(document.clone(), ApiVersion::ALL[0]);
         for change in state.active.update(&answer, self.name) {
-            if let Some(change) = change.for_worker(self.name, answer.at) {
+            if let Some(change) =
+                change.for_worker(self.name, ServiceClock { at: answer.at, wall: answer.wall })
+            {
                 self.send(change);
             }
         }

@@ -20,4 +20,4 @@ pub(crate) use active::{ActiveNotices, Approval, Key, Orders, State, Throttle};
 pub use authority::{Authority, authority};
 pub use lifecycle::{Action, DrainOrder, Event, IllegalEvent, Lifecycle, Stage};
 pub use plan::{MARGIN, OUTLIVED_AFTER, Own, PAUSE_MAX, PREDICTED_AFTER, Plan, REBALANCE_QUIET, Work, plan};
-pub use settings::{Approve, ApproveUser, Policy, PredictedFailure};
+pub use settings::{Approve, ApproveUser, DuringFreeze, Policy, PredictedFailure};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::authority::{Authority, authority};
-use super::settings::{ApproveUser, Policy, PredictedFailure};
+use super::settings::{ApproveUser, DuringFreeze, Policy, PredictedFailure};
 use crate::notice::{Initiator, Notice, NoticeKind, Phase};
 
 /// How long before an event's `NotBefore` its drain must have ended: `NotBefore` has whole seconds,
@@ -118,7 +118,7 @@ impl Plan {
 /// | `Reboot`, `Redeploy` by a user | drain now; ready when drained |
 /// | `Redeploy` over an hour ahead | save now, advise to redeploy early; if set and ours to approve, drain now |
 /// | `Freeze` known to be short | extend leases past it; ready when they are |
-/// | `Freeze` long or unknown | extend leases past it from a minute before; jobs rest while it is Started |
+/// | `Freeze` long or unknown | extend leases past it from a minute before; if set, jobs pause while it is Started |
 /// | rebalance recommendation | save now; for ten minutes start only jobs to end before `NotBefore` or in 30 s |
 /// | unknown type | nothing: a guess would stop a healthy worker |
 /// | any of the platform's that drained, half an hour after it has begun or could have | resume work |
@@ -201,6 +201,7 @@ fn freeze(notice: &Notice, phase: Phase, own: &Own, policy: &Policy) -> Plan {
         return Plan::NOTHING;
     }
     match phase {
+        Phase::Started if policy.during_freeze == DuringFreeze::Work => held,
         Phase::Started => {
             let until = own.since + PAUSE_MAX;
             let work = if own.now < until { Work::Paused } else { Work::Freely };

@@ -41,6 +41,17 @@ pub enum PredictedFailure {
     Drain,
 }
 
+/// What jobs do during a freeze that is long or of unknown length, from its beginning until the
+/// event has ended, about ten minutes later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DuringFreeze {
+    /// They continue: memory survives a freeze, and their leases outlast it.
+    #[default]
+    Work,
+    /// They pause between steps, saved, for at most 15 minutes.
+    Pause,
+}
+
 /// The policy's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
@@ -48,10 +59,12 @@ pub struct Policy {
     pub approve: Approve,
     /// When a user's event is approved. Default: when drained.
     pub approve_user: ApproveUser,
-    /// Freezes known to be shorter than this are approved at once, and jobs do not rest for them.
+    /// Freezes known to be shorter than this are approved at once, and jobs do not pause for them.
     /// Default: 10 s; leases last far longer, and most of Azure's freezes are shorter. At most 5
     /// minutes.
     pub approve_freeze_under: Duration,
+    /// What jobs do during other freezes. Default: they continue.
+    pub during_freeze: DuringFreeze,
     /// How long the approving machine waits until all other workers are ready; after that the event
     /// begins by itself. Default: 5 minutes, of the 10 to 15 by which such an event is announced
     /// ahead. At most an hour.
@@ -66,6 +79,7 @@ impl Default for Policy {
             approve: Approve::default(),
             approve_user: ApproveUser::default(),
             approve_freeze_under: Duration::from_secs(10),
+            during_freeze: DuringFreeze::default(),
             approve_wait: Duration::from_mins(5),
             predicted_failure: PredictedFailure::default(),
         }

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::SignedDuration;
 use reprieve_azure::scheduled_events::ApiVersion;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 use uuid::Uuid;
 
+use super::config::Config;
 use super::faults::{Endpoint, Fault};
 use super::moment::Moment;
 use super::refusal::Refusal;
@@ -29,27 +31,24 @@ pub(super) struct App {
     enabled_at: Mutex<Option<Instant>>,
     first_answer_after: Duration,
     preview: bool,
+    /// How far the service's clock is ahead of this machine's.
+    pub(super) ahead: SignedDuration,
     /// The lifetime of a token.
     pub(super) token_lifetime: Duration,
     pub(super) stop: CancellationToken,
 }
 
 impl App {
-    pub(super) fn new(
-        world: World,
-        addr: SocketAddr,
-        first_answer_after: Duration,
-        preview: bool,
-        token_lifetime: Duration,
-    ) -> Self {
+    pub(super) fn new(world: World, addr: SocketAddr, config: &Config) -> Self {
         Self {
             world: Mutex::new(world),
             addrs: Mutex::default(),
             addr,
             enabled_at: Mutex::default(),
-            first_answer_after,
-            preview,
-            token_lifetime,
+            first_answer_after: config.first_answer_after,
+            preview: config.preview,
+            ahead: config.ahead,
+            token_lifetime: config.token_lifetime,
             stop: CancellationToken::new(),
         }
     }
@@ -103,6 +102,13 @@ impl App {
     pub(super) fn versions(&self) -> impl Iterator<Item = ApiVersion> {
         let preview = self.preview;
         ApiVersion::ALL.into_iter().filter(move |version| preview || *version != ApiVersion::V2024_07_09)
+    }
+
+    /// Returns what the service's clock shows at `wall` of this machine's.
+    pub(super) fn shown(&self, wall: SystemTime) -> SystemTime {
+        let by = self.ahead.unsigned_abs();
+        let shown = if self.ahead.is_negative() { wall.checked_sub(by) } else { wall.checked_add(by) };
+        shown.unwrap_or(wall)
     }
 
     /// Waits until the service is enabled for events. The first request enables it.

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+
 use super::scenario::Scenario;
 
 /// The mock's configuration.
@@ -32,6 +34,9 @@ pub struct Config {
     pub preview: bool,
     /// The lifetime of a token of the VM's identity. Default: about an hour, as documented.
     pub token_lifetime: Duration,
+    /// How far the service's clock is ahead of this machine's: `Date` headers and `NotBefore` are
+    /// that much later. Default: zero.
+    pub ahead: SignedDuration,
     /// Scenarios besides the built-in ones. A scenario replaces a built-in one of its name.
     /// Default: none.
     pub scenarios: Vec<Scenario>,
@@ -55,6 +60,7 @@ impl Default for Config {
             speed: NonZeroU32::MIN,
             preview: true,
             token_lifetime: Duration::from_secs(3599),
+            ahead: SignedDuration::ZERO,
             scenarios: Vec::new(),
         }
     }

@@ -68,8 +68,7 @@ impl MetadataServer {
                 listeners.push((listen(next(config.addr, number)?).await?, Some(id)));
             }
         }
-        let Config { first_answer_after, preview, token_lifetime, .. } = config;
-        let app = Arc::new(App::new(world, addr, first_answer_after, preview, token_lifetime));
+        let app = Arc::new(App::new(world, addr, &config));
         let stop = app.stop.clone().drop_guard();
         let tasks = TaskTracker::new();
         for ((listener, addr), vm) in listeners {

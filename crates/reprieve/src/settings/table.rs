@@ -125,6 +125,22 @@ pub(super) static WORKER: [Setting; 17] = [
         parse: |given, to| values::metadata(given).map(|metadata| to.metadata = metadata),
     },
     Setting {
+        key: "metadata-version",
+        value: "VERSION|auto",
+        default: Default::Text("auto"),
+        help: "The api-version of scheduled events, such as 2020-07-01",
+        details: "auto reads the newest and the newest documented one side by side; either is enough. Give one only \
+                  where another is harmful.",
+        // The client exists already: settings are parsed in this order.
+        parse: |given, to| {
+            let version = values::metadata_version(given)?;
+            if let Some(version) = version {
+                to.metadata = to.metadata.take().map(|metadata| metadata.with_version(version));
+            }
+            Ok(())
+        },
+    },
+    Setting {
         key: "vm-name",
         value: "NAME",
         default: Default::Unset("the metadata service's name for it"),
@@ -195,9 +211,18 @@ pub(super) static WORKER: [Setting; 17] = [
         value: "DURATION",
         default: Default::Text("10s"),
         help: "Freezes known to be shorter than this are approved at once, 0s to 5m",
-        details: "Jobs continue under leases that outlast the freeze. For a freeze that is longer or of unknown \
-                  length, jobs pause, and the event is left to begin by itself. With 0s no freeze is short.",
+        details: "Jobs continue under leases that outlast the freeze. A freeze that is longer or of unknown length \
+                  is left to begin by itself. With 0s no freeze is short.",
         parse: |given, to| values::duration(given).map(|under| to.worker.policy.approve_freeze_under = under),
+    },
+    Setting {
+        key: "during-freeze",
+        value: "WHAT",
+        default: Default::Text("work"),
+        help: "What jobs do during a freeze that is not short: work or pause",
+        details: "A freeze keeps the memory, and leases are extended to outlast it. The event stays active for about \
+                  ten minutes after it, for which pause idles the jobs, saved.",
+        parse: |given, to| values::during_freeze(given).map(|what| to.worker.policy.during_freeze = what),
     },
     Setting {
         key: "approve-wait",
@@ -222,7 +247,7 @@ pub(super) static WORKER: [Setting; 17] = [
         key: "listen",
         value: "IP:PORT|off",
         default: Default::Text(values::OFF),
-        help: "The address of /healthz, /readyz and /metrics, such as 127.0.0.1:9090",
+        help: "The address of /healthz, /livez, /readyz and /metrics, such as 127.0.0.1:9090",
         details: "They have no access control, so they are off by default.",
         parse: |given, to| values::listen(given).map(|listen| to.listen = listen),
     },

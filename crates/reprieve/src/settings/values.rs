@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use reprieve_azure::scheduled_events::Client as Metadata;
+use reprieve_azure::scheduled_events::{ApiVersion, Client as Metadata};
 use reprieve_azure::storage::ContainerName;
+use reprieve_core::Error;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::interruption::{Approve, ApproveUser, PredictedFailure};
+use reprieve_core::interruption::{Approve, ApproveUser, DuringFreeze, PredictedFailure};
 use reprieve_core::worker::Settings;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -35,6 +36,14 @@ pub(super) fn metadata(given: &Given) -> Result<Option<Metadata>, String> {
         return Ok(None);
     }
     Metadata::new(&given.text).map(Some).map_err(|error| format!("{}, or off", error.message()))
+}
+
+/// `None`: the watcher chooses.
+pub(super) fn metadata_version(given: &Given) -> Result<Option<ApiVersion>, String> {
+    if given.text == "auto" {
+        return Ok(None);
+    }
+    given.text.parse().map(Some).map_err(|error: Error| format!("{}, or auto", error.message()))
 }
 
 /// `None`: messages without a kind are dead-lettered.
@@ -96,6 +105,14 @@ pub(super) fn approve_user(given: &Given) -> Result<ApproveUser, String> {
         "drained" => Ok(ApproveUser::Drained),
         "at-once" => Ok(ApproveUser::AtOnce),
         other => Err(format!("{other:?} is neither drained nor at-once")),
+    }
+}
+
+pub(super) fn during_freeze(given: &Given) -> Result<DuringFreeze, String> {
+    match given.text.as_str() {
+        "work" => Ok(DuringFreeze::Work),
+        "pause" => Ok(DuringFreeze::Pause),
+        other => Err(format!("{other:?} is neither work nor pause")),
     }
 }
 

@@ -38,12 +38,18 @@ async fn endpoints_tell_health_readiness_and_metrics() {
     metadata.evict("workers_0", Duration::from_secs(600)).unwrap();
     metadata.evict("workers_1", Duration::from_secs(600)).unwrap();
     readiness(address, 503, "shutdown").await;
+    let draining = tokio::task::spawn_blocking(move || get(address, "/healthz")).await.unwrap();
+    assert_eq!((draining.status, draining.body.as_str()), (200, r#"{"ApplicationHealthState":"Healthy"}"#));
     metadata.withdraw(&Which::Vm("workers_1".to_owned())).unwrap();
     readiness(address, 200, "start").await;
 
     tokio::task::spawn_blocking(move || {
         let health = get(address, "/healthz");
-        assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
+        // The body is what the Application Health extension demands, to the letter.
+        assert_eq!((health.status, health.body.as_str()), (200, r#"{"ApplicationHealthState":"Healthy"}"#));
+        assert!(health.head.contains("content-type: application/json"), "{}", health.head);
+        let live = get(address, "/livez");
+        assert_eq!((live.status, live.body.as_str()), (200, "ok\n"));
         let metrics = get(address, "/metrics");
         assert!(
             metrics.head.contains("content-type: application/openmetrics-text; version=1.0.0"),
@@ -83,6 +89,7 @@ fn a_worker_with_a_silent_metadata_service_is_alive_but_not_ready() {
     worker.logs("worker started");
     let ready = get(address, "/readyz");
     assert_eq!((ready.status, ready.body.as_str()), (503, "recover\n"));
-    assert_eq!(get(address, "/healthz").status, 200);
+    assert_eq!(get(address, "/healthz").body, r#"{"ApplicationHealthState":"Healthy"}"#);
+    assert_eq!(get(address, "/livez").status, 200);
     assert!(get(address, "/metrics").body.contains("reprieve_metadata_staleness_seconds inf\n"));
 }

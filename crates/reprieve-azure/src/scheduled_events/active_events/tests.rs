@@ -11,6 +11,10 @@ use crate::scheduled_events::document::Document;
 
 mod sequences;
 
+fn clock(answer: &Answer) -> ServiceClock {
+    ServiceClock::of(answer, jiff::SignedDuration::ZERO)
+}
+
 fn answer(body: &str, version: ApiVersion) -> Answer {
     Answer::now(Document::read_as(version, body.as_bytes()).expect(body), version)
 }
@@ -309,7 +313,7 @@ async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     let mut active = ActiveEvents::default();
     let now = answer(&body, ApiVersion::NEWEST);
     let reported: Vec<_> =
-        active.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", now.at)).collect();
+        active.update(&now, "ME_0").iter().filter_map(|it| it.for_worker("ME_0", clock(&now))).collect();
     let [Change::Noticed(notice)] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!(notice.received, now.at);
     assert_eq!((notice.duration, notice.initiator), (None, Initiator::User));
@@ -319,10 +323,10 @@ async fn a_worker_gets_this_vms_events_with_monotonic_deadlines() {
     assert!(ahead > Duration::from_secs(28) && ahead <= Duration::from_secs(30), "{ahead:?}");
 
     let over = active.update(&answer(NOTHING, ApiVersion::NEWEST), "ME_0");
-    let over = over[0].for_worker("ME_0", now.at);
+    let over = over[0].for_worker("ME_0", clock(&now));
     assert_eq!(over, Some(Change::Over(NoticeId::new("a"), Ending::Withdrawn)));
     let elsewhere = active.update(&answer(&SCHEDULED.replace("me_0", "me_1"), ApiVersion::NEWEST), "ME_0");
-    assert_eq!(elsewhere[0].for_worker("ME_0", now.at), None);
+    assert_eq!(elsewhere[0].for_worker("ME_0", clock(&now)), None);
 }
 
 #[test]

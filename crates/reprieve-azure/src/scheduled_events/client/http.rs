@@ -1,13 +1,18 @@
 //! Sends one request to the metadata service and classifies the result.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::{SignedDuration, Timestamp};
+use reprieve_core::clock::wall_now;
 use reprieve_core::{Error, ErrorKind, Result};
+use reqwest::header::{self, HeaderMap};
 use reqwest::{Method, Response, StatusCode, Url, redirect};
+use tokio::time::Instant;
 use tracing::trace;
 
 use super::failure::{Failure, FailureKind};
 use crate::cause::root_cause;
+use crate::scheduled_events::document::NotBefore;
 
 /// The metadata service's address in every Azure VM. It is link-local: it leads to the host and no
 /// further.
@@ -45,6 +50,21 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
+/// The body of a successful answer.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) bytes: Vec<u8>,
+    /// How far the service's clock is ahead of this machine's; `None` where the answer does not show
+    /// it.
+    pub(super) ahead: Option<SignedDuration>,
+}
+
+/// The slowest answer whose `Date` is used: it may have waited after the time was written.
+const DATED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The largest difference of clocks that is believed. The `Date` header is not documented.
+const AHEAD_MAX: SignedDuration = SignedDuration::from_hours(24);
+
 impl HttpClient {
     pub(super) fn new(base: &str) -> Result<Self> {
         let base = parse_base(base)?;
@@ -66,20 +86,26 @@ impl HttpClient {
     }
 
     /// Sends the request. Returns the body of a successful answer.
-    pub(super) async fn send(&self, request: Request, within: Duration) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn send(&self, request: Request, within: Duration) -> Result<Body, Failure> {
         let url = self.url(request.endpoint, request.api_version);
         trace!(method = %request.method, %url, "metadata request");
         // The service refuses requests without this header, to protect against misdirected ones.
         let builder = self.http.request(request.method, url).header("Metadata", "true");
+        let sent = Instant::now();
         let mut answer = builder
             .timeout(within)
             .body(request.body)
             .send()
             .await
             .map_err(|error| self.no_answer(request.operation, within, error))?;
-        let body = self.body_of(request.operation, within, &mut answer).await?;
+        let ahead = ahead(answer.headers(), sent.elapsed(), wall_now());
+        let bytes = self.body_of(request.operation, within, &mut answer).await?;
         let status = answer.status();
-        if status.is_success() { Ok(body) } else { Err(refused(request.operation, status, &body)) }
+        if status.is_success() {
+            Ok(Body { bytes, ahead })
+        } else {
+            Err(refused(request.operation, status, &bytes))
+        }
     }
 
     fn url(&self, endpoint: &str, api_version: Option<&str>) -> Url {
@@ -124,6 +150,16 @@ impl HttpClient {
         };
         Failure::new(kind, Error::new(error_kind, operation, message).with_source(error))
     }
+}
+
+/// How far the service's clock is ahead, by the `Date` header of an answer that took so long. Half a
+/// second is added, because the header has whole seconds.
+fn ahead(headers: &HeaderMap, took: Duration, wall: SystemTime) -> Option<SignedDuration> {
+    let date = headers.get(header::DATE)?.to_str().ok().filter(|_| took <= DATED_WITHIN)?;
+    let NotBefore::At(date) = NotBefore::read(date) else { return None };
+    let (there, here) = (Timestamp::try_from(date).ok()?, Timestamp::try_from(wall).ok()?);
+    let ahead = there.duration_since(here) + SignedDuration::from_millis(500);
+    (ahead.abs() <= AHEAD_MAX).then_some(ahead)
 }
 
 /// The failure for an answer that is no success.
@@ -208,6 +244,23 @@ mod tests {
             assert!(text.contains(why) && text.contains("http://169.254.169.254"), "{base}: {text}");
             assert!(!text.contains("hunter2") && !text.contains('\n'), "{text}");
         }
+    }
+
+    #[test]
+    fn a_plausible_date_shows_how_far_the_clocks_differ() {
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_474_309_787);
+        let ahead_by = |date: &'static str, took_ms| {
+            let headers = [(header::DATE, header::HeaderValue::from_static(date))];
+            let ahead = ahead(&headers.into_iter().collect(), Duration::from_millis(took_ms), wall);
+            ahead.map(|ahead| ahead.as_millis())
+        };
+        assert_eq!(ahead_by("Mon, 19 Sep 2016 18:29:47 GMT", 0), Some(500));
+        assert_eq!(ahead_by("Mon, 19 Sep 2016 18:30:07 GMT", 1_000), Some(20_500));
+        assert_eq!(ahead_by("Mon, 19 Sep 2016 18:29:00 GMT", 10), Some(-46_500));
+        assert_eq!(ahead_by("Mon, 19 Sep 2016 18:30:07 GMT", 1_001), None, "it was slow");
+        assert_eq!(ahead_by("Thu, 01 Jan 1970 00:00:00 GMT", 0), None);
+        assert_eq!(ahead_by("soon", 0), None);
+        assert_eq!(ahead(&HeaderMap::new(), Duration::ZERO, wall), None);
     }
 
     #[test]

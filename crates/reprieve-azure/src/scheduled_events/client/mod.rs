@@ -214,7 +214,7 @@ impl Client {
     pub(crate) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
         let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
         let body = self.http.send(request, within).await?;
-        Compute::read(&body).map_err(|error| Failure::new(FailureKind::Garbage, error))
+        Compute::read(&body.bytes).map_err(|error| Failure::new(FailureKind::Garbage, error))
     }
 
     /// Requests the api-versions of the instance document that the service supports, the oldest
@@ -230,7 +230,7 @@ impl Client {
         }
         let answer = self.http.send(get(OPERATION, "versions", None), within).await;
         let answer = answer.map_err(|failure| failure.error)?;
-        let versions = serde_json::from_slice::<Versions>(&answer).map_err(|error| {
+        let versions = serde_json::from_slice::<Versions>(&answer.bytes).map_err(|error| {
             let message = format!("the answer is not a list of versions: {error}");
             Error::new(ErrorKind::Corrupt, OPERATION, message).with_source(error)
         })?;
@@ -241,9 +241,9 @@ impl Client {
     pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
         let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
         let body = self.http.send(request, within).await?;
-        let document = Document::read_as(version, &body);
+        let document = Document::read_as(version, &body.bytes);
         let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
-        Ok(Answer::now(document, version))
+        Ok(Answer { ahead: body.ahead, ..Answer::now(document, version) })
     }
 
     /// Approves once, in this version. The body of a success is not documented, but it is no web
@@ -263,7 +263,7 @@ impl Client {
             ..get(OPERATION, "scheduledevents", Some(version.as_str()))
         };
         let answer = self.http.send(request, within).await?;
-        if answer.trim_ascii_start().starts_with(b"<") {
+        if answer.bytes.trim_ascii_start().starts_with(b"<") {
             let message = "the answer is a web page, so it is not the metadata service's";
             return Err(Failure::new(
                 FailureKind::Garbage,

@@ -11,6 +11,7 @@ mod version;
 
 use std::time::{Duration, SystemTime};
 
+use jiff::SignedDuration;
 use reprieve_core::clock::wall_now;
 use reprieve_core::{Error, ErrorKind, NoticeId, Result};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -94,18 +95,48 @@ pub struct Answer {
     pub at: Instant,
     /// The time of receipt, on the wall clock.
     pub wall: SystemTime,
+    /// How far the service's clock is ahead of this machine's; `None` where the answer does not show
+    /// it. To half a second, because the `Date` header has whole ones.
+    pub ahead: Option<SignedDuration>,
 }
 
 impl Answer {
     /// Creates an answer that was received now.
     #[must_use]
     pub fn now(document: Document, version: ApiVersion) -> Self {
-        Self { document, version, at: Instant::now(), wall: wall_now() }
+        Self { document, version, at: Instant::now(), wall: wall_now(), ahead: None }
     }
 
     /// The time from `at` until the receipt.
     pub(crate) fn age_of(&self, at: Instant) -> Duration {
         self.at.saturating_duration_since(at)
+    }
+}
+
+/// A time on the service's clock and on the timers' clock, to convert one into the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceClock {
+    /// The time on the timers' clock.
+    pub at: Instant,
+    /// The same time on the service's clock.
+    pub wall: SystemTime,
+}
+
+impl ServiceClock {
+    /// The clock at the receipt of `answer`, if the service's clock is `ahead` of this machine's.
+    #[must_use]
+    pub fn of(answer: &Answer, ahead: SignedDuration) -> Self {
+        let by = ahead.unsigned_abs();
+        let wall =
+            if ahead.is_negative() { answer.wall.checked_sub(by) } else { answer.wall.checked_add(by) };
+        Self { at: answer.at, wall: wall.unwrap_or(answer.wall) }
+    }
+
+    /// Converts a time of the service, at most a century ahead; the present for one in the past.
+    #[must_use]
+    pub fn instant(&self, wall: SystemTime) -> Instant {
+        let left = wall.duration_since(self.wall).unwrap_or_default();
+        self.at + left.min(DURATION_MAX * 100)
     }
 }
 

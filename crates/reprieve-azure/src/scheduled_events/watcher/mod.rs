@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::SignedDuration;
 use reprieve_core::ports::{Change, InterruptionSource};
 use reprieve_core::{NoticeId, Result};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -73,6 +74,9 @@ pub struct Stats {
     pub approvals: u64,
     /// The number of times the incarnation decreased, as it does when the service restarts.
     pub resets: u64,
+    /// How far the service's clock is ahead of this machine's: zero if by less than 2 s, and if the
+    /// service does not tell.
+    pub ahead: SignedDuration,
 }
 
 impl Watcher {
@@ -113,6 +117,7 @@ impl Watcher {
             version: shared.newest_version(),
             approvals: shared.approvals,
             resets: shared.resets,
+            ahead: shared.ahead,
         }
     }
 
@@ -186,6 +191,7 @@ struct WatchState {
     failures: Failures,
     approvals: u64,
     resets: u64,
+    ahead: SignedDuration,
     answered_at: Option<Instant>,
     /// The api-versions in use, the newest first. There is at least one.
     versions: Vec<ApiVersion>,
@@ -206,6 +212,7 @@ impl WatchState {
             failures: Failures::default(),
             approvals: 0,
             resets: 0,
+            ahead: SignedDuration::ZERO,
             answered_at: None,
             versions: vec![version],
             rate_limit: RateLimit::default(),

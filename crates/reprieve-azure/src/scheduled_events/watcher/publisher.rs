@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use jiff::SignedDuration;
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::log;
 use super::{WatchState, lock};
-use crate::scheduled_events::document::{Answer, ApiVersion, Incarnation};
+use crate::scheduled_events::document::{Answer, ApiVersion, Incarnation, ServiceClock};
 
-/// How far the wall clock may be set forward before the worker gets its deadlines again. Smaller
-/// corrections are frequent, and no drain is planned so closely.
+/// How far the service's clock must differ from this machine's, or from what it was, to be used
+/// instead: `Date` has whole seconds.
+const AHEAD_MIN: SignedDuration = SignedDuration::from_secs(2);
+
+/// How far the service's clock may be set forward, as seen here, before the worker gets its
+/// deadlines again. Smaller corrections are frequent, and no drain is planned so closely.
 const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
 /// Publishes the changes of each answer, as soon as this VM's name is known.
@@ -29,9 +33,11 @@ pub(super) struct ChangePublisher {
     /// The last answer in each api-version, while this VM's name is not known.
     unread: BTreeMap<ApiVersion, Answer>,
     incarnations: BTreeMap<ApiVersion, Incarnation>,
-    /// Both clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
-    /// which the wall clock was furthest behind the timers' clock.
-    clocks: Option<(Instant, SystemTime)>,
+    /// How far the service's clock is ahead of this machine's.
+    ahead: SignedDuration,
+    /// The clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
+    /// which the service's clock was furthest behind the timers' clock.
+    clocks: Option<ServiceClock>,
     has_answered: bool,
 }
 
@@ -45,7 +51,16 @@ impl ChangePublisher {
         if let Some(name) = &name {
             drop(worker.send(Change::Named(name.clone())));
         }
-        Self { shared, worker, name, unread, incarnations, clocks: None, has_answered: false }
+        Self {
+            shared,
+            worker,
+            name,
+            unread,
+            incarnations,
+            ahead: SignedDuration::ZERO,
+            clocks: None,
+            has_answered: false,
+        }
     }
 
     /// Whether both an answer and the name are known.
@@ -75,17 +90,19 @@ impl ChangePublisher {
     /// Applies an answer and sends its changes.
     pub(super) fn apply(&mut self, answer: Answer) {
         self.check_incarnation(&answer);
+        self.check_clock(&answer);
+        let clock = ServiceClock::of(&answer, self.ahead);
         let Some(name) = &self.name else {
             self.unread.insert(answer.version, answer);
             return;
         };
         let mut shared = lock(&self.shared);
-        if self.clocks.is_some_and(|clocks| clock_step(clocks, &answer) > CLOCK_STEP_MAX) {
-            self.clocks = Some((answer.at, answer.wall));
+        if self.clocks.is_some_and(|clocks| clock_step(clocks, clock) > CLOCK_STEP_MAX) {
+            self.clocks = Some(clock);
             // The answer's own changes follow below.
             for change in shared.active_events.changes().filter(|change| change.not_before.is_some()) {
                 let id = change.id();
-                if let Some(change) = change.for_worker(name, answer.at) {
+                if let Some(change) = change.for_worker(name, clock) {
                     info!(
                         event.id = %id,
                         "the wall clock was set forward, or the VM was frozen; the deadline is now sooner"
@@ -96,9 +113,9 @@ impl ChangePublisher {
         }
         for change in shared.active_events.update(&answer, name) {
             log::event(&change);
-            if let Some(change) = change.for_worker(name, answer.at) {
-                if self.clocks.is_none_or(|clocks| clock_step(clocks, &answer).is_zero()) {
-                    self.clocks = Some((answer.at, answer.wall));
+            if let Some(change) = change.for_worker(name, clock) {
+                if self.clocks.is_none_or(|clocks| clock_step(clocks, clock).is_zero()) {
+                    self.clocks = Some(clock);
                 }
                 // The receiver is gone only while the watcher is being dropped, which ends the
                 // watch too.
@@ -112,6 +129,24 @@ impl ChangePublisher {
             drop(self.worker.send(Change::Answered));
         }
         shared.documents.send_modify(|documents| *documents += 1);
+    }
+
+    /// Notes how far the clocks differ, and logs it when that is news.
+    fn check_clock(&mut self, answer: &Answer) {
+        let Some(ahead) = answer.ahead.filter(|ahead| (*ahead - self.ahead).abs() >= AHEAD_MIN) else {
+            return;
+        };
+        self.ahead = if ahead.abs() < AHEAD_MIN { SignedDuration::ZERO } else { ahead };
+        lock(&self.shared).ahead = self.ahead;
+        if self.ahead.is_zero() {
+            info!("this VM's clock is like the metadata service's again");
+        } else {
+            warn!(
+                ahead_s = self.ahead.as_secs_f64(),
+                "the metadata service's clock is ahead of this VM's; events' times are read by the service's; \
+                 synchronise this VM's clock"
+            );
+        }
     }
 
     fn check_incarnation(&mut self, answer: &Answer) {
@@ -130,13 +165,13 @@ impl ChangePublisher {
     }
 }
 
-/// How much further the wall clock has advanced than the timers' clock. A `NotBefore` comes that
-/// much sooner than the worker's deadline: the system's time was corrected, or the timers stopped
-/// while the VM was frozen. A `NotBefore` that comes later needs no new deadline, because being
-/// ready early is harmless.
-fn clock_step((at, wall): (Instant, SystemTime), answer: &Answer) -> Duration {
-    let by_wall = answer.wall.duration_since(wall).unwrap_or_default();
-    by_wall.saturating_sub(answer.at.saturating_duration_since(at))
+/// How much further the service's clock has advanced than the timers' clock. A `NotBefore` comes
+/// that much sooner than the worker's deadline: this machine's time was corrected and the service
+/// does not tell its own, or the timers stopped while the VM was frozen. A `NotBefore` that comes
+/// later needs no new deadline, because being ready early is harmless.
+fn clock_step(before: ServiceClock, now: ServiceClock) -> Duration {
+    let by_wall = now.wall.duration_since(before.wall).unwrap_or_default();
+    by_wall.saturating_sub(now.at.saturating_duration_since(before.at))
 }
 
 #[cfg(test)]

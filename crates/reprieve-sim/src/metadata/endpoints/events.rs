@@ -6,7 +6,7 @@ use axum::Json;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use reprieve_azure::scheduled_events::ApiVersion;
-use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, Incarnation};
+use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, Incarnation, NotBefore};
 use serde::{Deserialize, Serialize};
 
 use super::{VmRequest, wrong_version};
@@ -22,7 +22,7 @@ pub(super) fn answer(app: &App, request: &VmRequest<'_>) -> Response {
         Method::GET => {
             let (mut world, now) = app.world();
             world.count_poll(request.vm.id, now);
-            Json(VersionedDocument::new(&world.document(), version)).into_response()
+            Json(VersionedDocument::new(&world.document(), version, app)).into_response()
         }
         Method::POST => approve(app, request, version),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
@@ -62,7 +62,7 @@ struct VersionedEvent<'a> {
     event_type: &'a str,
     resource_type: &'a str,
     resources: Vec<Cow<'a, str>>,
-    not_before: &'a str,
+    not_before: Cow<'a, str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -72,17 +72,17 @@ struct VersionedEvent<'a> {
 }
 
 impl<'a> VersionedDocument<'a> {
-    fn new(document: &'a Document, version: ApiVersion) -> Self {
+    fn new(document: &'a Document, version: ApiVersion, app: &App) -> Self {
         let events = document.events.iter().filter(|event| version.knows(&event.event_type));
         Self {
             document_incarnation: &document.document_incarnation,
-            events: events.map(|event| VersionedEvent::new(event, version)).collect(),
+            events: events.map(|event| VersionedEvent::new(event, version, app)).collect(),
         }
     }
 }
 
 impl<'a> VersionedEvent<'a> {
-    fn new(event: &'a Event, version: ApiVersion) -> Self {
+    fn new(event: &'a Event, version: ApiVersion, app: &App) -> Self {
         let name = |name: &'a String| {
             if version.underscores() { Cow::Owned(format!("_{name}")) } else { Cow::Borrowed(name.as_str()) }
         };
@@ -92,11 +92,21 @@ impl<'a> VersionedEvent<'a> {
             event_type: event.event_type.as_str(),
             resource_type: &event.resource_type,
             resources: event.resources.iter().map(name).collect(),
-            not_before: &event.not_before,
+            not_before: on_the_services_clock(app, &event.not_before),
             description: version.has_description().then_some(&event.description),
             event_source: version.has_source().then_some(&event.event_source),
             duration_in_seconds: event.duration_in_seconds.filter(|_| version.has_duration()),
         }
+    }
+}
+
+/// Returns the time as the service shows it.
+fn on_the_services_clock<'a>(app: &App, not_before: &'a str) -> Cow<'a, str> {
+    match NotBefore::read(not_before) {
+        NotBefore::At(at) if !app.ahead.is_zero() => {
+            NotBefore::write(app.shown(at)).map_or(Cow::Borrowed(not_before), Cow::Owned)
+        }
+        _ => Cow::Borrowed(not_before),
     }
 }
 

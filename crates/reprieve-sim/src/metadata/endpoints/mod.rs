@@ -18,7 +18,8 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, Router, routing};
 use futures_util::{StreamExt, stream};
-use reprieve_azure::scheduled_events::ApiVersion;
+use reprieve_azure::scheduled_events::{ApiVersion, NotBefore};
+use reprieve_core::clock::wall_now;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -64,7 +65,9 @@ async fn answer(
         return (StatusCode::NOT_FOUND, "Not Found: the mock has no such VM").into_response();
     };
     let request = VmRequest { method: &method, query, body: &body, vm };
-    match path[..] {
+    // Written when the service begins to answer, whatever happens to the answer then.
+    let date = NotBefore::write(app.shown(wall_now()));
+    let mut answer = match path[..] {
         ["versions"] => instance::versions(&request),
         ["scheduledevents"] => {
             let fault =
@@ -90,7 +93,11 @@ async fn answer(
             .await
         }
         _ => StatusCode::NOT_FOUND.into_response(),
+    };
+    if let Some(date) = date.and_then(|date| date.parse().ok()) {
+        answer.headers_mut().insert(header::DATE, date);
     }
+    answer
 }
 
 /// Returns the VM that sends the request: the one in the path, else the listener's, else the first.

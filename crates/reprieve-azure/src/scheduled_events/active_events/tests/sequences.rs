@@ -79,7 +79,7 @@ proptest! {
         let mut active = ActiveEvents::default();
         let mut believed: BTreeMap<NoticeId, Notice> = BTreeMap::new();
         for answer in answers {
-            for change in active.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", answer.at)) {
+            for change in active.update(&answer, "me_0").iter().filter_map(|it| it.for_worker("me_0", clock(&answer))) {
                 match change {
                     Change::Answered | Change::Named(_) => prop_assert!(false, "only the watcher answers"),
                     Change::Noticed(notice) => { believed.insert(notice.id.clone(), notice); }

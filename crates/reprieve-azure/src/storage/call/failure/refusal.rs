@@ -99,8 +99,28 @@ impl Refusal {
             (409, code) if code.ends_with("Disabled") || code == "AccountBeingCreated" => {
                 (ErrorKind::Unavailable, "it is disabled for the time being".to_owned())
             }
-            // Another write has removed the blocks that this one had staged.
-            (304 | 409 | 412, _) | (400, "InvalidBlockList") => {
+            (409, code) if code.starts_with("BlobImmutable") || code == "BlobNotModifiable" => (
+                ErrorKind::Denied,
+                "an immutability policy or a legal hold protects it; use a container without one".to_owned(),
+            ),
+            (409, "SnapshotsPresent") => (
+                ErrorKind::Denied,
+                "it has snapshots; delete them with it, in the portal or with `az`".to_owned(),
+            ),
+            (409, "BlobArchived" | "BlobBeingRehydrated") => (
+                ErrorKind::Denied,
+                "it is in the archive tier; remove the rule that moves this container's blobs there"
+                    .to_owned(),
+            ),
+            (409, "InvalidBlobType" | "PathConflict" | "ResourceTypeMismatch") => (
+                ErrorKind::Denied,
+                "another program made something else of this name; remove that".to_owned(),
+            ),
+            // The lost race of a conditional write, and one that removed the blocks that this one had
+            // staged.
+            (304 | 412, _)
+            | (409, "BlobAlreadyExists" | "ContainerAlreadyExists" | "QueueAlreadyExists" | "")
+            | (400 | 409, "InvalidBlockList") => {
                 (ErrorKind::Conflict, "it was changed by another write".to_owned())
             }
             (404, code) => (ErrorKind::NotFound, self.missing(code, target)),
