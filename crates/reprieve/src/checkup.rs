@@ -6,8 +6,8 @@ use reprieve_core::worker::Settings;
 use reprieve_core::{QueueName, Result};
 
 use crate::settings::{Origin, WorkerArgs, WorkerSettings};
-pub use crate::stores::Address as StoreAddress;
 use crate::stores::StoreSettings;
+pub use crate::stores::{Address as StoreAddress, Loss};
 
 /// Everything that a worker would use, read in the same way. Reading it opens nothing and sends no
 /// request.

@@ -15,6 +15,7 @@ use crate::health::{self, Health};
 use crate::logging::Log;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
+use crate::stores::{Address, Loss};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -25,8 +26,9 @@ const JOB_THREADS_MAX: usize = 512;
 /// for the name itself.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time limit for checking `--vm-name`. The check runs in the background.
-const OTHER_NAME_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time limit for checking the VM, in the background. The service's first answer may take two
+/// minutes.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(130);
 
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
@@ -145,29 +147,30 @@ async fn start(
         .metadata
         .clone()
         .map(|metadata| Arc::new(Watcher::spawn(metadata, settings.vm_name.clone())));
-    if let (Some(metadata), Some(name)) = (settings.metadata.clone(), settings.vm_name.clone()) {
-        tasks.spawn(warn_of_another_name(metadata, name));
-    }
     let listener = match settings.listen {
         Some(address) => Some(health::listen(address).await?),
         None => None,
     };
     let id = WorkerId::unique();
     let (opened, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
-    let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown.as_str());
+    let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown);
+    let store = settings.store.address.to_string();
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
         .id(id)
         .vm(&vm)
         .boot(boot())
-        .queue(queue)
+        .queue(&queue)
         .settings(settings.worker);
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }
+    if let Some(metadata) = settings.metadata {
+        tasks.spawn(check_vm(metadata, settings.vm_name, settings.store.address));
+    }
     let worker = configure(worker).build()?;
     let monitor = worker.monitor();
-    tracing::info!(worker = %monitor.worker(), %vm, store = %settings.store.address, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
+    tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     if let Some(listener) = listener {
         tasks.spawn(Health { monitor, watcher }.serve(listener));
     }
@@ -194,17 +197,26 @@ fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Logs a warning when the metadata service has another name for this VM than the settings. With a
-/// wrong name the worker would take every event of this VM for another VM's.
-async fn warn_of_another_name(metadata: Client, given: String) {
-    match metadata.compute(OTHER_NAME_TIMEOUT).await {
-        Ok(vm) if !vm.name.eq_ignore_ascii_case(&given) => tracing::warn!(
+/// Logs a warning when the metadata service has another name for this VM than the settings: with a
+/// wrong name the worker would take every event of this VM for another VM's. And one when an
+/// eviction of this VM would take its store along.
+async fn check_vm(metadata: Client, given: Option<String>, store: Address) {
+    let vm = match metadata.compute(CHECK_TIMEOUT).await {
+        Ok(vm) => vm,
+        Err(error) => {
+            tracing::debug!(%error, "failed to check this VM's name and its store");
+            return;
+        }
+    };
+    if let Some(given) = given.filter(|given| !vm.name.eq_ignore_ascii_case(given)) {
+        tracing::warn!(
             given,
             name = vm.name,
             "the metadata service has another name for this VM than --vm-name; the worker ignores this VM's events"
-        ),
-        Ok(_) => {}
-        Err(error) => tracing::debug!(%error, "failed to check --vm-name"),
+        );
+    }
+    if let Some(loss) = store.loss_at_eviction(&vm) {
+        tracing::warn!(%store, "{loss}; {}", Loss::CURE);
     }
 }
 

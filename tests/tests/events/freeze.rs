@@ -54,7 +54,7 @@ async fn a_short_freeze_is_approved_once_the_leases_outlast_it_and_disturbs_no_j
 async fn rested_through(seconds: Option<u64>) {
     let set = Set::of(&["set_0", "set_1"]).await;
     let job = set.enqueue(walk(80)).await;
-    let flags = [&LEASE[..], &["--approve", "any"]].concat();
+    let flags = [&LEASE[..], &["--approve", "any", "--during-freeze", "pause"]].concat();
     let worker = set.worker("set_0", &flags);
     set.stepped(&job, &worker, 4).await;
     let other = set.worker("set_1", &LEASE);
@@ -86,7 +86,7 @@ async fn rested_through(seconds: Option<u64>) {
 }
 
 #[tokio::test]
-async fn jobs_rest_between_steps_while_a_long_freeze_lasts_and_then_go_on() {
+async fn jobs_pause_between_steps_if_set_while_a_long_freeze_lasts_and_then_continue() {
     // Run the cases at the same time: they mostly wait.
     tokio::join!(rested_through(None), rested_through(Some(30)));
 }

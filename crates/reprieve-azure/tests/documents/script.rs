@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, EventType};
+use reprieve_azure::scheduled_events::document::{Document, Event, EventStatus, EventType, ServiceClock};
 use reprieve_azure::scheduled_events::{ActiveEvents, Answer, ApiVersion, NotBefore};
 use reprieve_core::clock::wall_now;
 use reprieve_core::interruption::Approve;

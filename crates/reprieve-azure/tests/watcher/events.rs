@@ -240,3 +240,24 @@ async fn from_eviction_to_notice_takes_a_second_at_most() {
     println!("eviction to notice: min {:?}, mean {mean:?}, max {:?}", took[0], took[took.len() - 1]);
     assert!(took[took.len() - 1] < Duration::from_millis(1500), "{took:?}");
 }
+
+/// The clocks differ by 20 s, either way.
+#[tokio::test(start_paused = true)]
+async fn a_not_before_is_read_by_the_services_clock() {
+    for ahead in [20, -20, 0] {
+        let ahead = jiff::SignedDuration::from_secs(ahead);
+        let server = MetadataServer::start(Config { ahead, ..Config::with_vms([ME]) }).await.expect("a mock");
+        let watcher = watch(&server);
+        assert_eq!(next(&watcher, seconds(2)).await, Change::Answered);
+        assert!(
+            (watcher.stats().ahead - ahead).abs() < jiff::SignedDuration::from_secs(1),
+            "{:?}",
+            watcher.stats()
+        );
+        let announced = Instant::now();
+        server.evict(ME, seconds(40)).expect("a known VM");
+        let notice = noticed(&watcher, seconds(2)).await;
+        let left = notice.not_before.expect("a time") - announced;
+        assert!((seconds(38)..=seconds(41)).contains(&left), "{left:?} with the service {ahead} ahead");
+    }
+}

@@ -14,4 +14,6 @@ mod owners;
 #[cfg(test)]
 mod records;
 #[cfg(test)]
+mod roster;
+#[cfg(test)]
 mod support;

@@ -228,17 +228,16 @@ async fn messages_that_expire_and_messages_that_are_poisoned_are_warned_of() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_off_is_warned_of_and_then_a_problem() {
-    for (seconds, code, state) in [(30, 0, "ok"), (-120, 0, "warning"), (400, 1, "problem")] {
+    for (seconds, code, state) in [(0, 0, "ok"), (4, 0, "warning"), (-120, 0, "warning"), (400, 1, "problem")]
+    {
         let (place, double) = (Place::new(), double().await);
         double.add_fault(Rule::new(Action::SkewClock { seconds })).expect("a rule");
         let (exit, report) = report(&place, &double.connection_string(), &[]).await;
         assert_eq!(exit, Some(code), "{report:#}");
-        let side = if seconds > 60 {
-            "behind"
-        } else if seconds < 0 {
-            "ahead of"
-        } else {
-            ""
+        let side = match seconds {
+            1.. => "behind",
+            0 => "",
+            _ => "ahead of",
         };
         assert_finding(&report, "clock", state, &[side]);
         double.stop().await;
@@ -426,6 +425,26 @@ async fn the_doctor_reports_the_vm_name_and_the_active_events() {
     assert_eq!(code, Some(1));
     assert_finding(&gone, "metadata service", "problem", &["receives no jobs before it has answered"]);
     assert_finding(&gone, "scheduled events", "skipped", &[]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_on_the_disk_of_a_spot_vm_is_a_warning() {
+    for (policy, expected) in
+        [("Delete", Some("an eviction deletes it")), ("Deallocate", Some("starts the VM")), ("", None)]
+    {
+        let place = Place::new();
+        let config =
+            MetadataConfig { eviction_policy: policy.to_owned(), ..MetadataConfig::with_vms(["a_0"]) };
+        let server = MetadataServer::start(config).await.expect("a free port");
+        let (code, found) = report(&place, "sqlite:own.db", &["--metadata-url", &server.vm_url("a_0")]).await;
+        assert_eq!(code, Some(0), "{found:#}");
+        match expected {
+            Some(expected) => {
+                assert_finding(&found, "eviction", "warning", &[expected, "--store azure:ACCOUNT"])
+            }
+            None => assert!(!found.to_string().contains("\"eviction\""), "{found:#}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -79,6 +79,11 @@ impl ManualNotices {
         }
     }
 
+    /// Reports the platform's name of this machine.
+    pub fn named(&self, machine: &str) {
+        self.push(Change::Named(machine.to_owned()));
+    }
+
     /// Reports a notice, new or changed.
     pub fn notice(&self, notice: Notice) {
         self.push(Change::Noticed(notice));

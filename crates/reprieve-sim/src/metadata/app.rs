@@ -31,6 +31,7 @@ pub(super) struct App {
     enabled_at: Mutex<Option<Instant>>,
     first_answer_after: Duration,
     preview: bool,
+    pub(super) eviction_policy: String,
     /// How far the service's clock is ahead of this machine's.
     pub(super) ahead: SignedDuration,
     /// The lifetime of a token.
@@ -47,6 +48,7 @@ impl App {
             enabled_at: Mutex::default(),
             first_answer_after: config.first_answer_after,
             preview: config.preview,
+            eviction_policy: config.eviction_policy.clone(),
             ahead: config.ahead,
             token_lifetime: config.token_lifetime,
             stop: CancellationToken::new(),

@@ -34,6 +34,9 @@ pub struct Config {
     pub preview: bool,
     /// The lifetime of a token of the VM's identity. Default: about an hour, as documented.
     pub token_lifetime: Duration,
+    /// The VMs' eviction policy: `Delete` or `Deallocate`; empty for regular VMs, which are not
+    /// Spot. Default: `Delete`.
+    pub eviction_policy: String,
     /// How far the service's clock is ahead of this machine's: `Date` headers and `NotBefore` are
     /// that much later. Default: zero.
     pub ahead: SignedDuration,
@@ -60,6 +63,7 @@ impl Default for Config {
             speed: NonZeroU32::MIN,
             preview: true,
             token_lifetime: Duration::from_secs(3599),
+            eviction_policy: "Delete".to_owned(),
             ahead: SignedDuration::ZERO,
             scenarios: Vec::new(),
         }

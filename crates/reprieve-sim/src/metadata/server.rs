@@ -52,7 +52,7 @@ impl MetadataServer {
     /// [`Unavailable`](ErrorKind::Unavailable) when an address is taken,
     /// [`Invalid`](ErrorKind::Invalid) for a VM name that is invalid or occurs twice.
     pub async fn start(config: Config) -> Result<Self> {
-        let mut world = World::new(config.started_for, config.speed, config.scenarios);
+        let mut world = World::new(config.started_for, config.speed, config.scenarios.clone());
         let now = Moment::now();
         let mut ids = Vec::new();
         for name in &config.vms {

@@ -99,7 +99,7 @@ async fn a_refused_approval_approves_nothing_and_one_with_a_lost_response_does()
 async fn a_slow_answer_has_the_state_of_the_time_of_the_request() {
     let server = server().await;
     server
-        .add_fault(&FaultRule { after: Some(Span(seconds(3))), requests: Some(1), ..FaultRule::new("slow") })
+        .add_fault(&FaultRule { after: Some(Span(seconds(3))), requests: Some(2), ..FaultRule::new("slow") })
         .expect("a rule");
     let began = tokio::time::Instant::now();
     let client = Client::new(&server.vm_url(ME)).expect("a base URL");

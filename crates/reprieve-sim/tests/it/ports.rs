@@ -35,7 +35,7 @@ async fn a_vm_with_a_port_of_its_own_needs_no_prefix() {
     neighbour.approve(&[&evicted.event_id], seconds(5)).await.expect("an active event");
     let state = server.state();
     assert_eq!(state.events[0].approvals[0].vm, NEIGHBOUR);
-    assert_eq!(state.vms.iter().map(|vm| vm.polls).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(state.vms.iter().map(|vm| vm.polls).collect::<Vec<_>>(), [0, 2]);
     assert!(state.vms[1].last_poll_unix_ms.is_some());
 }
 

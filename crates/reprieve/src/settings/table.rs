@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 17] = [
+pub(super) static WORKER: [Setting; 19] = [
     Setting {
         key: "default-kind",
         value: "KIND",

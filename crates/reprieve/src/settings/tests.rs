@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use reprieve_azure::scheduled_events::METADATA_URL;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::interruption::{Approve, ApproveUser, Policy, PredictedFailure};
+use reprieve_core::interruption::{Approve, ApproveUser, DuringFreeze, Policy, PredictedFailure};
 
 use super::*;
 use crate::stores::Address;
@@ -78,6 +78,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("unknown-kind-after", "36h"),
         ("remember-done", "90m"),
         ("metadata-url", "off"),
+        ("metadata-version", "2020-07-01"),
         ("vm-name", "workers_3"),
         ("concurrency", "7"),
         ("budget", "500ms"),
@@ -87,6 +88,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("approve-user", "at-once"),
         ("approve-freeze-under", "9s"),
         ("approve-wait", "90s"),
+        ("during-freeze", "pause"),
         ("predicted-failure", "drain"),
         ("listen", "127.0.0.1:9090"),
         ("log-format", "json"),
@@ -122,6 +124,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
             approve: Approve::Leader,
             approve_user: ApproveUser::AtOnce,
             approve_freeze_under: Duration::from_secs(9),
+            during_freeze: DuringFreeze::Pause,
             approve_wait: Duration::from_secs(90),
             predicted_failure: PredictedFailure::Drain,
         };

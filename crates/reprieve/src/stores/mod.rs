@@ -5,6 +5,7 @@ mod sqlite;
 
 use std::fmt;
 
+use reprieve_azure::scheduled_events::Compute;
 use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
 use reprieve_core::ports::Store;
 use reprieve_core::{Result, WorkerId};
@@ -19,6 +20,34 @@ pub enum Address {
     Local(LocalAddress),
     /// A storage account, or its emulator.
     Azure(Box<AzureAddress>),
+}
+
+/// What an eviction does to a store on the evicted VM's own disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The VM is deleted, and the store with its disk: queue, checkpoints and results.
+    Deleted,
+    /// The VM is stopped with its disk, and its jobs wait until somebody starts it again.
+    Stopped,
+}
+
+impl Loss {
+    /// The way to lose nothing.
+    pub const CURE: &'static str =
+        "use a store that other VMs reach: --store azure:ACCOUNT, with a storage account";
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deleted => {
+                "the store is on this Spot VM's disk, and an eviction deletes it: queue, checkpoints and results"
+            }
+            Self::Stopped => {
+                "the store is on this Spot VM's disk: after an eviction its jobs wait until somebody starts the VM"
+            }
+        })
+    }
 }
 
 /// The settings that select a store and its queues.
@@ -65,6 +94,21 @@ impl Address {
                     .to_owned())
             }
         }
+    }
+
+    /// What an eviction of this VM does to the store; `None` for a VM that is not evicted, and for a
+    /// store elsewhere.
+    #[must_use]
+    pub fn loss_at_eviction(&self, vm: &Compute) -> Option<Loss> {
+        let is_here = match self {
+            Self::Local(_) => true,
+            Self::Azure(address) => address.on_this_machine().is_some(),
+        };
+        // `Spot`, or a newer kind of it.
+        let is_spot = vm.priority.as_ref().is_some_and(|it| it.to_ascii_lowercase().starts_with("spot"));
+        let stops =
+            vm.eviction_policy.as_ref().is_some_and(|policy| policy.eq_ignore_ascii_case("deallocate"));
+        (is_here && is_spot).then_some(if stops { Loss::Stopped } else { Loss::Deleted })
     }
 }
 

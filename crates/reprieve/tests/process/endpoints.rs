@@ -29,6 +29,9 @@ async fn endpoints_tell_health_readiness_and_metrics() {
         let address =
             worker.logs("listening for health checks")["address"].as_str().unwrap().parse().unwrap();
         assert_eq!(worker.logs("worker started")["vm"], "workers_1", "the name is the metadata service's");
+        let warned = "the store is on this Spot VM's disk, and an eviction deletes it: queue, checkpoints and \
+                      results; use a store that other VMs reach: --store azure:ACCOUNT, with a storage account";
+        assert_eq!(worker.logs(warned)["level"], "WARN");
         (worker, address)
     })
     .await

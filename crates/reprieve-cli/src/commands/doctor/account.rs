@@ -17,9 +17,9 @@ use super::roles::{self, AGAIN, Service};
 use super::{pace, queues};
 use crate::format::duration;
 
-/// The difference of clocks that is a warning: the service computes leases and times to live, this
-/// machine timestamps and the ages of reports.
-const CLOCK_WARNING: SignedDuration = SignedDuration::from_mins(1);
+/// The difference of clocks that is a warning: a third of the tightest margin, the 5 s that a drain
+/// keeps before an event's `NotBefore` where the metadata service does not show its own time.
+const CLOCK_WARNING: SignedDuration = SignedDuration::from_millis(1_667);
 
 /// The Date header has whole seconds, and the answer was under way.
 const DATE_PRECISION: Duration = Duration::from_secs(2);

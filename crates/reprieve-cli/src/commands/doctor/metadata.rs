@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use reprieve::Result;
-use reprieve::checkup::{Checkup, StoreAddress};
+use reprieve::checkup::{Checkup, Loss, StoreAddress};
 use reprieve_azure::scheduled_events::document::Event;
 use reprieve_azure::scheduled_events::{Answer, Client, Compute, INSTANCE_API_VERSION};
 use reprieve_azure::storage::check::is_azure_vm;
@@ -27,7 +27,8 @@ const SAMPLES: usize = 10;
 const APART: Duration = Duration::from_millis(250);
 const SAMPLING_MAX: Duration = Duration::from_secs(6);
 
-/// The findings `metadata service`, `vm` and `scheduled events`.
+/// The findings `metadata service`, `vm` and `scheduled events`, and `eviction` where one would take
+/// the store along.
 pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let Some(client) = &checkup.metadata else {
         let off = "the metadata service is off: only a signal announces an eviction";
@@ -52,7 +53,15 @@ pub(super) async fn examine(checkup: &Checkup) -> Vec<Finding> {
     let versions = client.versions(ANSWER_MAX).await;
     let events = client.answer(EVENTS_MAX).await;
     let name = checkup.vm_name.as_deref().unwrap_or(&compute.name);
-    vec![reached(&times, versions), vm(&compute, checkup.vm_name.as_deref()), scheduled_events(events, name)]
+    let mut findings = vec![
+        reached(&times, versions),
+        vm(&compute, checkup.vm_name.as_deref()),
+        scheduled_events(events, name),
+    ];
+    if let Some(loss) = checkup.store.loss_at_eviction(&compute) {
+        findings.push(Finding::warning("eviction", loss.to_string(), Loss::CURE));
+    }
+    findings
 }
 
 /// This VM's identity and the sorted latencies.
@@ -120,6 +129,7 @@ fn vm(compute: &Compute, given: Option<&str>) -> Finding {
         .with("name", compute.name.as_str())
         .with_known("size", compute.vm_size.as_deref())
         .with_known("priority", compute.priority.as_deref())
+        .with_known("eviction_policy", compute.eviction_policy.as_deref())
         .with_known("location", compute.location.as_deref())
 }
 

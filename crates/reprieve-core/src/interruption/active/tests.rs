@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::interruption::{Approve, ApproveUser, PredictedFailure};
+use crate::interruption::{Approve, ApproveUser, DuringFreeze, PredictedFailure};
 use crate::notice::Initiator;
 
 fn secs(seconds: u64) -> Duration {
@@ -63,7 +63,7 @@ async fn a_drain_that_was_put_off_has_its_whole_budget_and_ends_before_the_event
 #[tokio::test(start_paused = true)]
 async fn the_hardest_plan_wins_and_none_is_forgotten() {
     let mut notices = ActiveNotices::default();
-    let policy = Policy::default();
+    let policy = Policy { during_freeze: DuringFreeze::Pause, ..Policy::default() };
     let freeze = Notice { phase: Phase::Started, ..event("freeze", NoticeKind::Freeze, 0) };
     notices.noticed(0, freeze, Instant::now());
     notices.noticed(0, event("reboot", NoticeKind::Reboot, 900), Instant::now());

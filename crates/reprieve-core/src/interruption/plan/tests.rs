@@ -107,7 +107,7 @@ async fn an_event_first_seen_as_started_is_acted_on_at_once() {
         };
         assert_eq!(no_time_given.now(), Plan::DRAIN);
     }
-    assert_eq!(Case::started(NoticeKind::Freeze).plan().work, Work::Paused);
+    assert_eq!(Case::started(NoticeKind::Freeze).plan().outlast, Some(secs(125)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,19 +192,32 @@ async fn an_event_that_interrupts_nothing_is_not_rested_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_rests_for_a_long_or_unknown_freeze_only_while_it_is_started_and_not_for_ever() {
-    for (case, outlast) in [
-        (Case::scheduled(NoticeKind::Freeze, 900).lasting(30), secs(65)),
-        (Case::scheduled(NoticeKind::Freeze, 900), secs(125)),
+async fn leases_outlast_a_long_or_unknown_freeze_from_a_minute_before_and_jobs_continue() {
+    for (case, started, outlast) in [
+        (
+            Case::scheduled(NoticeKind::Freeze, 900).lasting(30),
+            Case::started(NoticeKind::Freeze).lasting(30),
+            secs(65),
+        ),
+        (Case::scheduled(NoticeKind::Freeze, 900), Case::started(NoticeKind::Freeze), secs(125)),
     ] {
         assert_eq!(case.plan(), Plan { look_again: Some(case.at(840)), ..Plan::NOTHING });
-        let near = case.after(840);
-        assert_eq!(near.plan(), Plan { outlast: Some(outlast), ..Plan::NOTHING });
+        let held = Plan { outlast: Some(outlast), ..Plan::NOTHING };
+        assert_eq!(case.after(840).plan(), held);
+        assert_eq!(started.plan(), held);
+        assert_eq!(started.after(900).plan(), held);
     }
-    let case = Case::started(NoticeKind::Freeze).lasting(30);
-    let resting =
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_pause_if_set_while_a_freeze_is_started_and_not_forever() {
+    let pause = || Policy { during_freeze: DuringFreeze::Pause, ..Policy::default() };
+    let scheduled = Case::scheduled(NoticeKind::Freeze, 900).lasting(30).with(pause()).after(840);
+    assert_eq!(scheduled.plan().work, Work::Freely);
+    let case = Case::started(NoticeKind::Freeze).lasting(30).with(pause());
+    let pausing =
         Plan { work: Work::Paused, outlast: Some(secs(65)), look_again: Some(case.at(900)), ..Plan::NOTHING };
-    assert_eq!(case.plan(), resting);
+    assert_eq!(case.plan(), pausing);
     let long_after = case.after(900).plan();
     assert_eq!((long_after.work, long_after.look_again), (Work::Freely, None));
 }

@@ -23,12 +23,45 @@ async fn a_short_freeze_is_approved_once_every_lease_outlasts_it_and_disturbs_no
     assert_eq!((job.trace.redone(), worker.monitor.last_drain()), (0, None));
 }
 
+/// Jobs pause during freezes.
+fn pausing(settings: Settings) -> Settings {
+    let policy = Policy { during_freeze: DuringFreeze::Pause, ..settings.policy };
+    Settings { policy, ..settings }
+}
+
 #[tokio::test(start_paused = true)]
-async fn jobs_rest_between_steps_while_a_long_freeze_is_started_and_then_go_on() {
+async fn jobs_continue_during_a_long_freeze_and_its_leases_outlast_it() {
     for duration in [None, Some(30)] {
         let (store, job) = (memory::store(), Steps::default());
         let id = enqueue(&store, &[Plan::new(100, 1000)]).await.remove(0);
-        let worker = start_with(&store, &job, saving_never(), ManualNotices::answered());
+        let settings = Settings { budget: secs(2), lease: secs(12), ..settings() };
+        let worker = start_with(&store, &job, settings, ManualNotices::answered());
+        sleep(secs(10)).await;
+        worker.notices.notice(freeze(duration, 30));
+        sleep(secs(10)).await;
+        worker.notices.notice(started(freeze(duration, 30)));
+        let before = job.trace.steps(&id).len();
+        sleep(secs(20)).await;
+        assert!(job.trace.steps(&id).len() >= before + 19, "no pause");
+        assert_eq!(worker.notices.approved(), [], "it begins by itself");
+        // The freeze itself: the machine is away for 30 s, and another worker receives nothing.
+        worker.gate.freeze();
+        let other = start(&store, &job);
+        sleep(secs(30)).await;
+        worker.gate.thaw();
+        worker.notices.over(&NoticeId::new("event"), Ending::Completed);
+        emptied(&store, secs(120)).await;
+        assert_eq!((job.trace.redone(), worker.monitor.last_drain()), (0, None));
+        assert_eq!(other.ended("completed"), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_pause_between_steps_if_set_while_a_long_freeze_is_started_and_then_continue() {
+    for duration in [None, Some(30)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let id = enqueue(&store, &[Plan::new(100, 1000)]).await.remove(0);
+        let worker = start_with(&store, &job, pausing(saving_never()), ManualNotices::answered());
         sleep(secs(10)).await;
         worker.notices.notice(freeze(duration, 300));
         sleep(secs(10)).await;
@@ -54,7 +87,7 @@ async fn jobs_rest_between_steps_while_a_long_freeze_is_started_and_then_go_on()
 async fn a_pause_ends_by_itself_when_a_freeze_never_ends() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(10, 1000)]).await;
-    let worker = start(&store, &job);
+    let worker = start_with(&store, &job, pausing(settings()), ManualNotices::answered());
     worker.notices.notice(started(freeze(None, 0)));
     sleep(secs(800)).await;
     assert_eq!(total(&store).await, 1);
@@ -65,7 +98,7 @@ async fn a_pause_ends_by_itself_when_a_freeze_never_ends() {
 async fn a_paused_job_is_released_at_an_eviction() {
     let (store, job) = (memory::store(), Steps::default());
     enqueue(&store, &[Plan::new(100, 100)]).await;
-    let worker = start(&store, &job);
+    let worker = start_with(&store, &job, pausing(settings()), ManualNotices::answered());
     sleep(secs(5)).await;
     worker.notices.notice(started(freeze(None, 0)));
     sleep(secs(5)).await;

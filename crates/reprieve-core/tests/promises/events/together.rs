@@ -210,3 +210,51 @@ async fn an_event_of_one_machine_waits_for_every_worker_on_it() {
     within(secs(30), "an approval", async || !idle.notices.approved().is_empty()).await;
     assert_eq!(total(&store).await, 0);
 }
+
+/// A worker on the first machine's present boot, which does not know its machine's name.
+fn unnamed(
+    store: &Store,
+    job: &Steps,
+    boot: &str,
+    notices: &ManualNotices,
+) -> reprieve_core::worker::Stopper {
+    let worker = Worker::builder(store.clone()).job(job.clone()).boot(boot);
+    let worker = worker.settings(saving_never()).interruptions(Arc::new(notices.clone())).build().unwrap();
+    let (stopper, stopping) = stopping();
+    tokio::spawn(worker.run(stopping));
+    stopper
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_does_not_know_its_machine_is_waited_for_if_it_runs_on_the_same_boot() {
+    for (boot, waits) in [("this-boot", true), ("another", false), ("", false)] {
+        let (store, job) = (memory::store(), Steps::default());
+        let notices = ManualNotices::answered();
+        let worker = Worker::builder(store.clone()).job(job.clone()).vm("vm_0").boot("this-boot");
+        let worker =
+            worker.settings(saving_never()).interruptions(Arc::new(notices.clone())).build().unwrap();
+        let (_stopper, stopping) = stopping();
+        tokio::spawn(worker.run(stopping));
+        let unheard = ManualNotices::answered();
+        let _other = unnamed(&store, &job, boot, &unheard);
+        sleep(secs(20)).await;
+        notices.notice(event(NoticeKind::Terminate, 600).of(["vm_0"], "vm_0"));
+        sleep(secs(60)).await;
+        assert_eq!(notices.approved().is_empty(), waits, "{boot:?}");
+        // Once it has heard of the event and is ready, the event is approved.
+        unheard.notice(event(NoticeKind::Terminate, 540).of(["vm_0"], "vm_0"));
+        within(secs(20), "an approval", async || !notices.approved().is_empty()).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_reaches_the_roster_as_soon_as_it_is_known() {
+    let (store, job) = (memory::store(), Steps::default());
+    let notices = ManualNotices::answered();
+    let _worker = unnamed(&store, &job, "boot", &notices);
+    sleep(secs(20)).await;
+    let vm = async || store.roster.members(secs(60)).await.unwrap().remove(0).vm;
+    assert_eq!(vm().await, "");
+    notices.named("vm_3");
+    within(secs(15), "the name", async || vm().await == "vm_3").await;
+}

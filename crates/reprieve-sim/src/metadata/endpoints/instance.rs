@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use super::{VmRequest, wrong_version};
+use crate::metadata::app::App;
 use crate::metadata::world::Vm;
 
 /// The api-versions of the instance document, newest first.
@@ -61,7 +62,7 @@ pub(super) fn versions(request: &VmRequest<'_>) -> Response {
 
 /// Answers `GET /metadata/instance/…`: JSON for objects and lists, text for single values, each
 /// only if requested so.
-pub(super) fn answer(request: &VmRequest<'_>, path: &[&str]) -> Response {
+pub(super) fn answer(app: &App, request: &VmRequest<'_>, path: &[&str]) -> Response {
     if request.method != Method::GET {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
@@ -71,7 +72,7 @@ pub(super) fn answer(request: &VmRequest<'_>, path: &[&str]) -> Response {
     };
     // A trailing slash changes nothing.
     let path = path.strip_suffix(&[""]).unwrap_or(path);
-    let document = document(&request.vm, version);
+    let document = document(&request.vm, &app.eviction_policy, version);
     let Some(part) = walk(&document, path) else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -110,12 +111,12 @@ const SINCE: [(&str, &str); 18] = [
     ("physicalZone", "2023-11-15"),
 ];
 
-/// Returns the document of `vm`: a Spot VM of a scale set, or of none if its name is not of the
+/// Returns the document of `vm`, Spot if it has an eviction policy: a VM of a scale set, or of none if its name is not of the
 /// form `SET_ID`.
 ///
 /// As in Azure, all values are strings, and `""` means not applicable. The host name is not the
 /// VM's name.
-fn document(vm: &Vm, version: &str) -> Value {
+fn document(vm: &Vm, eviction_policy: &str, version: &str) -> Value {
     const GROUP: &str = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/mock";
     const COMPUTE: &str = "providers/Microsoft.Compute";
     let (set, id) = vm.name.rsplit_once('_').unwrap_or(("", &vm.name));
@@ -132,7 +133,7 @@ fn document(vm: &Vm, version: &str) -> Value {
     let all = json!({
         "additionalCapabilities": { "hibernationEnabled": "false" },
         "azEnvironment": "AzurePublicCloud",
-        "evictionPolicy": "Delete",
+        "evictionPolicy": eviction_policy,
         "location": "mock",
         "name": vm.name,
         "offer": "",
@@ -143,7 +144,7 @@ fn document(vm: &Vm, version: &str) -> Value {
         "platformFaultDomain": "0",
         "platformSubFaultDomain": "",
         "platformUpdateDomain": "0",
-        "priority": "Spot",
+        "priority": if eviction_policy.is_empty() { "Regular" } else { "Spot" },
         "provider": "Microsoft.Compute",
         "publisher": "",
         "resourceGroupName": "mock",

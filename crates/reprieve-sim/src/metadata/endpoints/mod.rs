@@ -81,7 +81,7 @@ async fn answer(
         ["instance", ref rest @ ..] => {
             apply_fault(
                 app.fault(Endpoint::Instance, &request.vm.name, None),
-                instance::answer(&request, rest),
+                instance::answer(&app, &request, rest),
             )
             .await
         }
