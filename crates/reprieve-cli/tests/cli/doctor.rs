@@ -440,7 +440,7 @@ async fn a_store_on_the_disk_of_a_spot_vm_is_a_warning() {
         assert_eq!(code, Some(0), "{found:#}");
         match expected {
             Some(expected) => {
-                assert_finding(&found, "eviction", "warning", &[expected, "--store azure:ACCOUNT"])
+                assert_finding(&found, "eviction", "warning", &[expected, "--store azure:ACCOUNT"]);
             }
             None => assert!(!found.to_string().contains("\"eviction\""), "{found:#}"),
         }

@@ -398,6 +398,7 @@ fn json_that_is_too_deep_to_be_read_is_refused() {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Rounded(#[serde(serialize_with = "rounded")] f64);
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference to the field")]
 fn rounded<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(number / 2.0)
 }

@@ -301,8 +301,11 @@ async fn contents_of_any_length_can_be_attached_read_and_removed_within_a_step()
 /// waits to be killed.
 #[derive(Debug, Clone, Default)]
 struct Overlaps {
-    found: Arc<Mutex<Vec<(u8, Vec<u8>)>>>,
+    found: Arc<Mutex<Vec<Resumed>>>,
 }
+
+/// The state and the content.
+type Resumed = (u8, Vec<u8>);
 
 #[async_trait]
 impl Job for Overlaps {
