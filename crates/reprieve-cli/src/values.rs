@@ -16,6 +16,14 @@ pub(crate) fn nonzero_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A limit of time; `forever` for none.
+pub(crate) fn limit(text: &str) -> Result<Duration, String> {
+    if text == "forever" {
+        return Ok(Duration::MAX);
+    }
+    nonzero_duration(text).map_err(|fault| fault + ", or forever")
+}
+
 /// A factor by which the mock is faster than real time.
 pub(crate) fn speed(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| format!("it must be a whole number from 1 to {}", u32::MAX))

@@ -9,13 +9,14 @@ use reprieve_azure::scheduled_events::{Client, Watcher};
 use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use crate::exit::{FAILED, fail};
 use crate::health::{self, Health};
 use crate::logging::Log;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
-use crate::stores::{Address, Loss};
+use crate::stores::{Address, Loss, Opened, StoreSettings};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -25,6 +26,10 @@ const JOB_THREADS_MAX: usize = 512;
 /// How long the start waits for this VM's name, which is needed for reports only. The watcher asks
 /// for the name itself.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The pauses between two tries to open the store: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// The time limit for checking the VM, in the background. The service's first answer may take two
 /// minutes.
@@ -152,7 +157,7 @@ async fn start(
         None => None,
     };
     let id = WorkerId::unique();
-    let (opened, vm) = tokio::join!(settings.store.open(Some(id.clone())), vm(&settings));
+    let (opened, vm) = tokio::join!(open(&settings.store, &id, settings.start_timeout), vm(&settings));
     let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown);
     let store = settings.store.address.to_string();
     let mut worker = Worker::builder(opened.store)
@@ -175,6 +180,26 @@ async fn start(
         tasks.spawn(Health { monitor, watcher }.serve(listener));
     }
     Ok(worker)
+}
+
+/// Opens the store. For as long as `within`, waits for one that refuses this identity, because a new
+/// role takes minutes to arrive, and for one that does not answer.
+async fn open(store: &StoreSettings, worker: &WorkerId, within: Duration) -> Result<Opened> {
+    let (until, mut pause) = (Instant::now() + within, PAUSE_MIN);
+    loop {
+        let error = match store.open(Some(worker.clone())).await {
+            Err(error) if store.may_open_later(&error) => error,
+            opened => return opened,
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(error);
+        }
+        let pause_s = pause.min(left).as_secs_f64();
+        tracing::warn!(%error, pause_s, left_s = left.as_secs(), "failed to open the store; trying again");
+        sleep(pause.min(left)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
 }
 
 /// This VM's name for reports, if the metadata service returns it within [`NAME_TIMEOUT`].

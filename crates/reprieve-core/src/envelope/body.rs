@@ -2,13 +2,21 @@
 //! Grid's own schema.
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of};
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
+
+/// Base64 with or without the padding, which some encoders leave out.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Some Windows tools write it before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -82,7 +90,7 @@ fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
     }
     // Some encoders wrap lines.
     let encoded: Vec<_> = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    let decoded = STANDARD.decode(encoded).unwrap_or_default();
+    let decoded = BASE64.decode(encoded).unwrap_or_default();
     if is_utf16(&decoded) {
         return Err("the body is base64 of UTF-16 text; encode it as UTF-8 first".to_owned());
     }
@@ -194,7 +202,7 @@ impl Attributes<'_> {
                 "`data_base64` is {other:?} and not JSON: send the arguments as JSON in `data`"
             ));
         }
-        let bytes = STANDARD.decode(encoded).ok();
+        let bytes = BASE64.decode(encoded).ok();
         bytes.and_then(|bytes| serde_json::from_str(utf8(&bytes)?).ok()).ok_or_else(|| {
             "`data_base64` is not base64 of JSON: send the arguments as JSON in `data`".to_owned()
         })

@@ -33,6 +33,8 @@ pub(crate) struct WorkerSettings {
     /// `None`: off.
     pub(crate) metadata: Option<Metadata>,
     pub(crate) vm_name: Option<String>,
+    /// How long the start waits for a store that refuses or does not answer.
+    pub(crate) start_timeout: Duration,
     pub(crate) worker: Settings,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: LogSettings,
@@ -106,6 +108,7 @@ impl WorkerSettings {
             store: StoreSettings::unread(),
             metadata: None,
             vm_name: None,
+            start_timeout: Duration::ZERO,
             worker,
             listen: None,
             log: LogSettings::default(),

@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 19] = [
+pub(super) static WORKER: [Setting; 20] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -147,6 +147,15 @@ pub(super) static WORKER: [Setting; 19] = [
         help: "Azure's name of this VM",
         details: "It distinguishes the evictions of this VM from those of other VMs of its set.",
         parse: |given, to| values::vm_name(given).map(|name| to.vm_name = name),
+    },
+    Setting {
+        key: "start-timeout",
+        value: "DURATION",
+        default: Default::Text("10m"),
+        help: "How long the start waits for a store that refuses this identity or does not answer",
+        details: "A role takes up to ten minutes to reach a storage account. The worker tries again with growing \
+                  pauses, and exits with 1 after this time. 0s gives up at once.",
+        parse: |given, to| values::duration(given).map(|within| to.start_timeout = within),
     },
     Setting {
         key: "concurrency",

@@ -8,7 +8,7 @@ use std::fmt;
 use reprieve_azure::scheduled_events::Compute;
 use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
 use reprieve_core::ports::Store;
-use reprieve_core::{Result, WorkerId};
+use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use reprieve_local::{Address as LocalAddress, Durability};
 
 use crate::queues::Queues;
@@ -139,6 +139,13 @@ impl StoreSettings {
     /// store that can detect this releases its messages.
     pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Opened> {
         self.open_with(owner, false).await
+    }
+
+    /// Whether opening it again may succeed after this error. A role that was assigned minutes ago may
+    /// not have arrived; a wrong key stays wrong.
+    pub(crate) fn may_open_later(&self, error: &Error) -> bool {
+        let by_identity = matches!(&self.address, Address::Azure(address) if address.uses_an_identity());
+        error.is_temporary() || (by_identity && error.kind() == ErrorKind::Denied)
     }
 
     /// Opens an existing store with existing queues.

@@ -113,31 +113,44 @@ impl Container {
     pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
         // The parts of a try have limits of their own; their number is not known before.
         let whole = Duration::from_hours(1);
-        let read = || self.read_once(operation, blob);
+        let read = || self.read_once(operation, blob, usize::MAX);
         missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)
     }
 
     /// Reads the blob like [`read`](Self::read), in at most `limit`.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) for a blob of more than `bytes_max`.
     pub(crate) async fn read_within(
         &self,
         operation: &'static str,
         blob: &str,
         limit: Duration,
+        bytes_max: usize,
     ) -> Result<Option<Read>> {
-        let read = || self.read_once(operation, blob);
+        let read = || self.read_once(operation, blob, bytes_max);
         missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)
     }
 
-    async fn read_once(&self, operation: &'static str, blob: &str) -> Result<Read> {
+    async fn read_once(&self, operation: &'static str, blob: &str, bytes_max: usize) -> Result<Read> {
         let (client, each) = (self.client.blob_client(blob), self.effort.each);
         let target = Target::Blob(blob);
         let found = bounded(operation, target, each, client.download(None)).await?;
+        let too_large = || {
+            let message = format!("the blob {blob} is larger than {bytes_max} bytes");
+            Error::new(ErrorKind::TooLarge, operation, message)
+        };
         let length = found.properties.content_length.unwrap_or_default();
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        let length =
+            usize::try_from(length).ok().filter(|length| *length <= bytes_max).ok_or_else(too_large)?;
+        let mut bytes = Vec::with_capacity(length);
         let mut body = found.body;
         // A blob that is replaced midway fails with a conflict and is read again, so versions never
         // mix.
         while let Some(chunk) = bounded(operation, target, each, body.try_next()).await? {
+            if bytes.len() + chunk.len() > bytes_max {
+                return Err(too_large());
+            }
             bytes.extend_from_slice(&chunk);
         }
         let modified = found.properties.last_modified.and_then(timestamp);

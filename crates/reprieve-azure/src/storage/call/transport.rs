@@ -48,6 +48,9 @@ pub(crate) const WAY_HEADER: HeaderName = HeaderName::from_static("x-reprieve-wa
 /// Names, in error answers, the account.
 pub(crate) const ACCOUNT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-account");
 
+/// Names, in error answers, the endpoint.
+pub(crate) const ENDPOINT_HEADER: HeaderName = HeaderName::from_static("x-reprieve-endpoint");
+
 /// Headers of which the service sends at least one with every answer. An answer without any is from
 /// another server: a message that a login page "deleted" would be lost silently, and a checkpoint
 /// that a proxy can't find still exists.
@@ -105,7 +108,7 @@ impl Client {
     }
 
     /// Adds to an error answer the data that the error's text needs.
-    fn note_refusal(&self, status: StatusCode, headers: &mut Headers) {
+    fn note_refusal(&self, status: StatusCode, origin: String, headers: &mut Headers) {
         if status == StatusCode::Unauthorized
             && let Pass::Token(token) = &self.pass
         {
@@ -118,6 +121,7 @@ impl Client {
         };
         headers.insert(WAY_HEADER, HeaderValue::from(way));
         headers.insert(ACCOUNT_HEADER, HeaderValue::from(self.account.clone()));
+        headers.insert(ENDPOINT_HEADER, HeaderValue::from(origin));
     }
 }
 
@@ -127,7 +131,7 @@ impl HttpClient for Client {
         let http = self.pools.here()?;
         let mut request = translate(request)?;
         self.admit(&mut request).await?;
-        let host = host_of(request.url());
+        let (host, origin) = (host_of(request.url()), request.url().origin().ascii_serialization());
         let answer = http
             .execute(request)
             .await
@@ -139,7 +143,7 @@ impl HttpClient for Client {
             return Err(Unanswered::by_the_service(&host).into_sdk());
         }
         if !status.is_success() {
-            self.note_refusal(status, &mut headers);
+            self.note_refusal(status, origin, &mut headers);
         }
         let body =
             answer.bytes_stream().map_err(move |error| Unanswered::to_the_end(&host, &error).into_sdk());

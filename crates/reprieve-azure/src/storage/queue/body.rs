@@ -8,6 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reprieve_core::Result;
+use reprieve_core::envelope::BODY_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -58,7 +59,7 @@ impl Bodies {
             Decoded::Body(body) => Fetched::Body(body, None),
             // A message must not cause any other blob to be read or deleted.
             Decoded::Reference(reference) if is_long_body(&reference.blob) => {
-                match self.0.read_within(operation, &reference.blob, limit).await {
+                match self.0.read_within(operation, &reference.blob, limit, BODY_BYTES_MAX).await {
                     Ok(Some(read)) => Fetched::Body(read.bytes, Some(reference.blob)),
                     Ok(None) => {
                         let reason = self.missing(&reference.blob);

@@ -13,6 +13,9 @@ use crate::format::{duration, plain};
 /// with a longer one can't be started.
 const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
 
+/// How soon an urgent event will start.
+const URGENT_SECONDS: u64 = 60;
+
 /// One change. Its JSON is the same on stdout and in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ChangeReport {
@@ -73,6 +76,13 @@ impl ChangeReport {
             self.seconds_left = Some(left.as_secs());
         }
         self
+    }
+
+    /// Whether no slow command may delay this change: an eviction of this VM, and any event that will
+    /// start within a minute or has started.
+    pub(super) fn is_urgent(&self) -> bool {
+        let soon = self.seconds_left.is_some_and(|seconds| seconds <= URGENT_SECONDS);
+        self.scope == Scope::ThisVm && !self.what.has_ended() && (self.event_type == "Preempt" || soon)
     }
 
     /// The change's name in a sentence.

@@ -1,32 +1,43 @@
-//! Runs a command for each change, one at a time and in order, and ends it with all that it starts.
+//! Runs a command for each change, one at a time and in order, but urgent ones at once, and ends it
+//! with all that it starts.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use reprieve::clock::wall_now;
 use tokio::process::{Child, Command};
-use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::change::ChangeReport;
 use crate::format::duration;
 
-/// The command, and the changes it has still to be run for.
+/// The command, and the changes it has still to be run for. Changes of urgent events have a line of
+/// their own, so that no slow command delays them.
 #[derive(Debug)]
 pub(super) struct Hook {
     command: String,
-    /// The longest run; `None`: no limit.
-    limit: Option<Duration>,
+    /// The longest run.
+    limit: Duration,
+    ordinary: Line,
+    urgent: Line,
+    /// The events that are or were urgent: later changes of them are, too.
+    urgent_ids: BTreeSet<String>,
+    /// One for each line at most.
+    running: JoinSet<Ran>,
+    /// Tells the running commands to end.
+    end: watch::Sender<bool>,
+}
+
+/// Changes for which the command is run one at a time and in order.
+#[derive(Debug, Default)]
+struct Line {
     /// Unbounded: an event changes a handful of times in its life, and each change counts.
     waiting: VecDeque<ChangeReport>,
-    /// At most one.
-    running: JoinSet<Ran>,
-    /// Tells the running command to end.
-    end: Arc<Notify>,
+    running: Option<Id>,
 }
 
 /// A run of the command.
@@ -38,22 +49,38 @@ pub(super) struct Ran {
 }
 
 impl Hook {
-    pub(super) fn new(command: &str, limit: Option<Duration>) -> Self {
+    pub(super) fn new(command: &str, limit: Duration) -> Self {
         Self {
             command: command.to_owned(),
             limit,
-            waiting: VecDeque::new(),
+            ordinary: Line::default(),
+            urgent: Line::default(),
+            urgent_ids: BTreeSet::new(),
             running: JoinSet::new(),
-            end: Arc::default(),
+            end: watch::Sender::default(),
         }
     }
 
-    /// Runs the command for `change` when those before it are done. True when it has to wait for
-    /// that.
+    /// Runs the command for `change` when those before it in its line are done. True when it has to
+    /// wait for that.
     pub(super) fn push(&mut self, change: ChangeReport) -> bool {
-        self.waiting.push_back(change);
+        if change.is_urgent() && self.urgent_ids.insert(change.id.clone()) {
+            // The event's earlier changes come before it.
+            let (earlier, others) = std::mem::take(&mut self.ordinary.waiting)
+                .into_iter()
+                .partition::<VecDeque<_>, _>(|waiting| waiting.id == change.id);
+            self.ordinary.waiting = others;
+            self.urgent.waiting.extend(earlier);
+        }
+        let is_urgent = self.urgent_ids.contains(&change.id);
+        if change.what.has_ended() {
+            self.urgent_ids.remove(&change.id);
+        }
+        let line = if is_urgent { &mut self.urgent } else { &mut self.ordinary };
+        line.waiting.push_back(change);
         self.start_next();
-        !self.waiting.is_empty()
+        let line = if is_urgent { &self.urgent } else { &self.ordinary };
+        !line.waiting.is_empty()
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -62,64 +89,66 @@ impl Hook {
 
     /// Drops the waiting changes and returns their number.
     pub(super) fn forget_waiting(&mut self) -> usize {
-        std::mem::take(&mut self.waiting).len()
+        let lines = [&mut self.ordinary, &mut self.urgent];
+        lines.into_iter().map(|line| std::mem::take(&mut line.waiting).len()).sum()
     }
 
-    /// Ends the running command.
+    /// Ends the running commands.
     pub(super) fn end_running(&self) {
-        self.end.notify_one();
+        self.end.send_replace(true);
     }
 
-    /// The end of the running command; pending while none runs. Cancel-safe.
+    /// The end of a running command; pending while none runs. Cancel-safe.
     pub(super) async fn ended(&mut self) -> Ran {
         loop {
-            match self.running.join_next().await {
-                Some(Ok(ran)) => {
-                    self.start_next();
-                    return ran;
-                }
-                // The task panicked, which is a bug; the next command runs all the same.
-                Some(Err(_)) => self.start_next(),
+            let ended = match self.running.join_next_with_id().await {
+                Some(ended) => ended,
                 None => std::future::pending().await,
+            };
+            let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+            for line in [&mut self.ordinary, &mut self.urgent] {
+                line.running.take_if(|running| *running == id);
+            }
+            self.start_next();
+            // A task that panicked is a bug; the next command runs all the same.
+            if let Ok((_, ran)) = ended {
+                return ran;
             }
         }
     }
 
     fn start_next(&mut self) {
-        if self.is_running() {
-            return;
-        }
-        if let Some(change) = self.waiting.pop_front() {
-            // The time left is counted from the start of the command.
-            let change = change.with_time_left_at(wall_now());
-            self.running.spawn(run(self.command.clone(), change, self.limit, Arc::clone(&self.end)));
+        for line in [&mut self.urgent, &mut self.ordinary] {
+            if line.running.is_some() {
+                continue;
+            }
+            if let Some(change) = line.waiting.pop_front() {
+                // The time left is counted from the start of the command.
+                let change = change.with_time_left_at(wall_now());
+                let run = run(self.command.clone(), change, self.limit, self.end.subscribe());
+                line.running = Some(self.running.spawn(run).id());
+            }
         }
     }
 }
 
-async fn run(command: String, change: ChangeReport, limit: Option<Duration>, end: Arc<Notify>) -> Ran {
+async fn run(command: String, change: ChangeReport, limit: Duration, mut end: watch::Receiver<bool>) -> Ran {
     let started = change
         .environment()
         .map_err(|error| error.to_string())
         .and_then(|variables| Shell::start(&command, variables).map_err(|error| error.to_string()));
     let result = match started {
-        Ok(shell) => finish(shell, limit, &end).await,
+        Ok(shell) => finish(shell, limit, &mut end).await,
         Err(error) => Err(format!("could not be started: {error}")),
     };
     Ran { change, result }
 }
 
-async fn finish(mut shell: Shell, limit: Option<Duration>, end: &Notify) -> Result<(), String> {
-    let over = async {
-        match limit {
-            Some(limit) => sleep(limit).await,
-            None => std::future::pending().await,
-        }
-    };
+async fn finish(mut shell: Shell, limit: Duration, end: &mut watch::Receiver<bool>) -> Result<(), String> {
     let why = tokio::select! {
         result = shell.wait() => return result,
-        () = over => format!("did not end within {} and was ended", limit.map(duration).unwrap_or_default()),
-        () = end.notified() => "was still running and was ended".to_owned(),
+        () = sleep(limit) => format!("did not end within {} and was ended", duration(limit)),
+        _ = end.wait_for(|ends| *ends) => "was still running and was ended".to_owned(),
     };
     shell.end().await;
     Err(why)

@@ -65,13 +65,12 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "COMMAND")]
     pub(super) exec: Option<String>,
 
-    /// The longest run of the command [default: no limit]
+    /// The longest run of the command, or forever
     ///
-    /// After that the command is ended and has failed. Without a limit, a command that hangs blocks
-    /// those for later changes, which is reported on stderr; but a limit that fits a Freeze would
-    /// cut short the drain for a Redeploy that is days ahead.
-    #[arg(long, value_name = "DURATION", value_parser = crate::values::nonzero_duration, requires = "exec")]
-    pub(super) exec_timeout: Option<Duration>,
+    /// After that the command is ended and has failed. While a command runs, those for later changes
+    /// wait; but not those for an eviction and for events that start within a minute.
+    #[arg(long, value_name = "DURATION", value_parser = crate::values::limit, default_value = "15m", requires = "exec")]
+    pub(super) exec_timeout: Duration,
 
     /// Approves an event when the command for its `noticed` change succeeded
     ///

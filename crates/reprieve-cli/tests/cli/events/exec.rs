@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::EventType;
-use reprieve_sim::metadata::Announcement;
+use reprieve_sim::metadata::{Announcement, Which};
 use serde_json::Value;
 
 use super::support::{HOUR, ME, NEIGHBOUR, Watch, announce, has_begun, scene};
@@ -97,6 +97,28 @@ async fn a_slow_command_delays_the_next_one_and_nothing_else() {
         (text(&place, "order").await == "Reboot\nTerminate\n").then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn no_slow_command_delays_the_one_for_an_eviction() {
+    let (place, server) = scene(HOUR).await;
+    let exec = "echo $REPRIEVE_EVENT_TYPE $REPRIEVE_EVENT >> order; \
+                test $REPRIEVE_EVENT_TYPE = Preempt || until test -e go; do sleep 0.05; done";
+    let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
+    announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
+    assert_eq!(text(&place, "order").await, "Redeploy noticed\n");
+    announce(&server, EventType::Freeze, &[ME], Some(HOUR));
+    watch.prints("waits for the previous one to end").await;
+    let evicted = server.evict(ME, HOUR).expect("a VM");
+    let has_run = async |lines: &str| {
+        until("the urgent commands have run", async || (text(&place, "order").await == lines).then_some(()))
+            .await;
+    };
+    has_run("Redeploy noticed\nPreempt noticed\n").await;
+    server.withdraw(&Which::EventId(evicted.event_id)).expect("an event");
+    has_run("Redeploy noticed\nPreempt noticed\nPreempt withdrawn\n").await;
+    place.write("go", "");
+    has_run("Redeploy noticed\nPreempt noticed\nPreempt withdrawn\nFreeze noticed\n").await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use azure_core::credentials::Secret;
 use reprieve_core::Result;
 
-use super::parts::{SignIn, read_sas, refused};
+use super::parts::{SignIn, is_guid, read_sas, refused};
 
 /// The values of a connection string, unchecked.
 #[derive(Default)]
@@ -18,6 +18,8 @@ pub(super) struct ConnectionString<'a> {
     pub(super) queues: Option<&'a str>,
     pub(super) development: Option<&'a str>,
     pub(super) development_proxy: Option<&'a str>,
+    /// Reprieve's own: selects one of several identities.
+    pub(super) client_id: Option<&'a str>,
 }
 
 impl<'a> ConnectionString<'a> {
@@ -41,6 +43,7 @@ impl<'a> ConnectionString<'a> {
                 "queueendpoint" => &mut found.queues,
                 "usedevelopmentstorage" => &mut found.development,
                 "developmentstorageproxyuri" => &mut found.development_proxy,
+                "clientid" | "client_id" => &mut found.client_id,
                 // Services that are not used here, but occur in the portal's strings.
                 "tableendpoint"
                 | "fileendpoint"
@@ -60,6 +63,13 @@ impl<'a> ConnectionString<'a> {
 
     /// The credential that it contains, or the identity of this machine.
     pub(super) fn sign_in(&self) -> Result<SignIn> {
+        let client_id = match self.client_id {
+            Some(_) if self.key.is_some() || self.sas.is_some() => {
+                return Err(refused("it has a ClientId, which selects an identity, and another credential"));
+            }
+            Some(id) if !is_guid(id) => return Err(refused("its ClientId is not a GUID")),
+            client_id => client_id.map(str::to_owned),
+        };
         match (self.key, self.sas) {
             (Some(_), Some(_)) => {
                 Err(refused("it has both an AccountKey and a SharedAccessSignature; give one"))
@@ -69,7 +79,7 @@ impl<'a> ConnectionString<'a> {
             }
             (Some(_), None) => Err(refused("its AccountKey is not base64, so it was not copied completely")),
             (None, Some(sas)) => Ok(SignIn::Sas(read_sas(sas)?)),
-            (None, None) => Ok(SignIn::Identity { client_id: None }),
+            (None, None) => Ok(SignIn::Identity { client_id }),
         }
     }
 }

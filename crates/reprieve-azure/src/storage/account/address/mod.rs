@@ -57,12 +57,16 @@ impl Address {
     /// | `azure:ACCOUNT?client_id=GUID` | that managed identity, where a machine has several |
     /// | `azure:ACCOUNT?endpoint_suffix=core.chinacloudapi.cn` | the same, in another cloud |
     /// | `azure:ACCOUNT?sv=…&sig=…` | a shared access signature (SAS) |
+    /// | `https://ACCOUNT.blob.core.windows.net/?sv=…&sig=…` | the same, as the portal shows it |
     /// | `azurite` | the published key of the emulator, on ports 10000 and 10001 |
     /// | a connection string | its `AccountKey` or `SharedAccessSignature`; without either, the identity |
     ///
     /// A connection string has `AccountName`, `AccountKey`, `SharedAccessSignature`,
     /// `EndpointSuffix`, `DefaultEndpointsProtocol`, `BlobEndpoint`, `QueueEndpoint`, or
-    /// `UseDevelopmentStorage=true` with `DevelopmentStorageProxyUri`.
+    /// `UseDevelopmentStorage=true` with `DevelopmentStorageProxyUri`; and `ClientId=GUID`, which is
+    /// Reprieve's own, to choose one of several identities.
+    ///
+    /// Without a client id, the variable `AZURE_CLIENT_ID` chooses the identity.
     ///
     /// # Errors
     /// [`Invalid`](reprieve_core::ErrorKind::Invalid), in one sentence that repeats no value that
@@ -71,6 +75,12 @@ impl Address {
         let text = text.trim();
         if text == "azurite" {
             return Self::development("http://127.0.0.1");
+        }
+        if text.starts_with("https://") {
+            return Self::from_sas_url(text);
+        }
+        if text.starts_with(['?', '&']) || text.starts_with("sv=") {
+            return Err(refused("a SAS alone names no account; write azure:ACCOUNT and the SAS after it"));
         }
         if let Some(rest) = text.strip_prefix("azure:") {
             return Self::parse_short(rest);
@@ -93,6 +103,12 @@ impl Address {
     pub fn with_ca(mut self, pem: Vec<u8>) -> Self {
         self.ca = Some(pem.into());
         self
+    }
+
+    /// Whether it signs in with the tokens of an identity, whose roles may still be on their way.
+    #[must_use]
+    pub const fn uses_an_identity(&self) -> bool {
+        matches!(self.sign_in, SignIn::Identity { .. } | SignIn::Own(_))
     }
 
     /// Signs in with tokens of this credential, instead of the address's own.
@@ -168,6 +184,24 @@ impl Address {
             }
         };
         Self::in_cloud("https", name, check_suffix(&suffix)?, sign_in)
+    }
+
+    /// The portal's "SAS URL" of the blob or the queue service.
+    fn from_sas_url(text: &str) -> Result<Self> {
+        let Some((url, sas)) = text.split_once('?') else {
+            return Err(refused("it is a URL without a SAS"));
+        };
+        let host = endpoint(url)?;
+        let domain = host.domain().unwrap_or_default();
+        let parts = domain.split_once('.').and_then(|(name, rest)| Some((name, rest.split_once('.')?)));
+        match parts {
+            Some((name, ("blob" | "queue" | "file" | "table" | "dfs", suffix)))
+                if is_account_name(name) && host.path() == "/" =>
+            {
+                Self::in_cloud("https", name, check_suffix(suffix)?, SignIn::Sas(read_sas(sas)?))
+            }
+            _ => Err(refused("its URL is not that of an account's blob or queue service")),
+        }
     }
 
     fn from_connection_string(text: &str) -> Result<Self> {

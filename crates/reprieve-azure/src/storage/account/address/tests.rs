@@ -46,6 +46,49 @@ fn an_account_is_reached_by_this_machines_identity() {
 }
 
 #[test]
+fn a_sas_is_read_as_the_portal_shows_it() {
+    let short = Address::parse("azure:thumbs?sv=2022-11-02&sp=r&sig=a%2Bb").expect("an address");
+    for shown in [
+        "https://thumbs.blob.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb",
+        "https://thumbs.queue.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb",
+        "azure:thumbs??sv=2022-11-02&sp=r&sig=a%2Bb",
+    ] {
+        let address = Address::parse(shown).expect(shown);
+        assert_eq!((&address.blobs, &address.queues), (&short.blobs, &short.queues), "{shown}");
+        assert!(matches!(address.sign_in, SignIn::Sas(_)), "{shown}");
+    }
+    for (bad, why) in [
+        ("?sv=2022-11-02&sig=hunter2", "a SAS alone names no account"),
+        ("sv=2022-11-02&sig=hunter2", "a SAS alone names no account"),
+        ("https://thumbs.blob.core.windows.net/", "without a SAS"),
+        ("https://thumbs.blob.core.windows.net/container?sv=1&sig=hunter2", "not that of an account's"),
+        ("https://example.com/?sv=1&sig=hunter2", "not that of an account's"),
+    ] {
+        let error = Address::parse(bad).expect_err(bad).to_string();
+        assert!(error.contains(why) && !error.contains("hunter2"), "{bad}: {error}");
+    }
+}
+
+#[test]
+fn a_connection_string_chooses_an_identity() {
+    const ID: &str = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
+    let zone = "BlobEndpoint=https://thumbs.z07.blob.storage.azure.net;\
+                QueueEndpoint=https://thumbs.z07.queue.storage.azure.net";
+    for (text, expected) in [(format!("{zone};ClientId={ID}"), Some(ID)), (zone.to_owned(), None)] {
+        let address = Address::parse(&text).expect(&text);
+        let SignIn::Identity { client_id } = &address.sign_in else { panic!("{address:?}") };
+        assert_eq!((client_id.as_deref(), address.account()), (expected, "thumbs"));
+    }
+    for (rest, why) in [
+        ("ClientId=me", "not a GUID"),
+        ("ClientId=7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11;AccountKey=aGk=", "another credential"),
+    ] {
+        let error = Address::parse(&format!("{zone};{rest}")).expect_err(rest).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
 fn a_connection_string_is_read_as_the_portal_writes_it() {
     let (blobs, queues) = ("https://thumbs.blob.core.windows.net/", "https://thumbs.queue.core.windows.net/");
     check(

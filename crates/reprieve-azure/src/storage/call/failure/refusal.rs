@@ -8,7 +8,7 @@ use azure_core::http::headers::HeaderName;
 use azure_core::time::{OffsetDateTime, parse_rfc7231};
 use reprieve_core::{ErrorKind, clock};
 
-use super::super::transport::{ACCOUNT_HEADER, WAY_HEADER};
+use super::super::transport::{ACCOUNT_HEADER, ENDPOINT_HEADER, WAY_HEADER};
 use super::Target;
 use crate::storage::account::DEVELOPMENT_ACCOUNT;
 
@@ -41,6 +41,8 @@ pub(super) struct Refusal {
     date: Option<OffsetDateTime>,
     way: Way,
     account: String,
+    /// The scheme, host and port.
+    endpoint: String,
 }
 
 /// The credential of the request.
@@ -75,6 +77,7 @@ impl Refusal {
                 _ => Way::Identity,
             },
             account: header(&ACCOUNT_HEADER).unwrap_or("ACCOUNT").to_owned(),
+            endpoint: header(&ENDPOINT_HEADER).unwrap_or_default().to_owned(),
         }
     }
 
@@ -150,12 +153,23 @@ impl Refusal {
         if self.words.is_empty() { "the service refuses the request".to_owned() } else { self.words.clone() }
     }
 
-    fn missing(&self, code: &str, target: Target<'_>) -> String {
-        let login = if self.account == DEVELOPMENT_ACCOUNT {
+    /// The arguments with which `az` reaches the account.
+    fn az_login(&self, target: Target<'_>) -> String {
+        let Self { account, endpoint, .. } = self;
+        let is_standard =
+            matches!(endpoint.as_str(), "" | "http://127.0.0.1:10000" | "http://127.0.0.1:10001");
+        if account != DEVELOPMENT_ACCOUNT {
+            format!("--account-name {account} --auth-mode login")
+        } else if is_standard {
             "--connection-string UseDevelopmentStorage=true".to_owned()
         } else {
-            format!("--account-name {} --auth-mode login", self.account)
-        };
+            let service = if matches!(target, Target::Queue(_)) { "queue" } else { "blob" };
+            format!("--account-name {account} --account-key … --{service}-endpoint {endpoint}/{account}")
+        }
+    }
+
+    fn missing(&self, code: &str, target: Target<'_>) -> String {
+        let login = self.az_login(target);
         match (code, target) {
             ("QueueNotFound" | "ResourceNotFound" | "", Target::Queue(name)) => {
                 format!("it does not exist; create it with `az storage queue create --name {name} {login}`")
