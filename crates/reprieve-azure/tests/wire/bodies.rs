@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reprieve_core::clock::unix_millis;
+use reprieve_core::envelope::BODY_BYTES_MAX;
 use reprieve_core::ports::{DeadLetter, NewMessage, Release};
 use reprieve_core::worker::{Settings, Worker, stopping};
 use reprieve_core::{ErrorKind, Job, JobContext, JobError, Step};
@@ -112,6 +113,17 @@ async fn each_of_two_messages_that_a_lost_answer_has_made_has_its_long_body() {
     shop.store.queue.complete(&received.remove(0).receipt).await.unwrap();
     let second = shop.receive().await;
     assert!(second.body == long('a'), "{}", String::from_utf8_lossy(&second.body));
+}
+
+/// Anyone who may write blobs could otherwise fill every worker's memory.
+#[tokio::test]
+async fn a_long_body_of_any_length_is_not_read_whole() {
+    let shop = Shop::open().await;
+    shop.send(&long('a')).await;
+    shop.overwrite(LONG_BODIES, vec![b'a'; BODY_BYTES_MAX + 1]).await;
+    let delivery = shop.receive().await;
+    let unreadable = delivery.unreadable.expect("it is too long");
+    assert!(unreadable.reason.contains("is larger than 4194304 bytes"), "{}", unreadable.reason);
 }
 
 #[tokio::test]

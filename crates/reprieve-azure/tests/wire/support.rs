@@ -110,6 +110,21 @@ impl Shop {
         }
     }
 
+    /// Replaces all blobs with names that begin so, as another program could.
+    pub(crate) async fn overwrite(&self, prefix: &str, bytes: Vec<u8>) {
+        let url = format!(
+            "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
+            self.double.blob_url()
+        );
+        let listed = self.get(url).await;
+        for name in listed.split("<Name>").skip(1).filter_map(|rest| rest.split("</Name>").next()) {
+            let url = format!("{}/{CONTAINER}/{name}?{SAS}", self.double.blob_url());
+            let put = self.http.put(url).header("x-ms-blob-type", "BlockBlob").body(bytes.clone());
+            let written = put.send().await.expect("an answer");
+            assert!(written.status().is_success(), "{}", written.text().await.expect("its text"));
+        }
+    }
+
     async fn get(&self, url: String) -> String {
         let answer = self.http.get(url).send().await.expect("an answer");
         let (status, text) = (answer.status(), answer.text().await.expect("its text"));

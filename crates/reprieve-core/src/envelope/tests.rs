@@ -89,6 +89,9 @@ fn base64_is_taken_for_what_it_holds() {
     let inner = r#"{"specversion":"1.0","type":"k","id":"a"}"#;
     let body = base64::engine::general_purpose::STANDARD.encode(inner);
     assert_eq!(read(&body).unwrap().kind, "k");
+    // Some encoders leave out the padding.
+    assert!(body.ends_with('='), "{body}");
+    assert_eq!(read(body.trim_end_matches('=')).unwrap().kind, "k");
 }
 
 #[test]

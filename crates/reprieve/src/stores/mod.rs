@@ -166,3 +166,47 @@ impl StoreSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(address: &str) -> StoreSettings {
+        StoreSettings { address: Address::parse(address, false).unwrap(), ..StoreSettings::unread() }
+    }
+
+    #[test]
+    fn the_start_waits_for_roles_and_outages_and_not_for_wrong_keys() {
+        let error = |kind| Error::new(kind, "open", "refused");
+        for (address, waits) in [
+            ("azure:thumbs", true),
+            ("azure:thumbs?client_id=7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11", true),
+            ("azure:thumbs?sv=1&sig=a", false),
+            ("azurite", false),
+            ("sqlite:own.db", false),
+        ] {
+            let store = settings(address);
+            assert_eq!(store.may_open_later(&error(ErrorKind::Denied)), waits, "{address}");
+            assert!(store.may_open_later(&error(ErrorKind::Unavailable)), "{address}");
+            assert!(!store.may_open_later(&error(ErrorKind::Invalid)), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_eviction_takes_a_store_along_that_is_on_a_spot_vms_disk() {
+        let vm = |priority: &str, policy: &str| {
+            let compute = serde_json::json!({ "name": "a", "priority": priority, "evictionPolicy": policy });
+            Compute::read(compute.to_string().as_bytes()).unwrap()
+        };
+        for (address, vm, loss) in [
+            ("sqlite:own.db", vm("Spot", "Delete"), Some(Loss::Deleted)),
+            ("sqlite:own.db", vm("spot", "deallocate"), Some(Loss::Stopped)),
+            ("sqlite:own.db", vm("SpotPlus", ""), Some(Loss::Deleted)),
+            ("azurite", vm("Spot", "Delete"), Some(Loss::Deleted)),
+            ("sqlite:own.db", vm("Regular", ""), None),
+            ("azure:thumbs", vm("Spot", "Delete"), None),
+        ] {
+            assert_eq!(settings(address).address.loss_at_eviction(&vm), loss, "{address}");
+        }
+    }
+}
