@@ -3,12 +3,14 @@
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::sleep;
 
 use crate::context::JobContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::PayloadName;
 use crate::ports::Payload;
-use crate::record::{CHUNK_BYTES, Chunk, Content, Hash, Pinned};
+use crate::record::{Attachments, CHUNK_BYTES, Chunk, Content, Hash, Pinned};
+use crate::saving::LOOK_EVERY;
 
 /// How many chunks are sent or fetched at once. With the one that is being read, an attachment of
 /// any size takes five chunks of memory, 20 MiB.
@@ -72,8 +74,8 @@ impl Attachment<'_> {
     /// length in bytes. Sends only chunks that no checkpoint has. While the store does not answer,
     /// this waits without limit.
     ///
-    /// It becomes part of the job's progress with the next save. A save that begins before this has
-    /// returned saves the former content, and this returns after it.
+    /// It becomes part of the job's progress with the next save. A save that is under way when the
+    /// content is stored saves the former one, and this returns after it.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name. [`Internal`](ErrorKind::Internal) when
@@ -88,7 +90,7 @@ impl Attachment<'_> {
         self.check_name(OPERATION)?;
         let mut content = content;
         // A save in the meantime must not remove the chunks that no checkpoint names yet.
-        let mut pinned = self.cx.run.record.lock().await.attachments.pin();
+        let mut pinned = self.cx.run.record_in_step().await.attachments.pin();
         let (mut attached, mut sending) = (Content::default(), FuturesUnordered::new());
         loop {
             let bytes = next_chunk(&mut content).await.map_err(|error| unreadable(OPERATION, error))?;
@@ -112,8 +114,7 @@ impl Attachment<'_> {
             sent?;
         }
         let length = attached.bytes;
-        let _between = self.cx.run.saves.between_saves().await;
-        self.cx.run.record.lock().await.attachments.set(self.name, attached);
+        self.change(|attachments| attachments.set(self.name, attached.clone())).await;
         Ok(length)
     }
 
@@ -131,7 +132,7 @@ impl Attachment<'_> {
         self.check_name(OPERATION)?;
         // The content may be replaced and saved before it is read to its end.
         let (content, mut pinned) = {
-            let record = self.cx.run.record.lock().await;
+            let record = self.cx.run.record_in_step().await;
             (record.attachments.get(self.name).cloned(), record.attachments.pin())
         };
         let Some(content) = content else { return Ok(None) };
@@ -148,7 +149,7 @@ impl Attachment<'_> {
 
     /// Returns the length of the content in bytes; `None` when there is no attachment of this name.
     pub async fn size(self) -> Option<u64> {
-        self.cx.run.record.lock().await.attachments.get(self.name).map(|content| content.bytes)
+        self.cx.run.record_in_step().await.attachments.get(self.name).map(|content| content.bytes)
     }
 
     /// Removes the attachment from the next save on; returns false when there is none of this name.
@@ -156,13 +157,25 @@ impl Attachment<'_> {
     /// # Cancel safety
     /// A dropped call changes nothing.
     pub async fn remove(self) -> bool {
-        let _between = self.cx.run.saves.between_saves().await;
-        self.cx.run.record.lock().await.attachments.remove(self.name)
+        self.change(|attachments| attachments.remove(self.name)).await
+    }
+
+    /// Changes the attachments when no save is requested or under way, so that a checkpoint has the
+    /// contents that belong to its state.
+    async fn change<T>(&self, change: impl Fn(&mut Attachments) -> T) -> T {
+        loop {
+            let mut record = self.cx.run.record_in_step().await;
+            if !self.cx.run.saves.is_pending() {
+                return change(&mut record.attachments);
+            }
+            drop(record);
+            sleep(LOOK_EVERY).await;
+        }
     }
 
     /// Returns the chunk with this hash, and whether it is new and has to be sent.
     async fn chunk(&self, hash: Hash, pinned: &mut Pinned) -> (Chunk, bool) {
-        let mut record = self.cx.run.record.lock().await;
+        let mut record = self.cx.run.record_in_step().await;
         let (chunk, is_new) = match record.attachments.find(hash) {
             Some(chunk) => (chunk, false),
             None => (Chunk::new(record.new_payload(), hash), true),
@@ -194,7 +207,7 @@ impl Attachment<'_> {
         let intact = found.filter(|bytes| chunk.fits(bytes));
         let Some(bytes) = intact else {
             let newest = {
-                let mut record = run.record.lock().await;
+                let mut record = run.record_in_step().await;
                 record.attachments.forget(chunk);
                 record.attachments.newest_with(chunk)
             };

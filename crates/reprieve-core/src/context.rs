@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::Instant;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::deadline::Deadline;
@@ -18,7 +18,7 @@ use crate::names::check_own;
 use crate::ports::{BlobStore, Progress, RecordStore};
 use crate::record::Handle;
 use crate::retry::{FOREVER, Patience, persist};
-use crate::saving::StepSaves;
+use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::telemetry::Telemetry;
 use crate::watch;
 
@@ -62,8 +62,10 @@ pub(crate) struct JobRun {
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
-    /// Steps finished since the state was loaded.
+    /// Steps finished in this delivery.
     pub(crate) steps: AtomicU64,
+    /// Those that were finished when the state was loaded last.
+    pub(crate) steps_at_load: AtomicU64,
     /// Steps finished since the last save.
     pub(crate) unsaved_steps: AtomicU32,
     pub(crate) done: AtomicU64,
@@ -92,6 +94,16 @@ impl JobRun {
     /// Returns the store of the job's payloads: in a drain, the one that gives up sooner.
     pub(crate) fn records(&self, draining: bool) -> &Arc<dyn RecordStore> {
         if draining { &self.drain_records } else { &self.records }
+    }
+
+    /// Locks the record for a call of the step, which may await nothing while it holds the lock.
+    pub(crate) async fn record_in_step(&self) -> AsyncMutexGuard<'_, Handle> {
+        loop {
+            match self.record.try_lock() {
+                Ok(record) => return record,
+                Err(_) => sleep(LOOK_EVERY).await,
+            }
+        }
     }
 
     /// The fence of this owner.
@@ -171,7 +183,7 @@ impl JobContext {
     /// found damaged, which continues from the checkpoint before.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.run.steps.load(Relaxed)
+        self.run.steps.load(Relaxed) - self.run.steps_at_load.load(Relaxed)
     }
 
     /// Completes when the job should yield. Then return [`Step::Continue`](crate::Step::Continue)

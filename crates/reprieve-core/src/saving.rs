@@ -1,14 +1,19 @@
 //! Saves in the middle of a step: the step hands its state to the run that drives it.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::codec::Encoded;
+
+/// How often a call of the step looks whether it may go on. It does not queue for that: a step may
+/// stop polling a call, and a queued call would then keep all others waiting.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Where a step and the run that drives it meet to save in the middle of the step.
 #[derive(Debug, Default)]
@@ -20,9 +25,11 @@ pub(crate) struct StepSaves {
     pub(crate) checked: AtomicBool,
     /// States of this kind of job are compressed.
     packs: AtomicBool,
-    /// One request at a time, and no attachment changes during one.
-    turn: AsyncMutex<()>,
     request: Mutex<Option<SaveRequest>>,
+    /// The number of the last request.
+    number: AtomicU64,
+    /// A request is made or being carried out, so no attachment may change.
+    pending: Arc<AtomicBool>,
     /// The newest checkpoint with a damaged attachment, which the step has read.
     damaged: Mutex<Option<u64>>,
 }
@@ -31,14 +38,24 @@ pub(crate) struct StepSaves {
 #[derive(Debug)]
 pub(crate) struct SaveRequest {
     pub(crate) state: Encoded,
-    saved: oneshot::Sender<bool>,
+    number: u64,
+    saved: Option<oneshot::Sender<bool>>,
+    pending: Arc<AtomicBool>,
 }
 
 impl SaveRequest {
     /// Lets the step go on.
-    pub(crate) fn answer(self, saved: bool) {
-        // The step may have stopped waiting.
-        let _waits = self.saved.send(saved);
+    pub(crate) fn answer(mut self, saved: bool) {
+        if let Some(step) = self.saved.take() {
+            // The step may have stopped waiting.
+            let _waits = step.send(saved);
+        }
+    }
+}
+
+impl Drop for SaveRequest {
+    fn drop(&mut self) {
+        self.pending.store(false, Relaxed);
     }
 }
 
@@ -102,26 +119,33 @@ impl StepSaves {
     /// # Cancel safety
     /// A dropped call has saved the state, if the run had taken the request, or never will.
     pub(crate) async fn save(&self, state: Encoded) -> bool {
-        let _turn = self.turn.lock().await;
+        while self.pending.swap(true, Relaxed) {
+            sleep(LOOK_EVERY).await;
+        }
         let (saved, answer) = oneshot::channel();
-        *lock(&self.request) = Some(SaveRequest { state, saved });
-        let _withdrawn = Withdrawn(&self.request);
+        let number = self.number.fetch_add(1, Relaxed);
+        let pending = Arc::clone(&self.pending);
+        *lock(&self.request) = Some(SaveRequest { state, number, saved: Some(saved), pending });
+        let _withdrawn = Withdrawn { request: &self.request, number };
         // A run that ends drops the step, and with it this future.
         answer.await.unwrap_or(false)
     }
 
-    /// Waits for the saves that were requested before. While the guard lives, none begins.
-    pub(crate) async fn between_saves(&self) -> AsyncMutexGuard<'_, ()> {
-        self.turn.lock().await
+    /// Whether a save is requested or being carried out.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Relaxed)
     }
 }
 
 /// Removes the request when it is dropped: a later step must not save the state of an earlier one.
-struct Withdrawn<'a>(&'a Mutex<Option<SaveRequest>>);
+struct Withdrawn<'a> {
+    request: &'a Mutex<Option<SaveRequest>>,
+    number: u64,
+}
 
 impl Drop for Withdrawn<'_> {
     fn drop(&mut self) {
-        lock(self.0).take();
+        lock(self.request).take_if(|request| request.number == self.number);
     }
 }
 

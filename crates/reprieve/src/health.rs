@@ -1,14 +1,14 @@
 //! The `/healthz`, `/livez`, `/readyz` and `/metrics` endpoints.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use reprieve_azure::scheduled_events::{ApiVersion, Stats, Watcher};
 use reprieve_core::interruption::Stage;
@@ -28,8 +28,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// The sources of the endpoints' answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
-    pub(crate) monitor: Monitor,
-    pub(crate) watcher: Option<Arc<Watcher>>,
+    /// Set when the worker has started.
+    monitor: Arc<OnceLock<Monitor>>,
+    watcher: Option<Arc<Watcher>>,
 }
 
 /// Binds the address at the start, so that a worker that could not be monitored fails then.
@@ -47,6 +48,17 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 impl Health {
+    /// The health of a worker that starts.
+    pub(crate) fn new(watcher: Option<Arc<Watcher>>) -> Self {
+        Self { monitor: Arc::default(), watcher }
+    }
+
+    /// Notes that the worker has started.
+    pub(crate) fn started(&self, monitor: Monitor) {
+        // It starts once.
+        drop(self.monitor.set(monitor));
+    }
+
     /// Serves the endpoints until the process ends.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let router = Router::new()
@@ -71,7 +83,8 @@ async fn healthz() -> impl IntoResponse {
 
 /// Returns 200 while the control loop runs, else 503: the process should be restarted.
 async fn livez(State(health): State<Health>) -> impl IntoResponse {
-    let age = health.monitor.last_beat().elapsed();
+    // A worker that waits for its store is alive.
+    let age = health.monitor.get().map(|monitor| monitor.last_beat().elapsed()).unwrap_or_default();
     if age < BEAT_AGE_MAX {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
@@ -82,17 +95,19 @@ async fn livez(State(health): State<Health>) -> impl IntoResponse {
 /// Returns 200 in the stage Start, else 503: until the metadata service and the store have
 /// answered, during a drain, and after it while its notice is active.
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
-    let stage = health.monitor.stage();
+    let stage = health.monitor.get().map_or(Stage::Recover, Monitor::stage);
     let status = if stage == Stage::Start { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{}\n", stage.as_str()))
 }
 
-async fn metrics(State(health): State<Health>) -> impl IntoResponse {
-    let telemetry = health.monitor.telemetry();
+/// Returns the metrics; 503 before the worker has started.
+async fn metrics(State(health): State<Health>) -> Response {
+    let Some(monitor) = health.monitor.get() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let telemetry = monitor.telemetry();
     if let Some(watcher) = &health.watcher {
         report_metadata_stats(telemetry, &watcher.stats());
     }
-    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode())
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], telemetry.encode()).into_response()
 }
 
 /// Copies the watcher's counters to the metrics.

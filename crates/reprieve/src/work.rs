@@ -35,6 +35,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// minutes.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(130);
 
+/// The pause after a try that failed.
+const CHECK_AGAIN: Duration = Duration::from_secs(5);
+
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
@@ -152,10 +155,12 @@ async fn start(
         .metadata
         .clone()
         .map(|metadata| Arc::new(Watcher::spawn(metadata, settings.vm_name.clone())));
-    let listener = match settings.listen {
-        Some(address) => Some(health::listen(address).await?),
-        None => None,
-    };
+    let health = Health::new(watcher.clone());
+    if let Some(address) = settings.listen {
+        let listener = health::listen(address).await?;
+        // At once: the store may make the start wait for minutes.
+        tasks.spawn(health.clone().serve(listener));
+    }
     let id = WorkerId::unique();
     let (opened, vm) = tokio::join!(open(&settings.store, &id, settings.start_timeout), vm(&settings));
     let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown);
@@ -176,9 +181,7 @@ async fn start(
     let worker = configure(worker).build()?;
     let monitor = worker.monitor();
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
-    if let Some(listener) = listener {
-        tasks.spawn(Health { monitor, watcher }.serve(listener));
-    }
+    health.started(monitor);
     Ok(worker)
 }
 
@@ -226,11 +229,16 @@ fn boot() -> String {
 /// wrong name the worker would take every event of this VM for another VM's. And one when an
 /// eviction of this VM would take its store along.
 async fn check_vm(metadata: Client, given: Option<String>, store: Address) {
-    let vm = match metadata.compute(CHECK_TIMEOUT).await {
-        Ok(vm) => vm,
-        Err(error) => {
-            tracing::debug!(%error, "failed to check this VM's name and its store");
-            return;
+    let until = Instant::now() + CHECK_TIMEOUT;
+    let vm = loop {
+        match metadata.compute(until.saturating_duration_since(Instant::now())).await {
+            Ok(vm) => break vm,
+            Err(error) if Instant::now() + CHECK_AGAIN >= until => {
+                tracing::debug!(%error, "failed to check this VM's name and its store");
+                return;
+            }
+            // Such as a 429, while several workers start.
+            Err(_) => sleep(CHECK_AGAIN).await,
         }
     };
     if let Some(given) = given.filter(|given| !vm.name.eq_ignore_ascii_case(given)) {

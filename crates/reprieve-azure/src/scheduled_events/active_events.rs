@@ -13,8 +13,11 @@ use tokio::time::Instant;
 use super::document::{Answer, ApiVersion, Event, EventType, NotBefore, ServiceClock};
 
 /// How long an event that one api-version listed stays active while another one, which knows its
-/// type, leaves it out. Answers come each second, so after this time the first is not answered.
-const LISTED_MAX: Duration = Duration::from_secs(5);
+/// type, leaves it out. Answers come each second, or every 6 s where they are slow.
+const LISTED_MAX: Duration = Duration::from_secs(10);
+
+/// How long it is remembered that an event has ended: longer than any answer takes.
+const ENDED_KEPT: Duration = Duration::from_mins(3);
 
 /// How long an event stays active when an older api-version than the one that contained it leaves
 /// it out. Newer versions are tried every hour, so after this time no document will say how the
@@ -45,6 +48,9 @@ const HIDDEN_MAX: Duration = Duration::from_hours(2);
 #[derive(Debug, Default)]
 pub struct ActiveEvents {
     events: BTreeMap<Key, ActiveEvent>,
+    /// The events that have ended, and when the answer without them was requested. An answer that was
+    /// requested before is older, although it came later.
+    ended: BTreeMap<Key, Instant>,
 }
 
 type Key = (Scope, NoticeId);
@@ -74,7 +80,11 @@ impl ActiveEvents {
         let documented: BTreeMap<Key, &Event> =
             answer.document.events.iter().map(|event| (key(event, name), event)).collect();
         let mut changes = Vec::new();
+        self.ended.retain(|_, sent| answer.age_of(*sent) < ENDED_KEPT);
         for (key, event) in &documented {
+            if self.ended.get(key).is_some_and(|sent| answer.sent <= *sent) {
+                continue;
+            }
             let before = self.events.get_mut(key);
             if let Some(before) = before
                 && before.is_newer_than(event, answer)
@@ -98,7 +108,8 @@ impl ActiveEvents {
         let has_ended = |key: &Key, event: &mut ActiveEvent| {
             !documented.contains_key(key) && !event.remains_without(answer)
         };
-        for ((scope, _), mut ended) in self.events.extract_if(.., has_ended) {
+        for ((scope, id), mut ended) in self.events.extract_if(.., has_ended) {
+            self.ended.insert((scope, id), answer.sent);
             let kind = ChangeKind::ending(ended.event.event_status.phase());
             (ended.version, ended.changed_at) = (answer.version, answer.wall);
             changes.push(EventChange { not_before: None, ..ended.change(kind, scope) });

@@ -15,7 +15,7 @@ use crate::ids::{BlobName, WorkerId};
 use crate::interruption::{Approval, Authority, Key};
 use crate::names::READY;
 use crate::notice::{Notice, NoticeId};
-use crate::ports::{InterruptionSource, Member, Store};
+use crate::ports::{InterruptionSource, Store};
 use crate::process::in_process;
 use crate::retry::{bounded, unanswered};
 use crate::telemetry::ByResult;
@@ -271,21 +271,21 @@ impl Quorum {
         let alive = report_every(&*self.store.roster) * 3;
         let members = bounded("look for the others", TRY, self.store.roster.members(alive)).await?;
         let unmarked = machines.iter().filter(|machine| !marks.iter().any(|(on, _)| on == machine)).cloned();
-        let workers = members.into_iter().filter_map(|member| {
-            let machine = self.machine_of(&member);
+        // A worker that does not know its machine's name yet is on that of the workers of its boot.
+        let named = members.iter().filter(|member| !member.vm.is_empty());
+        let mut machine_of: BTreeMap<&str, &str> =
+            named.map(|member| (member.boot.as_str(), member.vm.as_str())).collect();
+        machine_of.insert(&self.boot, &self.notice.machine);
+        machine_of.remove("");
+        let workers = members.iter().filter_map(|member| {
+            let by_boot = machine_of.get(member.boot.as_str()).copied().unwrap_or_default();
+            let machine = if member.vm.is_empty() { by_boot } else { &member.vm }.to_ascii_lowercase();
             let worker = member.worker.to_string();
             let waited_for =
                 machines.contains(&machine) && !marks.contains(&(machine.as_str(), worker.as_str()));
             waited_for.then(|| format!("worker {worker} on {machine}"))
         });
         Ok(unmarked.chain(workers).collect())
-    }
-
-    /// Returns the worker's machine, in lower case. A worker of this boot that does not know its
-    /// machine's name yet is on this machine.
-    fn machine_of(&self, member: &Member) -> String {
-        let is_here = member.vm.is_empty() && !member.boot.is_empty() && member.boot == self.boot;
-        if is_here { self.notice.machine.to_ascii_lowercase() } else { member.vm.to_ascii_lowercase() }
     }
 
     fn prefix(&self) -> String {

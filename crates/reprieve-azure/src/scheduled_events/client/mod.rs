@@ -239,11 +239,12 @@ impl Client {
 
     /// Requests the events once, in this version.
     pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
+        let sent = Instant::now();
         let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
         let body = self.http.send(request, within).await?;
         let document = Document::read_as(version, &body.bytes);
         let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
-        Ok(Answer { ahead: body.ahead, ..Answer::now(document, version) })
+        Ok(Answer { sent, ahead: body.ahead, ..Answer::now(document, version) })
     }
 
     /// Approves once, in this version. The body of a success is not documented, but it is no web

@@ -91,6 +91,8 @@ pub struct Answer {
     pub document: Document,
     /// The api-version of the request.
     pub version: ApiVersion,
+    /// The time of the request, on the timers' clock.
+    pub sent: Instant,
     /// The time of receipt, on the timers' clock.
     pub at: Instant,
     /// The time of receipt, on the wall clock.
@@ -101,10 +103,11 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Creates an answer that was received now.
+    /// Creates an answer that was requested and received now.
     #[must_use]
     pub fn now(document: Document, version: ApiVersion) -> Self {
-        Self { document, version, at: Instant::now(), wall: wall_now(), ahead: None }
+        let at = Instant::now();
+        Self { document, version, sent: at, at, wall: wall_now(), ahead: None }
     }
 
     /// The time from `at` until the receipt.

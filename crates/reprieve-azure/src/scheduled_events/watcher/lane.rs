@@ -49,6 +49,10 @@ pub(super) struct Lane {
     polled_at: Option<Instant>,
     answered_at: Option<Instant>,
     is_resting: bool,
+    /// That it rests was logged since its last answer.
+    rest_logged: bool,
+    /// The last failure was a 429: the processes of this VM send too many requests.
+    is_throttled: bool,
     failures: LogThrottle,
     /// The last failure.
     error: String,
@@ -65,6 +69,8 @@ impl Lane {
             polled_at: None,
             answered_at: None,
             is_resting: false,
+            rest_logged: false,
+            is_throttled: false,
             failures: LogThrottle::default(),
             error: String::new(),
         }
@@ -91,11 +97,14 @@ impl Lane {
         self.answered_at.is_some_and(|at| now.saturating_duration_since(at) < ANSWERS_WITHIN)
     }
 
-    /// Whether a poll is due. While it fails lastingly and another lane answers, it rests.
+    /// Whether a poll is due. While it fails lastingly and another lane answers, it rests; so does the
+    /// optional lane after a 429.
     pub(super) fn is_due(&mut self, now: Instant, another_answers: bool) -> bool {
         let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
-        let rests = another_answers && silent >= FAILS_LASTINGLY;
-        if rests && !self.is_resting {
+        let fails = silent >= FAILS_LASTINGLY || (self.is_optional && self.is_throttled);
+        let rests = another_answers && fails;
+        if rests && !self.rest_logged {
+            self.rest_logged = true;
             info!(
                 version = %self.version(),
                 error = self.error,
@@ -128,7 +137,7 @@ impl Lane {
             debug!(number, "ignored an answer that came after a later poll's");
             return false;
         }
-        self.answered_at = Some(at);
+        (self.answered_at, self.rest_logged, self.is_throttled) = (Some(at), false, false);
         log::recovery(&mut self.failures, self.negotiation.version(), at);
         true
     }
@@ -137,6 +146,7 @@ impl Lane {
     pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
         let (at, error) = (Instant::now(), &failure.error);
         self.error = error.to_string();
+        self.is_throttled = failure.kind == FailureKind::Throttled;
         let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
         if is_first && failure.kind == FailureKind::TimedOut {
             debug!(%version, %error, "the first answer is not there yet; polling continues");

@@ -82,7 +82,9 @@ impl ChangePublisher {
     pub(super) fn set_name(&mut self, name: String) {
         drop(self.worker.send(Change::Named(name.clone())));
         self.name = Some(name);
-        for answer in std::mem::take(&mut self.unread).into_values() {
+        let mut unread: Vec<_> = std::mem::take(&mut self.unread).into_values().collect();
+        unread.sort_by_key(|answer| answer.at);
+        for answer in unread {
             self.apply(answer);
         }
     }

@@ -31,6 +31,12 @@ pub(super) struct ServiceArgs {
     #[arg(long, value_name = "URL")]
     metadata_url: Option<String>,
 
+    /// The api-version of scheduled events [default: auto, the newest and the documented one]
+    ///
+    /// [env: REPRIEVE_METADATA_VERSION]
+    #[arg(long, value_name = "VERSION")]
+    metadata_version: Option<String>,
+
     /// This VM's name in Azure [default: from the metadata service]
     ///
     /// Events that name another VM are not this VM's.
@@ -39,7 +45,7 @@ pub(super) struct ServiceArgs {
     #[arg(long, value_name = "NAME")]
     vm_name: Option<String>,
 
-    /// The settings file, for the two above [default: reprieve.toml, if there is one]
+    /// The settings file, for the three above [default: reprieve.toml, if there is one]
     ///
     /// [env: REPRIEVE_CONFIG]
     #[arg(long, value_name = "PATH")]
@@ -111,8 +117,12 @@ impl ServiceArgs {
     /// The arguments of a worker with these flags and no others. Its other settings are not read
     /// from the environment: an invalid queue, for example, must not prevent watching events.
     fn as_a_workers(&self) -> Result<WorkerArgs> {
-        let ours =
-            [("metadata-url", &self.metadata_url), ("vm-name", &self.vm_name), ("config", &self.config)];
+        let ours = [
+            ("metadata-url", &self.metadata_url),
+            ("metadata-version", &self.metadata_version),
+            ("vm-name", &self.vm_name),
+            ("config", &self.config),
+        ];
         let line =
             ours.iter().filter_map(|(flag, text)| text.as_ref().map(|text| format!("--{flag}={text}")));
         let is_ours = |arg: &Arg| ours.iter().any(|(flag, _)| arg.get_long() == Some(flag));
@@ -222,7 +232,12 @@ mod tests {
 
     fn given(metadata_url: &str, vm_name: Option<&str>) -> ServiceArgs {
         let owned = |text: &str| Some(text.to_owned());
-        ServiceArgs { metadata_url: owned(metadata_url), vm_name: vm_name.and_then(owned), config: None }
+        ServiceArgs {
+            metadata_url: owned(metadata_url),
+            metadata_version: None,
+            vm_name: vm_name.and_then(owned),
+            config: None,
+        }
     }
 
     #[test]

@@ -158,6 +158,7 @@ fn job_run(
         began: Mutex::new(None),
         since_unix_ms: unix_millis(),
         steps: AtomicU64::new(0),
+        steps_at_load: AtomicU64::new(0),
         unsaved_steps: AtomicU32::new(0),
         done: AtomicU64::new(0),
         total: AtomicU64::new(0),

@@ -256,14 +256,15 @@ impl Execution {
             if let Some(damaged) = cx.run.saves.take_damaged() {
                 at = Box::pin(self.go_back::<J>(damaged)).await?.unwrap_or_else(|| job.begin(args));
                 // What the job keeps beside its state is loaded anew.
-                self.run.steps.store(0, Relaxed);
+                self.run.steps_at_load.store(self.run.steps.load(Relaxed), Relaxed);
                 continue;
             }
             match ended {
                 Ok(Step::Continue(mut next)) => {
-                    let steps_before = self.run.steps.fetch_add(1, Relaxed);
+                    let is_first = cx.steps() == 0;
+                    self.run.steps.fetch_add(1, Relaxed);
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
-                    if steps_before == 0 && !cx.is_interrupted() {
+                    if is_first && !cx.is_interrupted() {
                         next = rehearse(next)?;
                         self.run.saves.checked.store(true, Relaxed);
                     }
