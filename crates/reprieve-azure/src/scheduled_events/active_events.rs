@@ -82,7 +82,7 @@ impl ActiveEvents {
         let mut changes = Vec::new();
         self.ended.retain(|_, sent| answer.age_of(*sent) < ENDED_KEPT);
         for (key, event) in &documented {
-            if self.ended.get(key).is_some_and(|sent| answer.sent <= *sent) {
+            if self.ended.get(key).is_some_and(|sent| answer.sent < *sent) {
                 continue;
             }
             let before = self.events.get_mut(key);

@@ -272,9 +272,9 @@ impl Quorum {
         let members = bounded("look for the others", TRY, self.store.roster.members(alive)).await?;
         let unmarked = machines.iter().filter(|machine| !marks.iter().any(|(on, _)| on == machine)).cloned();
         // A worker that does not know its machine's name yet is on that of the workers of its boot.
-        let named = members.iter().filter(|member| !member.vm.is_empty());
+        let known = members.iter().filter(|member| !member.vm.is_empty());
         let mut machine_of: BTreeMap<&str, &str> =
-            named.map(|member| (member.boot.as_str(), member.vm.as_str())).collect();
+            known.map(|member| (member.boot.as_str(), member.vm.as_str())).collect();
         machine_of.insert(&self.boot, &self.notice.machine);
         machine_of.remove("");
         let workers = members.iter().filter_map(|member| {

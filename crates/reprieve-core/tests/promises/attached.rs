@@ -411,3 +411,47 @@ async fn a_job_that_goes_back_loads_again_what_it_keeps_beside_its_state() {
     let result = store.blobs.get(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
     assert_eq!(result.as_deref(), Some(&b"10"[..]));
 }
+
+/// A job that stops polling a write, which waits for a save, and saves again.
+#[derive(Debug, Clone)]
+struct Selects;
+
+#[async_trait]
+impl Job for Selects {
+    const KIND: &'static str = "selects";
+    type Args = ();
+    type Checkpoint = u8;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u8 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u8) -> Result<Step<u8, ()>, JobError> {
+        if at == 0 {
+            cx.attach("content").write(&b"known"[..]).await?;
+            return Ok(Step::Continue(1));
+        }
+        let mut save = std::pin::pin!(cx.save::<Self>(&at));
+        let mut write = std::pin::pin!(cx.attach("content").write(&b"known"[..]));
+        tokio::select! {
+            biased;
+            saved = &mut save => {
+                assert!(saved? && cx.save::<Self>(&at).await?);
+                cx.attach("other").write(&b"known"[..]).await?;
+                cx.attach("other").remove().await;
+            }
+            _ = &mut write => panic!("it waits for the save"),
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_its_step_stops_polling_blocks_no_later_call() {
+    let store = memory::store();
+    enqueue_j(&store, Selects::KIND).await;
+    let _worker = start_job(&store, Selects);
+    emptied(&store, secs(20)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}

@@ -145,7 +145,7 @@ async fn a_state_that_cannot_be_saved_fails_the_job_at_its_first_save() {
 async fn a_step_that_saves_rests_when_jobs_are_to_rest() {
     let (store, job) = (memory::store(), Long::default());
     enqueue_j(&store, Long::KIND).await;
-    let worker = start_job(&store, job.clone());
+    let worker = start_pausing(&store, job.clone());
     tokio::time::sleep(secs(12)).await;
     let freeze = Notice::now("freeze", NoticeKind::Freeze);
     worker.notices.notice(Notice { phase: Phase::Started, ..freeze });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
-use reprieve_core::interruption::Stage;
+use reprieve_core::interruption::{DuringFreeze, Policy, Stage};
 use reprieve_core::memory::ManualNotices;
 use reprieve_core::ports::{NewMessage, RecordWrite, Store};
 use reprieve_core::process::Gate;
@@ -254,6 +254,17 @@ pub(crate) fn start_job(store: &Store, job: impl Job) -> Running {
 pub(crate) fn start_saving(store: &Store, job: impl Job) -> Running {
     let settings = Settings { checkpoint_every: CheckpointEvery::Every(Duration::ZERO), ..settings() };
     run_in(Gate::new(), store, job, settings, ManualNotices::answered())
+}
+
+/// Starts a worker with any job, which pauses during freezes.
+pub(crate) fn start_pausing(store: &Store, job: impl Job) -> Running {
+    run_in(Gate::new(), store, job, pausing(settings()), ManualNotices::answered())
+}
+
+/// The same settings, by which jobs pause during freezes.
+pub(crate) fn pausing(settings: Settings) -> Settings {
+    let policy = Policy { during_freeze: DuringFreeze::Pause, ..settings.policy };
+    Settings { policy, ..settings }
 }
 
 fn run_in(gate: Gate, store: &Store, job: impl Job, settings: Settings, notices: ManualNotices) -> Running {

@@ -3,8 +3,17 @@
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
 use reprieve_core::{QueueName, Result};
 
+/// Parses an address. The variable that Azure's own libraries read chooses one of several identities,
+/// where the address names none.
+/// <https://learn.microsoft.com/dotnet/api/azure.identity.defaultazurecredential>
 pub(super) fn parse(text: &str) -> Result<Box<Address>, String> {
-    Address::parse(text).map(Box::new).map_err(|error| error.message().to_owned())
+    let address = Address::parse(text).map_err(|error| error.message().to_owned())?;
+    #[expect(clippy::disallowed_methods, reason = "it is Azure's variable, and no setting of Reprieve's")]
+    let chosen = std::env::var("AZURE_CLIENT_ID").ok().filter(|id| !id.trim().is_empty());
+    Ok(Box::new(match chosen {
+        Some(id) => address.with_client_id(id.trim()),
+        None => address,
+    }))
 }
 
 /// Returns whether the text looks like a connection string or a shared access signature.

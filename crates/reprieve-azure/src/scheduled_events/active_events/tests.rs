@@ -235,7 +235,7 @@ fn an_event_is_active_while_one_of_two_versions_lists_it() {
     // The one that listed it last is silent.
     for (silent, other) in [(NEW, OLD), (OLD, NEW)] {
         check_every(
-            second,
+            2 * second,
             &[
                 (silent, SCHEDULED, &["a Preempt noticed at"]),
                 (other, NOTHING, &[]),
@@ -248,7 +248,7 @@ fn an_event_is_active_while_one_of_two_versions_lists_it() {
     }
     // It is silent, and the other one has news.
     check_every(
-        second,
+        2 * second,
         &[
             (NEW, SCHEDULED, &["a Preempt noticed at"]),
             (OLD, SOONER, &[]),
@@ -258,6 +258,22 @@ fn an_event_is_active_while_one_of_two_versions_lists_it() {
             (OLD, SOONER, &["a Preempt changed at"]),
         ],
     );
+}
+
+#[test]
+fn a_slow_answer_from_before_the_end_of_an_event_does_not_announce_it_again() {
+    use ApiVersion::{V2020_07_01 as SLOW, V2024_07_09 as FAST};
+    let (mut active, began) = (ActiveEvents::default(), Instant::now());
+    let mut answered = |version, body, sent: u64, at: u64| {
+        let second = |seconds| began + Duration::from_secs(seconds);
+        let answer = Answer { sent: second(sent), at: second(at), ..answer(body, version) };
+        active.update(&answer, "me_0").iter().map(brief).collect::<Vec<_>>()
+    };
+    assert_eq!(answered(SLOW, SCHEDULED, 0, 0), ["a Preempt noticed at"]);
+    assert_eq!(answered(FAST, NOTHING, 9, 9), [""; 0]);
+    assert_eq!(answered(FAST, NOTHING, 10, 10), ["a Preempt withdrawn"]);
+    assert_eq!(answered(SLOW, SCHEDULED, 8, 14), [""; 0], "it shows the time before");
+    assert_eq!(answered(SLOW, SCHEDULED, 11, 17), ["a Preempt noticed at"], "it is announced again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,6 +39,7 @@ const REST: Duration = Duration::from_secs(30);
 
 /// The polls of one lane.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Lane {
     pub(super) negotiation: Negotiation,
     pub(super) is_probing: bool,

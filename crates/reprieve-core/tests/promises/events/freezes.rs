@@ -23,12 +23,6 @@ async fn a_short_freeze_is_approved_once_every_lease_outlasts_it_and_disturbs_no
     assert_eq!((job.trace.redone(), worker.monitor.last_drain()), (0, None));
 }
 
-/// Jobs pause during freezes.
-fn pausing(settings: Settings) -> Settings {
-    let policy = Policy { during_freeze: DuringFreeze::Pause, ..settings.policy };
-    Settings { policy, ..settings }
-}
-
 #[tokio::test(start_paused = true)]
 async fn jobs_continue_during_a_long_freeze_and_its_leases_outlast_it() {
     for duration in [None, Some(30)] {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::interruption::Stage;
-use reprieve_core::interruption::{Approve, DuringFreeze, Policy, PredictedFailure};
+use reprieve_core::interruption::{Approve, Policy, PredictedFailure};
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::{Ending, Store};
 use reprieve_core::worker::{Settings, Worker, stopping};

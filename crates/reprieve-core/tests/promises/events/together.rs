@@ -258,3 +258,25 @@ async fn a_name_reaches_the_roster_as_soon_as_it_is_known() {
     notices.named("vm_3");
     within(secs(15), "the name", async || vm().await == "vm_3").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_unnamed_worker_on_another_machine_is_placed_by_a_named_one_of_its_boot() {
+    let (store, job) = (memory::store(), Steps::default());
+    let leader = machine(&store, &job, "vm_0", Approve::Leader);
+    let notices = ManualNotices::answered();
+    let named = Worker::builder(store.clone()).job(job.clone()).vm("vm_1").boot("boot-1");
+    let policy = Policy { approve: Approve::Leader, ..Policy::default() };
+    let named = named.settings(with(policy)).interruptions(Arc::new(notices.clone())).build().unwrap();
+    let (_stopper, stopping) = stopping();
+    tokio::spawn(named.run(stopping));
+    let unheard = ManualNotices::answered();
+    let _unnamed = unnamed(&store, &job, "boot-1", &unheard);
+    sleep(secs(20)).await;
+    let both = ["vm_0", "vm_1"];
+    tell(&leader, "vm_0", &both);
+    notices.notice(event(NoticeKind::Terminate, 600).of(both, "vm_1"));
+    sleep(secs(60)).await;
+    assert_eq!(leader.notices.approved(), [], "the unnamed worker on vm_1 has not heard of it");
+    unheard.notice(event(NoticeKind::Terminate, 540).of(both, "vm_1"));
+    within(secs(20), "an approval", async || !leader.notices.approved().is_empty()).await;
+}

@@ -66,8 +66,6 @@ impl Address {
     /// `UseDevelopmentStorage=true` with `DevelopmentStorageProxyUri`; and `ClientId=GUID`, which is
     /// Reprieve's own, to choose one of several identities.
     ///
-    /// Without a client id, the variable `AZURE_CLIENT_ID` chooses the identity.
-    ///
     /// # Errors
     /// [`Invalid`](reprieve_core::ErrorKind::Invalid), in one sentence that repeats no value that
     /// might be secret.
@@ -102,6 +100,15 @@ impl Address {
     #[must_use]
     pub fn with_ca(mut self, pem: Vec<u8>) -> Self {
         self.ca = Some(pem.into());
+        self
+    }
+
+    /// Signs in with this managed identity, if it signs in with an identity and names none itself.
+    #[must_use]
+    pub fn with_client_id(mut self, id: &str) -> Self {
+        if let SignIn::Identity { client_id: chosen @ None } = &mut self.sign_in {
+            *chosen = Some(id.to_owned());
+        }
         self
     }
 

@@ -85,11 +85,7 @@ impl Chain {
         };
         Ok(Self::new(vec![
             Identity::Workload { client_id: client_id.clone(), options: Box::new(options) },
-            Identity::Managed {
-                client_id: client_id.or_else(chosen_by_the_environment),
-                http: Arc::new(http),
-                azure_vm,
-            },
+            Identity::Managed { client_id, http: Arc::new(http), azure_vm },
             Identity::Cli { executor: None },
         ]))
     }
@@ -133,12 +129,6 @@ impl Chain {
         }
         Err(no_identity(&tried))
     }
-}
-
-/// The client id that programs on Azure are usually given, as the SDK's default credential reads it.
-/// <https://learn.microsoft.com/dotnet/api/azure.identity.defaultazurecredential>
-fn chosen_by_the_environment() -> Option<String> {
-    std::env::var("AZURE_CLIENT_ID").ok().filter(|id| !id.trim().is_empty())
 }
 
 impl Identity {
