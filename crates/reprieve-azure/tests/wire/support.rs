@@ -98,13 +98,7 @@ impl Shop {
 
     /// Removes all blobs with names that begin so, as by mistake.
     pub(crate) async fn lose(&self, prefix: &str) {
-        let url = format!(
-            "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
-            self.double.blob_url()
-        );
-        let listed = self.get(url).await;
-        for name in listed.split("<Name>").skip(1).filter_map(|rest| rest.split("</Name>").next()) {
-            let url = format!("{}/{CONTAINER}/{name}?{SAS}", self.double.blob_url());
+        for url in self.urls(prefix).await {
             let deleted = self.http.request(Method::DELETE, url).send().await.expect("an answer");
             assert!(deleted.status().is_success());
         }
@@ -112,17 +106,22 @@ impl Shop {
 
     /// Replaces all blobs with names that begin so, as another program could.
     pub(crate) async fn overwrite(&self, prefix: &str, bytes: Vec<u8>) {
+        for url in self.urls(prefix).await {
+            let put = self.http.put(url).header("x-ms-blob-type", "BlockBlob").body(bytes.clone());
+            let written = put.send().await.expect("an answer");
+            assert!(written.status().is_success(), "{}", written.text().await.expect("its text"));
+        }
+    }
+
+    /// The URLs of all blobs with names that begin so.
+    async fn urls(&self, prefix: &str) -> Vec<String> {
         let url = format!(
             "{}/{CONTAINER}?restype=container&comp=list&prefix={prefix}&{SAS}",
             self.double.blob_url()
         );
         let listed = self.get(url).await;
-        for name in listed.split("<Name>").skip(1).filter_map(|rest| rest.split("</Name>").next()) {
-            let url = format!("{}/{CONTAINER}/{name}?{SAS}", self.double.blob_url());
-            let put = self.http.put(url).header("x-ms-blob-type", "BlockBlob").body(bytes.clone());
-            let written = put.send().await.expect("an answer");
-            assert!(written.status().is_success(), "{}", written.text().await.expect("its text"));
-        }
+        let names = listed.split("<Name>").skip(1).filter_map(|rest| rest.split("</Name>").next());
+        names.map(|name| format!("{}/{CONTAINER}/{name}?{SAS}", self.double.blob_url())).collect()
     }
 
     async fn get(&self, url: String) -> String {

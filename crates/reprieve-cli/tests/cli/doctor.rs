@@ -227,6 +227,24 @@ async fn messages_that_expire_and_messages_that_are_poisoned_are_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_keeps_what_is_overwritten_is_a_warning_with_an_estimate() {
+    let place = Place::new();
+    for keeps_copies in [true, false] {
+        let config = Config { keeps_copies, ..Config::default() };
+        let double = StorageServer::start(config).await.expect("two free ports");
+        let (code, found) = report(&place, &double.connection_string(), &["--checkpoint-every", "1m"]).await;
+        assert_eq!(code, Some(0), "{found:#}");
+        if keeps_copies {
+            let expected =
+                ["versioning and soft delete are on", "about 1008000 MB a week", "--enable-versioning false"];
+            assert_finding(&found, "copies", "warning", &expected);
+        } else {
+            assert!(!found.to_string().contains("\"copies\""), "{found:#}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_off_is_warned_of_and_then_a_problem() {
     for (seconds, code, state) in [(0, 0, "ok"), (4, 0, "warning"), (-120, 0, "warning"), (400, 1, "problem")]
     {

@@ -42,11 +42,20 @@ pub struct Config {
     pub queue_port: u16,
     /// The simulated latency. Default: zero.
     pub latency: Latency,
+    /// Answers as an account with versioning and soft delete; the copies themselves are not kept.
+    /// Default: no.
+    pub keeps_copies: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { ip: Ipv4Addr::LOCALHOST.into(), blob_port: 0, queue_port: 0, latency: Latency::default() }
+        Self {
+            ip: Ipv4Addr::LOCALHOST.into(),
+            blob_port: 0,
+            queue_port: 0,
+            latency: Latency::default(),
+            keeps_copies: false,
+        }
     }
 }
 
@@ -69,7 +78,7 @@ impl StorageServer {
     pub async fn start(config: Config) -> Result<Self> {
         let (blobs, blob_addr) = listen(config.ip, config.blob_port).await?;
         let (queues, queue_addr) = listen(config.ip, config.queue_port).await?;
-        let app = Arc::new(App::new(config.latency));
+        let app = Arc::new(App::new(config.latency, config.keeps_copies));
         let stop = app.stop.clone().drop_guard();
         let tasks = TaskTracker::new();
         for (listener, service) in [(blobs, Service::Blob), (queues, Service::Queue)] {

@@ -66,6 +66,17 @@ pub(crate) enum When {
     Is(String),
 }
 
+/// What an account keeps of blobs, and bills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copies {
+    /// Overwritten and deleted blobs stay as versions.
+    /// <https://learn.microsoft.com/azure/storage/blobs/versioning-overview>
+    pub versions: bool,
+    /// Deleted blobs, and overwritten ones without versions, stay for a time.
+    /// <https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview>
+    pub deleted: bool,
+}
+
 /// A blob's metadata, by lower-case name.
 pub(crate) type Metadata = HashMap<String, String>;
 
@@ -230,6 +241,24 @@ impl Container {
         let upload = Box::pin(upload(&client, bytes, metadata, when));
         let written = bounded(operation, Target::Blob(blob), each, upload).await?;
         etag(operation, written.etag)
+    }
+
+    /// Writes the blob and deletes it, and returns what the account keeps of it.
+    pub(crate) async fn copies(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes: &'static [u8],
+    ) -> Result<Copies> {
+        let (client, each, target) = (self.client.blob_client(blob), self.effort.each, Target::Blob(blob));
+        let upload = Box::pin(upload(&client, Bytes::from_static(bytes), None, &When::Always));
+        let written = bounded(operation, target, each, upload).await?;
+        let deleted = bounded(operation, target, each, client.delete(None)).await?;
+        let permanent = HeaderName::from_static("x-ms-delete-type-permanent");
+        Ok(Copies {
+            versions: written.version_id.is_some(),
+            deleted: deleted.headers().get_optional_str(&permanent) == Some("false"),
+        })
     }
 
     /// Deletes the blob; succeeds when it does not exist.

@@ -8,6 +8,7 @@ mod roster;
 
 pub(crate) use blob_store::AzureBlobs;
 pub use blob_store::RESERVED;
+pub use container::Copies;
 pub(crate) use container::{Container, When};
 pub use container_name::ContainerName;
 pub(crate) use record_store::AzureRecords;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::trial::{Attempt, Attempts, StoreOperation, TrialTarget};
 use super::{CHECK_MAX, TRIAL_MAX, scratch_name};
-use crate::storage::blob::{Container, ContainerName, RESERVED, When};
+use crate::storage::blob::{Container, ContainerName, Copies, RESERVED, When};
 use crate::storage::call::{Access, Effort};
 
 /// Every operation, in the order of the trial.
@@ -35,6 +35,8 @@ pub struct BlobTrial {
     /// Whether the service refused writes with an unmet condition; `None` if that could not be
     /// tried.
     pub conditions_kept: Option<bool>,
+    /// What the account keeps of overwritten and deleted blobs; `None` if that could not be tried.
+    pub copies: Option<Copies>,
     /// The blob that could not be deleted and still exists.
     pub left_behind: Option<String>,
 }
@@ -44,6 +46,7 @@ struct Trial {
     blob: String,
     attempts: Attempts,
     conditions_kept: Option<bool>,
+    copies: Option<Copies>,
     /// Whether the blob may exist.
     written: bool,
 }
@@ -51,7 +54,8 @@ struct Trial {
 pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTrial> {
     let began = Instant::now();
     let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
-    let mut trial = Trial { blob, attempts: Attempts::default(), conditions_kept: None, written: false };
+    let mut trial =
+        Trial { blob, attempts: Attempts::default(), conditions_kept: None, copies: None, written: false };
     let own = Container::new(access, name.clone(), Effort::CHECK)?;
     // If this takes too long, the trial itself shows whether the container exists.
     let looked = timeout(TRIAL_MAX / 2, own.look()).await.unwrap_or(Ok(()));
@@ -112,7 +116,7 @@ impl Trial {
         }
         // One write that succeeded despite its unmet condition is enough for `false`.
         self.conditions_kept = kept.into_iter().flatten().reduce(|all, one| all && one);
-        self.attempts.note(StoreOperation::Write, first);
+        let wrote = self.attempts.note(StoreOperation::Write, first).is_some();
         match second {
             Some(second) => drop(self.attempts.note(StoreOperation::Replace, second)),
             None => self.attempts.not_tried(StoreOperation::Replace, "there is no blob to replace"),
@@ -124,7 +128,11 @@ impl Trial {
         self.attempts.note(StoreOperation::List, listed);
         let deleted = container.delete("delete a blob", &self.blob).await;
         self.written = deleted.is_err() && !self.attempts.denied(StoreOperation::Write);
-        self.attempts.note(StoreOperation::Delete, deleted);
+        let is_deleted = self.attempts.note(StoreOperation::Delete, deleted).is_some();
+        if self.written || !is_deleted || !wrote {
+            return;
+        }
+        self.copies = container.copies("look for copies", &format!("{}-copies", self.blob), FIRST).await.ok();
     }
 
     /// Deletes the blob if it may exist; returns its name when that fails.
@@ -137,8 +145,14 @@ impl Trial {
     }
 
     fn ended(self, target: TrialTarget, why: &'static str, left_behind: Option<String>) -> BlobTrial {
-        let Self { attempts, conditions_kept, .. } = self;
-        BlobTrial { target, attempts: attempts.complete(&OPERATIONS, why), conditions_kept, left_behind }
+        let Self { attempts, conditions_kept, copies, .. } = self;
+        BlobTrial {
+            target,
+            attempts: attempts.complete(&OPERATIONS, why),
+            conditions_kept,
+            copies,
+            left_behind,
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub use self::sign_in::SignedIn;
 pub use self::trial::{Attempt, Outcome, StoreOperation, TrialTarget};
 use crate::storage::account::{self, Address};
 use crate::storage::blob::ContainerName;
+pub use crate::storage::blob::Copies;
 use crate::storage::call::Access;
 
 /// The prefix of the queues and containers that a check creates and deletes.

@@ -7,7 +7,7 @@ use reprieve::checkup::Checkup;
 use reprieve::{Result, clock};
 use reprieve_azure::storage::Address;
 use reprieve_azure::storage::check::{
-    Attempt, BlobTrial, Checkup as Account, Outcome, QueueTrial, Reached, SignedIn, StoreOperation,
+    Attempt, BlobTrial, Checkup as Account, Copies, Outcome, QueueTrial, Reached, SignedIn, StoreOperation,
     TrialTarget,
 };
 
@@ -27,6 +27,9 @@ const DATE_PRECISION: Duration = Duration::from_secs(2);
 /// The difference of clocks at which Azure may refuse a new token.
 const CLOCK_PROBLEM: SignedDuration = SignedDuration::from_mins(5);
 
+/// The state of the estimate of kept copies, in megabytes.
+const STATE_MB: f64 = 100.0;
+
 /// The remaining life of a SAS below which there is a warning.
 const SAS_LEFT_MIN: SignedDuration = SignedDuration::from_hours(7 * 24);
 
@@ -44,6 +47,8 @@ pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding
     if identity.is_problem() {
         return without(vec![identity], "there is no identity");
     }
+    let (account_name, save_every) =
+        (address.account().to_owned(), checkup.worker.checkpoint_every.interval(None));
     let [queue, blob] = account.reach().await;
     let clock = clock(&[&queue, &blob]);
     let (queue, blob) = (service("queue service", queue), service("blob service", blob));
@@ -59,7 +64,7 @@ pub(super) async fn examine(checkup: &Checkup, address: &Address) -> Vec<Finding
         },
         async {
             if blob_works {
-                blob_findings(account.try_blobs().await)
+                blob_findings(account.try_blobs().await, &account_name, save_every)
             } else {
                 skipped(&BLOB_CHECKS, "the blob service refuses requests or does not answer")
             }
@@ -183,8 +188,8 @@ fn no_round_trips(attempts: &[Attempt]) -> &'static str {
 }
 
 /// The container, what may be done in it, and whether conditions are kept.
-fn blob_findings(trial: Result<BlobTrial>) -> Vec<Finding> {
-    let BlobTrial { target, attempts, conditions_kept, left_behind } = match trial {
+fn blob_findings(trial: Result<BlobTrial>, account: &str, save_every: Duration) -> Vec<Finding> {
+    let BlobTrial { target, attempts, conditions_kept, copies, left_behind } = match trial {
         Ok(trial) => trial,
         Err(error) => return vec![Finding::of("blob roles", &error, AGAIN)],
     };
@@ -208,11 +213,33 @@ fn blob_findings(trial: Result<BlobTrial>) -> Vec<Finding> {
     let mut findings = vec![container];
     findings.extend(roles);
     findings.push(conditions(conditions_kept));
+    findings.extend(copies.and_then(|copies| kept_copies(copies, account, save_every)));
     if let Some(blob) = left_behind {
         let seen = format!("failed to delete {blob}");
         findings.push(Finding::warning("clearing up", seen, "delete it; it is harmless"));
     }
     findings
+}
+
+/// A warning if the account keeps, and bills, what workers overwrite and delete.
+fn kept_copies(copies: Copies, account: &str, save_every: Duration) -> Option<Finding> {
+    let on = match (copies.versions, copies.deleted) {
+        (true, true) => "versioning and soft delete are on",
+        (true, false) => "versioning is on",
+        (false, true) => "soft delete is on",
+        (false, false) => return None,
+    };
+    let week = Duration::from_hours(7 * 24).as_secs_f64() / save_every.as_secs_f64().max(1.0) * STATE_MB;
+    let seen = format!(
+        "{on}, so every overwritten checkpoint is kept and billed: about {week:.0} MB a week for each slot, with states \
+         of {STATE_MB} MB that are saved every {}",
+        duration(save_every)
+    );
+    let cure = format!(
+        "use an account that holds nothing else, without them: `az storage account blob-service-properties update \
+         --account-name {account} --enable-versioning false --enable-delete-retention false`"
+    );
+    Some(Finding::warning("copies", seen, cure))
 }
 
 fn conditions(kept: Option<bool>) -> Finding {

@@ -36,10 +36,11 @@ pub(crate) fn answer(containers: &mut Containers, request: &Request, now: Moment
         }
         _ => {}
     }
+    let keeps_copies = containers.keeps_copies;
     let stamps = &mut containers.stamps;
     let container = containers.by_key.get_mut(&request.key).ok_or(CONTAINER_NOT_FOUND)?;
     let stamp = || stamps.next(now);
-    match request.operation {
+    let answer = match request.operation {
         Operation::ContainerProperties => Ok(container_properties(container)),
         Operation::BlobList => list::answer(container, request),
         Operation::BlobPut => put(container, request, &condition, stamp),
@@ -50,6 +51,18 @@ pub(crate) fn answer(containers: &mut Containers, request: &Request, now: Moment
         Operation::BlobMetadata => set_metadata(container, request, &condition, stamp),
         Operation::BlobDelete => delete(container, request, &condition),
         _ => Err(Refusal::not_implemented("this request to the blob service")),
+    };
+    if keeps_copies { answer.map(|answer| with_copies(answer, request.operation)) } else { answer }
+}
+
+/// Adds the headers of an account with versioning and soft delete. The copies themselves are not kept.
+fn with_copies(answer: Answer, operation: Operation) -> Answer {
+    match operation {
+        Operation::BlobPut | Operation::BlockList => {
+            answer.header("x-ms-version-id", "2026-11-23T00:00:00.0000000Z")
+        }
+        Operation::BlobDelete => answer.header("x-ms-delete-type-permanent", "false"),
+        _ => answer,
     }
 }
 

@@ -21,6 +21,8 @@ use container::Container;
 pub(super) struct Containers {
     by_key: HashMap<Key, Container>,
     stamps: Stamps,
+    /// Answers as an account with versioning and soft delete.
+    pub(super) keeps_copies: bool,
 }
 
 /// Creates `ETag`s. Like the service's, they are derived from the time and unique.
