@@ -120,7 +120,7 @@ impl Plan {
 /// | `Freeze` known to be short | extend leases past it; ready when they are |
 /// | `Freeze` long or unknown | extend leases past it from a minute before; if set, jobs pause while it is Started |
 /// | rebalance recommendation | save now; for ten minutes start only jobs to end before `NotBefore` or in 30 s |
-/// | unknown type | nothing: a guess would stop a healthy worker |
+/// | unknown type | save now, continue, drain to end before `NotBefore`; never ready |
 /// | any of the platform's that drained, half an hour after it has begun or could have | resume work |
 #[must_use]
 pub fn plan(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
@@ -133,7 +133,7 @@ pub fn plan(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
         (NoticeKind::Reboot | NoticeKind::Redeploy, Phase::Scheduled) => restart(notice, own, policy),
         (NoticeKind::Freeze, phase) => freeze(notice, phase, own, policy),
         (NoticeKind::Rebalance, _) => rebalance(notice, own),
-        (NoticeKind::Other(_), _) => Plan::NOTHING,
+        (NoticeKind::Other(_), phase) => unknown(notice, phase, own),
     };
     let at_once = notice.initiator == Initiator::User
         && policy.approve_user == ApproveUser::AtOnce
@@ -186,6 +186,20 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
         return drain;
     }
     Plan { checkpoint: true, redeploy_early: predicted, look_again: Some(at), ..Plan::NOTHING }
+}
+
+/// A type that this version does not know, such as that of an OS image upgrade, which is not
+/// documented. It may end the VM at its `NotBefore`; without a time it is taken for advice.
+fn unknown(notice: &Notice, phase: Phase, own: &Own) -> Plan {
+    let advised = Plan { checkpoint: true, ..Plan::NOTHING };
+    match (phase, notice.not_before) {
+        (Phase::Started, _) => Plan::DRAIN,
+        (Phase::Scheduled, None) => advised,
+        (Phase::Scheduled, Some(_)) => match drain_at(notice, own) {
+            Some(at) => Plan { look_again: Some(at), ..advised },
+            None => Plan::DRAIN,
+        },
+    }
 }
 
 fn freeze(notice: &Notice, phase: Phase, own: &Own, policy: &Policy) -> Plan {
