@@ -8,7 +8,7 @@ use crate::support::{NO_APPROVERS, Set, drained, logs, walk};
 async fn begun(event_type: EventType) {
     let set = Set::of(&["set_0"]).await;
     let job = set.enqueue(walk(40)).await;
-    let worker = set.worker("set_0", &["--approve", "any"]);
+    let worker = set.worker("set_0", &["--approve", "any", "--during-freeze", "pause"]);
     set.stepped(&job, &worker, 4).await;
     let rests = event_type == EventType::Freeze;
     let id = set.announce(&EventPlan { started: true, ..EventPlan::new(event_type.clone(), ["set_0"]) });
