@@ -118,7 +118,7 @@ async fn a_good_account_is_well_and_stays_as_it_is() {
     insta::assert_snapshot!("text", without_numbers(&ran.out));
     let counts = double.counts();
     assert_eq!(counts.answered(Operation::QueueCreate, 201), counts.answered(Operation::QueueDelete, 204));
-    assert_eq!((counts.requests(Operation::ContainerCreate), counts.requests(Operation::BlobDelete)), (0, 1));
+    assert_eq!((counts.requests(Operation::ContainerCreate), counts.requests(Operation::BlobDelete)), (0, 2));
 
     let (code, mut json) = report(&place, &store, &args).await;
     assert_eq!(code, Some(0));

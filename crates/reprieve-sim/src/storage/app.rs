@@ -27,10 +27,9 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(latency: Latency, keeps_copies: bool) -> Self {
-        let containers = Containers { keeps_copies, ..Containers::default() };
         Self {
             queues: Mutex::default(),
-            containers: Mutex::new(containers),
+            containers: Mutex::new(Containers::new(keeps_copies)),
             faults: Mutex::default(),
             counts: Mutex::default(),
             travel_time: Mutex::new(TravelTime::new(latency)),

@@ -116,7 +116,7 @@ impl Trial {
         }
         // One write that succeeded despite its unmet condition is enough for `false`.
         self.conditions_kept = kept.into_iter().flatten().reduce(|all, one| all && one);
-        let wrote = self.attempts.note(StoreOperation::Write, first).is_some();
+        let is_new = self.attempts.note(StoreOperation::Write, first).is_some();
         match second {
             Some(second) => drop(self.attempts.note(StoreOperation::Replace, second)),
             None => self.attempts.not_tried(StoreOperation::Replace, "there is no blob to replace"),
@@ -129,7 +129,7 @@ impl Trial {
         let deleted = container.delete("delete a blob", &self.blob).await;
         self.written = deleted.is_err() && !self.attempts.denied(StoreOperation::Write);
         let is_deleted = self.attempts.note(StoreOperation::Delete, deleted).is_some();
-        if self.written || !is_deleted || !wrote {
+        if self.written || !is_deleted || !is_new {
             return;
         }
         self.copies = container.copies("look for copies", &format!("{}-copies", self.blob), FIRST).await.ok();

@@ -243,13 +243,13 @@ async fn an_advice_saves_and_lets_short_jobs_only_begin_for_ten_minutes() {
 #[tokio::test(start_paused = true)]
 async fn an_unknown_type_drains_to_end_before_its_time_and_is_never_approved() {
     let kind = || NoticeKind::Other("Surprise".to_owned());
-    let case = Case::scheduled(kind(), 900);
-    let saved = Plan { checkpoint: true, look_again: Some(case.at(885)), ..Plan::NOTHING };
-    assert_eq!(case.plan(), saved);
-    assert_eq!(case.after(885).now(), Plan::DRAIN);
+    let case = || Case::scheduled(kind(), 900);
+    let saved = Plan { checkpoint: true, look_again: Some(case().at(885)), ..Plan::NOTHING };
+    assert_eq!(case().plan(), saved);
+    assert_eq!(case().after(885).now(), Plan::DRAIN);
     assert_eq!(Case::scheduled(kind(), 900).after(895).drained().now(), Plan::DRAIN, "not ready");
     assert_eq!(Case::started(kind()).now(), Plan::DRAIN);
-    let untimed = Case { notice: Notice { not_before: None, ..case.notice }, ..Case::scheduled(kind(), 9) };
+    let untimed = Case { notice: Notice { not_before: None, ..case().notice }, ..case() };
     assert_eq!(untimed.plan(), Plan { checkpoint: true, ..Plan::NOTHING });
 }
 

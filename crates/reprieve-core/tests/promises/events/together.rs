@@ -218,8 +218,9 @@ fn unnamed(
     boot: &str,
     notices: &ManualNotices,
 ) -> reprieve_core::worker::Stopper {
+    let policy = Policy { approve: Approve::Leader, ..Policy::default() };
     let worker = Worker::builder(store.clone()).job(job.clone()).boot(boot);
-    let worker = worker.settings(saving_never()).interruptions(Arc::new(notices.clone())).build().unwrap();
+    let worker = worker.settings(with(policy)).interruptions(Arc::new(notices.clone())).build().unwrap();
     let (stopper, stopping) = stopping();
     tokio::spawn(worker.run(stopping));
     stopper

@@ -22,7 +22,13 @@ pub(super) struct Containers {
     by_key: HashMap<Key, Container>,
     stamps: Stamps,
     /// Answers as an account with versioning and soft delete.
-    pub(super) keeps_copies: bool,
+    keeps_copies: bool,
+}
+
+impl Containers {
+    pub(super) fn new(keeps_copies: bool) -> Self {
+        Self { keeps_copies, ..Self::default() }
+    }
 }
 
 /// Creates `ETag`s. Like the service's, they are derived from the time and unique.
