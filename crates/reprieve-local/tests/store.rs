@@ -447,19 +447,11 @@ async fn reports_go_with_their_worker() {
     let one = open(&bench.path(), Options::new(queue("jobs")).owned_by(worker.clone())).await;
     let two = bench.open().await;
     let report = WorkerReport {
-        worker,
-        queue: String::new(),
-        kinds: Vec::new(),
         vm: "vm-1".to_owned(),
-        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve_core::clock::unix_millis(),
-        completed: 0,
-        in_flight: Vec::new(),
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(worker)
     };
     one.roster.publish(&report).await.unwrap();
     assert_eq!(two.roster.reports(LEASE).await.unwrap(), [report]);

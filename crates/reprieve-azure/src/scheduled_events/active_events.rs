@@ -20,8 +20,8 @@ const LISTED_MAX: Duration = Duration::from_secs(10);
 const ENDED_KEPT: Duration = Duration::from_mins(3);
 
 /// How long an event stays active when an older api-version than the one that contained it leaves
-/// it out. Newer versions are tried every hour, so after this time no document will say how the
-/// event ended.
+/// it out. Newer versions are tried at least every hour, so after this time no document will say how
+/// the event ended.
 const HIDDEN_MAX: Duration = Duration::from_hours(2);
 
 /// The active events, as of the last document.

@@ -11,19 +11,13 @@ use crate::support::{Shop, open};
 
 fn report(worker: &str, kinds: usize) -> WorkerReport {
     WorkerReport {
-        worker: WorkerId::new(worker),
         queue: "work".to_owned(),
         kinds: (0..kinds).map(|kind| format!("größe-{kind}")).collect(),
         vm: "spot_7".to_owned(),
         boot: "4d0c".to_owned(),
         pid: 7,
         stage: "start".to_owned(),
-        at_unix_ms: 0,
-        completed: 0,
-        in_flight: Vec::new(),
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(WorkerId::new(worker))
     }
 }
 

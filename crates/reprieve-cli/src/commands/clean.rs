@@ -11,8 +11,9 @@ use crate::out::{answer, print_stderr};
 
 /// Removes expired results and reports, and leftovers of finished jobs
 ///
-/// Workers do the same once a day, when they are idle. Nothing that was written in the last 8 days is removed, and
-/// without --keep-unfinished nothing of a job that waits, runs or is in the poison queue.
+/// Workers do the same once a day, when they are idle. Nothing that was written in the last 8 days
+/// is removed, and without --keep-unfinished nothing of a job that waits, runs or is in the poison
+/// queue.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {

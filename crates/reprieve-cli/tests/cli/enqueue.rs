@@ -124,19 +124,12 @@ async fn a_kind_that_no_running_worker_of_the_queue_knows_is_refused_unless_forc
     let place = Place::new();
     let client = place.client().await;
     let report = |queue: &str, kind: &str| WorkerReport {
-        worker: WorkerId::unique(),
         queue: queue.to_owned(),
         kinds: vec![kind.to_owned()],
-        vm: String::new(),
-        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve::clock::unix_millis(),
-        completed: 0,
-        in_flight: Vec::new(),
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(WorkerId::unique())
     };
     client.store().roster.publish(&report("another", "blur")).await.unwrap();
     place.succeeds(&["enqueue", "resise"]);

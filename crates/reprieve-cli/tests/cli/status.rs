@@ -113,15 +113,10 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
     let client = place.client().await;
     place.succeeds(&["enqueue", "stay"]);
     let report = WorkerReport {
-        worker: WorkerId::unique(),
         queue: "default".to_owned(),
-        kinds: Vec::new(),
-        vm: String::new(),
-        boot: String::new(),
         pid: 1,
         stage: "start".to_owned(),
         at_unix_ms: reprieve::clock::unix_millis() - 4_000,
-        completed: 0,
         in_flight: vec![InFlight {
             job: JobId::unique(),
             kind: "stay".to_owned(),
@@ -130,9 +125,7 @@ async fn the_page_shows_the_reports_age_where_they_and_the_queue_disagree() {
             steps: 0,
             since_unix_ms: 0,
         }],
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(WorkerId::unique())
     };
     client.store().roster.publish(&report).await.expect("published");
     let page = page(&place).await;

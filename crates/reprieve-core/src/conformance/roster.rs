@@ -15,19 +15,14 @@ const LONG: Duration = Duration::from_hours(1);
 
 fn report(worker: &str) -> WorkerReport {
     WorkerReport {
-        worker: WorkerId::new(worker),
         queue: "default".to_owned(),
         kinds: vec!["resize".to_owned()],
         vm: "spot_7".to_owned(),
-        boot: String::new(),
         pid: 4711,
         stage: "start".to_owned(),
         at_unix_ms: clock::unix_millis(),
         completed: 12,
-        in_flight: Vec::new(),
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(WorkerId::new(worker))
     }
 }
 

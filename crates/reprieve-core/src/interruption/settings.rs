@@ -41,7 +41,7 @@ pub enum PredictedFailure {
     Drain,
 }
 
-/// What jobs do during a freeze that is long or of unknown length, from its beginning until the
+/// The behaviour of jobs during a freeze that is long or of unknown length, from its beginning until the
 /// event has ended, about ten minutes later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum DuringFreeze {
@@ -63,7 +63,7 @@ pub struct Policy {
     /// Default: 10 s; leases last far longer, and most of Azure's freezes are shorter. At most 5
     /// minutes.
     pub approve_freeze_under: Duration,
-    /// What jobs do during other freezes. Default: they continue.
+    /// The behaviour of jobs during other freezes. Default: they continue.
     pub during_freeze: DuringFreeze,
     /// How long the approving machine waits until all other workers are ready; after that the event
     /// begins by itself. Default: 5 minutes, of the 10 to 15 by which such an event is announced

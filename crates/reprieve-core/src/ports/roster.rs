@@ -126,6 +126,29 @@ pub struct WorkerReport {
     pub last_drain: Option<crate::report::DrainReport>,
 }
 
+impl WorkerReport {
+    /// The report of a worker in this process that holds nothing; every other text is empty, and the
+    /// time is 0.
+    #[must_use]
+    pub fn new(worker: WorkerId) -> Self {
+        Self {
+            worker,
+            queue: String::new(),
+            kinds: Vec::new(),
+            vm: String::new(),
+            boot: String::new(),
+            pid: std::process::id(),
+            stage: String::new(),
+            at_unix_ms: 0,
+            completed: 0,
+            in_flight: Vec::new(),
+            notices: Vec::new(),
+            deferred: Vec::new(),
+            last_drain: None,
+        }
+    }
+}
+
 /// A worker in the roster, without the jobs that it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {

@@ -250,19 +250,11 @@ impl WorkerBuilder {
             store: self.store,
         };
         let who = WorkerReport {
-            worker: self.id.clone(),
             queue: self.queue,
             kinds: self.registry.names().map(str::to_owned).collect(),
             vm: self.vm,
             boot: self.boot.clone(),
-            pid: std::process::id(),
-            stage: String::new(),
-            at_unix_ms: 0,
-            completed: 0,
-            in_flight: Vec::new(),
-            notices: Vec::new(),
-            deferred: Vec::new(),
-            last_drain: None,
+            ..WorkerReport::new(self.id.clone())
         };
         let monitor = Monitor::new(self.id, self.telemetry);
         let reporter = Reporter::new(Arc::clone(&shared.store.roster), who, monitor.clone());

@@ -182,19 +182,9 @@ async fn processes_share_a_queue_fairly() {
 
 pub(crate) async fn hold(store: &Store, say: &Say, owner: WorkerId, lease: Duration) {
     let report = WorkerReport {
-        worker: owner,
-        queue: String::new(),
-        kinds: Vec::new(),
-        vm: String::new(),
-        boot: String::new(),
-        pid: std::process::id(),
         stage: "start".to_owned(),
         at_unix_ms: reprieve_core::clock::unix_millis(),
-        completed: 0,
-        in_flight: Vec::new(),
-        notices: Vec::new(),
-        deferred: Vec::new(),
-        last_drain: None,
+        ..WorkerReport::new(owner)
     };
     store.roster.publish(&report).await.unwrap();
     let held = store.queue.receive(100, lease).await.unwrap();

@@ -22,7 +22,7 @@ pub enum Address {
     Azure(Box<AzureAddress>),
 }
 
-/// What an eviction does to a store on the evicted VM's own disk.
+/// The effect of an eviction on a store on the evicted VM's own disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// The VM is deleted, and the store with its disk: queue, checkpoints and results.
@@ -96,7 +96,7 @@ impl Address {
         }
     }
 
-    /// What an eviction of this VM does to the store; `None` for a VM that is not evicted, and for a
+    /// The effect of an eviction of this VM on the store; `None` for a VM that is not evicted, and for a
     /// store elsewhere.
     #[must_use]
     pub fn loss_at_eviction(&self, vm: &Compute) -> Option<Loss> {

@@ -143,7 +143,7 @@ impl Lane {
         true
     }
 
-    /// Notes that a poll failed. Returns what follows from it.
+    /// Notes that a poll failed. Returns the consequence.
     pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
         let (at, error) = (Instant::now(), &failure.error);
         self.error = error.to_string();
@@ -167,7 +167,7 @@ impl Lane {
     }
 }
 
-/// What follows from a failed poll.
+/// The consequence of a failed poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failed {
     /// An older version is to be tried.

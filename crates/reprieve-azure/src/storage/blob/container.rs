@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_core::Bytes;
-use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::http::headers::HeaderName;
 use azure_core::http::{Body, Etag};
-use azure_core::time::parse_rfc7231;
 use azure_storage_blob::models::{
     BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions as ListOptions,
     BlobItem, BlockBlobClientUploadResult, ListBlobsIncludeItem,
@@ -23,7 +22,8 @@ use reprieve_core::{Error, ErrorKind, Result};
 
 use super::container_name::ContainerName;
 use crate::storage::call::{
-    Access, Effort, Target, absent_is_gone, bounded, failure, is_parent, not_applied, temporary, timestamp,
+    Access, Effort, Target, absent_is_gone, bounded, date, failure, is_parent, not_applied, temporary,
+    timestamp,
 };
 
 /// A container, with the limits of its calls.
@@ -66,7 +66,7 @@ pub(crate) enum When {
     Is(String),
 }
 
-/// What an account keeps of blobs, and bills.
+/// The copies of blobs that an account keeps and bills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copies {
     /// Overwritten and deleted blobs stay as versions.
@@ -341,7 +341,9 @@ impl Container {
                 let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
                     return Ok(Page { entries: Vec::new(), next: None });
                 };
-                let now = date(page.headers());
+                // By this machine's clock if the answer does not tell.
+                let now = date(page.headers()).and_then(timestamp);
+                let now = now.or_else(|| Timestamp::try_from(wall_now()).ok()).unwrap_or_default();
                 let next = pages.continuation().map(|marker| marker.as_ref().to_owned());
                 let items = page.into_model().map_err(unlisted)?.blob_items;
                 let listed = |item| Listed::of(item, now);
@@ -387,13 +389,6 @@ async fn upload(
     };
     let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
     client.upload(Body::from(bytes).into(), Some(options)).await
-}
-
-/// The time of an answer, by the service's clock; by this machine's if the answer has no `Date`.
-fn date(headers: &Headers) -> Timestamp {
-    let date = headers.get_optional_str(&HeaderName::from_static("date"));
-    let date = date.and_then(|date| timestamp(parse_rfc7231(date).ok()?));
-    date.unwrap_or_else(|| Timestamp::try_from(wall_now()).unwrap_or_default())
 }
 
 /// The ETag as conditions take it: a list has it without the quotes of a header.

@@ -12,10 +12,16 @@ pub(crate) use failure::{
 };
 pub(crate) use transport::Pass;
 
-use azure_core::time::OffsetDateTime;
+use azure_core::http::headers::{HeaderName, Headers};
+use azure_core::time::{OffsetDateTime, parse_rfc7231};
 use jiff::Timestamp;
 
 /// Converts the service's time, which has no fractions of seconds.
 pub(crate) fn timestamp(at: OffsetDateTime) -> Option<Timestamp> {
     Timestamp::from_second(at.unix_timestamp()).ok()
+}
+
+/// The time of an answer by the service's clock, if it has a `Date` that can be parsed.
+pub(crate) fn date(headers: &Headers) -> Option<OffsetDateTime> {
+    parse_rfc7231(headers.get_optional_str(&HeaderName::from_static("date"))?).ok()
 }

@@ -35,7 +35,8 @@ pub struct BlobTrial {
     /// Whether the service refused writes with an unmet condition; `None` if that could not be
     /// tried.
     pub conditions_kept: Option<bool>,
-    /// What the account keeps of overwritten and deleted blobs; `None` if that could not be tried.
+    /// The copies that the account keeps of overwritten and deleted blobs; `None` if that could not
+    /// be tried.
     pub copies: Option<Copies>,
     /// The blob that could not be deleted and still exists.
     pub left_behind: Option<String>,

@@ -3,14 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use azure_core::error::ErrorKind as SdkKind;
-use azure_core::http::headers::{HeaderName, Headers};
-use azure_core::time::parse_rfc7231;
+use azure_core::http::headers::Headers;
 use jiff::{SignedDuration, Timestamp};
 use reprieve_core::{Error, ErrorKind, QueueName, Result, clock};
 use tokio::time::{Instant, timeout};
 
 use crate::storage::blob::ContainerName;
-use crate::storage::call::{Access, Effort, Target, failure, temporary};
+use crate::storage::call::{Access, Effort, Target, date, failure, temporary};
 
 const OPERATION: &str = "reach the service";
 
@@ -75,8 +74,7 @@ async fn read(
 
 /// Computed from the Date header: half a second is added, because it has whole seconds.
 fn ahead(headers: &Headers, here: SystemTime) -> Option<SignedDuration> {
-    let date = headers.get_optional_str(&HeaderName::from_static("date"))?;
-    let there = SystemTime::from(parse_rfc7231(date).ok()?) + Duration::from_millis(500);
+    let there = SystemTime::from(date(headers)?) + Duration::from_millis(500);
     Some(Timestamp::try_from(there).ok()?.duration_since(Timestamp::try_from(here).ok()?))
 }
 

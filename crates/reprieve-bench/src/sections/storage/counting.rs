@@ -127,21 +127,8 @@ mod tests {
         let server = site.counting().unwrap();
         let counting = Counting::begin(server, &tenancy).unwrap();
         let store = tenancy.store();
-        let report = WorkerReport {
-            worker: WorkerId::unique(),
-            queue: String::new(),
-            kinds: Vec::new(),
-            vm: String::new(),
-            boot: String::new(),
-            pid: 1,
-            stage: "start".to_owned(),
-            at_unix_ms: 0,
-            completed: 0,
-            in_flight: Vec::new(),
-            notices: Vec::new(),
-            deferred: Vec::new(),
-            last_drain: None,
-        };
+        let report =
+            WorkerReport { pid: 1, stage: "start".to_owned(), ..WorkerReport::new(WorkerId::unique()) };
         store.roster.publish(&report).await.unwrap();
         let write = RecordWrite { record: b"at".to_vec(), ..RecordWrite::default() };
         store.records.put(&JobId::parse("job").unwrap(), None, write).await.unwrap();

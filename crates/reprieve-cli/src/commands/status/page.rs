@@ -286,19 +286,15 @@ mod tests {
 
     fn report(worker: &str, vm: &str, age: i64, in_flight: Vec<InFlight>) -> WorkerReport {
         WorkerReport {
-            worker: WorkerId::new(format!("01a1fdcace1c708f9150fbc0{worker}")),
             queue: "default".to_owned(),
             kinds: vec!["resize".to_owned()],
             vm: vm.to_owned(),
-            boot: String::new(),
             pid: 7,
             stage: "start".to_owned(),
             at_unix_ms: NOW - age,
             completed: 17,
             in_flight,
-            notices: Vec::new(),
-            deferred: Vec::new(),
-            last_drain: None,
+            ..WorkerReport::new(WorkerId::new(format!("01a1fdcace1c708f9150fbc0{worker}")))
         }
     }
 

@@ -112,7 +112,8 @@ impl Address {
         self
     }
 
-    /// Whether it signs in with the tokens of an identity, whose roles may still be on their way.
+    /// Whether it signs in with the tokens of an identity. A role that was just assigned to one takes
+    /// minutes to have an effect.
     #[must_use]
     pub const fn uses_an_identity(&self) -> bool {
         matches!(self.sign_in, SignIn::Identity { .. } | SignIn::Own(_))

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
-use azure_core::time::{OffsetDateTime, parse_rfc7231};
+use azure_core::time::OffsetDateTime;
 use reprieve_core::{ErrorKind, clock};
 
 use super::super::transport::{ACCOUNT_HEADER, ENDPOINT_HEADER, WAY_HEADER};
 use super::Target;
 use crate::storage::account::DEVELOPMENT_ACCOUNT;
+use crate::storage::call::date;
 
 /// How far this machine's clock must differ from the service's before the error blames it. The
 /// service itself tolerates 15 minutes for a signature, and 5 for a token's start.
@@ -70,7 +71,7 @@ impl Refusal {
             words: excerpt(element(&body, "Message").unwrap_or_default()),
             detail: element(&body, "AuthenticationErrorDetail").unwrap_or_default().to_owned(),
             parameter: element(&body, "QueryParameterName").unwrap_or_default().to_owned(),
-            date: named("date").and_then(|date| parse_rfc7231(date).ok()),
+            date: answer.and_then(|answer| date(answer.headers())),
             way: match header(&WAY_HEADER) {
                 Some("key") => Way::Key,
                 Some("sas") => Way::Sas,
