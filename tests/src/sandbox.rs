@@ -89,7 +89,7 @@ impl Sandbox {
     }
 
     /// Points a worker's command at the store.
-    pub(crate) fn point(&self, command: &mut Command) {
+    pub fn point(&self, command: &mut Command) {
         match &self.account {
             Some(account) => account.point(command),
             None => drop(command.args(["--store", &self.address()])),

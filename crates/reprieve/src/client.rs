@@ -6,6 +6,7 @@ use reprieve_core::{Producer, Result};
 
 use crate::queues::Queues;
 use crate::settings::{CleanArgs, StoreArgs, read_cleaning, read_store};
+use crate::stores::Purpose;
 
 /// An open store and queue, for enqueueing jobs and for inspecting them.
 ///
@@ -51,7 +52,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens the store and creates it if it does not exist.
+    /// Opens the store and creates it if it does not exist. In Azure, an identity that may only send
+    /// messages can open it, too; what else it may not do fails when it is done.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) lists everything that is wrong with the arguments,
@@ -61,7 +63,7 @@ impl Client {
     /// Outside a Tokio runtime.
     pub async fn open(args: &StoreArgs) -> Result<Self> {
         let settings = read_store(args)?;
-        Ok(Self { store: settings.open(None).await?.store, queues: settings.queues })
+        Ok(Self { store: settings.open(Purpose::Enqueueing).await?.store, queues: settings.queues })
     }
 
     /// Opens an existing store, for commands that only read.
@@ -74,7 +76,7 @@ impl Client {
     /// Outside a Tokio runtime.
     pub async fn open_existing(args: &StoreArgs) -> Result<Self> {
         let settings = read_store(args)?;
-        Ok(Self { store: settings.open_existing().await?.store, queues: settings.queues })
+        Ok(Self { store: settings.open(Purpose::Reading).await?.store, queues: settings.queues })
     }
 
     /// Opens an existing store like [`open_existing`](Self::open_existing), and returns what
@@ -87,7 +89,7 @@ impl Client {
     /// Outside a Tokio runtime.
     pub async fn cleaner(args: &CleanArgs) -> Result<Cleaner> {
         let (settings, keep) = read_cleaning(args)?;
-        Ok(Cleaner::new(settings.open_existing().await?.store, keep))
+        Ok(Cleaner::new(settings.open(Purpose::Reading).await?.store, keep))
     }
 
     /// The queue's display name: its name, or the list or pattern of names that it consists of.

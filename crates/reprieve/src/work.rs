@@ -16,7 +16,7 @@ use crate::health::{self, Health};
 use crate::logging::Log;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
-use crate::stores::{Address, Loss, Opened, StoreSettings};
+use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -190,7 +190,7 @@ async fn start(
 async fn open(store: &StoreSettings, worker: &WorkerId, within: Duration) -> Result<Opened> {
     let (until, mut pause) = (Instant::now() + within, PAUSE_MIN);
     loop {
-        let error = match store.open(Some(worker.clone())).await {
+        let error = match store.open(Purpose::Working(worker.clone())).await {
             Err(error) if store.may_open_later(&error) => error,
             opened => return opened,
         };

@@ -18,6 +18,8 @@ mod killed_calls;
 #[cfg(test)]
 mod outages;
 #[cfg(test)]
+mod roles;
+#[cfg(test)]
 mod shards;
 #[cfg(test)]
 mod support;

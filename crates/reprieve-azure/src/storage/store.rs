@@ -11,19 +11,27 @@ use super::blob::{AzureBlobs, AzureRecords, AzureRoster, Container, ContainerNam
 use super::call::{Access, Effort};
 use super::queue::{AzureQueue, Bodies};
 
-/// The queues and the container of a store, and whether to create missing ones.
+/// The queues and the container of a store, and what is done with missing ones.
 #[derive(Debug, Clone)]
 pub struct Options {
     queues: Vec<QueueName>,
     container: ContainerName,
-    existing: bool,
+    purpose: Purpose,
+}
+
+/// What a store is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Everything,
+    Enqueueing,
+    Reading,
 }
 
 impl Options {
     /// Uses these queues as one, and the container `reprieve`. Creates what is missing.
     #[must_use]
     pub fn new(queues: Vec<QueueName>) -> Self {
-        Self { queues, container: ContainerName::default(), existing: false }
+        Self { queues, container: ContainerName::default(), purpose: Purpose::Everything }
     }
 
     /// Sets the container. Workers and producers of a queue must use the same one.
@@ -36,7 +44,15 @@ impl Options {
     /// Creates nothing: the queues and the container must exist.
     #[must_use]
     pub fn existing(mut self) -> Self {
-        self.existing = true;
+        self.purpose = Purpose::Reading;
+        self
+    }
+
+    /// Creates what is missing, and checks only what this identity may look at: the role Storage Queue
+    /// Data Message Sender is enough to open the store and to enqueue jobs with short arguments.
+    #[must_use]
+    pub fn enqueueing(mut self) -> Self {
+        self.purpose = Purpose::Enqueueing;
         self
     }
 }
@@ -77,7 +93,7 @@ impl AzureStore {
         let access = Access::open(address)?;
         access.ready().await?;
         let calm = Clients::new(&access, &options, Effort::CALM)?;
-        calm.prepare(options.existing).await?;
+        calm.prepare(options.purpose).await?;
         let drain = Clients::new(&access, &options, Effort::DRAIN)?;
         Ok(Self { calm: calm.into_store()?, drain: drain.into_store()? })
     }
@@ -118,19 +134,23 @@ impl Clients {
         Ok(Self { queues: options.queues.iter().map(queue).collect::<Result<_>>()?, container })
     }
 
-    async fn prepare(&self, existing: bool) -> Result<()> {
+    async fn prepare(&self, purpose: Purpose) -> Result<()> {
         let queues = self.queues.iter().map(|queue| async move {
-            if existing { Ok(()) } else { made(queue.create().await) }?;
-            queue.look().await
+            if purpose != Purpose::Reading {
+                unless_denied(queue.create().await)?;
+            }
+            looked(queue.look().await, purpose)
         });
         let container = async {
-            if existing { Ok(()) } else { made(self.container.create().await) }?;
-            self.container.look().await
+            if purpose != Purpose::Reading {
+                unless_denied(self.container.create().await)?;
+            }
+            looked(self.container.look().await, purpose)
         };
         let (queues, container) = tokio::join!(try_join_all(queues), container);
         queues.and(container).map_err(|error| match error.kind() {
             // Waiting does not create a missing queue or container.
-            ErrorKind::NotFound if existing => Error::new(
+            ErrorKind::NotFound if purpose == Purpose::Reading => Error::new(
                 ErrorKind::Invalid,
                 "open the store",
                 format!(
@@ -160,8 +180,13 @@ impl Clients {
     }
 }
 
+/// An identity that may not look at a queue or a container may still send to it.
+fn looked(looked: Result<()>, purpose: Purpose) -> Result<()> {
+    if purpose == Purpose::Enqueueing { unless_denied(looked) } else { looked }
+}
+
 /// An identity that may not create a queue or a container may still use an existing one, which is
 /// checked next.
-fn made(created: Result<()>) -> Result<()> {
-    created.or_else(|error| if error.kind() == ErrorKind::Denied { Ok(()) } else { Err(error) })
+fn unless_denied(tried: Result<()>) -> Result<()> {
+    tried.or_else(|error| if error.kind() == ErrorKind::Denied { Ok(()) } else { Err(error) })
 }

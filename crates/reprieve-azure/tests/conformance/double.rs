@@ -9,7 +9,11 @@ use reprieve_sim::storage::{Config, StorageServer};
 use tokio::sync::oneshot;
 
 pub(super) async fn fixture() -> Fixture {
-    let double = Double::start();
+    fixture_of(Config::default()).await
+}
+
+pub(super) async fn fixture_of(config: Config) -> Fixture {
+    let double = Double::start(config);
     let address = Address::parse(&double.connection_string).expect("a connection string");
     super::fixture(address, double).await
 }
@@ -22,13 +26,13 @@ struct Double {
 }
 
 impl Double {
-    fn start() -> Self {
+    fn start(config: Config) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                let server = StorageServer::start(Config::default()).await.expect("free ports");
+                let server = StorageServer::start(config).await.expect("free ports");
                 sender.send(server.connection_string()).expect("a test that waits for it");
                 // The test has ended, or its thread has panicked.
                 let _over = stopped.await;

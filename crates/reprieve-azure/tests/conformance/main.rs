@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "a test prints why it is skipped")]
 
 mod azurite;
+mod directories;
 mod double;
 
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};

@@ -9,6 +9,8 @@ mod answers;
 #[cfg(test)]
 mod bodies;
 #[cfg(test)]
+mod directories;
+#[cfg(test)]
 mod lists;
 mod owners;
 #[cfg(test)]

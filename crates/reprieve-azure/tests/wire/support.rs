@@ -29,7 +29,11 @@ pub(crate) struct Shop {
 
 impl Shop {
     pub(crate) async fn open() -> Self {
-        let double = StorageServer::start(Config::default()).await.expect("two free ports");
+        Self::open_on(Config::default()).await
+    }
+
+    pub(crate) async fn open_on(config: Config) -> Self {
+        let double = StorageServer::start(config).await.expect("two free ports");
         let opened = open(&double).await.expect("a store");
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         Self { store: opened.store(), drain: opened.drain_store(), double, http }

@@ -245,6 +245,23 @@ async fn an_account_that_keeps_what_is_overwritten_is_a_warning_with_an_estimate
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_with_a_hierarchical_namespace_is_a_warning() {
+    for has_directories in [true, false] {
+        let (place, config) = (Place::new(), Config { has_directories, ..Config::default() });
+        let double = StorageServer::start(config).await.expect("two free ports");
+        let store = double.connection_string();
+        made(&place, &store).await;
+        let (code, found) = report(&place, &store, &[]).await;
+        assert_eq!(code, Some(0), "{found:#}");
+        if has_directories {
+            assert_finding(&found, "hierarchical namespace", "warning", &["empty directories may stay"]);
+        } else {
+            assert!(!found.to_string().contains("hierarchical"), "{found:#}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_off_is_warned_of_and_then_a_problem() {
     for (seconds, code, state) in [(0, 0, "ok"), (4, 0, "warning"), (-120, 0, "warning"), (400, 1, "problem")]
     {

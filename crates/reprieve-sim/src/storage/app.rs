@@ -11,6 +11,7 @@ use super::counts::Counts;
 use super::faults::Faults;
 use super::latency::{Latency, TravelTime};
 use super::queue::Queues;
+use super::server::Config;
 use crate::connection::Reset;
 
 /// The state that all requests share.
@@ -26,13 +27,13 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(latency: Latency, keeps_copies: bool) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
             queues: Mutex::default(),
-            containers: Mutex::new(Containers::new(keeps_copies)),
+            containers: Mutex::new(Containers::new(config.keeps_copies, config.has_directories)),
             faults: Mutex::default(),
             counts: Mutex::default(),
-            travel_time: Mutex::new(TravelTime::new(latency)),
+            travel_time: Mutex::new(TravelTime::new(config.latency)),
             stop: CancellationToken::new(),
         }
     }
@@ -62,7 +63,7 @@ impl App {
     }
 
     pub(super) fn set_latency(&self, latency: Latency) {
-        *self.travel_time() = TravelTime::new(latency);
+        *self.travel_time() = TravelTime::new(config.latency);
     }
 
     /// Waits, but no longer than the double runs.

@@ -45,6 +45,8 @@ pub struct Config {
     /// Answers as an account with versioning and soft delete; the copies themselves are not kept.
     /// Default: no.
     pub keeps_copies: bool,
+    /// Is an account with a hierarchical namespace: a blob's directories are blobs too. Default: no.
+    pub has_directories: bool,
 }
 
 impl Default for Config {
@@ -55,6 +57,7 @@ impl Default for Config {
             queue_port: 0,
             latency: Latency::default(),
             keeps_copies: false,
+            has_directories: false,
         }
     }
 }
@@ -78,7 +81,7 @@ impl StorageServer {
     pub async fn start(config: Config) -> Result<Self> {
         let (blobs, blob_addr) = listen(config.ip, config.blob_port).await?;
         let (queues, queue_addr) = listen(config.ip, config.queue_port).await?;
-        let app = Arc::new(App::new(config.latency, config.keeps_copies));
+        let app = Arc::new(App::new(&config));
         let stop = app.stop.clone().drop_guard();
         let tasks = TaskTracker::new();
         for (listener, service) in [(blobs, Service::Blob), (queues, Service::Queue)] {

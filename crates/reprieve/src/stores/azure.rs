@@ -3,6 +3,8 @@
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
 use reprieve_core::{QueueName, Result};
 
+use super::Purpose;
+
 /// Parses an address. The variable that Azure's own libraries read chooses one of several identities,
 /// where the address names none.
 /// <https://learn.microsoft.com/dotnet/api/azure.identity.defaultazurecredential>
@@ -38,8 +40,13 @@ pub(super) async fn open(
     address: &Address,
     queues: &[QueueName],
     container: &ContainerName,
-    existing: bool,
+    purpose: &Purpose,
 ) -> Result<AzureStore> {
     let options = Options::new(queues.to_vec()).container(container.clone());
-    AzureStore::open(address, if existing { options.existing() } else { options }).await
+    let options = match purpose {
+        Purpose::Working(_) => options,
+        Purpose::Enqueueing => options.enqueueing(),
+        Purpose::Reading => options.existing(),
+    };
+    AzureStore::open(address, options).await
 }

@@ -58,6 +58,18 @@ pub(crate) struct StoreSettings {
     pub(crate) container: ContainerName,
 }
 
+/// What a store is opened for.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// A worker: creates what is missing. When this worker's process dies, a store that can detect it
+    /// releases the worker's messages.
+    Working(WorkerId),
+    /// A program that enqueues jobs: creates what is missing, and needs no more rights than that.
+    Enqueueing,
+    /// A program that inspects an existing store.
+    Reading,
+}
+
 /// An open store.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -135,10 +147,18 @@ impl StoreSettings {
         Self { address: Address::Local(address), queues, container: ContainerName::default() }
     }
 
-    /// Opens the store and creates it if it does not exist. When the process of `owner` dies, a
-    /// store that can detect this releases its messages.
-    pub(crate) async fn open(&self, owner: Option<WorkerId>) -> Result<Opened> {
-        self.open_with(owner, false).await
+    /// Opens the store. What it is opened for decides what is created and checked.
+    pub(crate) async fn open(&self, purpose: Purpose) -> Result<Opened> {
+        match &self.address {
+            Address::Local(address) => {
+                let store = sqlite::open(address, &self.queues.names, purpose).await?;
+                Ok(Opened { drain: store.clone(), store })
+            }
+            Address::Azure(address) => {
+                let opened = azure::open(address, &self.queues.names, &self.container, &purpose).await?;
+                Ok(Opened { store: opened.store(), drain: opened.drain_store() })
+            }
+        }
     }
 
     /// Whether opening it again may succeed after this error. A role that was assigned minutes ago may
@@ -146,24 +166,6 @@ impl StoreSettings {
     pub(crate) fn may_open_later(&self, error: &Error) -> bool {
         let by_identity = matches!(&self.address, Address::Azure(address) if address.uses_an_identity());
         error.is_temporary() || (by_identity && error.kind() == ErrorKind::Denied)
-    }
-
-    /// Opens an existing store with existing queues.
-    pub(crate) async fn open_existing(&self) -> Result<Opened> {
-        self.open_with(None, true).await
-    }
-
-    async fn open_with(&self, owner: Option<WorkerId>, existing: bool) -> Result<Opened> {
-        match &self.address {
-            Address::Local(address) => {
-                let store = sqlite::open(address, &self.queues.names, owner, existing).await?;
-                Ok(Opened { drain: store.clone(), store })
-            }
-            Address::Azure(address) => {
-                let opened = azure::open(address, &self.queues.names, &self.container, existing).await?;
-                Ok(Opened { store: opened.store(), drain: opened.drain_store() })
-            }
-        }
     }
 }
 

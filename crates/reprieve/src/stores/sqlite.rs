@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use reprieve_core::ports::Store;
-use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards, WorkerId};
+use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards};
 use reprieve_local::{Address, LocalStore, Options};
+
+use super::Purpose;
 
 const OPERATION: &str = "open the store";
 
@@ -13,13 +15,12 @@ const OPERATION: &str = "open the store";
 pub(super) async fn open(
     address: &Address,
     queues: &[QueueName],
-    owner: Option<WorkerId>,
-    existing: bool,
+    purpose: Purpose,
 ) -> Result<Store> {
-    if existing {
+    if matches!(purpose, Purpose::Reading) {
         must_exist(address)?;
     }
-    open_queues(address, queues, owner, existing).await.map_err(|error| match error.kind() {
+    open_queues(address, queues, purpose).await.map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::Denied => {
             Error::new(ErrorKind::Invalid, OPERATION, error.message().to_owned()).with_source(error)
         }
@@ -31,12 +32,16 @@ pub(super) async fn open(
 async fn open_queues(
     address: &Address,
     names: &[QueueName],
-    owner: Option<WorkerId>,
-    existing: bool,
+    purpose: Purpose,
 ) -> Result<Store> {
+    let must_exist = matches!(purpose, Purpose::Reading);
+    let owner = match purpose {
+        Purpose::Working(worker) => Some(worker),
+        Purpose::Enqueueing | Purpose::Reading => None,
+    };
     let open = |queue: &QueueName| {
         let options = Options::new(queue.clone()).durability(address.durability);
-        let options = Options { owner: owner.clone(), must_exist: existing, ..options };
+        let options = Options { owner: owner.clone(), must_exist, ..options };
         LocalStore::open(&address.path, options)
     };
     let mut stores = try_join_all(names.iter().map(open)).await?.into_iter();

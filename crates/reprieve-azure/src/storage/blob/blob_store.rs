@@ -121,7 +121,10 @@ impl BlobStore for AzureBlobs {
     async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
         allowed("delete a blob", name)?;
         match self.0.delete_if("delete a blob", name.as_str(), version.as_str()).await {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.0.delete_directories_of("delete a blob", name.as_str()).await;
+                Ok(true)
+            }
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(false),
             Err(error) => Err(error),
         }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use azure_core::Bytes;
@@ -32,6 +33,16 @@ pub(crate) struct Container {
     client: Arc<BlobContainerClient>,
     name: ContainerName,
     pub(crate) effort: Effort,
+    directories: Arc<Directories>,
+}
+
+/// What is known of the directories of an account with a hierarchical namespace.
+#[derive(Debug, Default)]
+struct Directories {
+    /// A list contained one.
+    exist: AtomicBool,
+    /// The service refuses to delete them.
+    stay: AtomicBool,
 }
 
 /// A blob's content.
@@ -52,7 +63,6 @@ pub(crate) struct Listed {
     pub(crate) etag: Option<String>,
     /// By the service's clock; by this machine's if the answer has no `Date`.
     pub(crate) age: Duration,
-    /// Empty unless it was asked for.
     pub(crate) metadata: Metadata,
 }
 
@@ -80,13 +90,29 @@ pub struct Copies {
 /// A blob's metadata, by lower-case name.
 pub(crate) type Metadata = HashMap<String, String>;
 
+/// The metadata of a directory. In an account with a hierarchical namespace, directories are listed and
+/// read as blobs without content.
+/// <https://learn.microsoft.com/azure/storage/blobs/storage-blobs-list>,
+/// <https://learn.microsoft.com/azure/storage/blobs/blob-inventory>
+const IS_DIRECTORY: &str = "hdi_isfolder";
+
 impl Container {
     pub(crate) fn new(access: &Access, name: ContainerName, effort: Effort) -> Result<Self> {
-        Ok(Self { client: Arc::new(access.container(name.as_str())?), name, effort })
+        Ok(Self {
+            client: Arc::new(access.container(name.as_str())?),
+            name,
+            effort,
+            directories: Arc::default(),
+        })
     }
 
     pub(crate) fn name(&self) -> &ContainerName {
         &self.name
+    }
+
+    /// Whether a list has shown that the account has a hierarchical namespace.
+    pub(crate) fn has_directories(&self) -> bool {
+        self.directories.exist.load(Relaxed)
     }
 
     /// Creates the container if it does not exist.
@@ -116,16 +142,16 @@ impl Container {
 
     /// Fails when the container is missing or not readable.
     pub(crate) async fn look(&self) -> Result<()> {
-        let options = ListOptions { maxresults: Some(1), ..ListOptions::default() };
-        self.page_with("look at the container", "", None, options).await.map(drop)
+        self.page_of("look at the container", "", None, Some(1)).await.map(drop)
     }
 
-    /// Reads the blob's bytes and ETag, of one version; `None` when the blob does not exist.
+    /// Reads the blob's bytes and ETag, of one version; `None` when the blob does not exist or is a
+    /// directory.
     pub(crate) async fn read(&self, operation: &'static str, blob: &str) -> Result<Option<Read>> {
         // The parts of a try have limits of their own; their number is not known before.
         let whole = Duration::from_hours(1);
         let read = || self.read_once(operation, blob, usize::MAX);
-        missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)
+        Ok(missing_is_none(self.effort.repeat(operation, whole, may_be_read, read).await)?.flatten())
     }
 
     /// Reads the blob like [`read`](Self::read), in at most `limit`.
@@ -140,13 +166,21 @@ impl Container {
         bytes_max: usize,
     ) -> Result<Option<Read>> {
         let read = || self.read_once(operation, blob, bytes_max);
-        missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)
+        Ok(missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)?.flatten())
     }
 
-    async fn read_once(&self, operation: &'static str, blob: &str, bytes_max: usize) -> Result<Read> {
+    async fn read_once(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        bytes_max: usize,
+    ) -> Result<Option<Read>> {
         let (client, each) = (self.client.blob_client(blob), self.effort.each);
         let target = Target::Blob(blob);
         let found = bounded(operation, target, each, client.download(None)).await?;
+        if is_directory(&found.properties.metadata) {
+            return Ok(None);
+        }
         let too_large = || {
             let message = format!("the blob {blob} is larger than {bytes_max} bytes");
             Error::new(ErrorKind::TooLarge, operation, message)
@@ -165,10 +199,10 @@ impl Container {
             bytes.extend_from_slice(&chunk);
         }
         let modified = found.properties.last_modified.and_then(timestamp);
-        Ok(Read { bytes, etag: etag(operation, found.properties.etag)?, modified })
+        Ok(Some(Read { bytes, etag: etag(operation, found.properties.etag)?, modified }))
     }
 
-    /// Reads the blob's ETag and metadata; `None` when the blob does not exist.
+    /// Reads the blob's ETag and metadata; `None` when the blob does not exist or is a directory.
     pub(crate) async fn inspect(
         &self,
         operation: &'static str,
@@ -183,7 +217,7 @@ impl Container {
             let metadata = found.metadata().map_err(unreadable)?;
             Ok((etag(operation, found.etag().map_err(unreadable)?)?, metadata))
         });
-        missing_is_none(found.await)
+        Ok(missing_is_none(found.await)?.filter(|(_, metadata)| !is_directory(metadata)))
     }
 
     /// Writes the blob, whole or not at all, and returns its new ETag. A conditional write is
@@ -271,6 +305,34 @@ impl Container {
         missing_is_none(deleted.await).map(drop)
     }
 
+    /// Deletes the directories that this blob was in and that are empty now, but not those which every
+    /// store has. The service refuses to delete one that is not empty.
+    pub(crate) async fn delete_directories_of(&self, operation: &'static str, blob: &str) {
+        let mut path = blob;
+        while let Some((directory, _)) = path.rsplit_once('/') {
+            let fixed_depth = if directory.starts_with('.') { 1 } else { 0 };
+            let stays = !self.has_directories() || self.directories.stay.load(Relaxed);
+            if stays || directory.matches('/').count() <= fixed_depth {
+                return;
+            }
+            let client = self.client.blob_client(directory);
+            let target = Target::Blob(directory);
+            match bounded(operation, target, self.effort.each, client.delete(None)).await {
+                Ok(_) => path = directory,
+                // It is not empty, or another worker has deleted it.
+                Err(error) if [ErrorKind::Conflict, ErrorKind::NotFound].contains(&error.kind()) => return,
+                Err(error) => {
+                    // Some accounts refuse this for every directory.
+                    if error.kind() == ErrorKind::Invalid {
+                        self.directories.stay.store(true, Relaxed);
+                    }
+                    tracing::debug!(%error, "failed to delete an empty directory; it stays");
+                    return;
+                }
+            }
+        }
+    }
+
     /// Deletes the blob with this ETag. Repeated only if it was certainly not applied.
     ///
     /// # Errors
@@ -293,20 +355,6 @@ impl Container {
         Page::all(|marker| async move { self.page(operation, prefix, marker.as_deref()).await }).await
     }
 
-    /// Lists every blob with a name that starts with `prefix`, with its metadata.
-    pub(crate) async fn list_with_metadata(
-        &self,
-        operation: &'static str,
-        prefix: &str,
-    ) -> Result<Vec<Listed>> {
-        let page = |marker: Option<String>| async move {
-            let include = Some(vec![ListBlobsIncludeItem::Metadata]);
-            let options = ListOptions { include, ..ListOptions::default() };
-            self.page_with(operation, prefix, marker.as_deref(), options).await
-        };
-        Page::all(page).await
-    }
-
     /// Lists a part of the blobs with names that start with `prefix`: the first part, or the one that
     /// begins at the marker that came with the part before.
     pub(crate) async fn page(
@@ -315,26 +363,28 @@ impl Container {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<Page<Listed>> {
-        self.page_with(operation, prefix, marker, ListOptions::default()).await
+        self.page_of(operation, prefix, marker, None).await
     }
 
-    async fn page_with(
+    async fn page_of(
         &self,
         operation: &'static str,
         prefix: &str,
         marker: Option<&str>,
-        options: ListOptions<'_>,
+        at_most: Option<i32>,
     ) -> Result<Page<Listed>> {
         let each = self.effort.each;
         self.effort
             .repeat(operation, each, temporary, || async {
                 let target = Target::Container(self.name.as_str());
                 let options = ListOptions {
+                    include: Some(vec![ListBlobsIncludeItem::Metadata]),
                     // A parameter without a value is signed as another request than the one that is
                     // sent.
                     prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
                     marker: marker.map(str::to_owned),
-                    ..options.clone()
+                    maxresults: at_most,
+                    ..ListOptions::default()
                 };
                 let unlisted = |error| failure(operation, target, error);
                 let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
@@ -346,8 +396,14 @@ impl Container {
                 let now = now.or_else(|| Timestamp::try_from(wall_now()).ok()).unwrap_or_default();
                 let next = pages.continuation().map(|marker| marker.as_ref().to_owned());
                 let items = page.into_model().map_err(unlisted)?.blob_items;
-                let listed = |item| Listed::of(item, now);
-                Ok(Page { entries: items.into_iter().filter_map(listed).collect(), next })
+                let mut entries: Vec<_> =
+                    items.into_iter().filter_map(|item| Listed::of(item, now)).collect();
+                let all = entries.len();
+                entries.retain(|listed| !is_directory(&listed.metadata));
+                if entries.len() < all {
+                    self.directories.exist.store(true, Relaxed);
+                }
+                Ok(Page { entries, next })
             })
             .await
     }
@@ -399,6 +455,11 @@ fn quoted(etag: &str) -> String {
 fn etag(operation: &'static str, etag: Option<Etag>) -> Result<String> {
     etag.map(|etag| etag.to_string())
         .ok_or_else(|| Error::new(ErrorKind::Internal, operation, "the service's answer has no ETag"))
+}
+
+fn is_directory(metadata: &Metadata) -> bool {
+    let mut named = metadata.iter().filter(|(name, _)| name.eq_ignore_ascii_case(IS_DIRECTORY));
+    named.any(|(_, value)| value.eq_ignore_ascii_case("true"))
 }
 
 /// Whether reading again may succeed: a blob that is replaced midway fails with a conflict.

@@ -97,9 +97,10 @@ impl RecordStore for AzureRecords {
         Ok(Version::new(written))
     }
 
-    async fn remove(&self, job: &JobId, expected: &Version, payloads: &[PayloadName]) -> Result<()> {
+    async fn remove(&self, job: &JobId, expected: &Version, named: &[PayloadName]) -> Result<()> {
         self.0.delete_if("remove a record", &record_blob(job), expected.as_str()).await?;
-        try_to_remove_payloads(&self.0, job, payloads).await;
+        try_to_remove_payloads(&self.0, job, named).await;
+        self.0.delete_directories_of("remove a record", &format!("{}{job}/", payloads())).await;
         Ok(())
     }
 
@@ -134,7 +135,9 @@ impl RecordStore for AzureRecords {
     }
 
     async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {
-        remove_payloads(&self.0, job, names).await
+        remove_payloads(&self.0, job, names).await?;
+        self.0.delete_directories_of("remove payloads", &format!("{}{job}/", payloads())).await;
+        Ok(())
     }
 }
 

@@ -68,7 +68,8 @@ impl AzureRoster {
         if self.swept.swap(true, Relaxed) {
             return Ok(());
         }
-        let listed = self.container.list(OPERATION, &prefix()).await?;
+        // Without its last slash, which also shows whether the account has directories.
+        let listed = self.container.list(OPERATION, prefix().trim_end_matches('/')).await?;
         for old in listed.iter().filter(|listed| listed.age > KEPT) {
             self.container.delete(OPERATION, &old.name).await?;
         }
@@ -114,7 +115,7 @@ impl Roster for AzureRoster {
     /// with very many kinds.
     async fn members(&self, max_age: Duration) -> Result<Vec<Member>> {
         const OPERATION: &str = "list the roster";
-        let listed = self.container.list_with_metadata(OPERATION, &prefix()).await?;
+        let listed = self.container.list(OPERATION, &prefix()).await?;
         let (mut members, mut unknown) = (Vec::new(), Vec::new());
         for listed in listed.into_iter().filter(|listed| listed.age <= max_age) {
             match member(&listed) {

@@ -38,6 +38,8 @@ pub struct BlobTrial {
     /// The copies that the account keeps of overwritten and deleted blobs; `None` if that could not
     /// be tried.
     pub copies: Option<Copies>,
+    /// Whether the account has a hierarchical namespace; `None` if that could not be tried.
+    pub has_directories: Option<bool>,
     /// The blob that could not be deleted and still exists.
     pub left_behind: Option<String>,
 }
@@ -48,6 +50,7 @@ struct Trial {
     attempts: Attempts,
     conditions_kept: Option<bool>,
     copies: Option<Copies>,
+    has_directories: Option<bool>,
     /// Whether the blob may exist.
     written: bool,
 }
@@ -55,8 +58,14 @@ struct Trial {
 pub(super) async fn run(access: &Access, name: &ContainerName) -> Result<BlobTrial> {
     let began = Instant::now();
     let blob = format!("{RESERVED}doctor/{}", Uuid::now_v7().simple());
-    let mut trial =
-        Trial { blob, attempts: Attempts::default(), conditions_kept: None, copies: None, written: false };
+    let mut trial = Trial {
+        blob,
+        attempts: Attempts::default(),
+        conditions_kept: None,
+        copies: None,
+        has_directories: None,
+        written: false,
+    };
     let own = Container::new(access, name.clone(), Effort::CHECK)?;
     // If this takes too long, the trial itself shows whether the container exists.
     let looked = timeout(TRIAL_MAX / 2, own.look()).await.unwrap_or(Ok(()));
@@ -125,8 +134,11 @@ impl Trial {
         // A missing blob is `None`, which also requires the permission to read.
         let read = container.read("read a blob", &self.blob).await;
         self.attempts.note(StoreOperation::Read, read);
-        let listed = container.list("list blobs", &self.blob).await;
-        self.attempts.note(StoreOperation::List, listed);
+        // With the directory of the blob, where there are directories.
+        let listed = container.list("list blobs", &format!("{RESERVED}doctor")).await;
+        if self.attempts.note(StoreOperation::List, listed).is_some() {
+            self.has_directories = Some(container.has_directories());
+        }
         let deleted = container.delete("delete a blob", &self.blob).await;
         self.written = deleted.is_err() && !self.attempts.denied(StoreOperation::Write);
         let is_deleted = self.attempts.note(StoreOperation::Delete, deleted).is_some();
@@ -146,12 +158,13 @@ impl Trial {
     }
 
     fn ended(self, target: TrialTarget, why: &'static str, left_behind: Option<String>) -> BlobTrial {
-        let Self { attempts, conditions_kept, copies, .. } = self;
+        let Self { attempts, conditions_kept, copies, has_directories, .. } = self;
         BlobTrial {
             target,
             attempts: attempts.complete(&OPERATIONS, why),
             conditions_kept,
             copies,
+            has_directories,
             left_behind,
         }
     }

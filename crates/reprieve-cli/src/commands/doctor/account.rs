@@ -189,7 +189,7 @@ fn no_round_trips(attempts: &[Attempt]) -> &'static str {
 
 /// The container, what may be done in it, and whether conditions are kept.
 fn blob_findings(trial: Result<BlobTrial>, account: &str, save_every: Duration) -> Vec<Finding> {
-    let BlobTrial { target, attempts, conditions_kept, copies, left_behind } = match trial {
+    let BlobTrial { target, attempts, conditions_kept, copies, has_directories, left_behind } = match trial {
         Ok(trial) => trial,
         Err(error) => return vec![Finding::of("blob roles", &error, AGAIN)],
     };
@@ -214,6 +214,13 @@ fn blob_findings(trial: Result<BlobTrial>, account: &str, save_every: Duration) 
     findings.extend(roles);
     findings.push(conditions(conditions_kept));
     findings.extend(copies.and_then(|copies| kept_copies(copies, account, save_every)));
+    if has_directories == Some(true) {
+        findings.push(Finding::warning(
+            "hierarchical namespace",
+            "is on: operations cost more, and empty directories may stay where the account refuses to delete them",
+            "use an account without one; it can't be switched off later",
+        ));
+    }
     if let Some(blob) = left_behind {
         let seen = format!("failed to delete {blob}");
         findings.push(Finding::warning("clearing up", seen, "delete it; it is harmless"));

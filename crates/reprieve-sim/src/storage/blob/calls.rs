@@ -6,7 +6,7 @@ use super::blocks::Uncommitted;
 use super::conditions::Condition;
 use super::container::{Blob, Container, Properties, stamped};
 use super::content::{Block, Content};
-use super::{Containers, Stamp, list, range};
+use super::{Containers, Stamp, directories, list, range};
 use crate::storage::answer::Answer;
 use crate::storage::moment::Moment;
 use crate::storage::names;
@@ -36,9 +36,20 @@ pub(crate) fn answer(containers: &mut Containers, request: &Request, now: Moment
         }
         _ => {}
     }
-    let keeps_copies = containers.keeps_copies;
+    let (keeps_copies, has_directories) = (containers.keeps_copies, containers.has_directories);
     let stamps = &mut containers.stamps;
     let container = containers.by_key.get_mut(&request.key).ok_or(CONTAINER_NOT_FOUND)?;
+    if has_directories {
+        let blob = request.item.as_deref().unwrap_or_default();
+        match request.operation {
+            Operation::BlobPut | Operation::BlockList => {
+                directories::check_write(container, blob)?;
+                directories::create_for(container, blob, &stamps.next(now));
+            }
+            Operation::BlobDelete => directories::check_delete(container, blob)?,
+            _ => {}
+        }
+    }
     let stamp = || stamps.next(now);
     let answer = match request.operation {
         Operation::ContainerProperties => Ok(container_properties(container)),

@@ -5,6 +5,7 @@ mod calls;
 mod conditions;
 mod container;
 mod content;
+mod directories;
 mod list;
 mod range;
 
@@ -23,11 +24,13 @@ pub(super) struct Containers {
     stamps: Stamps,
     /// Answers as an account with versioning and soft delete.
     keeps_copies: bool,
+    /// Answers as an account with a hierarchical namespace.
+    has_directories: bool,
 }
 
 impl Containers {
-    pub(super) fn new(keeps_copies: bool) -> Self {
-        Self { keeps_copies, ..Self::default() }
+    pub(super) fn new(keeps_copies: bool, has_directories: bool) -> Self {
+        Self { keeps_copies, has_directories, ..Self::default() }
     }
 }
 
