@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Lets glibc return large buffers to the system when they are freed, as docs/service.md advises.
 /// Otherwise it keeps up to 32 MiB of them.
 const RETURN_MEMORY: [(&str, &str); 2] =
-    [("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "8388608")];
+    [("MALLOC_MMAP_THRESHOLD_", "1048576"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
 fn worker(sandbox: &Sandbox, environment: &[(&str, &str)]) -> Worker {
     let arguments = ["--metadata-url", "off", "--concurrency", "1", "--checkpoint-every", "0s"];

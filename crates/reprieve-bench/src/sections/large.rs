@@ -45,7 +45,7 @@ const ATTACHED_MEMORY: f64 = 64.0 * MIB;
 
 /// Lets glibc return large buffers to the system when they are freed, as docs/service.md advises.
 const RETURN_MEMORY: &[(&str, &str)] =
-    &[("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "8388608")];
+    &[("MALLOC_MMAP_THRESHOLD_", "1048576"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
 const NOTICE: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(300);
