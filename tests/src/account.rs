@@ -39,6 +39,10 @@ impl Account {
         AzureStore::open(&self.address, self.options()).await.expect("a store").store()
     }
 
+    pub(crate) fn queue(&self) -> &str {
+        self.queues.first().map_or("", QueueName::as_str)
+    }
+
     pub(crate) fn container(&self) -> &str {
         self.container.as_str()
     }

@@ -88,6 +88,15 @@ impl Sandbox {
         self.account.as_ref().expect("an account").container()
     }
 
+    /// Returns the name of the account's first queue.
+    ///
+    /// # Panics
+    /// When the store is embedded.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        self.account.as_ref().expect("an account").queue()
+    }
+
     /// Points a worker's command at the store.
     pub fn point(&self, command: &mut Command) {
         match &self.account {

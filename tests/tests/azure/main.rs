@@ -10,6 +10,8 @@ mod drains;
 #[cfg(test)]
 mod duplicates;
 #[cfg(test)]
+mod expiring;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod freezes;

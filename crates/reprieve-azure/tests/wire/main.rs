@@ -11,6 +11,8 @@ mod bodies;
 #[cfg(test)]
 mod directories;
 #[cfg(test)]
+mod expiring;
+#[cfg(test)]
 mod lists;
 mod owners;
 #[cfg(test)]

@@ -84,6 +84,13 @@ impl Shop {
         assert!(put.status().is_success(), "{}", put.text().await.expect("its text"));
     }
 
+    /// Deletes all messages of a queue.
+    pub(crate) async fn clear(&self, queue: &str) {
+        let url = format!("{}/{queue}/messages?{SAS}", self.double.queue_url());
+        let cleared = self.http.delete(url).send().await.expect("an answer");
+        assert!(cleared.status().is_success());
+    }
+
     /// Peeks at a queue, and returns the XML.
     pub(crate) async fn peek(&self, queue: &str) -> String {
         let url =

@@ -55,6 +55,10 @@ impl Queue for FaultyQueue {
         self.faults.call(Op::Renew, self.inner.renew(receipt, lease)).await
     }
 
+    async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
+        self.faults.call(Op::Send, self.inner.replace(receipt, body, lease)).await
+    }
+
     async fn complete(&self, receipt: &Receipt) -> Result<()> {
         self.faults.call(Op::Complete, self.inner.complete(receipt)).await
     }

@@ -235,6 +235,7 @@ impl Messages {
                 body: message.body.clone(),
                 receipt: receipt_of(number, *last_number),
                 inserted_unix_ms: Some(message.inserted_unix_ms),
+                expires_unix_ms: None,
                 unreadable: None,
             }
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::MessageId;
 use crate::shorten::shorten;
 
@@ -69,6 +69,9 @@ pub struct Delivery {
     /// When the message was sent, in milliseconds since the Unix epoch, by the queue's clock;
     /// `None` where the queue does not know. A message that was sent again has the later time.
     pub inserted_unix_ms: Option<i64>,
+    /// When the queue deletes the message, leased or not, because another program sent it with a time
+    /// to live, in milliseconds since the Unix epoch; `None` for never.
+    pub expires_unix_ms: Option<i64>,
     /// Set when the body is stored apart from the message and can't be read now; `body` is then the
     /// message's own text.
     pub unreadable: Option<Unreadable>,
@@ -223,6 +226,16 @@ pub trait Queue: fmt::Debug + Send + Sync + 'static {
 
     /// Sets the end of the lease to `lease` from now and returns the new receipt.
     async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt>;
+
+    /// Replaces a message that [expires](Delivery::expires_unix_ms) by one with `body` that does not, and
+    /// returns the delivery of that, with a lease of this length. Its dequeue count is 0, and rises from
+    /// there. If the old message can't be deleted, it stays, and is received again.
+    ///
+    /// Fails where no message expires, which is the default.
+    async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
+        let _ = (receipt, body, lease);
+        Err(Error::new(ErrorKind::Internal, "replace a message", "no message of this queue expires"))
+    }
 
     /// Deletes the message, because its job is finished.
     async fn complete(&self, receipt: &Receipt) -> Result<()>;

@@ -76,6 +76,11 @@ impl Queue for Shards {
         Ok(shard.receipt(&renewed))
     }
 
+    async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
+        let (shard, receipt) = self.holder("replace a message", receipt)?;
+        Ok(shard.named(shard.queue.replace(&receipt, body, lease).await?))
+    }
+
     async fn complete(&self, receipt: &Receipt) -> Result<()> {
         let (shard, receipt) = self.holder("complete a message", receipt)?;
         shard.queue.complete(&receipt).await

@@ -41,6 +41,6 @@ pub use builder::{Worker, WorkerBuilder};
 pub use delivery::Outcome;
 pub use receiver::releasable;
 pub use reporter::{Monitor, report_every};
-pub use settings::Settings;
+pub use settings::{Expiring, Settings};
 pub use stop::{Stopper, Stopping, stopping};
 pub use threads::Threads;

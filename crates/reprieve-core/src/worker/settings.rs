@@ -42,6 +42,8 @@ pub struct Settings {
     /// job with arguments or state that do not fit its kind is dead-lettered after ten minutes, or
     /// after this time if it is shorter.
     pub unknown_kind_after: Duration,
+    /// What to do with messages of other programs that expire. Default: [`Replace`](Expiring::Replace).
+    pub expiring: Expiring,
     /// How long a finished job is remembered, so that a second message of it is deleted and not run
     /// again, even when the job has no result. Costs a read before and a write after every job.
     /// Default: zero, which disables it.
@@ -53,6 +55,19 @@ pub struct Settings {
     pub policy: Policy,
 }
 
+/// What to do with a message that another program sent with a time to live. The queue deletes it when
+/// that ends, also while its job runs; a Storage queue's default is seven days.
+/// <https://learn.microsoft.com/rest/api/storageservices/put-message>
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Expiring {
+    /// Replaces it by one that does not expire before its job begins: the same job in the next
+    /// generation, as after a redrive. This takes four more requests.
+    #[default]
+    Replace,
+    /// Runs its job as it is, and logs how long it has left.
+    Keep,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -62,6 +77,7 @@ impl Default for Settings {
             checkpoint_every: CheckpointEvery::Auto,
             default_kind: None,
             unknown_kind_after: Duration::from_hours(24),
+            expiring: Expiring::default(),
             remember_done: Duration::ZERO,
             keep: Keep::default(),
             policy: Policy::default(),

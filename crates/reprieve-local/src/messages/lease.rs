@@ -116,6 +116,7 @@ pub(super) fn receive(
             body,
             receipt: leased.receipt(),
             inserted_unix_ms: Some(sent_at),
+            expires_unix_ms: None,
             unreadable: None,
         });
     }

@@ -63,7 +63,7 @@ impl App {
     }
 
     pub(super) fn set_latency(&self, latency: Latency) {
-        *self.travel_time() = TravelTime::new(config.latency);
+        *self.travel_time() = TravelTime::new(latency);
     }
 
     /// Waits, but no longer than the double runs.

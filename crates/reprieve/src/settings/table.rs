@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 20] = [
+pub(super) static WORKER: [Setting; 21] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -106,6 +106,16 @@ pub(super) static WORKER: [Setting; 20] = [
                   deferred for 10 minutes, or this time if it is shorter. `reprieve status` shows deferred \
                   messages. At most 720h.",
         parse: |given, to| values::duration(given).map(|after| to.worker.unknown_kind_after = after),
+    },
+    Setting {
+        key: "expiring-messages",
+        value: "WHAT",
+        default: Default::Text("replace"),
+        help: "What to do with other programs' messages that have a time to live: replace or keep",
+        details: "The queue deletes such a message when its time ends, also while its job runs. replace sends the job \
+                  again without a time to live before it begins, which takes four more requests. keep runs it as it is, \
+                  and logs how long it has left.",
+        parse: |given, to| values::expiring(given).map(|what| to.worker.expiring = what),
     },
     Setting {
         key: "remember-done",

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use reprieve_azure::scheduled_events::METADATA_URL;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::interruption::{Approve, ApproveUser, DuringFreeze, Policy, PredictedFailure};
+use reprieve_core::worker::Expiring;
 
 use super::*;
 use crate::stores::Address;
@@ -89,6 +90,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("approve-freeze-under", "9s"),
         ("approve-wait", "90s"),
         ("during-freeze", "pause"),
+        ("expiring-messages", "keep"),
         ("predicted-failure", "drain"),
         ("listen", "127.0.0.1:9090"),
         ("log-format", "json"),
@@ -114,6 +116,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         let keep = settings.worker.keep;
         let days = |days: u64| Some(Duration::from_hours(24 * days));
         assert_eq!((keep.results, keep.drains, keep.unfinished), (days(400), None, days(90)));
+        assert_eq!(settings.worker.expiring, Expiring::Keep);
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
         assert_eq!(settings.worker.concurrency, 7);

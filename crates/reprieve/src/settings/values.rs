@@ -8,7 +8,7 @@ use reprieve_azure::storage::ContainerName;
 use reprieve_core::Error;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::interruption::{Approve, ApproveUser, DuringFreeze, PredictedFailure};
-use reprieve_core::worker::Settings;
+use reprieve_core::worker::{Expiring, Settings};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -105,6 +105,14 @@ pub(super) fn approve_user(given: &Given) -> Result<ApproveUser, String> {
         "drained" => Ok(ApproveUser::Drained),
         "at-once" => Ok(ApproveUser::AtOnce),
         other => Err(format!("{other:?} is neither drained nor at-once")),
+    }
+}
+
+pub(super) fn expiring(given: &Given) -> Result<Expiring, String> {
+    match given.text.as_str() {
+        "replace" => Ok(Expiring::Replace),
+        "keep" => Ok(Expiring::Keep),
+        other => Err(format!("{other:?} is neither replace nor keep")),
     }
 }
 

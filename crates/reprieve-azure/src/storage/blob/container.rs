@@ -310,7 +310,7 @@ impl Container {
     pub(crate) async fn delete_directories_of(&self, operation: &'static str, blob: &str) {
         let mut path = blob;
         while let Some((directory, _)) = path.rsplit_once('/') {
-            let fixed_depth = if directory.starts_with('.') { 1 } else { 0 };
+            let fixed_depth = usize::from(directory.starts_with('.'));
             let stays = !self.has_directories() || self.directories.stay.load(Relaxed);
             if stays || directory.matches('/').count() <= fixed_depth {
                 return;

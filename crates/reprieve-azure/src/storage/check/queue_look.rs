@@ -4,8 +4,8 @@ use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
 use reprieve_core::{QueueName, Result};
 
-use crate::storage::call::{Access, Effort, timestamp};
-use crate::storage::queue::QueueCalls;
+use crate::storage::call::{Access, Effort};
+use crate::storage::queue::{QueueCalls, expiry};
 
 /// How many messages are peeked at: the service's maximum.
 /// <https://learn.microsoft.com/rest/api/storageservices/peek-messages>
@@ -13,9 +13,6 @@ pub const PEEKED_MAX: u8 = 32;
 
 /// How many queues are queried concurrently.
 const AT_ONCE: usize = 8;
-
-/// For messages that never expire, the service reports the last day of the year 9999.
-const NEVER_FROM_YEAR: i16 = 9000;
 
 /// A queue and its poison queue.
 #[derive(Debug)]
@@ -62,8 +59,6 @@ async fn one(access: &Access, name: &QueueName) -> QueueLook {
 
 async fn next(calls: &QueueCalls) -> Result<Next> {
     let peeked = calls.peek("peek at messages", PEEKED_MAX.into()).await?;
-    let ends = peeked.iter().filter_map(|message| timestamp(message.expiration_time?));
-    let ends: Vec<_> =
-        ends.filter(|end| end.to_zoned(jiff::tz::TimeZone::UTC).year() < NEVER_FROM_YEAR).collect();
+    let ends: Vec<_> = peeked.iter().filter_map(|message| expiry(message.expiration_time)).collect();
     Ok(Next { peeked: peeked.len(), expiring: ends.len(), first_end: ends.into_iter().min() })
 }

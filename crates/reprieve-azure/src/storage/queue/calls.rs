@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use azure_core::http::{RequestContent, XmlFormat, headers::HeaderName};
+use azure_core::time::OffsetDateTime;
 use azure_storage_queue::QueueClient;
 use azure_storage_queue::models::{
     PeekedMessage, QueueClientGetPropertiesResultHeaders as _, QueueClientPeekMessagesOptions,
@@ -11,6 +12,7 @@ use azure_storage_queue::models::{
     QueueMessage, ReceivedMessage, SentMessage,
 };
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use reprieve_core::ports::Delivery;
 use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
@@ -23,6 +25,9 @@ use crate::storage::call::{
 /// days.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const WITHOUT_EXPIRY: i32 = -1;
+
+/// For messages that never expire, the service reports the last day of the year 9999.
+const NEVER_FROM_YEAR: i16 = 9000;
 
 /// The most messages of one receive or peek.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
@@ -243,6 +248,13 @@ pub(crate) struct Received {
     pub(crate) text: String,
     dequeue_count: u32,
     inserted_unix_ms: Option<i64>,
+    expires_unix_ms: Option<i64>,
+}
+
+/// The time at which a message expires; `None` for never.
+pub(crate) fn expiry(at: Option<OffsetDateTime>) -> Option<Timestamp> {
+    let at = timestamp(at?)?;
+    (at.to_zoned(TimeZone::UTC).year() < NEVER_FROM_YEAR).then_some(at)
 }
 
 impl Received {
@@ -260,6 +272,7 @@ impl Received {
             text: received.message_text.unwrap_or_default(),
             dequeue_count,
             inserted_unix_ms: inserted.map(Timestamp::as_millisecond),
+            expires_unix_ms: expiry(received.expiration_time).map(Timestamp::as_millisecond),
         })
     }
 
@@ -272,6 +285,7 @@ impl Received {
             body,
             receipt,
             inserted_unix_ms: self.inserted_unix_ms,
+            expires_unix_ms: self.expires_unix_ms,
             unreadable: None,
         }
     }

@@ -19,7 +19,7 @@ use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
 pub(crate) use self::body::{Bodies, encode_body};
 use self::body::{Encoded, Fetched, LONG_BODY_MAX, Reference, encode_reference};
-pub(crate) use self::calls::QueueCalls;
+pub(crate) use self::calls::{QueueCalls, expiry};
 use self::calls::Received;
 use self::poison::PoisonQueue;
 pub(crate) use self::receipt::ReceiptParts;
@@ -161,6 +161,36 @@ impl Queue for AzureQueue {
         let message = ReceiptParts::read(receipt)?;
         let pop = self.main.update("renew a lease", &message, lease, None).await?;
         Ok(ReceiptParts { pop: &pop, ..message }.receipt())
+    }
+
+    /// Sends the new message invisible, which is a lease: the answer has its receipt.
+    async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
+        const OPERATION: &str = "replace a message that expires";
+        let old = ReceiptParts::read(receipt)?;
+        let Encoded { text, blob } = self.bodies.encode(OPERATION, body).await?;
+        let sent = match self.main.put(OPERATION, &text, lease).await {
+            Ok(sent) => sent,
+            Err(error) => {
+                if !may_be_applied(&error) {
+                    self.bodies.remove(blob.as_deref()).await;
+                }
+                return Err(error);
+            }
+        };
+        match self.main.delete(OPERATION, &old).await {
+            Ok(()) => self.bodies.remove(old.blob).await,
+            Err(error) => tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced"),
+        }
+        let receipt = ReceiptParts { blob: blob.as_deref(), ..ReceiptParts::of(&sent.id, &sent.pop) }.receipt();
+        Ok(Delivery {
+            id: MessageId::new(sent.id),
+            dequeue_count: 0,
+            body: body.to_vec(),
+            receipt,
+            inserted_unix_ms: Some(unix_millis()),
+            expires_unix_ms: None,
+            unreadable: None,
+        })
     }
 
     async fn complete(&self, receipt: &Receipt) -> Result<()> {

@@ -16,14 +16,16 @@ use tokio::time::{Instant, sleep_until};
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::Lease;
+use crate::clock::unix_millis;
 use crate::context::{get, set};
 use crate::deadline::{Deadline, SOFT_MARK};
-use crate::envelope::Misfit;
+use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
 use crate::watch;
+use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
@@ -69,6 +71,15 @@ impl Drop for Guarded {
     }
 }
 
+/// The envelope of a message with a job.
+fn envelope(read: &Result<Box<Assignment>, Unusable>) -> Option<&Envelope> {
+    match read {
+        Ok(assignment) => Some(&assignment.envelope),
+        Err(Unusable::Misfit { envelope, .. }) => envelope.as_ref().as_ref(),
+        Err(Unusable::Bad(_)) => None,
+    }
+}
+
 impl Guardian {
     /// Creates the guardian of `delivery`, which was received by a call begun at `since` with a
     /// lease of `length`. Boxed, because each of its ends moves it.
@@ -96,8 +107,14 @@ impl Guardian {
 
     /// Guards the delivery until it is settled. Rare ways are boxed, so that a held delivery
     /// reserves no memory for them.
-    pub(in crate::worker) async fn guard(self: Box<Self>) -> DeliveryReport {
-        match Assignment::read(&self.shared, &self.registry, &self.lease.delivery, self.lease.ends_shared()) {
+    pub(in crate::worker) async fn guard(mut self: Box<Self>) -> DeliveryReport {
+        let mut read = self.read();
+        if let (Some(envelope), Some(at)) = (envelope(&read), self.lease.delivery.expires_unix_ms)
+            && Box::pin(self.outlive_expiry(envelope, at)).await
+        {
+            read = self.read();
+        }
+        match read {
             Ok(assignment) => {
                 let running = RunningJob::new(&assignment.kind, &assignment.run);
                 let _entry = Entry::add(&self.shared, running);
@@ -109,6 +126,35 @@ impl Guardian {
             }
             Err(Unusable::Misfit { envelope, misfit, since_unix_ms, reason }) => {
                 Box::pin(self.defer_unusable(*envelope, misfit, since_unix_ms, reason)).await
+            }
+        }
+    }
+
+    fn read(&self) -> Result<Box<Assignment>, Unusable> {
+        Assignment::read(&self.shared, &self.registry, &self.lease.delivery, self.lease.ends_shared())
+    }
+
+    /// Replaces the message, which the queue would delete at the time `at`, also while its job runs;
+    /// returns whether it is another one now. Nothing is lost without it: the job then runs under the
+    /// old message, and its next delivery tries again.
+    async fn outlive_expiry(&mut self, envelope: &Envelope, at: i64) -> bool {
+        let (job, left_s) = (&envelope.job, at.saturating_sub(unix_millis()) / 1_000);
+        if self.shared.settings.expiring == Expiring::Keep {
+            tracing::info!(%job, left_s, "another program's message expires, also while its job runs");
+            return false;
+        }
+        if self.drain.get().is_some() {
+            return false;
+        }
+        let body = envelope.to_copy(envelope.notes.generation.saturating_add(1));
+        match self.lease.replace(&self.shared, &body).await {
+            Ok(()) => {
+                tracing::debug!(%job, left_s, "another program's message would expire; it is replaced");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%job, left_s, %error, "failed to replace a message that expires");
+                false
             }
         }
     }

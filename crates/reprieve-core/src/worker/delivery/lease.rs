@@ -97,6 +97,17 @@ impl Lease {
         }
     }
 
+    /// Replaces the message, which expires, by one that does not, with `body`.
+    pub(super) async fn replace(&mut self, shared: &Shared, body: &[u8]) -> Result<()> {
+        let since = Instant::now();
+        let replacing = shared.store.queue.replace(&self.delivery.receipt, body, self.length);
+        let Ok(replaced) = timeout(DRAIN_TRY, replacing).await else {
+            return Err(unanswered("replace a message"));
+        };
+        *self = Self::new(replaced?, self.length, since);
+        Ok(())
+    }
+
     /// Returns the channel that shares the lease's end with the job's task.
     pub(super) fn ends_shared(&self) -> watch::Sender<Instant> {
         self.ends.clone()
