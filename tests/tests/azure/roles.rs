@@ -83,7 +83,7 @@ async fn a_producer_needs_to_send_only() {
     std::fs::write(sandbox.path("long.json"), &long).expect("a file");
     let refused = reprieve(&sandbox, &["enqueue", "walk", "--args-file", "long.json"]);
     let error = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && error.contains("Storage Blob Data Contributor"), "{error}");
+    assert!(!refused.status.success() && error.contains("write a blob"), "{error}");
     permit(&double, &[SENDER, BLOB_CONTRIBUTOR]);
     succeeds(&sandbox, &["enqueue", "walk", "--args-file", "long.json"]);
     double.clear_faults();
@@ -91,14 +91,14 @@ async fn a_producer_needs_to_send_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_that_may_not_even_send_is_told_the_role() {
+async fn a_producer_that_may_not_even_send_is_told_so() {
     let double = double().await;
     let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
     permit(&double, &[]);
     let refused = reprieve(&sandbox, &["enqueue", "walk"]);
     let error = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{error}");
-    assert!(error.contains("send a message") && error.contains("Storage Queue Data"), "{error}");
+    assert!(error.contains("send a message") && error.contains("403"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -134,7 +134,7 @@ async fn status_needs_to_read_only() {
     worker.started(&sandbox).await;
     permit(&double, &[QUEUE_READER, BLOB_READER]);
     let page = succeeds(&sandbox, &["status"]);
-    assert!(page.contains("worker"), "{page}");
+    assert!(page.contains("WORKER") && page.contains("1 job"), "{page}");
     let listed = succeeds(&sandbox, &["blobs", "list"]);
     assert!(!listed.contains(".reprieve"), "{listed}");
     double.clear_faults();
@@ -152,7 +152,7 @@ async fn doctor_needs_what_it_is_to_check() {
     let refused = reprieve(&sandbox, &["doctor", "--metadata-url", "off"]);
     let page = String::from_utf8_lossy(&refused.stdout);
     assert_eq!(refused.status.code(), Some(1), "{page}");
-    assert!(page.contains("Storage Queue Data Contributor"), "{page}");
+    assert!(page.contains("may send") && page.contains("queue roles: renew"), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,5 @@
-//! On the storage double as an account with a hierarchical namespace, where directories are blobs.
+//! On the storage double as an account with a hierarchical namespace, where directories are blobs. Such an
+//! account can't have the blobs `a` and `a/b`, as the suite for blobs does.
 
 use reprieve_core::conformance::Fixture;
 use reprieve_sim::storage::Config;
@@ -8,5 +9,5 @@ async fn fixture() -> Fixture {
 }
 
 reprieve_core::records_conformance!(fixture);
-reprieve_core::blobs_conformance!(fixture);
 reprieve_core::roster_conformance!(fixture);
+reprieve_core::protocol_conformance!(fixture);

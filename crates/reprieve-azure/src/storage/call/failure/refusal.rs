@@ -229,7 +229,8 @@ impl Refusal {
         let (role, hint) = match target {
             Target::Queue(_) => (
                 "Storage Queue Data Contributor",
-                " (Storage Queue Data Message Processor is not enough: it can't renew a lease)",
+                " (Storage Queue Data Message Sender is enough to enqueue only; Storage Queue Data Message Processor is not enough: \
+                 it can't renew a lease)",
             ),
             Target::Container(_) | Target::Blob(_) => ("Storage Blob Data Contributor", ""),
             Target::Account => ("Storage Queue Data Contributor and Storage Blob Data Contributor", ""),
