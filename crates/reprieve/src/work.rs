@@ -16,7 +16,7 @@ use crate::health::{self, Health};
 use crate::logging::Log;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
-use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings};
+use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings, receipts};
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -147,10 +147,14 @@ async fn control(
 /// Opens the store and builds the worker. The watcher starts first, so that it has its answer by
 /// the time the store is open.
 async fn start(
-    settings: WorkerSettings,
+    mut settings: WorkerSettings,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     tasks: &mut JoinSet<()>,
 ) -> Result<Worker> {
+    if let Some(directory) = &settings.state_dir {
+        receipts::create_directory(directory)?;
+        settings.metadata = settings.metadata.map(|metadata| metadata.sharing(directory));
+    }
     let watcher = settings
         .metadata
         .clone()
@@ -163,8 +167,8 @@ async fn start(
     }
     let id = WorkerId::unique();
     let (opened, vm) = tokio::join!(open(&settings.store, &id, settings.start_timeout), vm(&settings));
-    let (opened, vm, queue) = (opened?, vm.unwrap_or_default(), settings.store.queues.shown);
-    let store = settings.store.address.to_string();
+    let (opened, vm) = (keep_receipts(opened?, &settings, &id)?, vm.unwrap_or_default());
+    let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown);
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
         .id(id)
@@ -183,6 +187,16 @@ async fn start(
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     health.started(monitor);
     Ok(worker)
+}
+
+/// Keeps the receipts of a store that can't tell that a worker died.
+fn keep_receipts(opened: Opened, settings: &WorkerSettings, worker: &WorkerId) -> Result<Opened> {
+    let (Some(directory), Address::Azure(address)) = (&settings.state_dir, &settings.store.address) else {
+        return Ok(opened);
+    };
+    let place = format!("{address} {} {}", settings.store.container, settings.store.queues.shown);
+    let [store, drain] = receipts::kept(directory, worker, &boot(), &place, [opened.store, opened.drain])?;
+    Ok(Opened { store, drain })
 }
 
 /// Opens the store. For as long as `within`, waits for one that refuses this identity, because a new

@@ -20,6 +20,8 @@ mod killed_calls;
 #[cfg(test)]
 mod outages;
 #[cfg(test)]
+mod receipts;
+#[cfg(test)]
 mod roles;
 #[cfg(test)]
 mod shards;

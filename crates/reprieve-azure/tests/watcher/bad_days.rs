@@ -176,6 +176,18 @@ async fn the_first_answer_may_take_two_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_service_is_disabled_after_a_day_without_a_request_and_slow_again_then() {
+    let config = Config { first_answer_after: seconds(120), ..Config::with_vms([ME]) };
+    let server = MetadataServer::start(config).await.expect("a mock");
+    for (pause, answers_after) in [(0, 120), (23, 0), (25, 120)] {
+        sleep(seconds(pause * 3600)).await;
+        let (watcher, began) = (watch(&server), Instant::now());
+        assert_eq!(next(&watcher, seconds(answers_after + 2)).await, Change::Answered);
+        assert!(began.elapsed() + seconds(2) > seconds(answers_after), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_waits_for_the_name_and_the_name_is_asked_for_until_it_comes() {
     let server = server().await;
     server.inject(Endpoint::Instance, &Fault::Status(429), 2);

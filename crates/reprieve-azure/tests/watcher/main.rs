@@ -10,6 +10,8 @@ mod events;
 #[cfg(test)]
 mod logging;
 #[cfg(test)]
+mod neighbours;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod versions;

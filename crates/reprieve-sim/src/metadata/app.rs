@@ -19,6 +19,19 @@ use super::refusal::Refusal;
 use super::state::{Evicted, State};
 use super::world::World;
 
+/// After this time without a request for events, the service is disabled for them.
+/// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#enabling-and-disabling-scheduled-events>
+const DISABLED_AFTER: Duration = Duration::from_hours(24);
+
+/// The service is enabled for events.
+#[derive(Debug, Clone, Copy)]
+struct Enabled {
+    /// When it begins to answer.
+    from: Instant,
+    /// The last request.
+    last: Instant,
+}
+
 /// The state that all requests share.
 #[derive(Debug)]
 pub(super) struct App {
@@ -27,8 +40,8 @@ pub(super) struct App {
     addrs: Mutex<HashMap<Uuid, SocketAddr>>,
     /// The address of the first listener.
     addr: SocketAddr,
-    /// When the service begins to answer requests for events; set by the first of them.
-    enabled_at: Mutex<Option<Instant>>,
+    /// `None` before the first request for events.
+    enabled: Mutex<Option<Enabled>>,
     first_answer_after: Duration,
     preview: bool,
     pub(super) eviction_policy: String,
@@ -45,7 +58,7 @@ impl App {
             world: Mutex::new(world),
             addrs: Mutex::default(),
             addr,
-            enabled_at: Mutex::default(),
+            enabled: Mutex::default(),
             first_answer_after: config.first_answer_after,
             preview: config.preview,
             eviction_policy: config.eviction_policy.clone(),
@@ -113,11 +126,19 @@ impl App {
         shown.unwrap_or(wall)
     }
 
-    /// Waits until the service is enabled for events. The first request enables it.
+    /// Waits until the service is enabled for events. The first request enables it, and so does the
+    /// first one after [`DISABLED_AFTER`] without any.
     pub(super) async fn until_enabled(&self) {
-        let at = *lock(&self.enabled_at).get_or_insert_with(|| Instant::now() + self.first_answer_after);
-        if at > Instant::now() {
-            sleep_until(at).await;
+        let now = Instant::now();
+        let from = {
+            let mut enabled = lock(&self.enabled);
+            let known = enabled.filter(|known| now.duration_since(known.last) < DISABLED_AFTER);
+            let from = known.map_or(now + self.first_answer_after, |known| known.from);
+            *enabled = Some(Enabled { from, last: now });
+            from
+        };
+        if from > now {
+            sleep_until(from).await;
         }
     }
 }

@@ -8,7 +8,7 @@ mod table;
 mod values;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::Client as Metadata;
@@ -33,6 +33,8 @@ pub(crate) struct WorkerSettings {
     /// `None`: off.
     pub(crate) metadata: Option<Metadata>,
     pub(crate) vm_name: Option<String>,
+    /// The directory that the workers of this VM share; `None`: they share nothing.
+    pub(crate) state_dir: Option<PathBuf>,
     /// How long the start waits for a store that refuses or does not answer.
     pub(crate) start_timeout: Duration,
     pub(crate) worker: Settings,
@@ -108,6 +110,7 @@ impl WorkerSettings {
             store: StoreSettings::unread(),
             metadata: None,
             vm_name: None,
+            state_dir: None,
             start_timeout: Duration::ZERO,
             worker,
             listen: None,

@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 21] = [
+pub(super) static WORKER: [Setting; 22] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -157,6 +157,17 @@ pub(super) static WORKER: [Setting; 21] = [
         help: "Azure's name of this VM",
         details: "It distinguishes the evictions of this VM from those of other VMs of its set.",
         parse: |given, to| values::vm_name(given).map(|name| to.vm_name = name),
+    },
+    Setting {
+        key: "state-dir",
+        value: "DIRECTORY",
+        default: Default::Unset("nothing is shared"),
+        help: "A directory of this VM that its workers share, such as /run/my-worker",
+        details: "One of them polls the metadata service for all, which allows five requests a second to a VM. With a \
+                  store in Azure, it also keeps the receipts of the messages that a worker holds: when a worker is \
+                  killed, the next one here releases them at once, and not when their leases end. It is created if it \
+                  does not exist; only the workers' user should be able to write to it.",
+        parse: |given, to| values::state_dir(given).map(|directory| to.state_dir = directory),
     },
     Setting {
         key: "start-timeout",

@@ -81,6 +81,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("metadata-url", "off"),
         ("metadata-version", "2020-07-01"),
         ("vm-name", "workers_3"),
+        ("state-dir", "/run/own"),
         ("concurrency", "7"),
         ("budget", "500ms"),
         ("lease", "1h"),
@@ -119,6 +120,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         assert_eq!(settings.worker.expiring, Expiring::Keep);
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));
+        assert_eq!(settings.state_dir.as_deref(), Some(std::path::Path::new("/run/own")));
         assert_eq!(settings.worker.concurrency, 7);
         assert_eq!(settings.worker.budget, Duration::from_millis(500));
         assert_eq!(settings.worker.lease, Duration::from_secs(3600));

@@ -1,6 +1,7 @@
 //! Parses the text of each setting, or returns a sentence that says what to write instead.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reprieve_azure::scheduled_events::{ApiVersion, Client as Metadata};
@@ -62,6 +63,15 @@ pub(super) fn vm_name(given: &Given) -> Result<Option<String>, String> {
         return Err("it is empty; omit it to use the metadata service's name".to_owned());
     }
     Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
+/// `None`: the workers of this VM share nothing.
+pub(super) fn state_dir(given: &Given) -> Result<Option<PathBuf>, String> {
+    let directory = given.text.trim();
+    if directory.is_empty() && given.by == By::Flag {
+        return Err("it is empty; omit it to have none".to_owned());
+    }
+    Ok((!directory.is_empty()).then(|| PathBuf::from(directory)))
 }
 
 pub(super) fn concurrency(given: &Given) -> Result<usize, String> {

@@ -1,6 +1,7 @@
 //! Selects a store by its address, and opens it.
 
 mod azure;
+pub(crate) mod receipts;
 mod sqlite;
 
 use std::fmt;

@@ -3,7 +3,9 @@
 mod compute;
 mod failure;
 mod http;
+mod shared;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ pub(crate) use self::failure::Failure;
 pub use self::failure::{FailureKind, Failures};
 pub use self::http::METADATA_URL;
 use self::http::{HttpClient, Request};
+use self::shared::SharedAnswers;
 use crate::scheduled_events::document::{Answer, ApiVersion, Document};
 
 /// The api-version of the instance document. Scheduled Events has a different set of versions. This
@@ -65,6 +68,7 @@ pub struct Client {
     http: HttpClient,
     pinned: Option<ApiVersion>,
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
+    shared: Option<Arc<SharedAnswers>>,
 }
 
 impl Client {
@@ -74,13 +78,28 @@ impl Client {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when `base` is not a plain `http://` address.
     pub fn new(base: &str) -> Result<Self> {
-        Ok(Self { http: HttpClient::new(base)?, pinned: None, accepted: Arc::default() })
+        Ok(Self {
+            http: HttpClient::new(base)?,
+            pinned: None,
+            accepted: Arc::default(),
+            shared: None,
+        })
     }
 
     /// Returns the same client, pinned to this api-version of events.
     #[must_use]
     pub fn with_version(self, version: ApiVersion) -> Self {
         Self { pinned: Some(version), ..self }
+    }
+
+    /// Returns the same client, which shares the events that it requests with all other clients of
+    /// this service and `directory`: one of them asks, and the others read its answers. The directory
+    /// must exist, and only the workers' user should be able to write to it. A client that can't use it
+    /// logs a warning and asks by itself.
+    #[must_use]
+    pub fn sharing(self, directory: &Path) -> Self {
+        let shared = SharedAnswers::new(directory, self.base());
+        Self { shared: Some(Arc::new(shared)), ..self }
     }
 
     /// The service's address.
@@ -239,9 +258,15 @@ impl Client {
 
     /// Requests the events once, in this version.
     pub(crate) async fn answer_in(&self, version: ApiVersion, within: Duration) -> Result<Answer, Failure> {
-        let sent = Instant::now();
-        let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
-        let body = self.http.send(request, within).await?;
+        let ask = async {
+            let sent = Instant::now();
+            let request = get("read the scheduled events", "scheduledevents", Some(version.as_str()));
+            self.http.send(request, within).await.map(|body| (body, sent))
+        };
+        let (body, sent) = match &self.shared {
+            Some(shared) => shared.answer(version.as_str(), ask).await?,
+            None => ask.await?,
+        };
         let document = Document::read_as(version, &body.bytes);
         let document = document.map_err(|error| Failure::new(FailureKind::Garbage, error))?;
         Ok(Answer { sent, ahead: body.ahead, ..Answer::now(document, version) })

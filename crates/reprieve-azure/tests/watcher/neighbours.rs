@@ -1,0 +1,72 @@
+//! Several watchers on one VM that share a directory: one asks, all hear.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use reprieve_azure::scheduled_events::Watcher;
+use reprieve_core::ports::Change;
+use reprieve_core::{NoticeKind, Phase};
+use reprieve_sim::metadata::MetadataServer;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{ME, NOTICE, check, client, next, noticed, seconds, server};
+
+const WORKERS: usize = 8;
+
+/// The number of requests for events.
+fn requests(server: &MetadataServer) -> u64 {
+    server.state().vms.iter().map(|vm| vm.polls).sum()
+}
+
+/// Watchers in one directory that have had their first answers.
+async fn neighbours(server: &MetadataServer) -> (TempDir, Vec<Watcher>) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = |_| Watcher::spawn(client(server).sharing(directory.path()), Some(ME.to_owned()));
+    let watchers: Vec<_> = (0..WORKERS).map(start).collect();
+    for answered in join_all(watchers.iter().map(|watcher| next(watcher, seconds(5)))).await {
+        assert_eq!(answered, Change::Answered);
+    }
+    (directory, watchers)
+}
+
+/// Real time: the answers cross the file system, for which a paused clock does not wait.
+#[tokio::test]
+async fn eight_workers_send_as_many_requests_as_one_and_all_hear_a_preempt() {
+    let server = server().await;
+    let (_directory, watchers) = neighbours(&server).await;
+    let before = requests(&server);
+    sleep(seconds(5)).await;
+    let sent = requests(&server) - before;
+    assert!((8..=12).contains(&sent), "{sent} requests in 5 s: two versions, each once a second");
+    server.evict(ME, NOTICE).expect("a known VM");
+    let announced = Instant::now();
+    for watcher in &watchers {
+        let notice = noticed(watcher, seconds(3)).await;
+        check(&notice, &NoticeKind::Preempt, Phase::Scheduled);
+        assert!(notice.received - announced <= Duration::from_millis(2_000), "{:?}", notice.received - announced);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn another_worker_takes_over_within_a_second_and_a_half() {
+    let server = server().await;
+    let (_directory, mut watchers) = neighbours(&server).await;
+    // The first asks.
+    while watchers.len() > 1 {
+        drop(watchers.remove(0));
+        let dropped = Instant::now();
+        let before = requests(&server);
+        let asked = timeout(seconds(3), async {
+            while requests(&server) == before {
+                sleep(Duration::from_millis(10)).await;
+            }
+        });
+        asked.await.expect("somebody asks");
+        assert!(dropped.elapsed() <= Duration::from_millis(1_500), "{:?}", dropped.elapsed());
+    }
+    server.evict(ME, NOTICE).expect("a known VM");
+    check(&noticed(&watchers[0], seconds(3)).await, &NoticeKind::Preempt, Phase::Scheduled);
+    server.stop().await;
+}

@@ -1,0 +1,377 @@
+//! The receipts of the messages that this worker holds, in a file of `--state-dir`: when the worker's
+//! process dies and its VM lives on, the next worker on the VM releases the messages at once instead of
+//! when their leases end.
+//!
+//! The file is locked for as long as its process lives, so the lock proves the death. A receipt is
+//! written when a message is received and when its lease is renewed, and stays when the message is
+//! settled, because the receipt of a settled message releases nothing.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+use reprieve_core::ports::{
+    DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release, Store,
+};
+use reprieve_core::{Error, ErrorKind, MessageId, Result, WorkerId};
+
+const OPEN: &str = "open --state-dir";
+
+/// The end of the name of a file with receipts, and of one that is not locked yet.
+const FILE: &str = ".receipts";
+const NEW_FILE: &str = ".new";
+
+/// The length of a line, with its end. A receipt is an id, a token, and the names of a queue and a blob;
+/// a longer one is not written.
+const LINE: usize = 512;
+
+/// How many messages of dead workers are released concurrently.
+const RELEASES_AT_ONCE: usize = 16;
+
+/// The file of another store's dead worker is removed after this time: no lease is longer.
+const FOREIGN_KEPT: Duration = Duration::from_hours(7 * 24);
+
+/// Creates the directory if it does not exist. Only this user may read it.
+pub(crate) fn create_directory(directory: &Path) -> Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(directory).map_err(|error| {
+        let message = format!("{} can't be created: {error}; choose another directory", directory.display());
+        Error::new(ErrorKind::Invalid, OPEN, message).with_source(error)
+    })
+}
+
+/// Returns the store and its copy for drains with queues that keep their receipts in `directory`. `boot`
+/// is the machine's present boot, and `place` names the store and its queues.
+pub(crate) fn kept(
+    directory: &Path,
+    worker: &WorkerId,
+    boot: &str,
+    place: &str,
+    [store, drain]: [Store; 2],
+) -> Result<[Store; 2]> {
+    let header = Header { boot: boot.to_owned(), place: place.to_owned() };
+    let ledger = Ledger::create(directory, worker, header).map_err(|error| {
+        let message =
+            format!("{} can't be used: {error}; choose a directory that the worker may write", directory.display());
+        Error::new(ErrorKind::Invalid, OPEN, message).with_source(error)
+    })?;
+    let ledger = Arc::new(ledger);
+    Ok([store, drain].map(|store| {
+        let queue = Kept { inner: Arc::clone(&store.queue), ledger: Arc::clone(&ledger) };
+        Store { queue: Arc::new(queue), ..store }
+    }))
+}
+
+/// The first line of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Header {
+    boot: String,
+    place: String,
+}
+
+/// This worker's file.
+struct Ledger {
+    directory: PathBuf,
+    path: PathBuf,
+    header: Header,
+    lines: Mutex<Lines>,
+}
+
+/// The receipts that are held, each with the number of its line.
+struct Lines {
+    file: File,
+    held: HashMap<String, u64>,
+    free: Vec<u64>,
+    count: u64,
+    /// A write failed, and that was logged.
+    failed: bool,
+}
+
+impl Ledger {
+    /// Creates the file under another name, which nobody looks at before it is locked.
+    fn create(directory: &Path, worker: &WorkerId, header: Header) -> io::Result<Self> {
+        let path = directory.join(format!("{worker}{FILE}"));
+        let new = directory.join(format!("{worker}{NEW_FILE}"));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&new)?;
+        file.try_lock()?;
+        file.write_all(&line(&format!("{}\t{}", header.boot, header.place)))?;
+        fs::rename(&new, &path)?;
+        let lines = Lines { file, held: HashMap::new(), free: Vec::new(), count: 1, failed: false };
+        Ok(Self { directory: directory.to_owned(), path, header, lines: Mutex::new(lines) })
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files of other workers, alive or dead.
+    fn others(&self) -> io::Result<Vec<PathBuf>> {
+        let mut others = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let is_file = path.to_str().is_some_and(|path| path.ends_with(FILE));
+            if is_file && path != self.path {
+                others.push(path);
+            }
+        }
+        Ok(others)
+    }
+
+    /// The receipts of a dead worker, and its file, which is locked; `None` if the worker lives, or
+    /// if its receipts are of no use here.
+    fn of_the_dead(&self, path: &Path) -> io::Result<Option<(File, Vec<Receipt>)>> {
+        let mut file = File::options().read(true).write(true).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        let mut lines = text.split('\n').map(|line| line.trim_end_matches(' '));
+        let header = lines.next().and_then(|line| line.split_once('\t'));
+        let header = header.map(|(boot, place)| Header { boot: boot.to_owned(), place: place.to_owned() });
+        let age = file.metadata()?.modified()?.elapsed().unwrap_or_default();
+        if header.as_ref().is_none_or(|header| header.boot != self.header.boot) {
+            // The machine has rebooted since, or the disk was another's: the leases are another
+            // matter.
+            fs::remove_file(path)?;
+            return Ok(None);
+        }
+        if header.is_some_and(|header| header.place != self.header.place) {
+            if age > FOREIGN_KEPT {
+                fs::remove_file(path)?;
+            }
+            return Ok(None);
+        }
+        let receipts = lines.filter(|line| !line.is_empty()).map(|line| Receipt::new(unescaped(line)));
+        Ok(Some((file, receipts.collect())))
+    }
+}
+
+impl Drop for Ledger {
+    /// Removes the file when nothing is held. Else the next worker releases what is.
+    fn drop(&mut self) {
+        if self.lines().held.is_empty() {
+            // It is found and removed by the next worker otherwise.
+            let _left = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Lines {
+    /// Writes the receipt into a free line.
+    fn add(&mut self, receipt: &Receipt) {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count - 1
+        });
+        self.write(at, receipt);
+    }
+
+    /// Writes a new receipt over the old one.
+    fn replace(&mut self, old: &Receipt, new: &Receipt) {
+        match self.held.remove(old.as_str()) {
+            Some(at) => self.write(at, new),
+            None => self.add(new),
+        }
+    }
+
+    /// Frees the line of a receipt, without writing.
+    fn free(&mut self, receipt: &Receipt) {
+        self.free.extend(self.held.remove(receipt.as_str()));
+    }
+
+    fn write(&mut self, at: u64, receipt: &Receipt) {
+        let text = escaped(receipt.as_str());
+        if text.len() < LINE {
+            let place = SeekFrom::Start(at * LINE as u64);
+            let written = self.file.seek(place).and_then(|_| self.file.write_all(&line(&text)));
+            if let Err(error) = written
+                && !std::mem::replace(&mut self.failed, true)
+            {
+                tracing::warn!(%error, "failed to write a receipt into --state-dir; if this worker is killed, its messages wait for the ends of their leases");
+            }
+        }
+        self.held.insert(receipt.as_str().to_owned(), at);
+    }
+}
+
+/// The text in one line, which is one write.
+fn line(text: &str) -> Vec<u8> {
+    let mut line = text.as_bytes().to_vec();
+    line.truncate(LINE - 1);
+    line.resize(LINE - 1, b' ');
+    line.push(b'\n');
+    line
+}
+
+/// A receipt may have several lines; none has a tab.
+fn escaped(receipt: &str) -> String {
+    receipt.replace('\n', "\t")
+}
+
+fn unescaped(line: &str) -> String {
+    line.replace('\t', "\n")
+}
+
+/// A queue whose receipts are kept.
+struct Kept {
+    inner: Arc<dyn Queue>,
+    ledger: Arc<Ledger>,
+}
+
+impl Kept {
+    /// Frees the receipt's line unless the message may still be held under it.
+    fn settled(&self, receipt: &Receipt, settled: Result<()>) -> Result<()> {
+        if !matches!(&settled, Err(error) if error.kind() != ErrorKind::LeaseLost) {
+            self.ledger.lines().free(receipt);
+        }
+        settled
+    }
+
+    /// Releases what a dead worker held, and returns how many messages that were.
+    async fn release_all(&self, receipts: Vec<Receipt>) -> Result<u64> {
+        let now = Release::default();
+        let releases: Vec<_> = receipts.iter().map(|receipt| self.inner.release(receipt, &now)).collect();
+        let released: Vec<_> = stream::iter(releases).buffer_unordered(RELEASES_AT_ONCE).collect().await;
+        let mut count = 0;
+        for released in released {
+            match released {
+                Ok(()) => count += 1,
+                Err(error) if error.is_temporary() => return Err(error),
+                // It was settled, or its lease has ended.
+                Err(error) => tracing::debug!(%error, "a dead worker's receipt is not valid any more"),
+            }
+        }
+        Ok(count)
+    }
+
+    async fn release_of_the_dead(&self) -> Result<u64> {
+        let unreadable = |error: io::Error, path: &Path| {
+            tracing::warn!(%error, path = %path.display(), "failed to read a dead worker's receipts; its messages wait for the ends of their leases");
+        };
+        let mut count = 0;
+        let others = self.ledger.others().unwrap_or_else(|error| {
+            unreadable(error, &self.ledger.directory);
+            Vec::new()
+        });
+        for path in others {
+            match self.ledger.of_the_dead(&path) {
+                Ok(None) => {}
+                // Another worker has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => unreadable(error, &path),
+                Ok(Some((file, receipts))) => {
+                    count += self.release_all(receipts).await?;
+                    if let Err(error) = fs::remove_file(&path) {
+                        unreadable(error, &path);
+                    }
+                    // Until here the lock keeps other workers away.
+                    drop(file);
+                }
+            }
+        }
+        Ok(count)
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "a method that is not passed on would change the queue")]
+impl Queue for Kept {
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
+        self.inner.send(messages).await
+    }
+
+    fn batch_max(&self) -> usize {
+        self.inner.batch_max()
+    }
+
+    async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        let received = self.inner.receive(max, lease).await?;
+        let mut lines = self.ledger.lines();
+        received.iter().for_each(|delivery| lines.add(&delivery.receipt));
+        Ok(received)
+    }
+
+    async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {
+        let renewed = self.inner.renew(receipt, lease).await?;
+        self.ledger.lines().replace(receipt, &renewed);
+        Ok(renewed)
+    }
+
+    async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
+        let replaced = self.inner.replace(receipt, body, lease).await?;
+        self.ledger.lines().replace(receipt, &replaced.receipt);
+        Ok(replaced)
+    }
+
+    async fn complete(&self, receipt: &Receipt) -> Result<()> {
+        self.settled(receipt, self.inner.complete(receipt).await)
+    }
+
+    async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
+        self.settled(receipt, self.inner.release(receipt, release).await)
+    }
+
+    async fn dead_letter(&self, receipt: &Receipt, body: &[u8], letter: &DeadLetter) -> Result<()> {
+        self.settled(receipt, self.inner.dead_letter(receipt, body, letter).await)
+    }
+
+    async fn arrived(&self) {
+        self.inner.arrived().await;
+    }
+
+    /// Releases the messages of the dead workers of this machine, too.
+    async fn recover(&self) -> Result<u64> {
+        Ok(self.inner.recover().await? + self.release_of_the_dead().await?)
+    }
+
+    async fn depth(&self) -> Result<Depth> {
+        self.inner.depth().await
+    }
+
+    async fn dead_letters(&self, max: usize) -> Result<Vec<DeadLettered>> {
+        self.inner.dead_letters(max).await
+    }
+
+    async fn receive_letters(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
+        self.inner.receive_letters(max, lease).await
+    }
+
+    async fn remove_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.inner.remove_letter(receipt).await
+    }
+
+    async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
+        self.inner.return_letter(receipt).await
+    }
+
+    fn part(&self, receipt: &Receipt) -> usize {
+        self.inner.part(receipt)
+    }
+
+    fn parts(&self) -> usize {
+        self.inner.parts()
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.inner).finish()
+    }
+}

@@ -1,0 +1,130 @@
+//! Workers that are killed while their VM lives on: with `--state-dir`, their successors release what they
+//! held at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reprieve_sim::storage::StorageServer;
+use reprieve_tests::{Sandbox, Worker, until};
+use tokio::time::{Instant, sleep};
+
+use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
+
+const WALK: Walk = Walk { steps: 60, each_ms: 50 };
+const JOBS: usize = 2;
+
+/// A lease that ends after the test.
+const LEASE: &str = "5m";
+
+/// How soon a successor has the jobs. Starting the process is part of it.
+const SOON: Duration = Duration::from_secs(2);
+
+struct Machine {
+    _double: StorageServer,
+    sandbox: Sandbox,
+    directory: String,
+}
+
+impl Machine {
+    async fn new() -> Self {
+        let double = double().await;
+        let sandbox = Sandbox::in_account(&double.connection_string(), 2).await;
+        let directory = sandbox.path("state").display().to_string();
+        Self { _double: double, sandbox, directory }
+    }
+
+    fn worker(&self) -> Worker {
+        let flags = ["--state-dir", &self.directory, "--lease", LEASE, "--concurrency", "2"];
+        worker(&self.sandbox, &[&flags[..], &["--checkpoint-every", "0s"]].concat())
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.directory).expect("the directory");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        paths.filter(|path| path.extension().is_some_and(|end| end == "receipts")).collect()
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt;
+    fs::metadata(path).expect("a file").permissions().mode() & 0o777
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_successor_continues_the_jobs_of_a_killed_worker_at_once() {
+    let machine = Machine::new().await;
+    let jobs = WALK.enqueue(&machine.sandbox, JOBS).await;
+    let mut first = machine.worker();
+    begun_by(&machine.sandbox, &first, JOBS).await;
+    assert_eq!((mode(Path::new(&machine.directory)), mode(&machine.files()[0])), (0o700, 0o600));
+    // Some saves and renewals later.
+    sleep(Duration::from_millis(500)).await;
+    first.kill();
+    let killed = Instant::now();
+    let second = machine.worker();
+    begun_by(&machine.sandbox, &second, JOBS).await;
+    assert!(killed.elapsed() <= SOON, "{:?}", killed.elapsed());
+    assert_eq!(machine.files().len(), 1, "only the living worker's");
+    emptied(&machine.sandbox, PATIENCE).await;
+    assert_eq!(WALK.check(&machine.sandbox, &jobs).await, 0);
+    assert!(machine.sandbox.journal().redone() <= JOBS, "a step each");
+    second.stop().await;
+    assert!(machine.files().is_empty(), "nothing is held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_receipts_of_living_workers_and_of_other_stores_stay() {
+    let machine = Machine::new().await;
+    let jobs = WALK.enqueue(&machine.sandbox, JOBS).await;
+    let mut first = machine.worker();
+    begun_by(&machine.sandbox, &first, JOBS).await;
+    let file = machine.files().remove(0);
+    let second = machine.worker();
+    second.started(&machine.sandbox).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(file.exists(), "its worker lives");
+    second.stop().await;
+    first.kill();
+    // As if it had been another store's.
+    let text = fs::read_to_string(&file).expect("a text");
+    let queue = machine.sandbox.queue();
+    fs::write(&file, text.replacen(queue, &queue.replace("t-", "u-"), 1)).expect("a write");
+    let third = machine.worker();
+    third.started(&machine.sandbox).await;
+    sleep(Duration::from_secs(1)).await;
+    assert!(file.exists());
+    let journal = machine.sandbox.journal().read();
+    assert!(journal.iter().all(|step| step.pid != third.pid()), "the leases hold");
+    assert_eq!(jobs.len(), JOBS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receipts_of_another_boot_are_discarded() {
+    let machine = Machine::new().await;
+    WALK.enqueue(&machine.sandbox, JOBS).await;
+    let mut first = machine.worker();
+    begun_by(&machine.sandbox, &first, JOBS).await;
+    let file = machine.files().remove(0);
+    first.kill();
+    let text = fs::read_to_string(&file).expect("a text");
+    let (boot, rest) = text.split_once('\t').expect("a header");
+    fs::write(&file, format!("{}\t{rest}", "0".repeat(boot.len()))).expect("a write");
+    let second = machine.worker();
+    until("the file is gone", PATIENCE, async || (!file.exists()).then_some(())).await;
+    sleep(Duration::from_secs(1)).await;
+    let journal = machine.sandbox.journal().read();
+    assert!(journal.iter().all(|step| step.pid != second.pid()), "the leases hold");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_directory_that_can_not_be_used_is_an_error_at_the_start() {
+    let machine = Machine::new().await;
+    let file = machine.sandbox.path("a-file");
+    fs::write(&file, "").expect("a file");
+    let mut refused = worker(&machine.sandbox, &["--state-dir", &file.display().to_string()]);
+    let ended = refused.ended(PATIENCE).await;
+    let log = fs::read_to_string(refused.log().path()).expect("a log");
+    assert_eq!(ended.code(), Some(2), "{log}");
+    assert!(log.contains("a-file") && log.contains("choose another directory"), "{log}");
+}
