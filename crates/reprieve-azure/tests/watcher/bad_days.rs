@@ -10,7 +10,7 @@ use reprieve_azure::scheduled_events::{ApiVersion, FailureKind, Watcher};
 use reprieve_core::Phase;
 use reprieve_core::ports::{Change, Ending};
 use reprieve_sim::metadata::{Config, Endpoint, Fault, MetadataServer};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 /// Fails the next `requests` in each version in this way while a notice is active. The notice must
 /// stay active and be withdrawn afterwards.

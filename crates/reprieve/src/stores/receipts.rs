@@ -247,11 +247,11 @@ impl Kept {
     /// Releases what a dead worker held, and returns how many messages that were.
     async fn release_all(&self, receipts: Vec<Receipt>) -> Result<u64> {
         let now = Release::default();
-        let releases: Vec<_> = receipts.iter().map(|receipt| self.inner.release(receipt, &now)).collect();
-        let released: Vec<_> = stream::iter(releases).buffer_unordered(RELEASES_AT_ONCE).collect().await;
+        let calls: Vec<_> = receipts.iter().map(|receipt| self.inner.release(receipt, &now)).collect();
+        let answers: Vec<_> = stream::iter(calls).buffer_unordered(RELEASES_AT_ONCE).collect().await;
         let mut count = 0;
-        for released in released {
-            match released {
+        for answer in answers {
+            match answer {
                 Ok(()) => count += 1,
                 Err(error) if error.is_temporary() => return Err(error),
                 // It was settled, or its lease has ended.
@@ -304,7 +304,10 @@ impl Queue for Kept {
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let received = self.inner.receive(max, lease).await?;
         let mut lines = self.ledger.lines();
-        received.iter().for_each(|delivery| lines.add(&delivery.receipt));
+        for delivery in &received {
+            lines.add(&delivery.receipt);
+        }
+        drop(lines);
         Ok(received)
     }
 
