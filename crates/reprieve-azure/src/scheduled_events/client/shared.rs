@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jiff::SignedDuration;
 use reprieve_core::{Error, ErrorKind};
@@ -44,8 +44,8 @@ pub(super) struct SharedAnswers {
 struct Channel {
     /// Held by the process that asks.
     lock: Option<File>,
-    /// The time of the last answer that was read, or that was there at first.
-    seen: Option<SystemTime>,
+    /// The id of the last answer that was read, or that was there at first; 0 if there was none.
+    seen: Option<u64>,
     /// When the request of the last answer that was written was sent. Requests overlap.
     written: Option<Instant>,
     /// The directory can't be used, which was logged.
@@ -65,6 +65,8 @@ enum Look {
 /// An answer as it is written.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written {
+    /// Unique.
+    id: u64,
     took_ms: u64,
     ahead_ms: Option<i64>,
     /// The status of a refusal; `None` for a success.
@@ -135,19 +137,17 @@ impl SharedAnswers {
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        let path = self.path(version, "json");
-        let modified = match fs::metadata(&path) {
-            Ok(metadata) => metadata.modified()?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => SystemTime::UNIX_EPOCH,
+        let text = match fs::read(self.path(version, "json")) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
+        // Another version of Reprieve may have written something else.
+        let written = serde_json::from_slice::<Written>(&text).ok();
+        let id = written.as_ref().map_or(0, |written| written.id);
         // What is there at first may be old.
-        let is_news = channel.seen.replace(modified).is_some_and(|seen| seen != modified);
-        if !is_news {
-            return Ok(Look::Wait);
-        }
-        // Another version of Reprieve may have written it.
-        Ok(serde_json::from_slice(&fs::read(&path)?).map_or(Look::Wait, Look::News))
+        let is_news = channel.seen.replace(id).is_some_and(|seen| seen != id);
+        Ok(written.filter(|_| is_news).map_or(Look::Wait, Look::News))
     }
 
     /// Writes an answer unless that to a later request was written. No answer at all is not written: the
@@ -188,9 +188,10 @@ fn options() -> OpenOptions {
 
 impl Written {
     fn of(answered: &Answered, took: Duration) -> Option<Self> {
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let (id, took_ms) = (rand::random(), u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         Some(match answered {
             Ok((body, _)) => Self {
+                id,
                 took_ms,
                 ahead_ms: body.ahead.and_then(|ahead| i64::try_from(ahead.as_millis()).ok()),
                 refused: None,
@@ -198,6 +199,7 @@ impl Written {
                 text: String::from_utf8_lossy(&body.bytes).into_owned(),
             },
             Err(Failure { status, error, .. }) => Self {
+                id,
                 took_ms,
                 ahead_ms: None,
                 refused: Some((*status)?),
