@@ -8,6 +8,7 @@ use clap::Parser;
 use reprieve_azure::scheduled_events::{Client, Watcher};
 use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -22,6 +23,9 @@ use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings, receipts};
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
 /// higher concurrency, and those share threads well.
 const JOB_THREADS_MAX: usize = 512;
+
+/// The threads for the connections to a storage account.
+const IO_THREADS: usize = 2;
 
 /// How long the start waits for this VM's name, which is needed for reports only. The watcher asks
 /// for the name itself.
@@ -109,22 +113,24 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
 /// Starts the threads and becomes the control thread. Returns true when the worker stopped and
 /// released everything.
 fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
-    let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX)).map_err(|error| {
+    let io_threads = if matches!(settings.store.address, Address::Azure(_)) { IO_THREADS } else { 0 };
+    let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX), io_threads).map_err(|error| {
         Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
     })?;
-    let jobs = threads.jobs();
-    threads.block_on(control(settings, |worker| configure(worker.jobs_on(jobs))))
+    let (jobs, io) = (threads.jobs(), threads.io());
+    threads.block_on(control(settings, io, |worker| configure(worker.jobs_on(jobs))))
 }
 
 /// Everything that runs on the control thread.
 async fn control(
     settings: WorkerSettings,
+    io: Option<Handle>,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
 ) -> Result<bool> {
     let mut signals = Signals::listen()?;
     let mut tasks = JoinSet::new();
     let worker = tokio::select! {
-        started = start(settings, configure, &mut tasks) => started?,
+        started = start(settings, io, configure, &mut tasks) => started?,
         signal = signals.next() => {
             // The worker holds no messages yet, so there is nothing to release.
             tracing::info!(signal, "received a signal before the start was finished; exiting");
@@ -148,6 +154,7 @@ async fn control(
 /// the time the store is open.
 async fn start(
     mut settings: WorkerSettings,
+    io: Option<Handle>,
     configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder,
     tasks: &mut JoinSet<()>,
 ) -> Result<Worker> {
@@ -166,7 +173,7 @@ async fn start(
         tasks.spawn(health.clone().serve(listener));
     }
     let id = WorkerId::unique();
-    let (opened, vm) = tokio::join!(open(&settings.store, &id, settings.start_timeout), vm(&settings));
+    let (opened, vm) = tokio::join!(open(&settings.store, &id, io, settings.start_timeout), vm(&settings));
     let (opened, vm) = (keep_receipts(opened?, &settings, &id)?, vm.unwrap_or_default());
     let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown);
     let mut worker = Worker::builder(opened.store)
@@ -201,10 +208,15 @@ fn keep_receipts(opened: Opened, settings: &WorkerSettings, worker: &WorkerId) -
 
 /// Opens the store. For as long as `within`, waits for one that refuses this identity, because a new
 /// role takes minutes to arrive, and for one that does not answer.
-async fn open(store: &StoreSettings, worker: &WorkerId, within: Duration) -> Result<Opened> {
+async fn open(
+    store: &StoreSettings,
+    worker: &WorkerId,
+    io: Option<Handle>,
+    within: Duration,
+) -> Result<Opened> {
     let (until, mut pause) = (Instant::now() + within, PAUSE_MIN);
     loop {
-        let error = match store.open(Purpose::Working(worker.clone())).await {
+        let error = match store.open(Purpose::Working(worker.clone(), io.clone())).await {
             Err(error) if store.may_open_later(&error) => error,
             opened => return opened,
         };

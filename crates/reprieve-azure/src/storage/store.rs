@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::try_join_all;
 use reprieve_core::ports::{Queue, Store};
 use reprieve_core::{Error, ErrorKind, QueueName, Result, Shards};
+use tokio::runtime::Handle;
 
 use super::account::Address;
 use super::blob::{AzureBlobs, AzureRecords, AzureRoster, Container, ContainerName};
@@ -17,6 +18,7 @@ pub struct Options {
     queues: Vec<QueueName>,
     container: ContainerName,
     purpose: Purpose,
+    io: Option<Handle>,
 }
 
 /// What a store is opened for.
@@ -31,13 +33,21 @@ impl Options {
     /// Uses these queues as one, and the container `reprieve`. Creates what is missing.
     #[must_use]
     pub fn new(queues: Vec<QueueName>) -> Self {
-        Self { queues, container: ContainerName::default(), purpose: Purpose::Everything }
+        Self { queues, container: ContainerName::default(), purpose: Purpose::Everything, io: None }
     }
 
     /// Sets the container. Workers and producers of a queue must use the same one.
     #[must_use]
     pub fn container(mut self, container: ContainerName) -> Self {
         self.container = container;
+        self
+    }
+
+    /// Sends the requests on this runtime. Default: that of the caller. It must outlive the store, and
+    /// no job may block it.
+    #[must_use]
+    pub fn io(mut self, io: Option<Handle>) -> Self {
+        self.io = io;
         self
     }
 
@@ -90,7 +100,7 @@ impl AzureStore {
         if options.queues.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "open the store", "no queue is named"));
         }
-        let access = Access::open(address)?;
+        let access = Access::open_on(address, options.io.clone())?;
         access.ready().await?;
         let calm = Clients::new(&access, &options, Effort::CALM)?;
         calm.prepare(options.purpose).await?;

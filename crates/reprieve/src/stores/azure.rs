@@ -44,7 +44,7 @@ pub(super) async fn open(
 ) -> Result<AzureStore> {
     let options = Options::new(queues.to_vec()).container(container.clone());
     let options = match purpose {
-        Purpose::Working(_) => options,
+        Purpose::Working(_, io) => options.io(io.clone()),
         Purpose::Enqueueing => options.enqueueing(),
         Purpose::Reading => options.existing(),
     };

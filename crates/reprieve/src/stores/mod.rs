@@ -11,6 +11,7 @@ use reprieve_azure::storage::{Address as AzureAddress, ContainerName};
 use reprieve_core::ports::Store;
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use reprieve_local::{Address as LocalAddress, Durability};
+use tokio::runtime::Handle;
 
 use crate::queues::Queues;
 
@@ -63,8 +64,8 @@ pub(crate) struct StoreSettings {
 #[derive(Debug)]
 pub(crate) enum Purpose {
     /// A worker: creates what is missing. When this worker's process dies, a store that can detect it
-    /// releases the worker's messages.
-    Working(WorkerId),
+    /// releases the worker's messages. With a runtime for connections, if there is one.
+    Working(WorkerId, Option<Handle>),
     /// A program that enqueues jobs: creates what is missing, and needs no more rights than that.
     Enqueueing,
     /// A program that inspects an existing store.

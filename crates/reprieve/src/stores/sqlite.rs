@@ -36,7 +36,7 @@ async fn open_queues(
 ) -> Result<Store> {
     let must_exist = matches!(purpose, Purpose::Reading);
     let owner = match purpose {
-        Purpose::Working(worker) => Some(worker),
+        Purpose::Working(worker, _) => Some(worker),
         Purpose::Enqueueing | Purpose::Reading => None,
     };
     let open = |queue: &QueueName| {

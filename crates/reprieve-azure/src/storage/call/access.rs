@@ -8,6 +8,7 @@ use azure_storage_blob::{BlobContainerClient, BlobContainerClientOptions};
 use azure_storage_queue::{QueueClient, QueueClientOptions};
 use reprieve_core::{Error, ErrorKind, Result};
 use reqwest::Url;
+use tokio::runtime::Handle;
 
 use super::failure::{Target, failure};
 use super::transport::{Client, Pass};
@@ -31,11 +32,16 @@ impl Access {
     /// [`Invalid`](ErrorKind::Invalid) for a token that would be sent unencrypted, or for invalid
     /// certificates.
     pub(crate) fn open(address: &Address) -> Result<Self> {
-        Self::with_pass(address, pass(address)?)
+        Self::open_on(address, None)
     }
 
-    pub(crate) fn with_pass(address: &Address, pass: Pass) -> Result<Self> {
-        let client = Arc::new(Client::new(address, pass)?);
+    /// Prepares the clients like [`open`](Self::open). The runtime `io` sends their requests.
+    pub(crate) fn open_on(address: &Address, io: Option<Handle>) -> Result<Self> {
+        Self::with_pass(address, pass(address)?, io)
+    }
+
+    pub(crate) fn with_pass(address: &Address, pass: Pass, io: Option<Handle>) -> Result<Self> {
+        let client = Arc::new(Client::new(address, pass, io)?);
         Ok(Self { address: address.clone(), transport: Transport::new(client.clone()), client })
     }
 

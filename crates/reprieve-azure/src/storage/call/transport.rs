@@ -17,6 +17,7 @@ use futures_util::TryStreamExt as _;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
 use reqwest::redirect;
 use tokio::runtime::{Handle, Id};
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::unanswered::{Obstacle, Unanswered};
 use crate::cause::root_cause;
@@ -77,11 +78,13 @@ pub(crate) struct Client {
     account: String,
     pass: Pass,
     pools: Pools,
+    /// The runtime that sends the requests; `None` for that of the caller.
+    io: Option<Handle>,
 }
 
 impl Client {
-    pub(crate) fn new(address: &Address, pass: Pass) -> reprieve_core::Result<Self> {
-        Ok(Self { account: address.account.clone(), pass, pools: Pools::new(address)? })
+    pub(crate) fn new(address: &Address, pass: Pass, io: Option<Handle>) -> reprieve_core::Result<Self> {
+        Ok(Self { account: address.account.clone(), pass, pools: Pools::new(address)?, io })
     }
 
     pub(crate) const fn pass(&self) -> &Pass {
@@ -107,6 +110,20 @@ impl Client {
         }
     }
 
+    /// Sends the request. A request whose caller is gone is not sent any more.
+    async fn send(&self, host: &str, request: reqwest::Request) -> azure_core::Result<reqwest::Response> {
+        let unanswered = |error| Unanswered::to_the_request(host, &error).into_sdk();
+        let Some(io) = &self.io else {
+            return self.pools.of(&Handle::current())?.execute(request).await.map_err(unanswered);
+        };
+        let http = self.pools.of(io)?;
+        let sent = AbortOnDropHandle::new(io.spawn(async move { http.execute(request).await })).await;
+        let sent = sent.map_err(|error| {
+            azure_core::Error::with_message(ErrorKind::Other, format!("the runtime for connections: {error}"))
+        })?;
+        sent.map_err(unanswered)
+    }
+
     /// Adds to an error answer the data that the error's text needs.
     fn note_refusal(&self, status: StatusCode, origin: String, headers: &mut Headers) {
         if status == StatusCode::Unauthorized
@@ -128,14 +145,10 @@ impl Client {
 #[async_trait]
 impl HttpClient for Client {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
-        let http = self.pools.here()?;
         let mut request = translate(request)?;
         self.admit(&mut request).await?;
         let (host, origin) = (host_of(request.url()), request.url().origin().ascii_serialization());
-        let answer = http
-            .execute(request)
-            .await
-            .map_err(|error| Unanswered::to_the_request(&host, &error).into_sdk())?;
+        let answer = self.send(&host, request).await?;
         let status = StatusCode::from(answer.status().as_u16());
         let mut headers = headers_of(answer.headers());
         let strange = OWN_HEADERS.iter().all(|name| headers.get_optional_str(name).is_none());
@@ -157,7 +170,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// One pool of connections for each calling runtime.
+/// One pool of connections for each runtime.
 ///
 /// A task of the runtime that opened a connection drives it. If another runtime shared it, a
 /// drain's calls would stop whenever jobs keep every thread of theirs busy, and would fail once
@@ -180,9 +193,9 @@ impl Pools {
         Ok(pools)
     }
 
-    /// The client of the current runtime.
-    fn here(&self) -> azure_core::Result<reqwest::Client> {
-        let runtime = Handle::current().id();
+    /// The client of the runtime.
+    fn of(&self, runtime: &Handle) -> azure_core::Result<reqwest::Client> {
+        let runtime = runtime.id();
         let mut pools = self.by_runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, client)) = pools.iter().find(|(id, _)| *id == runtime) {
             return Ok(client.clone());

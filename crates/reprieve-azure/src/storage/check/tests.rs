@@ -40,7 +40,7 @@ fn checkup(double: &StorageServer) -> Checkup {
         format!("AccountName=thumbs;BlobEndpoint={};QueueEndpoint={}", double.blob_url(), double.queue_url());
     let address = Address::parse(&text).expect("an address");
     let pass = Pass::Token(FreshToken::new(Chain::of(Arc::new(Token))));
-    let access = Access::with_pass(&address, pass).expect("an access");
+    let access = Access::with_pass(&address, pass, None).expect("an access");
     Checkup { access, queues: vec![queue()], container: ContainerName::default() }
 }
 

@@ -56,7 +56,7 @@ fn access(way: Way, host: &str) -> Access {
     if way == Way::Identity {
         // Over plain HTTP, which no address allows.
         let token = Pass::Token(FreshToken::new(Chain::of(Arc::new(SecretToken))));
-        return Access::with_pass(&address, token).expect("an access");
+        return Access::with_pass(&address, token, None).expect("an access");
     }
     Access::open(&address).expect("an access")
 }
