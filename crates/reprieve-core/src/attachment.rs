@@ -1,5 +1,7 @@
 //! Attachments: contents of any size that belong to a job's checkpoints and are stored in chunks.
 
+use std::collections::HashMap;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -92,22 +94,33 @@ impl Attachment<'_> {
         // A save in the meantime must not remove the chunks that no checkpoint names yet.
         let mut pinned = self.cx.run.record_in_step().await.attachments.pin();
         let (mut attached, mut sending) = (Content::default(), FuturesUnordered::new());
+        // Its own chunks so far: it may have equal ones.
+        let mut own = HashMap::new();
         loop {
             let bytes = next_chunk(&mut content).await.map_err(|error| unreadable(OPERATION, error))?;
             if bytes.is_empty() {
                 break;
             }
+            // A file that grows meanwhile is read to where it ended.
+            let is_last = bytes.len() < CHUNK_BYTES;
             // A long content must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
             attached.bytes += bytes.len() as u64;
             let hash = Hash::of(&bytes);
-            let (chunk, is_new) = self.chunk(hash, &mut pinned).await;
+            let (chunk, is_new) = match own.get(&hash) {
+                Some(chunk) => (Chunk::clone(chunk), false),
+                None => self.chunk(hash, &mut pinned).await,
+            };
+            own.insert(hash, chunk.clone());
             if is_new {
                 sending.push(self.send(OPERATION, chunk.payload.clone(), bytes));
             }
             attached.chunks.push(chunk);
             while sending.len() >= AT_ONCE {
                 sending.next().await.unwrap_or(Ok(()))?;
+            }
+            if is_last {
+                break;
             }
         }
         while let Some(sent) = sending.next().await {
@@ -206,12 +219,8 @@ impl Attachment<'_> {
         let found = self.cx.outlast(operation, fetch).await?;
         let intact = found.filter(|bytes| chunk.fits(bytes));
         let Some(bytes) = intact else {
-            let newest = {
-                let mut record = run.record_in_step().await;
-                record.attachments.forget(chunk);
-                record.attachments.newest_with(chunk)
-            };
-            run.saves.note_damaged(newest);
+            run.record_in_step().await.attachments.forget(chunk);
+            run.saves.note_damaged(chunk.payload.clone());
             let message = format!("a part of attachment {:?} is damaged or missing", self.name);
             return Err(Error::new(ErrorKind::Corrupt, operation, message));
         };

@@ -1,5 +1,6 @@
 //! Saves in the middle of a step: the step hands its state to the run that drives it.
 
+use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::codec::Encoded;
+use crate::ids::PayloadName;
 
 /// How often a call of the step looks whether it may go on. It does not queue for that: a step may
 /// stop polling a call, and a queued call would then keep all others waiting.
@@ -30,8 +32,8 @@ pub(crate) struct StepSaves {
     number: AtomicU64,
     /// A request is made or being carried out, so no attachment may change.
     pending: Arc<AtomicBool>,
-    /// The newest checkpoint with a damaged attachment, which the step has read.
-    damaged: Mutex<Option<u64>>,
+    /// The chunks of attachments that the step found damaged.
+    damaged: Mutex<BTreeSet<PayloadName>>,
 }
 
 /// A step's request to save this state.
@@ -76,14 +78,14 @@ impl StepSaves {
         self.packs.load(Relaxed)
     }
 
-    /// Notes that an attachment is damaged; `newest` is the newest checkpoint that has it.
-    pub(crate) fn note_damaged(&self, newest: Option<u64>) {
-        *lock(&self.damaged) = newest;
+    /// Notes that a chunk of an attachment is damaged.
+    pub(crate) fn note_damaged(&self, chunk: PayloadName) {
+        lock(&self.damaged).insert(chunk);
     }
 
-    /// Takes the sequence of the checkpoint of which the step found an attachment damaged.
-    pub(crate) fn take_damaged(&self) -> Option<u64> {
-        lock(&self.damaged).take()
+    /// Takes the chunks that the step found damaged.
+    pub(crate) fn take_damaged(&self) -> BTreeSet<PayloadName> {
+        std::mem::take(&mut lock(&self.damaged))
     }
 
     /// Completes with the next request that the step makes while it is polled. To be polled after

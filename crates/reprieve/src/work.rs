@@ -114,9 +114,10 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
 /// released everything.
 fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
     let io_threads = if matches!(settings.store.address, Address::Azure(_)) { IO_THREADS } else { 0 };
-    let threads = Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX), io_threads).map_err(|error| {
-        Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
-    })?;
+    let threads =
+        Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX), io_threads).map_err(|error| {
+            Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
+        })?;
     let (jobs, io) = (threads.jobs(), threads.io());
     threads.block_on(control(settings, io, |worker| configure(worker.jobs_on(jobs))))
 }

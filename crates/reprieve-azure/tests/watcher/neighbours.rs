@@ -44,7 +44,11 @@ async fn eight_workers_send_as_many_requests_as_one_and_all_hear_a_preempt() {
     for watcher in &watchers {
         let notice = noticed(watcher, seconds(3)).await;
         check(&notice, &NoticeKind::Preempt, Phase::Scheduled);
-        assert!(notice.received - announced <= Duration::from_millis(2_000), "{:?}", notice.received - announced);
+        assert!(
+            notice.received - announced <= Duration::from_millis(2_000),
+            "{:?}",
+            notice.received - announced
+        );
     }
     server.stop().await;
 }

@@ -100,6 +100,10 @@ impl Manifest {
         self.chunks().map(|chunk| &chunk.payload)
     }
 
+    fn has_any(&self, chunks: &BTreeSet<PayloadName>) -> bool {
+        self.payloads().any(|payload| chunks.contains(payload))
+    }
+
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,6 +118,8 @@ pub(crate) struct Attachments {
     newest: Arc<Manifest>,
     /// The manifests of the checkpoints that the record names, by the checkpoints' sequence.
     kept: BTreeMap<u64, Arc<Manifest>>,
+    /// The same of checkpoints that were written without an answer: the record may name them.
+    unconfirmed: BTreeMap<u64, Arc<Manifest>>,
     /// The chunks that exist: an equal one is not sent again.
     known: HashMap<Hash, Chunk>,
     /// Payloads of this delivery that no record names, or need not name any more.
@@ -166,8 +172,8 @@ impl Drop for Pinned {
 impl Attachments {
     /// Adds the manifest of a checkpoint that the record names.
     pub(crate) fn keep(&mut self, sequence: u64, manifest: Manifest) {
-        self.known.extend(manifest.chunks().map(|chunk| (chunk.sha256, chunk.clone())));
         self.kept.insert(sequence, Arc::new(manifest));
+        self.know_kept();
     }
 
     /// Continues from a checkpoint whose manifest is kept, or which has none.
@@ -186,10 +192,10 @@ impl Attachments {
         Pinned { pins: self.pins.clone(), names: Vec::new() }
     }
 
-    /// Forgets the manifests of the checkpoints from `sequence` on, which are damaged.
+    /// Forgets the manifest of a checkpoint that is damaged.
     pub(crate) fn discard(&mut self, sequence: u64) {
-        let dropped = self.kept.split_off(&sequence);
-        self.loose.extend(dropped.values().flat_map(|manifest| manifest.payloads().cloned()));
+        let dropped = self.kept.remove(&sequence);
+        self.loose.extend(dropped.iter().flat_map(|manifest| manifest.payloads().cloned()));
         self.know_kept();
     }
 
@@ -216,11 +222,15 @@ impl Attachments {
         self.kept.contains_key(&sequence)
     }
 
-    /// Returns the sequence of the newest checkpoint that names this chunk; `None` when no
-    /// checkpoint does.
-    pub(crate) fn newest_with(&self, chunk: &Chunk) -> Option<u64> {
-        let with = |manifest: &Manifest| manifest.payloads().any(|payload| *payload == chunk.payload);
-        self.kept.iter().rev().find(|(_, manifest)| with(manifest)).map(|(sequence, _)| *sequence)
+    /// Returns the checkpoints that name one of these chunks.
+    pub(crate) fn checkpoints_with(&self, chunks: &BTreeSet<PayloadName>) -> Vec<u64> {
+        let with = self.kept.iter().filter(|(_, manifest)| manifest.has_any(chunks));
+        with.map(|(sequence, _)| *sequence).collect()
+    }
+
+    /// Whether the next checkpoint would name one of these chunks.
+    pub(crate) fn next_has(&self, chunks: &BTreeSet<PayloadName>) -> bool {
+        self.next.has_any(chunks)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Content> {
@@ -250,6 +260,13 @@ impl Attachments {
         self.loose.insert(payload);
     }
 
+    /// Notes that checkpoint number `sequence`, with the next manifest, is being written.
+    pub(crate) fn note_write(&mut self, sequence: u64) {
+        if !self.next.is_empty() {
+            self.unconfirmed.insert(sequence, Arc::new(self.next.clone()));
+        }
+    }
+
     /// Whether the attachments differ from those of the newest checkpoint.
     pub(crate) fn has_changed(&self) -> bool {
         self.next != *self.newest
@@ -270,7 +287,7 @@ impl Attachments {
         let pinned = self.pins.names();
         let mut needed: BTreeSet<&PayloadName> = pinned.iter().collect();
         for (at, (sequence, has_attachments)) in kept.iter().enumerate() {
-            match self.kept.get(sequence) {
+            match self.kept.get(sequence).or_else(|| self.unconfirmed.get(sequence)) {
                 _ if at == 0 => needed.extend(self.next.payloads()),
                 Some(manifest) => needed.extend(manifest.payloads()),
                 None if !has_attachments => {}
@@ -290,16 +307,22 @@ impl Attachments {
         all.into_iter().cloned().collect()
     }
 
-    /// Notes that the record names the checkpoints `kept` now, the newest with the next manifest.
-    pub(crate) fn saved(&mut self, kept: &[u64]) {
+    /// Notes that the record names the checkpoints `kept` now, the newest with the next manifest, and
+    /// itself these payloads; and that the write has removed those.
+    pub(crate) fn saved(&mut self, kept: &[u64], named: &[PayloadName], removed: &[PayloadName]) {
         let Some(newest) = kept.first() else { return };
         self.newest = Arc::new(self.next.clone());
-        self.kept.insert(*newest, Arc::clone(&self.newest));
-        self.kept.retain(|sequence, _| kept.contains(sequence));
-        // What is pinned was not removed, and is needed by no checkpoint if its write is given up.
-        let needed: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
-        self.loose = self.pins.names();
-        self.loose.retain(|payload| !needed.contains(payload));
+        let mut all = std::mem::take(&mut self.kept);
+        all.append(&mut self.unconfirmed);
+        all.insert(*newest, Arc::clone(&self.newest));
+        let (kept, dropped) = all.into_iter().partition(|(sequence, _)| kept.contains(sequence));
+        self.kept = kept;
+        // What is left over was pinned, or belongs to a checkpoint whose manifest is not known.
+        let dropped: BTreeMap<u64, Arc<Manifest>> = dropped;
+        self.loose.extend(dropped.values().flat_map(|manifest| manifest.payloads().cloned()));
+        let mut gone: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
+        gone.extend(named.iter().chain(removed));
+        self.loose.retain(|payload| !gone.contains(payload));
         self.know_kept();
     }
 }
@@ -341,13 +364,13 @@ mod tests {
         let mut attachments = Attachments::default();
         attachments.set("grid", content(&[1, 2]));
         assert_eq!(attachments.obsolete(&[(10, true)]), []);
-        attachments.saved(&[10]);
+        attachments.saved(&[10], &[], &[]);
         attachments.set("grid", content(&[1, 3]));
         assert_eq!(attachments.obsolete(&[(11, true), (10, true)]), []);
-        attachments.saved(&[11, 10]);
+        attachments.saved(&[11, 10], &[], &[]);
         attachments.set("grid", content(&[3, 4]));
         assert_eq!(attachments.obsolete(&[(12, true), (11, true)]), names(&[2]));
-        attachments.saved(&[12, 11]);
+        attachments.saved(&[12, 11], &[], &names(&[2]));
         assert!(attachments.remove("grid"));
         assert_eq!(attachments.obsolete(&[(13, false), (12, true)]), names(&[1]));
         assert_eq!(attachments.all(), names(&[1, 3, 4]));
@@ -359,8 +382,10 @@ mod tests {
         (7..10).for_each(|number| attachments.note_loose(payload(number)));
         attachments.set("grid", content(&[8]));
         assert_eq!(attachments.obsolete(&[(10, true)]), names(&[7, 9]));
-        attachments.saved(&[10]);
-        assert_eq!(attachments.obsolete(&[(11, true), (10, true)]), []);
+        attachments.saved(&[10], &[], &names(&[7]));
+        assert_eq!(attachments.obsolete(&[(11, true), (10, true)]), names(&[9]), "it was not removed yet");
+        attachments.saved(&[11, 10], &[], &names(&[9]));
+        assert_eq!(attachments.obsolete(&[(12, true), (11, true)]), []);
     }
 
     #[test]
@@ -376,13 +401,13 @@ mod tests {
     fn an_equal_chunk_is_found_as_long_as_it_is_kept() {
         let mut attachments = Attachments::default();
         attachments.set("grid", content(&[1]));
-        attachments.saved(&[10]);
+        attachments.saved(&[10], &[], &[]);
         let hash = Hash::of(&1_u64.to_le_bytes());
         assert_eq!(attachments.find(hash).map(|chunk| chunk.payload), Some(payload(1)));
         attachments.set("grid", content(&[2]));
-        attachments.saved(&[11, 10]);
+        attachments.saved(&[11, 10], &[], &[]);
         assert!(attachments.find(hash).is_some(), "the checkpoint before names it");
-        attachments.saved(&[12, 11]);
+        attachments.saved(&[12, 11], &[], &[]);
         assert!(attachments.find(hash).is_none());
     }
 }

@@ -109,13 +109,24 @@ pub(crate) struct Handle {
     /// Unanswered writes that would make this delivery the owner: each may have been applied, or
     /// may still be.
     unanswered: u32,
+    /// The payloads that the last write removes; empty once it is known to be applied.
+    removed: Vec<PayloadName>,
     /// The job's attachments.
     pub(crate) attachments: Attachments,
 }
 
 impl Handle {
     pub(crate) fn new(store: Arc<dyn RecordStore>, identity: Identity, ends: Vec<End>) -> Self {
-        Self { store, identity, ends, own: None, last: 0, unanswered: 0, attachments: Attachments::default() }
+        Self {
+            store,
+            identity,
+            ends,
+            own: None,
+            last: 0,
+            unanswered: 0,
+            removed: Vec::new(),
+            attachments: Attachments::default(),
+        }
     }
 
     /// Writes through `store` from now on: the store for drains, which retries for a shorter time.
@@ -291,6 +302,9 @@ impl Handle {
             let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());
             let kept: Vec<_> = record.checkpoints.iter().map(kept).collect();
             obsolete.extend(attachments.obsolete(&kept));
+            // What the record itself names, such as the new manifest, is on no list of chunks.
+            let named = record.payloads();
+            obsolete.retain(|name| !named.contains(name));
             obsolete
         };
         self.attachments.know_only_next();
@@ -299,7 +313,8 @@ impl Handle {
             && let Some((record, _)) = &self.own
         {
             let kept: Vec<_> = record.checkpoints.iter().map(|kept| kept.sequence).collect();
-            self.attachments.saved(&kept);
+            let removed = std::mem::take(&mut self.removed);
+            self.attachments.saved(&kept, &record.payloads(), &removed);
         }
         Ok(written)
     }
@@ -353,11 +368,10 @@ impl Handle {
         Ok(())
     }
 
-    /// Drops the checkpoints from `sequence` on, which are damaged: the next save keeps the intact
-    /// one before them.
+    /// Drops a checkpoint that is damaged: the next save keeps the intact ones.
     pub(crate) fn discard(&mut self, sequence: u64) {
         let Some((record, _)) = &mut self.own else { return };
-        let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence >= sequence);
+        let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence == sequence);
         record.checkpoints = intact;
         let damaged: Vec<Checkpoint> = damaged;
         for name in damaged.iter().flat_map(Checkpoint::payloads) {
@@ -495,11 +509,23 @@ impl Handle {
         payload: Option<&Bytes>,
     ) -> Result<Written> {
         for _ in 0..ROUNDS_MAX {
+            // A write without an answer may have been applied, and its store removed nothing then.
+            for name in std::mem::take(&mut self.removed) {
+                self.attachments.note_loose(name);
+            }
             let mut record = self.own().cloned().unwrap_or_else(|| self.blank(self.identity.generation));
             // The record of a settled job may have been adopted from another owner.
             record.owner = Owner { company: record.owner.company, ..self.owner() };
             let name = self.number(&mut record);
             let obsolete = change(&mut record, &name, &self.attachments);
+            if record.checkpoints.first().is_some_and(|newest| newest.sequence == record.sequence) {
+                self.attachments.note_write(record.sequence);
+            }
+            if payload.is_some() {
+                // A store may write it and then refuse the record.
+                self.attachments.note_loose(name.clone());
+            }
+            self.removed.clone_from(&obsolete);
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { record: seal(&record), payload, obsolete };
             let expected = self.own.as_ref().map(|(_, version)| version.clone());

@@ -111,11 +111,8 @@ pub(super) const BLOB_NOT_FOUND: Refusal =
     Refusal::of(404, "BlobNotFound", "The specified blob does not exist.");
 pub(super) const BLOB_ALREADY_EXISTS: Refusal =
     Refusal::of(409, "BlobAlreadyExists", "The specified blob already exists.");
-pub(super) const DIRECTORY_NOT_EMPTY: Refusal = Refusal::of(
-    409,
-    "DirectoryIsNotEmpty",
-    "This operation is not permitted on a non-empty directory.",
-);
+pub(super) const DIRECTORY_NOT_EMPTY: Refusal =
+    Refusal::of(409, "DirectoryIsNotEmpty", "This operation is not permitted on a non-empty directory.");
 pub(super) const RESOURCE_TYPE_MISMATCH: Refusal = Refusal::of(
     409,
     "ResourceTypeMismatch",

@@ -60,8 +60,10 @@ pub(crate) fn kept(
 ) -> Result<[Store; 2]> {
     let header = Header { boot: boot.to_owned(), place: place.to_owned() };
     let ledger = Ledger::create(directory, worker, header).map_err(|error| {
-        let message =
-            format!("{} can't be used: {error}; choose a directory that the worker may write", directory.display());
+        let message = format!(
+            "{} can't be used: {error}; choose a directory that the worker may write",
+            directory.display()
+        );
         Error::new(ErrorKind::Invalid, OPEN, message).with_source(error)
     })?;
     let ledger = Arc::new(ledger);

@@ -12,11 +12,7 @@ use super::Purpose;
 const OPERATION: &str = "open the store";
 
 /// A path that is missing or not writable is a wrong setting: trying again won't help.
-pub(super) async fn open(
-    address: &Address,
-    queues: &[QueueName],
-    purpose: Purpose,
-) -> Result<Store> {
+pub(super) async fn open(address: &Address, queues: &[QueueName], purpose: Purpose) -> Result<Store> {
     if matches!(purpose, Purpose::Reading) {
         must_exist(address)?;
     }
@@ -29,11 +25,7 @@ pub(super) async fn open(
 }
 
 /// Opens one handle of the file for each queue; they share everything but the queue.
-async fn open_queues(
-    address: &Address,
-    names: &[QueueName],
-    purpose: Purpose,
-) -> Result<Store> {
+async fn open_queues(address: &Address, names: &[QueueName], purpose: Purpose) -> Result<Store> {
     let must_exist = matches!(purpose, Purpose::Reading);
     let owner = match purpose {
         Purpose::Working(worker, _) => Some(worker),

@@ -78,12 +78,7 @@ impl Client {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when `base` is not a plain `http://` address.
     pub fn new(base: &str) -> Result<Self> {
-        Ok(Self {
-            http: HttpClient::new(base)?,
-            pinned: None,
-            accepted: Arc::default(),
-            shared: None,
-        })
+        Ok(Self { http: HttpClient::new(base)?, pinned: None, accepted: Arc::default(), shared: None })
     }
 
     /// Returns the same client, pinned to this api-version of events.

@@ -220,7 +220,10 @@ impl Written {
         }
         let now = Instant::now();
         let sent = now.checked_sub(Duration::from_millis(self.took_ms)).unwrap_or(now);
-        Ok((Body { bytes: self.text.into_bytes(), ahead: self.ahead_ms.map(SignedDuration::from_millis) }, sent))
+        Ok((
+            Body { bytes: self.text.into_bytes(), ahead: self.ahead_ms.map(SignedDuration::from_millis) },
+            sent,
+        ))
     }
 }
 

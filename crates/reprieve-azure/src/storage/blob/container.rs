@@ -169,12 +169,7 @@ impl Container {
         Ok(missing_is_none(self.effort.repeat_within(operation, limit, may_be_read, read).await)?.flatten())
     }
 
-    async fn read_once(
-        &self,
-        operation: &'static str,
-        blob: &str,
-        bytes_max: usize,
-    ) -> Result<Option<Read>> {
+    async fn read_once(&self, operation: &'static str, blob: &str, bytes_max: usize) -> Result<Option<Read>> {
         let (client, each) = (self.client.blob_client(blob), self.effort.each);
         let target = Target::Blob(blob);
         let found = bounded(operation, target, each, client.download(None)).await?;

@@ -19,8 +19,8 @@ use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
 pub(crate) use self::body::{Bodies, encode_body};
 use self::body::{Encoded, Fetched, LONG_BODY_MAX, Reference, encode_reference};
-pub(crate) use self::calls::{QueueCalls, expiry};
 use self::calls::Received;
+pub(crate) use self::calls::{QueueCalls, expiry};
 use self::poison::PoisonQueue;
 pub(crate) use self::receipt::ReceiptParts;
 use crate::storage::call::{Access, Effort, may_be_applied, temporary, within};
@@ -179,9 +179,12 @@ impl Queue for AzureQueue {
         };
         match self.main.delete(OPERATION, &old).await {
             Ok(()) => self.bodies.remove(old.blob).await,
-            Err(error) => tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced"),
+            Err(error) => {
+                tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced")
+            }
         }
-        let receipt = ReceiptParts { blob: blob.as_deref(), ..ReceiptParts::of(&sent.id, &sent.pop) }.receipt();
+        let receipt =
+            ReceiptParts { blob: blob.as_deref(), ..ReceiptParts::of(&sent.id, &sent.pop) }.receipt();
         Ok(Delivery {
             id: MessageId::new(sent.id),
             dequeue_count: 0,

@@ -253,8 +253,10 @@ impl Execution {
                 }
             }
             let ended = self.step(job, &cx, args, at).await?;
-            if let Some(damaged) = cx.run.saves.take_damaged() {
-                at = Box::pin(self.go_back::<J>(damaged)).await?.unwrap_or_else(|| job.begin(args));
+            let damaged = cx.run.saves.take_damaged();
+            if !damaged.is_empty() && Box::pin(self.drop_damaged(&damaged, ended.is_err())).await {
+                at = Box::pin(self.go_back::<J>()).await?.unwrap_or_else(|| job.begin(args));
+                self.saver.go_back(fingerprint(&at)?);
                 // What the job keeps beside its state is loaded anew.
                 self.run.steps_at_load.store(self.run.steps.load(Relaxed), Relaxed);
                 continue;
@@ -265,7 +267,13 @@ impl Execution {
                     self.run.steps.fetch_add(1, Relaxed);
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
                     if is_first && !cx.is_interrupted() {
+                        // Without a look at the state where nothing was loaded.
+                        let is_loaded = self.saver.is_at_rest() && self.saver.has_loaded(fingerprint(&next)?);
                         next = rehearse(next)?;
+                        if is_loaded {
+                            // The order of a map with hashing is another one now.
+                            self.saver.reload(fingerprint(&next)?);
+                        }
                         self.run.saves.checked.store(true, Relaxed);
                     }
                     self.estimate(job, args, &next);

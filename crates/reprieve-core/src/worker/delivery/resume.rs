@@ -1,6 +1,7 @@
 //! The beginning of a redelivered job's run: the judgement, the claim, the time alone of a suspect,
 //! the saved state.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::clock::unix_millis;
 use crate::codec;
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
+use crate::ids::PayloadName;
 use crate::job::{Job, OldState};
 use crate::names::result_blob;
 use crate::process::in_process;
@@ -329,7 +331,7 @@ impl Execution {
         Ok(None)
     }
 
-    /// Drops the checkpoints from `sequence` on, which are damaged.
+    /// Drops a checkpoint that is damaged.
     async fn discard(&self, sequence: u64) {
         let mut record = self.run.record.lock().await;
         record.discard(sequence);
@@ -338,10 +340,22 @@ impl Execution {
         self.run.telemetry.checkpoints_unreadable.inc();
     }
 
-    /// Goes back to the checkpoint before number `sequence`, whose attachments are damaged. Returns
-    /// its state; `None` when there is none.
-    pub(super) async fn go_back<J: Job>(&self, sequence: u64) -> Result<Option<J::Checkpoint>, RunOutcome> {
-        self.discard(sequence).await;
+    /// Drops the checkpoints that have one of these damaged chunks. Returns whether the job has to go
+    /// back, because its step failed or its next checkpoint would have one, too; a step that has put
+    /// something intact in their place goes on.
+    pub(super) async fn drop_damaged(&self, chunks: &BTreeSet<PayloadName>, failed: bool) -> bool {
+        let (damaged, is_needed) = {
+            let record = self.run.record.lock().await;
+            (record.attachments.checkpoints_with(chunks), record.attachments.next_has(chunks))
+        };
+        for sequence in &damaged {
+            self.discard(*sequence).await;
+        }
+        !damaged.is_empty() && (failed || is_needed)
+    }
+
+    /// Returns the state of the newest checkpoint that is left; `None` when there is none.
+    pub(super) async fn go_back<J: Job>(&self) -> Result<Option<J::Checkpoint>, RunOutcome> {
         let record = self.run.record.lock().await.own().cloned();
         match record {
             Some(record) => self.load::<J>(&record).await,

@@ -105,9 +105,33 @@ impl Saver {
     /// Starts to count the time until the first save. `loaded` is the fingerprint of the state that
     /// was loaded, if one was.
     pub(super) fn begin(&mut self, loaded: Option<Fingerprint>) {
-        self.loaded = loaded;
+        // It is saved, perhaps in an older shape.
+        (self.loaded, self.saved) = (loaded, loaded);
         self.note_try();
         set(&self.run.last_saved, self.tried);
+    }
+
+    /// Whether this is the state that was loaded.
+    pub(super) fn has_loaded(&self, state: Fingerprint) -> bool {
+        self.loaded == Some(state)
+    }
+
+    /// Whether a state was loaded from which the job has not moved yet.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// Notes the fingerprint of the loaded state, which has been decoded again.
+    pub(super) fn reload(&mut self, loaded: Fingerprint) {
+        if self.saved == self.loaded {
+            self.saved = Some(loaded);
+        }
+        self.loaded = Some(loaded);
+    }
+
+    /// Notes that the job has gone back to this state.
+    pub(super) fn go_back(&mut self, to: Fingerprint) {
+        (self.loaded, self.saved) = (Some(to), None);
     }
 
     /// Reports whether to save after a step. Counts the step.

@@ -123,7 +123,14 @@ impl Refusal {
             // The lost race of a conditional write, and one that removed the blocks that this one had
             // staged.
             (304 | 412, _)
-            | (409, "BlobAlreadyExists" | "ContainerAlreadyExists" | "QueueAlreadyExists" | "DirectoryIsNotEmpty" | "")
+            | (
+                409,
+                "BlobAlreadyExists"
+                | "ContainerAlreadyExists"
+                | "QueueAlreadyExists"
+                | "DirectoryIsNotEmpty"
+                | "",
+            )
             | (400 | 409, "InvalidBlockList") => {
                 (ErrorKind::Conflict, "it was changed by another write".to_owned())
             }
