@@ -141,6 +141,21 @@ prop_compose! {
 
 proptest! {
     #[test]
+    fn a_digest_is_the_same_of_an_encoding_in_pieces_and_of_its_tree(state in wide(), piece in 1_usize..9) {
+        let encoded = encode_state(&state).unwrap();
+        let whole = Digest::of_encoding(encoded.bytes()).unwrap();
+        let mut digesting = Digesting::default();
+        for piece in encoded.bytes().chunks(piece) {
+            digesting.write_all(piece).unwrap();
+        }
+        prop_assert_eq!(digesting.finish().unwrap(), whole);
+        prop_assert_eq!(decode_state::<Tree>(encoded.bytes()).unwrap().digest(), whole);
+        let cut = &encoded.bytes()[..encoded.bytes().len() - 1];
+        prop_assert!(Digest::of_encoding(cut).is_err());
+        prop_assert!(Digest::of_encoding(&[&encoded.bytes()[..], &[0xc0]].concat()).is_err());
+    }
+
+    #[test]
     fn any_state_comes_back_bit_for_bit(state in wide()) {
         let bytes = encode_state(&state).unwrap();
         prop_assert_eq!(decode_state::<Wide>(bytes.bytes()).unwrap(), state);
@@ -465,7 +480,7 @@ proptest! {
             }
         }
         let (one, another) = (encode_state(&lists).unwrap(), encode_state(&other).unwrap());
-        let digest = |encoded: &Encoded| decode_state::<Digest>(encoded.bytes()).unwrap();
+        let digest = |encoded: &Encoded| Digest::of_encoding(encoded.bytes()).unwrap();
         prop_assert_eq!(digest(&one) == digest(&another), in_one_order(&lists) == in_one_order(&other));
         let tree = |encoded: &Encoded| decode_state::<Tree>(encoded.bytes()).unwrap();
         let difference = tree(&one).difference(&tree(&another));

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::digest::Digest;
+
 /// A value of any type. Numbers with the same bits are equal.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Tree {
     Nil,
     Bool(bool),
@@ -35,13 +36,19 @@ impl Tree {
     }
 
     /// Returns the digest, the same as if it were read from the tree's encoding.
-    fn digest(&self) -> Digest {
+    pub(super) fn digest(&self) -> Digest {
         match self {
             Self::List(elements) => Digest::of_list(elements.iter().map(Self::digest)),
             Self::Map(entries) => {
                 Digest::of_map(entries.iter().map(|(key, value)| (key.digest(), value.digest())))
             }
-            leaf => Digest::of(leaf),
+            Self::Nil => Digest::of_nil(),
+            Self::Bool(value) => Digest::of(&("bool", *value)),
+            Self::Integer(value) => Digest::of(&("integer", *value)),
+            Self::Small(bits) => Digest::of(&("small", u64::from(*bits))),
+            Self::Float(bits) => Digest::of(&("float", *bits)),
+            Self::Text(text) => Digest::of_text(text),
+            Self::Bytes(bytes) => Digest::of_bytes(bytes),
         }
     }
 }
@@ -151,110 +158,5 @@ impl<'de> Visitor<'de> for AnyValue {
             map.push(entry);
         }
         Ok(Tree::Map(map))
-    }
-}
-
-/// A checksum of a value of any type that does not depend on the order of elements. It is made
-/// while the encoding is read, so it takes no memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Digest(u64, u64);
-
-impl Digest {
-    fn of(value: &impl Hash) -> Self {
-        let hash = |half: bool| {
-            let mut hasher = DefaultHasher::new();
-            (half, value).hash(&mut hasher);
-            hasher.finish()
-        };
-        Self(hash(false), hash(true))
-    }
-
-    fn of_list(elements: impl Iterator<Item = Self>) -> Self {
-        let mut sum = Sum::default();
-        elements.for_each(|element| sum.add(element));
-        sum.digest("list")
-    }
-
-    fn of_map(entries: impl Iterator<Item = (Self, Self)>) -> Self {
-        let mut sum = Sum::default();
-        entries.for_each(|entry| sum.add(Self::of(&entry)));
-        sum.digest("map")
-    }
-}
-
-/// The sum of the digests of some elements, the same in every order.
-#[derive(Debug, Default)]
-struct Sum {
-    halves: (u64, u64),
-    count: u64,
-}
-
-impl Sum {
-    fn add(&mut self, element: Digest) {
-        self.halves.0 = self.halves.0.wrapping_add(element.0);
-        self.halves.1 = self.halves.1.wrapping_add(element.1);
-        self.count += 1;
-    }
-
-    fn digest(self, kind: &str) -> Digest {
-        Digest::of(&(kind, self.count, self.halves))
-    }
-}
-
-impl<'de> Deserialize<'de> for Digest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Digested)
-    }
-}
-
-struct Digested;
-
-macro_rules! leaves {
-    ($($name:ident($type:ty);)*) => {
-        $(fn $name<E: Error>(self, value: $type) -> Result<Digest, E> {
-            AnyValue.$name(value).map(|leaf| Digest::of(&leaf))
-        })*
-    };
-}
-
-impl<'de> Visitor<'de> for Digested {
-    type Value = Digest;
-
-    leaves! {
-        visit_bool(bool);
-        visit_i64(i64);
-        visit_u64(u64);
-        visit_f32(f32);
-        visit_f64(f64);
-        visit_str(&str);
-        visit_bytes(&[u8]);
-    }
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        AnyValue.expecting(f)
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Digest, E> {
-        Ok(Digest::of(&Tree::Nil))
-    }
-
-    fn visit_none<E: Error>(self) -> Result<Digest, E> {
-        Ok(Digest::of(&Tree::Nil))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Digest, A::Error> {
-        let mut sum = Sum::default();
-        while let Some(element) = elements.next_element()? {
-            sum.add(element);
-        }
-        Ok(sum.digest("list"))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Digest, A::Error> {
-        let mut sum = Sum::default();
-        while let Some(entry) = entries.next_entry::<Digest, Digest>()? {
-            sum.add(Digest::of(&entry));
-        }
-        Ok(sum.digest("map"))
     }
 }

@@ -508,7 +508,7 @@ fn encode_result<O: Serialize>(output: &O) -> Result<Vec<u8>, RunOutcome> {
 
 /// Saves and loads a state in memory, so that a state that can't be resumed fails its job after the
 /// first step, not at the first eviction.
-fn rehearse<C: Serialize + DeserializeOwned>(state: C) -> Result<C, RunOutcome> {
+fn rehearse<C: Serialize + DeserializeOwned + 'static>(state: C) -> Result<C, RunOutcome> {
     codec::round_trip(state).map_err(|error| {
         RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be resumed: {error}")))
     })
