@@ -12,8 +12,8 @@ use crate::notice::{Initiator, Notice, NoticeKind, Phase};
 /// the worker learns it up to a second late, and an approval takes a request.
 pub const MARGIN: Duration = Duration::from_secs(5);
 
-/// A `Redeploy` further ahead than this moves the VM off a host that is predicted to fail: an
-/// ordinary one is announced ten minutes ahead, such a one days ahead.
+/// An event further ahead than this moves the VM off a host that is predicted to fail: an ordinary one
+/// is announced ten or fifteen minutes ahead, such a one days ahead.
 /// <https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events#event-scheduling>
 pub const PREDICTED_AFTER: Duration = Duration::from_hours(1);
 
@@ -175,7 +175,7 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     if notice.initiator == Initiator::User {
         return drain;
     }
-    let predicted = notice.kind == NoticeKind::Redeploy && at > own.now + PREDICTED_AFTER;
+    let predicted = is_predicted(notice, own);
     // If this machine can't approve the event, an early drain would only idle the machine until it
     // begins.
     let drains_early = notice.kind == NoticeKind::Redeploy
@@ -188,10 +188,17 @@ fn restart(notice: &Notice, own: &Own, policy: &Policy) -> Plan {
     Plan { checkpoint: true, redeploy_early: predicted, look_again: Some(at), ..Plan::NOTHING }
 }
 
+/// Whether the platform moves this VM because its host is predicted to fail. The type of such an event is
+/// not documented; its time is days ahead, where other events come within minutes.
+fn is_predicted(notice: &Notice, own: &Own) -> bool {
+    notice.initiator != Initiator::User && notice.not_before.is_some_and(|at| at > own.now + PREDICTED_AFTER)
+}
+
 /// A type that this version does not know, such as that of an OS image upgrade, which is not
 /// documented. It may end the VM at its `NotBefore`; without a time it is taken for advice.
 fn unknown(notice: &Notice, phase: Phase, own: &Own) -> Plan {
-    let advised = Plan { checkpoint: true, ..Plan::NOTHING };
+    let redeploy_early = phase == Phase::Scheduled && is_predicted(notice, own);
+    let advised = Plan { checkpoint: true, redeploy_early, ..Plan::NOTHING };
     match (phase, notice.not_before) {
         (Phase::Started, _) => Plan::DRAIN,
         (Phase::Scheduled, None) => advised,
@@ -222,7 +229,10 @@ fn freeze(notice: &Notice, phase: Phase, own: &Own, policy: &Policy) -> Plan {
             Plan { work, look_again: (own.now < until).then_some(until), ..held }
         }
         Phase::Scheduled => match notice.not_before.and_then(|at| at.checked_sub(HOLD_AHEAD)) {
-            Some(at) if at > own.now => Plan { look_again: Some(at), ..Plan::NOTHING },
+            Some(at) if at > own.now => {
+                let redeploy_early = is_predicted(notice, own);
+                Plan { redeploy_early, look_again: Some(at), ..Plan::NOTHING }
+            }
             _ => held,
         },
     }

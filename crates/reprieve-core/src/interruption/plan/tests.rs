@@ -158,6 +158,12 @@ async fn a_predicted_failure_is_warned_of_or_drained_for_as_set() {
     assert!(!Case::scheduled(NoticeKind::Redeploy, 600).with(drain.clone()).plan().redeploy_early);
     assert_eq!(Case::scheduled(NoticeKind::Redeploy, 600).with(drain.clone()).plan().work, Work::Freely);
     assert_eq!(Case::scheduled(NoticeKind::Reboot, WEEK).with(drain).plan().work, Work::Freely);
+    // The type of such an event is not documented.
+    for kind in [NoticeKind::Reboot, NoticeKind::Freeze, NoticeKind::Other("Move".to_owned())] {
+        let plan = Case::scheduled(kind.clone(), WEEK).plan();
+        assert_eq!((plan.work, plan.redeploy_early), (Work::Freely, true), "{kind:?}");
+        assert!(!Case::scheduled(kind, 900).plan().redeploy_early);
+    }
 }
 
 #[tokio::test(start_paused = true)]
