@@ -180,7 +180,7 @@ impl Queue for AzureQueue {
         match self.main.delete(OPERATION, &old).await {
             Ok(()) => self.bodies.remove(old.blob).await,
             Err(error) => {
-                tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced")
+                tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced");
             }
         }
         let receipt =
