@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use reprieve_azure::storage::{Address, AzureStore, ContainerName, Options};
 use reprieve_core::ports::Store;
+use reprieve_core::record::INLINE_BYTES_MAX;
 use reprieve_core::{JobId, QueueName};
 
 use super::say;
@@ -45,8 +46,13 @@ impl Checkpoint {
     pub(super) async fn load(&self) -> Result<()> {
         let store = self.open().await?;
         let job = JobId::parse(JOB)?;
-        store.records.load(&job).await?.context("there is no record")?;
-        let state = store.records.payload(&job, &name(0)).await?.context("there is no payload")?;
+        let stored = store.records.load(&job).await?.context("there is no record")?;
+        // Held until the process ends: its memory is measured.
+        let state = if self.bytes <= INLINE_BYTES_MAX {
+            stored.bytes.into()
+        } else {
+            store.records.payload(&job, &name(0)).await?.context("there is no payload")?
+        };
         ensure!(state.len() == self.bytes, "it has {} bytes", state.len());
         stay().await
     }
