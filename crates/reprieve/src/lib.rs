@@ -52,6 +52,7 @@ mod exit;
 mod health;
 mod logging;
 mod queues;
+mod secondary;
 mod settings;
 mod signals;
 mod stores;

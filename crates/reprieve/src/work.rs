@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::exit::{FAILED, fail};
 use crate::health::{self, Health};
 use crate::logging::Log;
+use crate::secondary::Secondary;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
 use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings, receipts};
@@ -177,6 +178,7 @@ async fn start(
     let (opened, vm) = tokio::join!(open(&settings.store, &id, io, settings.start_timeout), vm(&settings));
     let (opened, vm) = (keep_receipts(opened?, &settings, &id)?, vm.unwrap_or_default());
     let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown);
+    let (roster, approve_wait) = (Arc::clone(&opened.store.roster), settings.worker.policy.approve_wait);
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
         .id(id)
@@ -186,6 +188,12 @@ async fn start(
         .settings(settings.worker);
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
+    }
+    if let (Some(watcher), Some(metadata), false) =
+        (watcher, settings.metadata.clone(), settings.approve_for.is_empty())
+    {
+        let vms = settings.approve_for;
+        tasks.spawn(Secondary { watcher, metadata, roster, vms, wait: approve_wait }.run());
     }
     if let Some(metadata) = settings.metadata {
         tasks.spawn(check_vm(metadata, settings.vm_name, settings.store.address));

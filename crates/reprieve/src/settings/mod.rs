@@ -33,6 +33,8 @@ pub(crate) struct WorkerSettings {
     /// `None`: off.
     pub(crate) metadata: Option<Metadata>,
     pub(crate) vm_name: Option<String>,
+    /// The VMs for which this worker approves when no worker there answers.
+    pub(crate) approve_for: Vec<String>,
     /// The directory that the workers of this VM share; `None`: they share nothing.
     pub(crate) state_dir: Option<PathBuf>,
     /// How long the start waits for a store that refuses or does not answer.
@@ -110,6 +112,7 @@ impl WorkerSettings {
             store: StoreSettings::unread(),
             metadata: None,
             vm_name: None,
+            approve_for: Vec::new(),
             state_dir: None,
             start_timeout: Duration::ZERO,
             worker,

@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 22] = [
+pub(super) static WORKER: [Setting; 23] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -261,6 +261,15 @@ pub(super) static WORKER: [Setting; 22] = [
         help: "How long an approval waits until all other workers are ready, 0s to 1h",
         details: "After that the event is left to begin by itself.",
         parse: |given, to| values::duration(given).map(|wait| to.worker.policy.approve_wait = wait),
+    },
+    Setting {
+        key: "approve-for",
+        value: "VM,…",
+        default: Default::Unset("this VM only"),
+        help: "Other VMs for which to approve when no worker on them answers",
+        details: "A secondary names its primary, as Azure advises. A Reboot, Redeploy or Freeze that names no other \
+                  VM is approved after --approve-wait if by then no worker there has reported for a minute.",
+        parse: |given, to| values::approve_for(given).map(|vms| to.approve_for = vms),
     },
     Setting {
         key: "predicted-failure",

@@ -92,6 +92,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         ("approve-wait", "90s"),
         ("during-freeze", "pause"),
         ("expiring-messages", "keep"),
+        ("approve-for", "workers_4, workers_5"),
         ("predicted-failure", "drain"),
         ("listen", "127.0.0.1:9090"),
         ("log-format", "json"),
@@ -117,6 +118,7 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
         let keep = settings.worker.keep;
         let days = |days: u64| Some(Duration::from_hours(24 * days));
         assert_eq!((keep.results, keep.drains, keep.unfinished), (days(400), None, days(90)));
+        assert_eq!(settings.approve_for, ["workers_4", "workers_5"]);
         assert_eq!(settings.worker.expiring, Expiring::Keep);
         assert!(settings.metadata.is_none());
         assert_eq!(settings.vm_name.as_deref(), Some("workers_3"));

@@ -65,6 +65,16 @@ pub(super) fn vm_name(given: &Given) -> Result<Option<String>, String> {
     Ok((!name.is_empty()).then(|| name.to_owned()))
 }
 
+/// None: this worker approves for its own VM only.
+pub(super) fn approve_for(given: &Given) -> Result<Vec<String>, String> {
+    let names = given.text.split(',').map(str::trim);
+    let names: Vec<_> = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    if names.is_empty() && given.by == By::Flag {
+        return Err("it is empty; give names of VMs, separated by commas, or omit it".to_owned());
+    }
+    Ok(names)
+}
+
 /// `None`: the workers of this VM share nothing.
 pub(super) fn state_dir(given: &Given) -> Result<Option<PathBuf>, String> {
     let directory = given.text.trim();
