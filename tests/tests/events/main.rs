@@ -10,7 +10,6 @@ mod rebalance_advice;
 mod restart;
 mod service_faults;
 mod secondary;
-#[cfg(test)]
 mod several_events;
 mod several_vms;
 mod support;
