@@ -18,7 +18,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const VM: &str = "spot_0";
 
 const FAULTS: [&str; 13] = [
-    "400", "403", "404", "410", "429", "500", "503", "hang", "reset", "break-off", "empty", "garbage", "slow",
+    "400",
+    "403",
+    "404",
+    "410",
+    "429",
+    "500",
+    "503",
+    "hang",
+    "reset",
+    "break-off",
+    "empty",
+    "garbage",
+    "slow",
 ];
 
 /// Evicts the VM, and returns how long it took until the watcher reported it.

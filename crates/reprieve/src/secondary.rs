@@ -59,7 +59,8 @@ impl Secondary {
     /// needs no hurry.
     fn may_approve(&self, event: &Event) -> bool {
         let is_theirs = |vm: &String| self.vms.iter().any(|theirs| theirs.eq_ignore_ascii_case(vm));
-        let is_known = matches!(event.event_type, EventType::Reboot | EventType::Redeploy | EventType::Freeze);
+        let is_known =
+            matches!(event.event_type, EventType::Reboot | EventType::Redeploy | EventType::Freeze);
         is_known
             && event.event_status.phase() == Phase::Scheduled
             && !event.resources.is_empty()
@@ -87,9 +88,15 @@ impl Secondary {
             match self.metadata.approve(&[id], APPROVE_WITHIN).await {
                 Ok(()) => {
                     state.is_approved = true;
-                    tracing::warn!(event = id, vms, "approved an event for other VMs, on which no worker answers");
+                    tracing::warn!(
+                        event = id,
+                        vms,
+                        "approved an event for other VMs, on which no worker answers"
+                    );
                 }
-                Err(error) => tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs"),
+                Err(error) => {
+                    tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs")
+                }
             }
         }
     }

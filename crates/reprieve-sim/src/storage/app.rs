@@ -7,11 +7,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::blob::Containers;
+use super::config::Config;
 use super::counts::Counts;
 use super::faults::Faults;
 use super::latency::{Latency, TravelTime};
 use super::queue::Queues;
-use super::server::Config;
 use crate::connection::Reset;
 
 /// The state that all requests share.

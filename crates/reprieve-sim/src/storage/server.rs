@@ -1,7 +1,7 @@
 //! The running double: listens on its two ports, owns the stored data, and stops.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::app::App;
 use super::call;
+use super::config::Config;
 use super::counts::Counts;
 use super::faults::ActiveFault;
 use super::latency::Latency;
@@ -29,38 +30,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 pub const ACCOUNT: &str = "devstoreaccount1";
 /// Signatures are not checked, so any key works. This one is base64 for "no signature is checked".
 const KEY: &str = "bm8rc2lnbmF0dXJlK2lzK2NoZWNrZWQ=";
-
-/// The double's configuration.
-#[derive(Debug, Clone, Copy)]
-pub struct Config {
-    /// Its address. Default: this machine only. The double accepts every client, so other machines
-    /// should not reach it.
-    pub ip: IpAddr,
-    /// The port of the blob service. Default: 0, which takes a free one.
-    pub blob_port: u16,
-    /// The port of the queue service. Default: 0, which takes a free one.
-    pub queue_port: u16,
-    /// The simulated latency. Default: zero.
-    pub latency: Latency,
-    /// Answers as an account with versioning and soft delete; the copies themselves are not kept.
-    /// Default: no.
-    pub keeps_copies: bool,
-    /// Is an account with a hierarchical namespace: a blob's directories are blobs too. Default: no.
-    pub has_directories: bool,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            ip: Ipv4Addr::LOCALHOST.into(),
-            blob_port: 0,
-            queue_port: 0,
-            latency: Latency::default(),
-            keeps_copies: false,
-            has_directories: false,
-        }
-    }
-}
 
 /// A running double. When dropped, it stops and loses its data; [`stop`](Self::stop) waits until it
 /// has stopped.
