@@ -95,7 +95,7 @@ impl Secondary {
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs")
+                    tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs");
                 }
             }
         }
