@@ -7,6 +7,8 @@ mod ambiguous;
 #[cfg(test)]
 mod answers;
 #[cfg(test)]
+mod attached;
+#[cfg(test)]
 mod bodies;
 #[cfg(test)]
 mod directories;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use reprieve_core::memory::{self, Fault, Faults, MemoryRecords, Op};
+use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{Payload, Store};
 use reprieve_core::record::{CHUNK_BYTES, Manifest, Place};
 use reprieve_core::{BlobName, Bytes, ErrorKind, Job, JobContext, JobError, JobId, PayloadName, Step};
@@ -64,12 +64,6 @@ impl Job for Grids {
         cx.attach("grid").write(&grid(&versions(at))[..]).await?;
         Ok(if at == self.steps { Step::Done(()) } else { Step::Continue(at) })
     }
-}
-
-/// An in-memory store whose payloads can be listed.
-fn listed_store() -> (Store, Arc<MemoryRecords>) {
-    let records = Arc::new(MemoryRecords::new());
-    (Store { records: records.clone(), ..memory::store() }, records)
 }
 
 async fn manifests(store: &Store, job: &JobId) -> Vec<Manifest> {
@@ -454,4 +448,66 @@ async fn a_write_that_its_step_stops_polling_blocks_no_later_call() {
     let _worker = start_job(&store, Selects);
     emptied(&store, secs(20)).await;
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+/// A file that grows: it has a few more bytes whenever its end was reached.
+struct Growing {
+    left: usize,
+    ends: usize,
+}
+
+impl AsyncRead for Growing {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let now = self.left.min(buf.remaining());
+        buf.initialize_unfilled_to(now).fill(b'x');
+        buf.advance(now);
+        self.left -= now;
+        // Not without end: a write that reads on must end, too.
+        if now == 0 && self.ends < 10 {
+            self.ends += 1;
+            self.left = 16;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Tails {
+    written: Arc<Mutex<Vec<u64>>>,
+}
+
+#[async_trait]
+impl Job for Tails {
+    const KIND: &'static str = "tails";
+    type Args = ();
+    type Checkpoint = u8;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u8 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), _: u8) -> Result<Step<u8, ()>, JobError> {
+        for bytes in LOGS {
+            let written = cx.attach("log").write(Growing { left: bytes, ends: 0 }).await?;
+            self.written.lock().unwrap().push(written);
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+/// Less than a chunk, and more.
+const LOGS: [usize; 2] = [1_000, CHUNK_BYTES + 1_000];
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_grows_is_attached_up_to_the_end_that_is_reached_first() {
+    let (store, job) = (memory::store(), Tails::default());
+    enqueue_j(&store, Tails::KIND).await;
+    let _worker = start_job(&store, job.clone());
+    emptied(&store, secs(20)).await;
+    assert_eq!(*job.written.lock().unwrap(), LOGS.map(|bytes| bytes as u64));
 }

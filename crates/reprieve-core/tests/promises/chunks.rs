@@ -155,6 +155,175 @@ async fn a_damaged_chunk_is_sent_again_when_its_content_is_attached_again() {
     }
 }
 
+/// Removes the chunks of the newest checkpoint.
+async fn lose(store: &Store, job: &JobId) {
+    let newest = record(store, job).await.unwrap().checkpoints.remove(0);
+    let Place::Inside(bytes) = newest.attachments.unwrap().place else { panic!("it is short") };
+    let chunks: Vec<_> = Manifest::decode(&bytes).unwrap().payloads().cloned().collect();
+    store.records.remove_payloads(job, &chunks).await.unwrap();
+}
+
+/// Attaches two contents in turn. Before step 4, that of the checkpoint before the last one is lost.
+#[derive(Debug, Clone)]
+struct Alternates {
+    store: Store,
+    /// The state at the beginning of each step.
+    began: Arc<Mutex<Vec<u32>>>,
+}
+
+#[async_trait]
+impl Job for Alternates {
+    const KIND: &'static str = "alternates";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        let is_first_time = {
+            let mut began = self.began.lock().unwrap();
+            began.push(at);
+            began.iter().filter(|step| **step == at).count() == 1
+        };
+        if at == 4 && is_first_time {
+            let [newest, before] = &manifests(&self.store, cx.job()).await[..] else {
+                panic!("two checkpoints")
+            };
+            let newest: Vec<_> = newest.payloads().collect();
+            let old: Vec<_> = before.payloads().filter(|name| !newest.contains(name)).cloned().collect();
+            assert_eq!(old.len(), 1);
+            self.store.records.remove_payloads(cx.job(), &old).await?;
+        }
+        let content = if at.is_multiple_of(2) { "even" } else { "odd" };
+        cx.attach("content").write(content.as_bytes()).await?;
+        let mut read = Vec::new();
+        cx.attach("content").read(&mut read).await?;
+        assert_eq!(read, content.as_bytes());
+        Ok(if at == 6 { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_chunk_of_the_checkpoint_before_costs_only_the_current_step() {
+    let store = memory::store();
+    let job = Alternates { store: store.clone(), began: Arc::default() };
+    enqueue_j(&store, Alternates::KIND).await;
+    let _worker = start_saving(&store, job.clone());
+    emptied(&store, secs(100)).await;
+    assert_eq!(*job.began.lock().unwrap(), [0, 1, 2, 3, 4, 4, 5, 6]);
+}
+
+/// Attaches a cache, which is lost before step 4. The job makes it again, and saves it.
+#[derive(Debug, Clone)]
+struct Rebuilds {
+    store: Store,
+    /// The state at the beginning of each step.
+    began: Arc<Mutex<Vec<u32>>>,
+}
+
+#[async_trait]
+impl Job for Rebuilds {
+    const KIND: &'static str = "rebuilds";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        self.began.lock().unwrap().push(at);
+        let cache = cx.attach("cache");
+        if at == 4 && self.began.lock().unwrap().len() == 5 {
+            lose(&self.store, cx.job()).await;
+            assert!(cache.read(&mut Vec::new()).await.is_err());
+            cache.write(&b"made again"[..]).await?;
+            assert!(cx.save::<Self>(&at).await?);
+        }
+        cache.write(format!("cache {at}").as_bytes()).await?;
+        Ok(if at == 6 { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_replaces_a_lost_content_and_saves_is_not_done_again() {
+    let store = memory::store();
+    let job = Rebuilds { store: store.clone(), began: Arc::default() };
+    enqueue_j(&store, Rebuilds::KIND).await;
+    let _worker = start_saving(&store, job.clone());
+    emptied(&store, secs(100)).await;
+    assert_eq!(*job.began.lock().unwrap(), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// Attaches something for its third state, which is lost: it goes back, comes to that state again without
+/// it, and waits there for an eviction.
+#[derive(Debug, Clone)]
+struct Loses {
+    store: Store,
+    /// The number of the delivery, the state and the size of the attachment at the beginning of each step.
+    began: Arc<Mutex<Vec<Began>>>,
+}
+
+type Began = (u32, u32, Option<u64>);
+
+#[async_trait]
+impl Job for Loses {
+    const KIND: &'static str = "loses";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        let extra = cx.attach("extra");
+        let size = extra.size().await;
+        self.began.lock().unwrap().push((cx.delivery(), at, size));
+        match at {
+            0 => assert!(cx.save::<Self>(&1).await?),
+            1 if self.began.lock().unwrap().len() == 2 => {
+                extra.write(&b"extra"[..]).await?;
+                assert!(cx.save::<Self>(&2).await?);
+            }
+            2 if size.is_some() => {
+                lose(&self.store, cx.job()).await;
+                extra.read(&mut Vec::new()).await?;
+            }
+            2 if cx.delivery() == 1 => {
+                cx.interrupted().await;
+                return Ok(Step::Continue(2));
+            }
+            2 => return Ok(Step::Done(())),
+            _ => {}
+        }
+        Ok(Step::Continue(at + 1))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_went_back_is_saved_when_it_is_evicted_where_it_was_before() {
+    let store = memory::store();
+    let job = Loses { store: store.clone(), began: Arc::default() };
+    enqueue_j(&store, Loses::KIND).await;
+    let first = start_job(&store, job.clone());
+    tokio::time::sleep(ms(500)).await;
+    assert_eq!(first.evict(secs(30)).await.released_saved, 1);
+    first.kill().await;
+    let _second = start_job(&store, job.clone());
+    emptied(&store, secs(100)).await;
+    let began = job.began.lock().unwrap().clone();
+    assert_eq!(
+        began,
+        [(1, 0, None), (1, 1, None), (1, 2, Some(5)), (1, 1, None), (1, 2, None), (2, 2, None)]
+    );
+}
+
 /// Writes slowly: stops after the first chunk until it is let go.
 struct Gated<'a>(usize, &'a Notify, &'a AtomicBool, Option<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>);
 

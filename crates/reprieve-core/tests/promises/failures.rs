@@ -1,9 +1,17 @@
 //! Failures of the job itself: it is retried with growing delays, then dead-lettered with the
 //! reason.
 
+use std::collections::{BTreeMap, HashMap};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use async_trait::async_trait;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::telemetry::ByOutcome;
-use reprieve_core::{BlobName, ErrorKind};
+use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, Step};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -121,4 +129,54 @@ async fn failures_that_heal_at_one_retry_poison_no_job_however_many_there_are() 
         let redone = job.trace.steps(&ids[0]).len() - usize::try_from(steps).unwrap();
         assert!(redone <= usize::try_from(steps / every * 5).unwrap(), "{redone} steps redone");
     }
+}
+
+/// A job with a map as its state. The first step of a delivery changes nothing, and the second one fails.
+#[derive(Debug)]
+struct Stands<M> {
+    deliveries: Arc<AtomicU32>,
+    map: PhantomData<fn() -> M>,
+}
+
+#[async_trait]
+impl<M> Job for Stands<M>
+where
+    M: FromIterator<(u32, u32)> + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    const KIND: &'static str = "stands";
+    type Args = ();
+    type Checkpoint = M;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> M {
+        (0..40).map(|number| (number, number)).collect()
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: M) -> Result<Step<M, ()>, JobError> {
+        if cx.steps() == 0 {
+            self.deliveries.fetch_add(1, Relaxed);
+            return Ok(Step::Continue(at));
+        }
+        Err(JobError::retry("always"))
+    }
+}
+
+/// Runs it for an hour; returns its deliveries and the reasons in the poison queue.
+async fn an_hour_of<M>() -> (u32, Vec<String>)
+where
+    Stands<M>: Job,
+{
+    let (store, deliveries) = (memory::store(), Arc::<AtomicU32>::default());
+    enqueue_j(&store, Stands::<M>::KIND).await;
+    let _worker = start_job(&store, Stands::<M> { deliveries: deliveries.clone(), map: PhantomData });
+    tokio::time::sleep(secs(3_600)).await;
+    (deliveries.load(Relaxed), poisoned(&store).await)
+}
+
+/// A map with hashing has another order whenever it is loaded.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_never_moves_is_kept_whatever_the_order_of_its_map() {
+    let (tree, hashing) = (an_hour_of::<BTreeMap<u32, u32>>().await, an_hour_of::<HashMap<u32, u32>>().await);
+    assert_eq!(tree.1.len(), 1, "{tree:?}");
+    assert_eq!(hashing, tree);
 }

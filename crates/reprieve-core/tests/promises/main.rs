@@ -17,6 +17,7 @@ mod foreign;
 mod leases;
 mod long_steps;
 mod losses;
+mod manifests;
 mod migrations;
 mod misfits;
 mod odd_jobs;

@@ -134,3 +134,63 @@ async fn a_state_that_cannot_be_converted_waits_for_a_worker_that_can() {
     assert_eq!(job.resumed_at.lock().unwrap()[0].steps, 11, "no progress was lost");
     assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }
+
+/// Version 2 with a state that can't be read again as long as its list is empty, as it is at first.
+#[derive(Debug, Clone, Default)]
+struct Omits {
+    /// The state at the beginning of each step.
+    began: Arc<Mutex<Vec<u32>>>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Listed {
+    steps: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    done: Vec<u32>,
+}
+
+#[async_trait]
+impl Job for Omits {
+    const KIND: &'static str = "grows";
+    const SCHEMA: u32 = 2;
+    type Args = ();
+    type Checkpoint = Listed;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> Listed {
+        Listed { steps: 0, done: Vec::new() }
+    }
+
+    fn migrate(_: u32, old: OldState) -> Result<Listed, JobError> {
+        Ok(Listed { steps: old.read()?, done: Vec::new() })
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: Listed) -> Result<Step<Listed, ()>, JobError> {
+        self.began.lock().unwrap().push(at.steps);
+        tokio::select! {
+            () = cx.interrupted() => return Ok(Step::Continue(at)),
+            () = tokio::time::sleep(secs(1)) => {}
+        }
+        at.done.push(at.steps);
+        at.steps += 1;
+        Ok(if at.steps >= 20 { Step::Done(()) } else { Step::Continue(at) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_in_the_first_step_after_a_conversion_costs_no_progress() {
+    let (store, job) = (memory::store(), Omits::default());
+    enqueue_j(&store, First::KIND).await;
+    let old = start_job(&store, First);
+    tokio::time::sleep(ms(10_500)).await;
+    assert_eq!(old.evict(secs(30)).await.released_saved, 1);
+    old.kill().await;
+    let new = start_job(&store, job.clone());
+    within(secs(100), "a step", async || !job.began.lock().unwrap().is_empty()).await;
+    new.evict(secs(30)).await;
+    new.kill().await;
+    let _again = start_job(&store, job.clone());
+    emptied(&store, secs(600)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    assert_eq!(job.began.lock().unwrap()[..3], [11, 11, 12]);
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
 use reprieve_core::interruption::{DuringFreeze, Policy, Stage};
-use reprieve_core::memory::ManualNotices;
+use reprieve_core::memory::{self, ManualNotices, MemoryRecords};
 use reprieve_core::ports::{NewMessage, RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
@@ -316,6 +316,12 @@ impl Running {
     pub(crate) async fn started(&self) {
         self.monitor.reached(Stage::Start).await;
     }
+}
+
+/// An in-memory store whose payloads can be listed.
+pub(crate) fn listed_store() -> (Store, Arc<MemoryRecords>) {
+    let records = Arc::new(MemoryRecords::new());
+    (Store { records: records.clone(), ..memory::store() }, records)
 }
 
 pub(crate) fn preempt(id: &str) -> Notice {
