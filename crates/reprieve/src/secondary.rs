@@ -21,6 +21,9 @@ const REPORTS_MISSED: u32 = 4;
 /// How long one approval is tried.
 const APPROVE_WITHIN: Duration = Duration::from_secs(10);
 
+/// The pause after an approval that failed.
+const AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// Watches the events of other VMs.
 pub(crate) struct Secondary {
     pub(crate) watcher: Arc<Watcher>,
@@ -34,7 +37,8 @@ pub(crate) struct Secondary {
 
 /// An event that waits for VMs that do not answer.
 struct Waiting {
-    since: Instant,
+    /// When to approve it.
+    from: Instant,
     is_approved: bool,
 }
 
@@ -76,13 +80,16 @@ impl Secondary {
         for event in events {
             let (id, vms) = (&event.event_id, event.resources.join(", "));
             let answers = |vm: &String| members.iter().any(|member| member.vm.eq_ignore_ascii_case(vm));
-            if event.resources.iter().any(answers) {
+            // A worker that does not know its VM's name yet may be on one of them.
+            let is_nameless = members.iter().any(|member| member.vm.is_empty());
+            if is_nameless || event.resources.iter().any(answers) {
                 waiting.remove(id);
                 continue;
             }
             let now = Instant::now();
-            let state = waiting.entry(id.clone()).or_insert(Waiting { since: now, is_approved: false });
-            if state.is_approved || now < state.since + self.wait {
+            let state =
+                waiting.entry(id.clone()).or_insert(Waiting { from: now + self.wait, is_approved: false });
+            if state.is_approved || now < state.from {
                 continue;
             }
             match self.metadata.approve(&[id], APPROVE_WITHIN).await {
@@ -95,6 +102,7 @@ impl Secondary {
                     );
                 }
                 Err(error) => {
+                    state.from = now + AGAIN_AFTER;
                     tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs");
                 }
             }

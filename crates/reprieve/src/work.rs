@@ -192,6 +192,11 @@ async fn start(
     if let (Some(watcher), Some(metadata), false) =
         (watcher, settings.metadata.clone(), settings.approve_for.is_empty())
     {
+        if matches!(settings.store.address, Address::Local(_)) {
+            tracing::warn!(
+                "--approve-for: this store is on this machine's disk, so workers of other machines are not seen"
+            );
+        }
         let vms = settings.approve_for;
         tasks.spawn(Secondary { watcher, metadata, roster, vms, wait: approve_wait }.run());
     }

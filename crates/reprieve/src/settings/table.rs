@@ -113,8 +113,8 @@ pub(super) static WORKER: [Setting; 23] = [
         default: Default::Text("replace"),
         help: "What to do with other programs' messages that have a time to live: replace or keep",
         details: "The queue deletes such a message when its time ends, also while its job runs. replace sends the job \
-                  again without a time to live before it begins, which takes four more requests. keep runs it as it is, \
-                  and logs how long it has left.",
+                  again without a time to live before it begins, which takes six more requests and a record that is kept \
+                  for a week. keep runs it as it is, and logs how long it has left.",
         parse: |given, to| values::expiring(given).map(|what| to.worker.expiring = what),
     },
     Setting {
@@ -268,7 +268,8 @@ pub(super) static WORKER: [Setting; 23] = [
         default: Default::Unset("this VM only"),
         help: "Other VMs for which to approve when no worker on them answers",
         details: "A secondary names its primary, as Azure advises. A Reboot, Redeploy or Freeze that names no other \
-                  VM is approved after --approve-wait if by then no worker there has reported for a minute.",
+                  VM is approved after --approve-wait if by then no worker there has reported for a minute. The workers \
+                  must share a store.",
         parse: |given, to| values::approve_for(given).map(|vms| to.approve_for = vms),
     },
     Setting {

@@ -20,6 +20,7 @@ use reprieve_core::ports::{
     DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release, Store,
 };
 use reprieve_core::{Error, ErrorKind, MessageId, Result, WorkerId};
+use tokio::time::timeout;
 
 const OPEN: &str = "open --state-dir";
 
@@ -33,6 +34,9 @@ const LINE: usize = 512;
 
 /// How many messages of dead workers are released concurrently.
 const RELEASES_AT_ONCE: usize = 16;
+
+/// The longest time for which the messages of one dead worker are being released.
+const RELEASE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The file of another store's dead worker is removed after this time: no lease is longer.
 const FOREIGN_KEPT: Duration = Duration::from_hours(7 * 24);
@@ -74,7 +78,7 @@ pub(crate) fn kept(
 }
 
 /// The first line of a file.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Header {
     boot: String,
     place: String,
@@ -98,6 +102,18 @@ struct Lines {
     failed: bool,
 }
 
+impl Header {
+    /// The text of its line.
+    fn text(&self) -> String {
+        format!("{}\t{}", self.boot, self.place)
+    }
+
+    /// Whether the line is this header's. A long one is cut.
+    fn is(&self, text: &str) -> bool {
+        line(&self.text()).trim_ascii_end() == text.as_bytes()
+    }
+}
+
 impl Ledger {
     /// Creates the file under another name, which nobody looks at before it is locked.
     fn create(directory: &Path, worker: &WorkerId, header: Header) -> io::Result<Self> {
@@ -109,7 +125,7 @@ impl Ledger {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(&new)?;
         file.try_lock()?;
-        file.write_all(&line(&format!("{}\t{}", header.boot, header.place)))?;
+        file.write_all(&line(&header.text()))?;
         fs::rename(&new, &path)?;
         let lines = Lines { file, held: HashMap::new(), free: Vec::new(), count: 1, failed: false };
         Ok(Self { directory: directory.to_owned(), path, header, lines: Mutex::new(lines) })
@@ -145,16 +161,16 @@ impl Ledger {
         file.read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.split('\n').map(|line| line.trim_end_matches(' '));
-        let header = lines.next().and_then(|line| line.split_once('\t'));
-        let header = header.map(|(boot, place)| Header { boot: boot.to_owned(), place: place.to_owned() });
+        let header = lines.next().unwrap_or_default();
+        let boot = header.split_once('\t').map(|(boot, _)| boot);
         let age = file.metadata()?.modified()?.elapsed().unwrap_or_default();
-        if header.as_ref().is_none_or(|header| header.boot != self.header.boot) {
+        if boot != Some(self.header.boot.as_str()) {
             // The machine has rebooted since, or the disk was another's: the leases are another
             // matter.
             fs::remove_file(path)?;
             return Ok(None);
         }
-        if header.is_some_and(|header| header.place != self.header.place) {
+        if !self.header.is(header) {
             if age > FOREIGN_KEPT {
                 fs::remove_file(path)?;
             }
@@ -263,7 +279,7 @@ impl Kept {
         Ok(count)
     }
 
-    async fn release_of_the_dead(&self) -> Result<u64> {
+    async fn release_of_the_dead(&self) -> u64 {
         let unreadable = |error: io::Error, path: &Path| {
             tracing::warn!(%error, path = %path.display(), "failed to read a dead worker's receipts; its messages wait for the ends of their leases");
         };
@@ -279,7 +295,15 @@ impl Kept {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => unreadable(error, &path),
                 Ok(Some((file, receipts))) => {
-                    count += self.release_all(receipts).await?;
+                    let released = timeout(RELEASE_WITHIN, self.release_all(receipts)).await;
+                    match released.unwrap_or_else(|_| Err(unanswered())) {
+                        Ok(released) => count += released,
+                        // One part of the store that fails must not keep the worker from the others.
+                        Err(error) => {
+                            tracing::warn!(%error, "failed to release a dead worker's messages; they wait for the ends of their leases");
+                            continue;
+                        }
+                    }
                     if let Err(error) = fs::remove_file(&path) {
                         unreadable(error, &path);
                     }
@@ -288,8 +312,12 @@ impl Kept {
                 }
             }
         }
-        Ok(count)
+        count
     }
+}
+
+fn unanswered() -> Error {
+    Error::new(ErrorKind::TimedOut, "release a dead worker's messages", "the store did not answer in time")
 }
 
 #[async_trait]
@@ -343,7 +371,7 @@ impl Queue for Kept {
 
     /// Releases the messages of the dead workers of this machine, too.
     async fn recover(&self) -> Result<u64> {
-        Ok(self.inner.recover().await? + self.release_of_the_dead().await?)
+        Ok(self.inner.recover().await? + self.release_of_the_dead().await)
     }
 
     async fn depth(&self) -> Result<Depth> {

@@ -25,6 +25,9 @@ use super::http::Body;
 /// How often a process looks for the answer of the one that asks, and for the end of that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// After this time without asking in a version, a process leaves that to the others.
+const LEADS_FOR: Duration = Duration::from_secs(3);
+
 /// How long a process waits for an answer of the one that asks, which polls every second.
 const NEWS_WITHIN: Duration = Duration::from_millis(1_500);
 
@@ -44,8 +47,8 @@ pub(super) struct SharedAnswers {
 struct Channel {
     /// Held by the process that asks.
     lock: Option<File>,
-    /// The id of the last answer that was read, or that was there at first; 0 if there was none.
-    seen: Option<u64>,
+    /// When this process last asked.
+    asked: Option<Instant>,
     /// When the request of the last answer that was written was sent. Requests overlap.
     written: Option<Instant>,
     /// The directory can't be used, which was logged.
@@ -93,9 +96,9 @@ impl SharedAnswers {
         version: &'static str,
         ask: impl Future<Output = Answered>,
     ) -> Answered {
-        let began = Instant::now();
+        let (began, mut seen) = (Instant::now(), None);
         loop {
-            match self.look(version) {
+            match self.look(version, &mut seen) {
                 Look::Ask => {
                     let sent = Instant::now();
                     let answered = ask.await;
@@ -109,13 +112,21 @@ impl SharedAnswers {
         }
     }
 
-    fn look(&self, version: &'static str) -> Look {
+    /// `seen` is the id of the answer that was there at the first look, which may be old; 0 for none.
+    fn look(&self, version: &'static str, seen: &mut Option<u64>) -> Look {
         let mut all = self.lock();
+        let now = Instant::now();
+        for channel in all.values_mut() {
+            if channel.asked.is_some_and(|asked| now - asked > LEADS_FOR) {
+                (channel.lock, channel.asked) = (None, None);
+            }
+        }
         let channel = all.entry(version).or_default();
         if channel.lock.is_some() || channel.is_broken {
+            channel.asked = Some(now);
             return Look::Ask;
         }
-        match self.try_look(version, channel) {
+        match self.try_look(version, channel, seen) {
             Ok(look) => look,
             Err(error) => {
                 channel.is_broken = true;
@@ -126,12 +137,12 @@ impl SharedAnswers {
         }
     }
 
-    fn try_look(&self, version: &str, channel: &mut Channel) -> io::Result<Look> {
+    fn try_look(&self, version: &str, channel: &mut Channel, seen: &mut Option<u64>) -> io::Result<Look> {
         let lock = options().write(true).create(true).truncate(false).open(self.path(version, "lock"))?;
         match lock.try_lock() {
             Ok(()) => {
                 debug!(version, "this worker asks the metadata service for all workers of this VM");
-                channel.lock = Some(lock);
+                (channel.lock, channel.asked) = (Some(lock), Some(Instant::now()));
                 return Ok(Look::Ask);
             }
             Err(TryLockError::WouldBlock) => {}
@@ -145,8 +156,7 @@ impl SharedAnswers {
         // Another version of Reprieve may have written something else.
         let written = serde_json::from_slice::<Written>(&text).ok();
         let id = written.as_ref().map_or(0, |written| written.id);
-        // What is there at first may be old.
-        let is_news = channel.seen.replace(id).is_some_and(|seen| seen != id);
+        let is_news = seen.replace(id).is_some_and(|seen| seen != id);
         Ok(written.filter(|_| is_news).map_or(Look::Wait, Look::News))
     }
 
@@ -263,19 +273,20 @@ mod tests {
         let open = || SharedAnswers::new(directory.path(), "http://127.0.0.1/");
         let (first, second) = (open(), open());
         assert_eq!(asked(&first, "a").await, "a");
-        assert!(matches!(second.look("1"), Look::Wait));
+        let mut seen = None;
+        assert!(matches!(second.look("1", &mut seen), Look::Wait));
         let refused = |status| Failure {
             kind: FailureKind::of_status(429),
             status,
             error: Error::new(ErrorKind::Unavailable, OPERATION, "too many requests"),
         };
         first.write("1", Instant::now(), &Err(refused(Some(429))));
-        let Look::News(written) = second.look("1") else { panic!("no news") };
+        let Look::News(written) = second.look("1", &mut seen) else { panic!("no news") };
         let failure = written.read().expect_err("a refusal");
         assert_eq!((failure.kind, failure.status), (FailureKind::Throttled, Some(429)));
         assert!(failure.passes() && failure.error.to_string().contains("too many requests"));
         first.write("1", Instant::now(), &Err(refused(None)));
-        assert!(matches!(second.look("1"), Look::Wait));
+        assert!(matches!(second.look("1", &mut seen), Look::Wait));
     }
 
     #[tokio::test]
@@ -290,6 +301,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_was_written_before_a_poll_is_no_answer_to_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || SharedAnswers::new(directory.path(), "http://127.0.0.1/");
+        let (first, second) = (open(), open());
+        for answer in ["a", "b"] {
+            assert_eq!(asked(&first, answer).await, answer);
+            assert_eq!(asked(&second, "by itself").await, "by itself");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_a_process_only_tried_is_left_to_the_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let open = || SharedAnswers::new(directory.path(), "http://127.0.0.1/");
+        let (first, second) = (open(), open());
+        assert_eq!(asked(&first, "a").await, "a");
+        sleep(LEADS_FOR + LOOK_EVERY).await;
+        assert!(matches!(first.look("2", &mut None), Look::Ask), "its other version");
+        assert!(matches!(second.look("1", &mut None), Look::Ask));
+    }
+
+    #[tokio::test]
     async fn a_directory_that_can_not_be_used_is_no_hindrance() {
         let shared = SharedAnswers::new(Path::new("/nonexistent/reprieve"), "");
         assert_eq!(asked(&shared, "a").await, "a");
@@ -299,7 +332,7 @@ mod tests {
     fn a_late_answer_does_not_replace_a_newer_one() {
         let directory = tempfile::tempdir().expect("a directory");
         let shared = SharedAnswers::new(directory.path(), "http://127.0.0.1/");
-        assert!(matches!(shared.look("1"), Look::Ask));
+        assert!(matches!(shared.look("1", &mut None), Look::Ask));
         let (early, late) = (Instant::now(), Instant::now() + Duration::from_secs(1));
         shared.write("1", late, &Ok((body("late"), late)));
         shared.write("1", early, &Ok((body("early"), early)));

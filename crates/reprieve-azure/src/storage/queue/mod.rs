@@ -6,6 +6,7 @@ mod poison;
 mod receipt;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,7 +36,7 @@ const WHOLE: Duration = Duration::from_hours(1);
 
 /// A queue, its poison queue, and the container of its long bodies.
 pub(crate) struct AzureQueue {
-    main: QueueCalls,
+    main: Arc<QueueCalls>,
     poison: PoisonQueue,
     bodies: Bodies,
     effort: Effort,
@@ -43,7 +44,7 @@ pub(crate) struct AzureQueue {
 
 impl AzureQueue {
     pub(crate) fn new(access: &Access, name: &QueueName, bodies: Bodies, effort: Effort) -> Result<Self> {
-        let main = QueueCalls::new(access, name.clone(), effort)?;
+        let main = Arc::new(QueueCalls::new(access, name.clone(), effort)?);
         let poison = QueueCalls::new(access, name.poison(), effort)?;
         Ok(Self { main, poison: PoisonQueue::new(poison, bodies.clone()), bodies, effort })
     }
@@ -166,7 +167,7 @@ impl Queue for AzureQueue {
     /// Sends the new message invisible, which is a lease: the answer has its receipt.
     async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
         const OPERATION: &str = "replace a message that expires";
-        let old = ReceiptParts::read(receipt)?;
+        ReceiptParts::read(receipt)?;
         let Encoded { text, blob } = self.bodies.encode(OPERATION, body).await?;
         let sent = match self.main.put(OPERATION, &text, lease).await {
             Ok(sent) => sent,
@@ -177,12 +178,18 @@ impl Queue for AzureQueue {
                 return Err(error);
             }
         };
-        match self.main.delete(OPERATION, &old).await {
-            Ok(()) => self.bodies.remove(old.blob).await,
-            Err(error) => {
-                tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced");
+        // The lease of the new message counts from now on, whatever the old one's deletion takes.
+        let (main, bodies, old) =
+            (Arc::clone(&self.main), self.bodies.clone(), Receipt::new(receipt.as_str()));
+        tokio::spawn(async move {
+            let Ok(old) = ReceiptParts::read(&old) else { return };
+            match main.delete(OPERATION, &old).await {
+                Ok(()) => bodies.remove(old.blob).await,
+                Err(error) => {
+                    tracing::warn!(%error, message_id = old.id, "failed to delete a message that was replaced");
+                }
             }
-        }
+        });
         let receipt =
             ReceiptParts { blob: blob.as_deref(), ..ReceiptParts::of(&sent.id, &sent.pop) }.receipt();
         Ok(Delivery {

@@ -143,11 +143,19 @@ impl Guardian {
             tracing::info!(%job, left_s, "another program's message expires, also while its job runs");
             return false;
         }
-        if self.drain.get().is_some() {
+        // A later delivery may have a record, whose generation is not the body's.
+        let is_first = self.lease.delivery.dequeue_count == 1 && envelope.notes.generation == 0;
+        if !is_first || self.drain.get().is_some() {
             return false;
         }
         let body = envelope.to_copy(envelope.notes.generation.saturating_add(1));
-        match self.lease.replace(&self.shared, &body).await {
+        let mut drain = self.drain.clone();
+        let replaced = tokio::select! {
+            biased;
+            replaced = self.lease.replace(&self.shared, &body) => replaced,
+            _ = drain.changed() => return false,
+        };
+        match replaced {
             Ok(()) => {
                 tracing::debug!(%job, left_s, "another program's message would expire; it is replaced");
                 true
@@ -184,7 +192,7 @@ impl Guardian {
             Waited::Done(ended) => {
                 let ended = flatten(ended);
                 // The remainder of a job that began elsewhere does not show how long jobs take.
-                if matches!(ended, RunOutcome::Done) && assignment.run.delivery == 1 {
+                if matches!(ended, RunOutcome::Done) && assignment.run.delivery <= 1 {
                     self.shared.runs.note(began.elapsed());
                     assignment.kind.runs.note(began.elapsed());
                 }

@@ -101,7 +101,8 @@ impl Lease {
     pub(super) async fn replace(&mut self, shared: &Shared, body: &[u8]) -> Result<()> {
         let since = Instant::now();
         let replacing = shared.store.queue.replace(&self.delivery.receipt, body, self.length);
-        let Ok(replaced) = timeout(DRAIN_TRY, replacing).await else {
+        let until = self.renew_at.min(since + TRY);
+        let Ok(replaced) = timeout_at(until, replacing).await else {
             return Err(unanswered("replace a message"));
         };
         *self = Self::new(replaced?, self.length, since);

@@ -351,7 +351,7 @@ impl Execution {
         for sequence in &damaged {
             self.discard(*sequence).await;
         }
-        !damaged.is_empty() && (failed || is_needed)
+        if failed { !damaged.is_empty() } else { is_needed }
     }
 
     /// Returns the state of the newest checkpoint that is left; `None` when there is none.
