@@ -153,7 +153,7 @@ impl Guardian {
         let replaced = tokio::select! {
             biased;
             replaced = self.lease.replace(&self.shared, &body) => replaced,
-            _ = drain.changed() => return false,
+            () = drain.changed() => return false,
         };
         match replaced {
             Ok(()) => {
