@@ -135,20 +135,20 @@ impl Guardian {
     }
 
     /// Replaces the message, which the queue would delete at the time `at`, also while its job runs;
-    /// returns whether it is another one now. Nothing is lost without it: the job then runs under the
-    /// old message, and its next delivery tries again.
+    /// returns whether it is another one now. Else the job runs under the old message. Only the first
+    /// delivery of a message is replaced: at a later one the job may have a record, whose generation is not
+    /// the body's.
     async fn outlive_expiry(&mut self, envelope: &Envelope, at: i64) -> bool {
         let (job, left_s) = (&envelope.job, at.saturating_sub(unix_millis()) / 1_000);
-        if self.shared.settings.expiring == Expiring::Keep {
+        let is_first = self.lease.delivery.dequeue_count == 1 && envelope.notes.generation == 0;
+        if self.shared.settings.expiring == Expiring::Keep || !is_first {
             tracing::info!(%job, left_s, "another program's message expires, also while its job runs");
             return false;
         }
-        // A later delivery may have a record, whose generation is not the body's.
-        let is_first = self.lease.delivery.dequeue_count == 1 && envelope.notes.generation == 0;
-        if !is_first || self.drain.get().is_some() {
+        if self.drain.get().is_some() {
             return false;
         }
-        let body = envelope.to_copy(envelope.notes.generation.saturating_add(1));
+        let body = envelope.to_copy(1);
         let mut drain = self.drain.clone();
         let replaced = tokio::select! {
             biased;
