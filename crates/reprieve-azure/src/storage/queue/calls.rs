@@ -12,7 +12,6 @@ use azure_storage_queue::models::{
     QueueMessage, ReceivedMessage, SentMessage,
 };
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use reprieve_core::ports::Delivery;
 use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
@@ -26,8 +25,9 @@ use crate::storage::call::{
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const WITHOUT_EXPIRY: i32 = -1;
 
-/// For messages that never expire, the service reports the last day of the year 9999.
-const NEVER_FROM_YEAR: i16 = 9000;
+/// The year 9000, in seconds since the Unix epoch. For messages that never expire, the service reports
+/// the last day of the year 9999.
+const NEVER_FROM_UNIX_SECONDS: i64 = 221_845_392_000;
 
 /// The most messages of one receive or peek.
 /// <https://learn.microsoft.com/rest/api/storageservices/get-messages>
@@ -253,8 +253,7 @@ pub(crate) struct Received {
 
 /// The time at which a message expires; `None` for never.
 pub(crate) fn expiry(at: Option<OffsetDateTime>) -> Option<Timestamp> {
-    let at = timestamp(at?)?;
-    (at.to_zoned(TimeZone::UTC).year() < NEVER_FROM_YEAR).then_some(at)
+    timestamp(at?).filter(|at| at.as_second() < NEVER_FROM_UNIX_SECONDS)
 }
 
 impl Received {

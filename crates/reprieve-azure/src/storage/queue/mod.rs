@@ -20,8 +20,8 @@ use reprieve_core::{Error, ErrorKind, MessageId, QueueName, Result};
 
 pub(crate) use self::body::{Bodies, encode_body};
 use self::body::{Encoded, Fetched, LONG_BODY_MAX, Reference, encode_reference};
-use self::calls::Received;
 pub(crate) use self::calls::{QueueCalls, expiry};
+use self::calls::{Received, Sent};
 use self::poison::PoisonQueue;
 pub(crate) use self::receipt::ReceiptParts;
 use crate::storage::call::{Access, Effort, may_be_applied, temporary, within};
@@ -80,9 +80,19 @@ impl AzureQueue {
     /// Sends one message once. Each try writes a long body to a blob of its own: if two messages
     /// shared one, settling the first would delete the second's body.
     async fn send_once(&self, message: &NewMessage) -> Result<MessageId> {
-        let Encoded { text, blob } = self.bodies.encode(SEND, &message.body).await?;
-        match self.main.put(SEND, &text, message.delay).await {
-            Ok(sent) => Ok(MessageId::new(sent.id)),
+        self.put(SEND, &message.body, message.delay).await.map(|(sent, _)| MessageId::new(sent.id))
+    }
+
+    /// Puts one message, and returns it with the blob of a long body.
+    async fn put(
+        &self,
+        operation: &'static str,
+        body: &[u8],
+        delay: Duration,
+    ) -> Result<(Sent, Option<String>)> {
+        let Encoded { text, blob } = self.bodies.encode(operation, body).await?;
+        match self.main.put(operation, &text, delay).await {
+            Ok(sent) => Ok((sent, blob)),
             Err(error) => {
                 // A message that may have been sent may need its blob.
                 if !may_be_applied(&error) {
@@ -168,16 +178,7 @@ impl Queue for AzureQueue {
     async fn replace(&self, receipt: &Receipt, body: &[u8], lease: Duration) -> Result<Delivery> {
         const OPERATION: &str = "replace a message that expires";
         ReceiptParts::read(receipt)?;
-        let Encoded { text, blob } = self.bodies.encode(OPERATION, body).await?;
-        let sent = match self.main.put(OPERATION, &text, lease).await {
-            Ok(sent) => sent,
-            Err(error) => {
-                if !may_be_applied(&error) {
-                    self.bodies.remove(blob.as_deref()).await;
-                }
-                return Err(error);
-            }
-        };
+        let (sent, blob) = self.put(OPERATION, body, lease).await?;
         // The lease of the new message counts from now on, whatever the old one's deletion takes.
         let (main, bodies, old) =
             (Arc::clone(&self.main), self.bodies.clone(), Receipt::new(receipt.as_str()));
