@@ -6,7 +6,8 @@ mod tree;
 
 use std::any::TypeId;
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufReader, BufWriter, Write};
+use std::thread;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -88,18 +89,13 @@ impl fmt::Debug for Encoded {
 /// encoded as nil is refused, because it would come back as `None`.
 pub fn encode_state<T: Serialize + ?Sized>(state: &T) -> Result<Encoded, String> {
     refuse(state, Loss::SomeOfNil)?;
-    let mut short = Short { bytes: Vec::new(), is_full: false };
-    let written = write(state, &mut short);
-    let bytes = if short.is_full {
-        let mut length = Length(0);
-        write(state, &mut length)?;
-        let mut bytes = Vec::with_capacity(length.0);
-        write(state, &mut bytes)?;
-        bytes
-    } else {
-        written?;
-        short.bytes
-    };
+    if let Some(bytes) = encode_short(state) {
+        return Ok(Encoded::plain(bytes));
+    }
+    let mut length = Length(0);
+    write(state, &mut length)?;
+    let mut bytes = Vec::with_capacity(length.0);
+    write(state, &mut bytes)?;
     Ok(Encoded::plain(bytes))
 }
 
@@ -147,6 +143,12 @@ pub(crate) fn fingerprint<T: Serialize + ?Sized>(state: &T) -> Result<Fingerprin
     Ok(checksum.into_inner().map_err(|error| error.to_string())?.fingerprint())
 }
 
+/// Returns a short encoding; `None` for a longer one, and for a state that can't be encoded.
+fn encode_short<T: Serialize + ?Sized>(state: &T) -> Option<Vec<u8>> {
+    let mut short = Short(Vec::new());
+    rmp_serde::encode::write_named(&mut short, state).ok().map(|()| short.0)
+}
+
 fn write<T: Serialize + ?Sized>(state: &T, mut to: impl Write) -> Result<(), String> {
     rmp_serde::encode::write_named(&mut to, state).map_err(|error| {
         let mut serializer = rmp_serde::Serializer::new(io::sink()).with_struct_map();
@@ -157,18 +159,14 @@ fn write<T: Serialize + ?Sized>(state: &T, mut to: impl Write) -> Result<(), Str
 }
 
 /// Takes the bytes of a short encoding, and refuses a longer one.
-struct Short {
-    bytes: Vec<u8>,
-    is_full: bool,
-}
+struct Short(Vec<u8>);
 
 impl Write for Short {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.is_full = self.bytes.len() + bytes.len() > UNMEASURED_MAX;
-        if self.is_full {
+        if self.0.len() + bytes.len() > UNMEASURED_MAX {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        self.bytes.extend_from_slice(bytes);
+        self.0.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -275,17 +273,38 @@ pub(crate) fn round_trip<T: Serialize + DeserializeOwned + 'static>(state: T) ->
 ///
 /// # Errors
 /// The same as of [`round_trip`].
-pub(crate) fn encode_checked<T: Serialize + DeserializeOwned + 'static>(
+pub(crate) fn encode_checked<T: Serialize + DeserializeOwned + Send + 'static>(
     state: &T,
 ) -> Result<Encoded, String> {
-    let encoded = encode_state(state)?;
-    if is_raw::<T>() {
-        return Ok(encoded);
+    let is_long = || encode_short(state).is_none();
+    if is_raw::<T>() || is_long() && comes_back(state).unwrap_or(false) {
+        return encode_state(state);
     }
+    let encoded = encode_state(state)?;
     let decoded: T =
         decode_state(&encoded.bytes).map_err(|error| format!("it can't be read again: {error}"))?;
     compare(&encoded, &decoded)?;
     Ok(encoded)
+}
+
+/// Whether the decoded form of a state is the same state. One thread encodes what another decodes, so
+/// the state is in memory twice and not also as its encoding.
+///
+/// # Errors
+/// When no thread can be started, or the state can't be encoded or decoded.
+fn comes_back<T: Serialize + DeserializeOwned + Send>(state: &T) -> io::Result<bool> {
+    let (reader, writer) = io::pipe()?;
+    let (written, decoded) = thread::scope(|scope| {
+        let decode = || T::deserialize(&mut rmp_serde::Deserializer::new(BufReader::new(reader)));
+        let decoding = thread::Builder::new().name("check-state".to_owned()).spawn_scoped(scope, decode)?;
+        let both = Both { checksum: Checksum::default(), then: writer };
+        let mut buffered = BufWriter::with_capacity(UNMEASURED_MAX, both);
+        write(state, &mut buffered).map_err(io::Error::other)?;
+        let written = buffered.into_inner()?.checksum.fingerprint();
+        let decoded = decoding.join().map_err(|_| io::Error::other("it panicked"))?;
+        Ok::<_, io::Error>((written, decoded.map_err(io::Error::other)?))
+    })?;
+    Ok(fingerprint(&decoded) == Ok(written) || same(digest(state), digest(&decoded)))
 }
 
 /// Whether a state is bytes alone, which come back as they are.
@@ -302,9 +321,7 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
     }
     // A map with hashing has another order each time, and may be large: neither another encoding nor its
     // tree is made of it.
-    let mut digesting = Digesting::default();
-    let digested = rmp_serde::encode::write_named(&mut digesting, decoded);
-    if digested.is_ok() && same(digesting.finish(), Digest::of_encoding(&encoded.bytes)) {
+    if same(digest(decoded), Digest::of_encoding(&encoded.bytes)) {
         return Ok(());
     }
     let other = encode_state(decoded)?;
@@ -313,6 +330,12 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
         let value = if path.is_empty() { "the whole state" } else { path.trim_start_matches('.') };
         Err(format!("{value} comes back as another value from its `Serialize` and `Deserialize`"))
     })
+}
+
+fn digest<T: Serialize>(state: &T) -> io::Result<Digest> {
+    let mut digesting = Digesting::default();
+    write(state, &mut digesting).map_err(io::Error::other)?;
+    digesting.finish()
 }
 
 fn same(one: io::Result<Digest>, other: io::Result<Digest>) -> bool {

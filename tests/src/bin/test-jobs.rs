@@ -253,6 +253,8 @@ struct Bulky;
 struct BulkyArgs {
     floats: usize,
     steps: u64,
+    /// Whether each step saves for itself.
+    saves: bool,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -293,6 +295,9 @@ impl Job for Bulky {
             *number = 3.99 * *number * (1.0 - *number);
         }
         at.step += 1;
+        if args.saves {
+            cx.save::<Self>(&at).await?;
+        }
         Ok(Step::Continue(at))
     }
 }
