@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// Starts `program` in `directory`, on the store at `address`, which may be a secret, with
-    /// `arguments` and the flags of every test's worker. The environment is otherwise empty.
+    /// `arguments`, these environment variables, and the flags of every test's worker.
     ///
     /// # Panics
     /// When there is no such program.
@@ -63,9 +63,10 @@ impl Worker {
         directory: &Path,
         program: &Path,
         arguments: impl IntoIterator<Item = A>,
+        environment: &[(&str, &str)],
     ) -> Self {
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().env("REPRIEVE_STORE", address);
+        command.args(arguments).env_clear().envs(environment.iter().copied()).env("REPRIEVE_STORE", address);
         Self::spawn(command, directory)
     }
 

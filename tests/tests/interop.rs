@@ -48,7 +48,7 @@ impl Shop {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let place = ["--queue", &queue, "--container", &container, "--metadata-url", "off"];
         let arguments = [&place[..], &["--unknown-kind-after", "5s"]].concat();
-        let worker = Worker::start_on(&connection_string, directory.path(), Path::new(JOBS), arguments);
+        let worker = Worker::start_on(&connection_string, directory.path(), Path::new(JOBS), arguments, &[]);
         until("the worker takes work", PATIENCE, async || {
             worker.log().lines("stage changed").iter().any(|line| line.text("to") == "start").then_some(())
         })

@@ -1,5 +1,7 @@
-//! Signals to a worker process.
+//! Signals to a worker process, and its reports to systemd.
 
+use std::collections::BTreeSet;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::Duration;
 
@@ -114,4 +116,72 @@ async fn a_worker_that_was_frozen_past_its_lease_cannot_disturb_its_successor() 
     assert_eq!(walked.pid, zombie.pid());
     assert_eq!(sandbox.depth().await.poisoned, Some(0));
     zombie.stop().await;
+}
+
+/// The socket of a service manager.
+struct Manager(UnixDatagram);
+
+impl Manager {
+    /// Starts a worker under it, with a watchdog of a second.
+    fn start(sandbox: &Sandbox, store: &str) -> (Self, Worker) {
+        let socket = sandbox.path("notify.sock");
+        let manager = Self(UnixDatagram::bind(&socket).unwrap());
+        manager.0.set_nonblocking(true).unwrap();
+        let arguments = ["--metadata-url", "off", "--concurrency", "1"];
+        let environment = [("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
+        let worker =
+            Worker::start_on(store, sandbox.directory(), Path::new(JOBS), arguments, &environment);
+        (manager, worker)
+    }
+
+    /// Receives the next report.
+    async fn next(&self) -> BTreeSet<String> {
+        let mut buffer = [0; 1_000];
+        let length = until("a report", PATIENCE, async || self.0.recv(&mut buffer).ok()).await;
+        String::from_utf8_lossy(&buffer[..length]).lines().map(str::to_owned).collect()
+    }
+
+    /// Receives reports until one has all `lines`.
+    async fn reports(&self, lines: &[&str]) {
+        let mut seen = Vec::new();
+        while !lines.iter().all(|line| seen.last().is_some_and(|report: &BTreeSet<_>| report.contains(*line)))
+        {
+            assert!(seen.len() < 200, "{lines:?} is not in {seen:?}");
+            seen.push(self.next().await);
+        }
+    }
+}
+
+#[tokio::test]
+async fn systemd_hears_that_a_worker_is_ready_and_alive_beside_a_job_that_blocks_and_that_it_stops() {
+    let sandbox = Sandbox::new().await;
+    sandbox.enqueue("spin", [json!({"steps": 1, "each_ms": 4_000})]).await;
+    let (systemd, worker) = Manager::start(&sandbox, &sandbox.address());
+    systemd.reports(&["READY=1", "WATCHDOG=1"]).await;
+    let held = |report: &reprieve_core::ports::WorkerReport| report.in_flight.len() == 1;
+    worker.reports(&sandbox, "it holds the job", held).await;
+    let (began, mut reports) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(3) {
+        systemd.reports(&["WATCHDOG=1", "STATUS=start"]).await;
+        reports += 1;
+    }
+    assert!(reports > 3, "{reports} reports in 3 s");
+    worker.signal(Signal::TERM);
+    systemd.reports(&["STOPPING=1"]).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_is_ready_and_alive_while_its_store_does_not_answer() {
+    let sandbox = Sandbox::new().await;
+    // Nothing listens there.
+    let store = "DefaultEndpointsProtocol=http;AccountName=none;AccountKey=bm9uZQ==;\
+                 QueueEndpoint=http://127.0.0.1:9/none;BlobEndpoint=http://127.0.0.1:9/none";
+    let (systemd, mut worker) = Manager::start(&sandbox, store);
+    systemd.reports(&["READY=1"]).await;
+    for _ in 0..5 {
+        systemd.reports(&["WATCHDOG=1", "STATUS=recover"]).await;
+    }
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended(PATIENCE).await.code(), Some(0));
 }

@@ -59,6 +59,21 @@ impl Health {
         drop(self.monitor.set(monitor));
     }
 
+    /// Whether the control loop runs. A worker that waits for its store is alive.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.silence() < BEAT_AGE_MAX
+    }
+
+    /// How long ago the control loop last ran.
+    fn silence(&self) -> Duration {
+        self.monitor.get().map(|monitor| monitor.last_beat().elapsed()).unwrap_or_default()
+    }
+
+    /// The worker's stage.
+    pub(crate) fn stage(&self) -> Stage {
+        self.monitor.get().map_or(Stage::Recover, Monitor::stage)
+    }
+
     /// Serves the endpoints until the process ends.
     pub(crate) async fn serve(self, listener: TcpListener) {
         let router = Router::new()
@@ -83,19 +98,18 @@ async fn healthz() -> impl IntoResponse {
 
 /// Returns 200 while the control loop runs, else 503: the process should be restarted.
 async fn livez(State(health): State<Health>) -> impl IntoResponse {
-    // A worker that waits for its store is alive.
-    let age = health.monitor.get().map(|monitor| monitor.last_beat().elapsed()).unwrap_or_default();
-    if age < BEAT_AGE_MAX {
+    if health.is_alive() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, format!("the control loop last ran {} s ago\n", age.as_secs()))
+        let silence_s = health.silence().as_secs();
+        (StatusCode::SERVICE_UNAVAILABLE, format!("the control loop last ran {silence_s} s ago\n"))
     }
 }
 
 /// Returns 200 in the stage Start, else 503: until the metadata service and the store have
 /// answered, during a drain, and after it while its notice is active.
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
-    let stage = health.monitor.get().map_or(Stage::Recover, Monitor::stage);
+    let stage = health.stage();
     let status = if stage == Stage::Start { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{}\n", stage.as_str()))
 }

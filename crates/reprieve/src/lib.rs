@@ -56,6 +56,8 @@ mod secondary;
 mod settings;
 mod signals;
 mod stores;
+#[cfg(target_os = "linux")]
+mod systemd;
 mod work;
 
 pub use async_trait::async_trait;

@@ -19,6 +19,8 @@ use crate::secondary::Secondary;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
 use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings, receipts};
+#[cfg(target_os = "linux")]
+use crate::systemd;
 
 /// The most threads for jobs. A step may compute or block and then needs a thread of its own, so
 /// there is one thread for each concurrent job. Only jobs that mostly wait are configured with a
@@ -145,6 +147,8 @@ async fn control(
             let signal = signals.next().await;
             tracing::info!(signal, "received a signal; releasing all jobs");
             stopper.stop();
+            #[cfg(target_os = "linux")]
+            systemd::stopping().await;
         }
     });
     let end = worker.run(stopping).await;
@@ -174,6 +178,8 @@ async fn start(
         // At once: the store may make the start wait for minutes.
         tasks.spawn(health.clone().serve(listener));
     }
+    #[cfg(target_os = "linux")]
+    tasks.spawn(systemd::report(health.clone()));
     let id = WorkerId::unique();
     let (opened, vm) = tokio::join!(open(&settings.store, &id, io, settings.start_timeout), vm(&settings));
     let (opened, vm) = (keep_receipts(opened?, &settings, &id)?, vm.unwrap_or_default());
