@@ -185,3 +185,29 @@ async fn a_worker_is_ready_and_alive_while_its_store_does_not_answer() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended(PATIENCE).await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_job_that_is_interrupted_too_often_moves_to_the_queue_of_other_workers() {
+    let sandbox = Sandbox::new().await;
+    let job = sandbox.enqueue("walk", [walk(&sandbox, 1, 4_000)]).await.remove(0);
+    let moving = ["--escalate-to", "calm", "--escalate-after", "2", "--budget", "500ms", "--lease", "2s"];
+    for times in 1..=2 {
+        let mut interrupted = worker(&sandbox, &moving);
+        stepped(&sandbox, times).await;
+        interrupted.signal(Signal::TERM);
+        assert_eq!(interrupted.ended(PATIENCE).await.code(), Some(0));
+    }
+    let third = worker(&sandbox, &moving);
+    until("the job has moved", PATIENCE, async || (sandbox.depth().await.total == 0).then_some(())).await;
+    let line = third.log().lines("moving a job to another queue").remove(0);
+    assert_eq!((line.text("job"), line.text("queue")), (job.as_str(), "calm"));
+    assert!(line.text("why").starts_with("2 deliveries ended before"), "{}", line.text("why"));
+
+    let arguments = ["--metadata-url", "off", "--queue", "calm"];
+    let calm =
+        Worker::start_on(&sandbox.address(), sandbox.directory(), Path::new(JOBS), arguments, &[]);
+    let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
+    assert_eq!((walked.delivery, walked.pid), (1, calm.pid()));
+    calm.stop().await;
+    third.stop().await;
+}

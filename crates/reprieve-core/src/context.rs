@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
@@ -62,6 +62,8 @@ pub(crate) struct JobRun {
     /// When the job got its slot.
     pub(crate) began: Mutex<Option<Instant>>,
     pub(crate) since_unix_ms: i64,
+    /// Why the job was moved to this queue, once that is known.
+    pub(crate) escalated: OnceLock<String>,
     /// Steps finished in this delivery.
     pub(crate) steps: AtomicU64,
     /// Those that were finished when the state was loaded last.

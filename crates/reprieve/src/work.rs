@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use reprieve_azure::scheduled_events::{Client, Watcher};
-use reprieve_core::worker::{StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
+use reprieve_core::worker::{Escalation, StopReason, Stopped, Threads, Worker, WorkerBuilder, stopping};
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -18,7 +18,7 @@ use crate::logging::Log;
 use crate::secondary::Secondary;
 use crate::settings::{WorkerArgs, WorkerSettings};
 use crate::signals::Signals;
-use crate::stores::{Address, Loss, Opened, Purpose, StoreSettings, receipts};
+use crate::stores::{Address, Loss, Opened, Purpose, receipts};
 #[cfg(target_os = "linux")]
 use crate::systemd;
 
@@ -181,8 +181,10 @@ async fn start(
     #[cfg(target_os = "linux")]
     tasks.spawn(systemd::report(health.clone()));
     let id = WorkerId::unique();
-    let (opened, vm) = tokio::join!(open(&settings.store, &id, io, settings.start_timeout), vm(&settings));
-    let (opened, vm) = (keep_receipts(opened?, &settings, &id)?, vm.unwrap_or_default());
+    let opening = patiently(&settings, || settings.store.open(Purpose::Working(id.clone(), io.clone())));
+    let (opened, escalation, vm) = tokio::join!(opening, escalation(&settings), vm(&settings));
+    let (opened, escalation) = (keep_receipts(opened?, &settings, &id)?, escalation?);
+    let vm = vm.unwrap_or_default();
     let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown);
     let (roster, approve_wait) = (Arc::clone(&opened.store.roster), settings.worker.policy.approve_wait);
     let mut worker = Worker::builder(opened.store)
@@ -192,6 +194,9 @@ async fn start(
         .boot(boot())
         .queue(&queue)
         .settings(settings.worker);
+    if let Some(escalation) = escalation {
+        worker = worker.escalate(escalation);
+    }
     if let Some(watcher) = &watcher {
         worker = worker.interruptions(Arc::clone(watcher) as _);
     }
@@ -226,18 +231,24 @@ fn keep_receipts(opened: Opened, settings: &WorkerSettings, worker: &WorkerId) -
     Ok(Opened { store, drain })
 }
 
-/// Opens the store. For as long as `within`, waits for one that refuses this identity, because a new
-/// role takes minutes to arrive, and for one that does not answer.
-async fn open(
-    store: &StoreSettings,
-    worker: &WorkerId,
-    io: Option<Handle>,
-    within: Duration,
+/// Opens the queue for jobs that interruptions keep from moving on.
+async fn escalation(settings: &WorkerSettings) -> Result<Option<Escalation>> {
+    let Some(queues) = &settings.escalate_to else { return Ok(None) };
+    let open = || settings.store.open_queues(queues, Purpose::Enqueueing);
+    let queue = patiently(settings, open).await?.store.queue;
+    Ok(Some(Escalation { queue, name: queues.shown.clone(), after: settings.escalate_after }))
+}
+
+/// Opens the store. For as long as `--start-timeout`, waits for one that refuses this identity, because
+/// a new role takes minutes to arrive, and for one that does not answer.
+async fn patiently<F: Future<Output = Result<Opened>>>(
+    settings: &WorkerSettings,
+    open: impl Fn() -> F,
 ) -> Result<Opened> {
-    let (until, mut pause) = (Instant::now() + within, PAUSE_MIN);
+    let (until, mut pause) = (Instant::now() + settings.start_timeout, PAUSE_MIN);
     loop {
-        let error = match store.open(Purpose::Working(worker.clone(), io.clone())).await {
-            Err(error) if store.may_open_later(&error) => error,
+        let error = match open().await {
+            Err(error) if settings.store.may_open_later(&error) => error,
             opened => return opened,
         };
         let left = until.saturating_duration_since(Instant::now());

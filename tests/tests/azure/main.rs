@@ -10,6 +10,8 @@ mod drains;
 #[cfg(test)]
 mod duplicates;
 #[cfg(test)]
+mod escalation;
+#[cfg(test)]
 mod expiring;
 #[cfg(test)]
 mod faults;

@@ -57,6 +57,7 @@ fn record() -> Record {
         changed_unix_ms: 0,
         abandoned_after_ms: 0,
         expires_unix_ms: None,
+        escalated: None,
     }
 }
 

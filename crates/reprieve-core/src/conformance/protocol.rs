@@ -126,6 +126,7 @@ fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> R
         changed_unix_ms: unix_millis(),
         abandoned_after_ms: 600_000,
         expires_unix_ms: None,
+        escalated: None,
     }
 }
 
@@ -300,6 +301,7 @@ pub async fn an_end_in_the_body_counts_once_and_hides_no_death(fixture: &Fixture
         at_unix_ms: 1,
         why: "not today".to_owned(),
         unsaved_steps: 0,
+        moved: false,
     };
     pass(store, 2, Some(body(0, std::slice::from_ref(&failed)))).await;
     let mut claimed = record(&message, 2, 0, Status::Running);
@@ -325,7 +327,7 @@ pub async fn a_job_that_was_moved_away_runs_only_in_its_copy(fixture: &Fixture) 
     let store = &fixture.store;
     let message = send(store, 0).await;
     pass(store, 1, None).await;
-    put(store, record(&message, 1, 0, Status::Escalated { queue: "other".to_owned() }), Some(1)).await;
+    put(store, record(&message, 1, 0, Status::Escalated { queue: "other".to_owned(), why: "it was interrupted".to_owned() }), Some(1)).await;
     // It is not known whether the owner sent the copy: with or without it the job runs, and never
     // twice.
     send(store, 1).await;

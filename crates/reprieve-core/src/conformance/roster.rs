@@ -43,6 +43,7 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
         progress: Progress { done: u64::MAX, total: 0 },
         steps: 7,
         since_unix_ms: -1,
+        escalated: Some("it was interrupted".to_owned()),
     };
     let drain =
         DrainReport { notice: "Preempt".to_owned(), held: 4, work_lost_ms: 250, ..DrainReport::default() };

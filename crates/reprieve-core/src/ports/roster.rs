@@ -33,6 +33,9 @@ pub struct InFlight {
     pub steps: u64,
     /// When this delivery was received, in milliseconds since the Unix epoch.
     pub since_unix_ms: i64,
+    /// Why the job was moved here from another queue; `None` for a job that was sent here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<String>,
 }
 
 /// A notice that is active for a worker, and the worker's response.

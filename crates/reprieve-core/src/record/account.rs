@@ -84,6 +84,9 @@ pub struct End {
     /// each step, for one step more than this.
     #[serde(rename = "unsaved", default, skip_serializing_if = "is_zero")]
     pub unsaved_steps: u32,
+    /// Whether the job moved in this delivery, and that is saved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub moved: bool,
 }
 
 impl End {
@@ -92,7 +95,7 @@ impl End {
         let mut why = why.to_owned();
         shorten(&mut why, WHY_BYTES_MAX);
         let (message, worker) = (message.clone(), worker.clone());
-        Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0 }
+        Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0, moved: false }
     }
 
     /// Adds this end to the ends in a message's body.
@@ -133,6 +136,9 @@ pub struct Account {
     /// Deliveries that were interrupted.
     #[serde(skip_serializing_if = "is_zero")]
     pub interrupted: u32,
+    /// Of the interrupted deliveries, those in which the job had not moved.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unmoved: u32,
     /// Deliveries that vanished and count towards [`VANISHED_MAX`].
     #[serde(skip_serializing_if = "is_zero")]
     pub vanished: u32,
@@ -171,6 +177,9 @@ impl Account {
         }
         if end.kind == EndKind::Vanished && company == Company::Resting {
             end.kind = EndKind::Interrupted;
+        }
+        if end.kind == EndKind::Interrupted && !end.moved {
+            self.unmoved = self.unmoved.saturating_add(1);
         }
         let number = match end.kind {
             EndKind::Failed => &mut self.failed,
@@ -277,6 +286,7 @@ mod tests {
             at_unix_ms: 0,
             why: String::new(),
             unsaved_steps: 0,
+            moved: false,
         }
     }
 
@@ -352,6 +362,14 @@ mod tests {
     fn interruptions_never_refuse_and_the_fifth_failure_is_the_last() {
         assert_eq!(play(&"i".repeat(500)), 500);
         assert_eq!(play("fififififififi"), 8);
+    }
+
+    #[test]
+    fn interruptions_are_counted_also_by_whether_the_job_had_moved() {
+        let mut account = Account::default();
+        account.enter(End { moved: true, ..end(1, EndKind::Interrupted) }, Company::Shared);
+        account.enter(end(2, EndKind::Interrupted), Company::Shared);
+        assert_eq!((account.interrupted, account.unmoved), (2, 1));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, INLINE_BYTES_MAX, Manifest, Owner,
+    Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest, Owner,
     Part, Place, Record, Status, Unreadable, open, seal,
 };
 use crate::clock::unix_millis;
@@ -111,6 +111,8 @@ pub(crate) struct Handle {
     unanswered: u32,
     /// The payloads that the last write removes; empty once it is known to be applied.
     removed: Vec<PayloadName>,
+    /// Whether the job moved in this delivery, and that is saved.
+    has_moved: bool,
     /// The job's attachments.
     pub(crate) attachments: Attachments,
 }
@@ -125,6 +127,7 @@ impl Handle {
             last: 0,
             unanswered: 0,
             removed: Vec::new(),
+            has_moved: false,
             attachments: Attachments::default(),
         }
     }
@@ -165,7 +168,7 @@ impl Handle {
     /// The end of this delivery.
     pub(crate) fn end(&self, kind: EndKind, why: &str, unsaved_steps: u32) -> End {
         let Identity { message, count, worker, .. } = &self.identity;
-        End { unsaved_steps, ..End::now(message, *count, worker, kind, why) }
+        End { unsaved_steps, moved: self.has_moved, ..End::now(message, *count, worker, kind, why) }
     }
 
     /// This delivery, as input for [`judge`](super::judge()).
@@ -203,6 +206,10 @@ impl Handle {
         };
         let mut record = found.record.clone();
         let owner = &found.record.owner;
+        if let Status::Escalated { queue, why } = &found.record.status {
+            let (queue, why, at_unix_ms) = (queue.clone(), why.clone(), record.changed_unix_ms);
+            record.escalated = Some(Escalated { queue, why, at_unix_ms });
+        }
         if generation > record.generation {
             record.forgive();
             (record.generation, record.careful_steps) = (generation, 0);
@@ -309,6 +316,7 @@ impl Handle {
         };
         self.attachments.know_only_next();
         let written = self.write(change, (!inside).then_some(state)).await?;
+        self.has_moved |= written == Written::Taken && saving.moved;
         if written == Written::Taken
             && let Some((record, _)) = &self.own
         {
@@ -578,6 +586,7 @@ impl Handle {
             changed_unix_ms: 0,
             abandoned_after_ms: self.abandoned_after_ms(),
             expires_unix_ms: None,
+            escalated: None,
         }
     }
 

@@ -78,6 +78,9 @@ pub struct Record {
     /// When the record may be removed: it is only kept so that the job is not run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_ms: Option<i64>,
+    /// The job's move to the queue in which it is now. It is not moved again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<Escalated>,
 }
 
 /// A delivery that owns a job.
@@ -94,6 +97,17 @@ pub struct Owner {
     /// Whether other jobs ran beside it.
     #[serde(default)]
     pub company: Company,
+}
+
+/// A job's move to another queue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escalated {
+    /// The queue.
+    pub queue: String,
+    /// Why.
+    pub why: String,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_unix_ms: i64,
 }
 
 /// The status of a job.
@@ -118,6 +132,8 @@ pub enum Status {
     Escalated {
         /// The queue.
         queue: String,
+        /// Why.
+        why: String,
     },
     /// The job was cancelled.
     Cancelled,
@@ -271,6 +287,7 @@ mod tests {
             changed_unix_ms: 1_000,
             abandoned_after_ms: 60_000,
             expires_unix_ms: None,
+            escalated: None,
         }
     }
 
@@ -308,6 +325,7 @@ mod tests {
                 at_unix_ms: 0,
                 why: "x".repeat(5_000),
                 unsaved_steps: 0,
+                moved: false,
             };
             record.account.enter(end, Company::Shared);
             record.forgive();
@@ -329,6 +347,7 @@ mod tests {
         (record.generation, record.sequence, record.careful_steps) = (u32::MAX, u64::MAX, u32::MAX);
         (record.changed_unix_ms, record.abandoned_after_ms) = (i64::MIN, u64::MAX);
         record.expires_unix_ms = Some(i64::MIN);
+        record.escalated = Some(Escalated { queue: long(63), why: long(500), at_unix_ms: i64::MIN });
         record.status = Status::DeadLettered { reason: DeadLetter::because(worst.as_str()).reason };
         let (message, worker) = (MessageId::new(long(64)), WorkerId::new(long(64)));
         let (owner, nonce) = (message.clone(), long(85));
@@ -353,6 +372,7 @@ mod tests {
         let numbers = Account {
             failed: u32::MAX,
             interrupted: u32::MAX,
+            unmoved: u32::MAX,
             vanished: u32::MAX,
             vanished_unproved: u32::MAX,
             lost: u32::MAX,
@@ -380,7 +400,7 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_decides() {
         let dead = Status::DeadLettered { reason: "r".to_owned() };
-        let away = Status::Escalated { queue: "q".to_owned() };
+        let away = Status::Escalated { queue: "q".to_owned(), why: "w".to_owned() };
         let waiting = Status::Waiting { due_unix_ms: 5 };
         let delete = |verdict: &Verdict| matches!(verdict, Verdict::Delete(_));
         for status in [Status::Running, waiting] {

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::delivery::Registry;
 use super::dispatcher::Dispatcher;
+use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::measure::Recent;
 use super::receiver::RELEASES_AT_ONCE;
@@ -81,6 +82,7 @@ impl Worker {
     pub fn builder(store: Store) -> WorkerBuilder {
         WorkerBuilder {
             drain_store: store.clone(),
+            escalation: None,
             store,
             settings: Settings::default(),
             registry: Registry::default(),
@@ -117,6 +119,7 @@ impl Worker {
 pub struct WorkerBuilder {
     store: Store,
     drain_store: Store,
+    escalation: Option<Escalation>,
     settings: Settings,
     registry: Registry,
     sources: Vec<Arc<dyn InterruptionSource>>,
@@ -159,6 +162,15 @@ impl WorkerBuilder {
     #[must_use]
     pub fn drain_store(mut self, store: Store) -> Self {
         self.drain_store = store;
+        self
+    }
+
+    /// Moves jobs that interruptions keep from moving on to another queue, which calmer machines
+    /// serve. A job continues there from its last checkpoint, with all its attempts, and stays there.
+    /// Default: they stay here.
+    #[must_use]
+    pub fn escalate(mut self, escalation: Escalation) -> Self {
+        self.escalation = Some(escalation);
         self
     }
 
@@ -214,6 +226,9 @@ impl WorkerBuilder {
     pub fn build(self) -> Result<Worker> {
         let mut faults = self.faults;
         faults.extend(self.settings.check());
+        if self.escalation.as_ref().is_some_and(|escalation| escalation.after == 0) {
+            faults.push("escalate-after is 0, and must be at least 1".to_owned());
+        }
         if self.registry.names().next().is_none() {
             faults.push("the worker knows no job; add one with .job(…)".to_owned());
         }
@@ -240,6 +255,7 @@ impl WorkerBuilder {
             settings: self.settings,
             boot: self.boot.clone(),
             drain_store: self.drain_store,
+            escalation: self.escalation,
             telemetry: Arc::clone(&self.telemetry),
             jobs,
             settlements: Recent::new(SETTLEMENTS_KEPT),

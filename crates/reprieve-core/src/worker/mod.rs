@@ -9,6 +9,7 @@
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
 //! | `drain` | one drain from its order to its report |
+//! | `escalation` | which jobs move to a queue that calmer machines serve |
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
@@ -22,6 +23,7 @@ mod deliveries;
 mod delivery;
 mod dispatcher;
 mod drain;
+mod escalation;
 mod interruptions;
 mod isolation;
 mod janitor;
@@ -39,6 +41,7 @@ pub use crate::names::DRAINS;
 pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
 pub use delivery::Outcome;
+pub use escalation::Escalation;
 pub use receiver::releasable;
 pub use reporter::{Monitor, report_every};
 pub use settings::{Expiring, Settings};

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::measure::Recent;
 use super::packing::Packing;
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) store: Store,
     /// The store for drains, through clients that give up sooner.
     pub(super) drain_store: Store,
+    /// Where jobs go that this worker's machines do not last long enough for.
+    pub(super) escalation: Option<Escalation>,
     pub(super) telemetry: Arc<Telemetry>,
     /// The runtime for jobs.
     pub(super) jobs: Handle,
@@ -118,6 +121,7 @@ impl RunningJob {
             progress: self.run.progress(),
             steps: self.run.steps.load(Relaxed),
             since_unix_ms: self.run.since_unix_ms,
+            escalated: self.run.escalated.get().cloned(),
         }
     }
 

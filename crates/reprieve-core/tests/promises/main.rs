@@ -10,6 +10,7 @@ mod chunks;
 mod cost;
 mod deaths;
 mod drains;
+mod escalation;
 mod events;
 mod exact;
 mod failures;

@@ -59,6 +59,7 @@ async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: O
         changed_unix_ms: 0,
         abandoned_after_ms: 60_000,
         expires_unix_ms,
+        escalated: None,
     };
     put_bytes(store, job, seal(&record)).await;
 }

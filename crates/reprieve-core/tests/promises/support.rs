@@ -15,7 +15,7 @@ use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::telemetry::ByOutcome;
-use reprieve_core::worker::{DrainReport, Monitor, Settings, Stopped, Stopper, Worker, stopping};
+use reprieve_core::worker::{DrainReport, Escalation, Monitor, Settings, Stopped, Stopper, Worker, stopping};
 use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -267,14 +267,39 @@ pub(crate) fn pausing(settings: Settings) -> Settings {
     Settings { policy, ..settings }
 }
 
+/// Starts a worker that moves jobs to another queue.
+pub(crate) fn start_escalating(
+    store: &Store,
+    job: &Steps,
+    settings: Settings,
+    notices: ManualNotices,
+    escalation: Escalation,
+) -> Running {
+    run(Gate::new(), store, job.clone(), settings, notices, Some(escalation))
+}
+
 fn run_in(gate: Gate, store: &Store, job: impl Job, settings: Settings, notices: ManualNotices) -> Running {
+    run(gate, store, job, settings, notices, None)
+}
+
+fn run(
+    gate: Gate,
+    store: &Store,
+    job: impl Job,
+    settings: Settings,
+    notices: ManualNotices,
+    escalation: Option<Escalation>,
+) -> Running {
     on_one_clock();
     let worker = Worker::builder(store.clone())
         .job(job)
         .settings(settings)
-        .interruptions(Arc::new(notices.clone()))
-        .build()
-        .unwrap();
+        .interruptions(Arc::new(notices.clone()));
+    let worker = match escalation {
+        Some(escalation) => worker.escalate(escalation),
+        None => worker,
+    };
+    let worker = worker.build().unwrap();
     let monitor = worker.monitor();
     let (stopper, stopping) = stopping();
     let handle = tokio::spawn(gate.clone().run(worker.run(stopping)));

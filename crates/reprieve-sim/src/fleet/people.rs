@@ -1,9 +1,11 @@
 //! The operators of a world: they send jobs and redrive dead letters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
 use reprieve_core::envelope::{Data, Envelope};
+use reprieve_core::memory::MemoryQueue;
 use reprieve_core::ports::{BlobStore, Queue};
 use reprieve_core::{BlobName, Error, ErrorKind, JobId, MessageId, Result};
 use serde_json::value::to_raw_value;
@@ -21,7 +23,7 @@ const LETTER_LEASE: Duration = Duration::from_mins(1);
 const LETTERS: usize = 100;
 
 /// Returns the job and the generation that a body names.
-fn named(body: &[u8]) -> Option<(usize, u32)> {
+pub(super) fn named(body: &[u8]) -> Option<(usize, u32)> {
     let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
     Some((number(&envelope.job), envelope.notes.generation))
 }
@@ -42,14 +44,14 @@ impl World<'_> {
             Data::Inline(args)
         };
         let body = Envelope::new(JobId::parse(plan.id())?, KINDS[plan.kind], data).to_body();
-        self.post(body).await
+        self.post(body, None).await
     }
 
-    /// Sends a body to a random shard.
-    async fn post(&mut self, body: Vec<u8>) -> Result<()> {
+    /// Sends a body to this queue, or to a random shard.
+    async fn post(&mut self, body: Vec<u8>, queue: Option<&MemoryQueue>) -> Result<()> {
         let shard = self.dice.random_range(0..self.store.shards.len());
         let (job, generation) = named(&body).unwrap_or((usize::MAX, 0));
-        let message = self.store.send(shard, body).await?;
+        let message = self.store.send(queue.unwrap_or(&self.store.shards[shard].1), body).await?;
         self.history.note(None, What::Sent { job, message, generation });
         Ok(())
     }
@@ -73,8 +75,8 @@ impl World<'_> {
         times: usize,
         forget: bool,
     ) -> Result<()> {
-        for shard in 0..self.store.shards.len() {
-            let queue = std::sync::Arc::clone(&self.store.shards[shard].1);
+        for (number, queue) in self.store.queues().into_iter().enumerate() {
+            let calm = (number == self.store.shards.len()).then(|| Arc::clone(&queue));
             for letter in queue.receive_letters(LETTERS, LETTER_LEASE).await? {
                 let job = named(&letter.body).map_or(usize::MAX, |(job, _)| job);
                 if !chosen(job) {
@@ -82,7 +84,7 @@ impl World<'_> {
                     continue;
                 }
                 for _ in 0..times {
-                    self.post(letter.body.clone()).await?;
+                    self.post(letter.body.clone(), calm.as_deref()).await?;
                 }
                 if !forget {
                     queue.remove_letter(&letter.receipt).await?;
@@ -95,10 +97,10 @@ impl World<'_> {
 
     /// Sends copies of all dead letters, which stay in the poison queue.
     pub(super) async fn copy_letters(&mut self) -> Result<()> {
-        for shard in 0..self.store.shards.len() {
-            let queue = std::sync::Arc::clone(&self.store.shards[shard].1);
+        for (number, queue) in self.store.queues().into_iter().enumerate() {
+            let calm = (number == self.store.shards.len()).then(|| Arc::clone(&queue));
             for letter in queue.dead_letters(LETTERS).await? {
-                self.post(letter.body).await?;
+                self.post(letter.body, calm.as_deref()).await?;
             }
         }
         Ok(())

@@ -27,6 +27,9 @@ pub struct Plan {
     pub shards: usize,
     /// The slots of each machine's worker.
     pub machines: Vec<usize>,
+    /// After how many interruptions a job moves to the queue of a calm machine, which has the number
+    /// after the last; `None`: there is no such machine.
+    pub escalate_after: Option<u32>,
     /// Whether each machine's first worker is an old binary, which lacks a kind and reads only the
     /// first schema.
     pub old: Vec<bool>,
@@ -94,6 +97,20 @@ impl Nature {
     #[must_use]
     pub const fn is_good(&self) -> bool {
         matches!(self, Self::Healthy | Self::Flaky(_) | Self::Curable(_))
+    }
+}
+
+impl Plan {
+    /// Returns the number of all machines.
+    #[must_use]
+    pub const fn all_machines(&self) -> usize {
+        self.machines.len() + if self.escalate_after.is_some() { 1 } else { 0 }
+    }
+
+    /// Returns the slots of a machine's worker.
+    #[must_use]
+    pub fn slots(&self, machine: usize) -> usize {
+        self.machines.get(machine).copied().unwrap_or(CALM_SLOTS)
     }
 }
 
@@ -206,6 +223,9 @@ const SLOW: Pace = Pace {
     rest_within: Duration::from_hours(96),
 };
 
+/// The slots of a calm machine's worker.
+const CALM_SLOTS: usize = 2;
+
 /// Random choices of a plan.
 struct Dice(SmallRng);
 
@@ -254,6 +274,7 @@ impl Plan {
             hints: dice.chance(0.5),
             shards: dice.of(&[1, 1, 2, 3], 1),
             machines,
+            escalate_after: None,
             old,
             jobs,
             actions: Vec::new(),
@@ -261,7 +282,30 @@ impl Plan {
             rest_within: pace.rest_within,
         };
         plan.actions = dice.actions(&plan, updates);
+        plan.escalate();
         plan
+    }
+
+    /// Gives some worlds a calm machine, which also dies now and then. Its dice are its own, so that
+    /// worlds without one are the same as before.
+    fn escalate(&mut self) {
+        let mut dice = Dice(SmallRng::seed_from_u64(self.seed ^ 0x00CA_1111));
+        if !dice.chance(0.3) {
+            return;
+        }
+        self.escalate_after = Some(dice.of(&[1, 2, 3, 3], 3));
+        let calm = u64::try_from(self.calm.as_millis()).unwrap_or(0);
+        for _ in 0..dice.up_to(3) {
+            let kill = Action::Kill(self.machines.len(), Duration::ZERO);
+            self.actions.push((dice.ms(0, calm), kill));
+        }
+        // Interruptions without progress are rare with short steps, so there are more of them.
+        for _ in 0..dice.of(&[0, 4, 8], 4) {
+            let machine = dice.up_to(self.machines.len() - 1);
+            let notice = Duration::from_millis(dice.of(&[0, 200, 3_000], 200));
+            self.actions.push((dice.ms(0, calm), Action::Evict(machine, notice)));
+        }
+        self.actions.sort_by_key(|(at, _)| *at);
     }
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Process {
     pub(super) machine: usize,
     pub(super) old: bool,
     pub(super) shards: usize,
+    /// It serves the queue to which jobs move that are interrupted too often.
+    pub(super) is_calm: bool,
     pub(super) link: Arc<Link>,
     pub(super) notices: ManualNotices,
     pub(super) stopper: Stopper,

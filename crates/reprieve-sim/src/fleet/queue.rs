@@ -12,6 +12,7 @@ use reprieve_core::{Error, ErrorKind, MessageId, Result};
 
 use super::history::What;
 use super::link::Link;
+use super::people::named;
 
 /// A shard at the other end of a [`Link`].
 #[derive(Debug)]
@@ -67,8 +68,17 @@ fn unused<T>(operation: &'static str) -> Result<T> {
 
 #[async_trait]
 impl Queue for FarQueue {
-    async fn send(&self, _: Vec<NewMessage>) -> Result<Vec<MessageId>> {
-        unused("send messages")
+    async fn send(&self, messages: Vec<NewMessage>) -> Result<Vec<MessageId>> {
+        let (queue, link) = (Arc::clone(&self.queue), Arc::clone(&self.link));
+        let work = async move {
+            let jobs: Vec<_> = messages.iter().filter_map(|message| named(&message.body)).collect();
+            let sent = queue.send(messages).await?;
+            for (message, (job, generation)) in sent.iter().cloned().zip(jobs) {
+                link.note(What::Sent { job, message, generation });
+            }
+            Ok(sent)
+        };
+        self.link.call("send messages", work).await
     }
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {

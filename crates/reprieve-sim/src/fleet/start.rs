@@ -40,6 +40,7 @@ pub(super) fn start(
         machine,
         old,
         shards: store.shards.len(),
+        is_calm: machine == plan.machines.len(),
         link: Link::new(id, plan.seed, history.clone()),
         notices: ManualNotices::answered(),
         stopper,
@@ -47,7 +48,7 @@ pub(super) fn start(
         gate: Gate::new(),
         ends,
     });
-    let slots = plan.machines[machine];
+    let slots = plan.slots(machine);
     let settings = Settings {
         concurrency: slots,
         budget: plan.budget,
@@ -56,10 +57,15 @@ pub(super) fn start(
         remember_done: plan.remember_done,
         ..Settings::default()
     };
-    let builder = Worker::builder(store.of(&process, plan.hints)?)
+    let of_process = if process.is_calm { store.calm_of(&process) } else { store.of(&process, plan.hints)? };
+    let builder = Worker::builder(of_process)
         .id(WorkerId::new(format!("p{id}")))
         .settings(settings)
         .interruptions(Arc::new(process.notices.clone()));
+    let builder = match plan.escalate_after {
+        Some(after) => builder.escalate(store.escalation_of(&process, after)),
+        None => builder,
+    };
     let builder = if old {
         builder.job(Walk::<0, 1>::new(&process)).job(Walk::<1, 1>::new(&process))
     } else {

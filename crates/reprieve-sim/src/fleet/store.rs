@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Page, Queue, RecordStore, Store};
+use reprieve_core::worker::Escalation;
 use reprieve_core::record::{INLINE_BYTES_MAX, Record, named_payloads, open};
 use reprieve_core::{MessageId, QueueName, Result, Shards};
 
@@ -18,10 +19,15 @@ use super::village::number_in;
 /// The most dead letters that are read.
 const ALL: usize = 100_000;
 
+/// The name of the calm machine's queue.
+pub(super) const CALM: &str = "calm";
+
 /// The shared store.
 #[derive(Debug)]
 pub(super) struct SharedStore {
     pub(super) shards: Vec<(String, Arc<MemoryQueue>)>,
+    /// The queue to which jobs move that are interrupted too often.
+    pub(super) calm: Arc<MemoryQueue>,
     records: Arc<MemoryRecords>,
     pub(super) blobs: Arc<MemoryBlobs>,
     roster: Arc<MemoryRoster>,
@@ -59,6 +65,7 @@ impl SharedStore {
     pub(super) fn new(shards: usize) -> Self {
         let mut store = Self {
             shards: Vec::new(),
+            calm: Arc::new(MemoryQueue::named(CALM)),
             records: Arc::default(),
             blobs: Arc::default(),
             roster: Arc::default(),
@@ -88,7 +95,27 @@ impl SharedStore {
                 Arc::new(Shards::new(shards)?)
             }
         };
-        Ok(Store {
+        Ok(self.with(process, queue))
+    }
+
+    /// Returns the store of the calm machine.
+    pub(super) fn calm_of(&self, process: &Arc<Process>) -> Store {
+        self.with(process, self.far_calm(process))
+    }
+
+    /// Returns where a worker sends jobs that are interrupted too often.
+    pub(super) fn escalation_of(&self, process: &Arc<Process>, after: u32) -> Escalation {
+        Escalation { queue: self.far_calm(process), name: CALM.to_owned(), after }
+    }
+
+    fn far_calm(&self, process: &Arc<Process>) -> Arc<dyn Queue> {
+        let (queue, link) = (Arc::clone(&self.calm), Arc::clone(&process.link));
+        Arc::new(FarQueue { name: CALM.to_owned(), queue, link, hints: false })
+    }
+
+    fn with(&self, process: &Arc<Process>, queue: Arc<dyn Queue>) -> Store {
+        let link = || Arc::clone(&process.link);
+        Store {
             queue,
             records: Arc::new(FarRecords { records: Arc::clone(&self.records), link: link() }),
             blobs: Arc::new(FarBlobs {
@@ -97,12 +124,17 @@ impl SharedStore {
                 process: Arc::clone(process),
             }),
             roster: Arc::new(FarRoster { roster: Arc::clone(&self.roster), link: link() }),
-        })
+        }
     }
 
-    /// Sends a message to a shard.
-    pub(super) async fn send(&self, shard: usize, body: Vec<u8>) -> Result<MessageId> {
-        let (_, queue) = &self.shards[shard % self.shards.len()];
+    /// Returns all queues; the calm machine's is the last.
+    pub(super) fn queues(&self) -> Vec<Arc<MemoryQueue>> {
+        let shards = self.shards.iter().map(|(_, queue)| queue);
+        shards.chain([&self.calm]).map(Arc::clone).collect()
+    }
+
+    /// Sends a message to a queue.
+    pub(super) async fn send(&self, queue: &MemoryQueue, body: Vec<u8>) -> Result<MessageId> {
         let sent = queue.send(vec![NewMessage { body, delay: Duration::ZERO }]).await?;
         Ok(sent.into_iter().next().unwrap_or_else(|| MessageId::new("")))
     }
@@ -110,7 +142,7 @@ impl SharedStore {
     /// Returns the number of messages, without the poison queue.
     pub(super) async fn messages(&self) -> Result<u64> {
         let mut messages = 0;
-        for (_, queue) in &self.shards {
+        for queue in self.queues() {
             messages += queue.depth().await?.total;
         }
         Ok(messages)
@@ -119,7 +151,7 @@ impl SharedStore {
     /// Returns the store's contents.
     pub(super) async fn look(&self) -> Result<FinalStore> {
         let mut found = FinalStore { messages: self.messages().await?, ..FinalStore::default() };
-        for (_, queue) in &self.shards {
+        for queue in self.queues() {
             for letter in queue.dead_letters(ALL).await? {
                 let reason = letter.reason.unwrap_or_default();
                 found.letters.push(Letter { message: letter.id, reason });

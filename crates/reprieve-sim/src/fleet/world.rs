@@ -66,7 +66,7 @@ pub(super) struct World<'a> {
 /// Executes `plan`, and returns the history and the store's final contents.
 pub(super) async fn play(plan: &Plan) -> Result<(History, FinalStore)> {
     let mut world = World::new(plan);
-    for machine in 0..plan.machines.len() {
+    for machine in 0..plan.all_machines() {
         world.start(machine)?;
     }
     for (at, action) in &plan.actions {
@@ -104,8 +104,8 @@ impl<'a> World<'a> {
             village: Arc::new(Village::new(plan.jobs.clone())),
             dice: SmallRng::seed_from_u64(plan.seed.wrapping_add(1)),
             began: Instant::now(),
-            machines: vec![None; plan.machines.len()],
-            old: plan.old.clone(),
+            machines: vec![None; plan.all_machines()],
+            old: plan.old.iter().copied().chain([false]).collect(),
             due: BTreeMap::new(),
             scheduled: 0,
             processes: 0,
@@ -261,7 +261,8 @@ impl<'a> World<'a> {
         self.cure();
         for machine in 0..self.machines.len() {
             let Some(process) = self.process(machine) else { continue };
-            if process.old || process.shards < self.store.shards.len() {
+            let sees_all = process.is_calm || process.shards == self.store.shards.len();
+            if process.old || !sees_all {
                 self.update(machine);
             }
         }

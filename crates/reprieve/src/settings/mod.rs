@@ -14,7 +14,7 @@ use std::time::Duration;
 use reprieve_azure::scheduled_events::Client as Metadata;
 use reprieve_core::ports::LEASE_MAX;
 use reprieve_core::retention::Keep;
-use reprieve_core::worker::Settings;
+use reprieve_core::worker::{Escalation, Settings};
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::EnvFilter;
 
@@ -24,6 +24,7 @@ use self::file::File;
 use self::given::By;
 pub(crate) use self::given::Given;
 use self::table::{CONFIG, KEEP, STORE, Setting, WORKER, variable};
+use crate::queues::Queues;
 use crate::stores::StoreSettings;
 
 /// All settings of a worker process.
@@ -37,6 +38,10 @@ pub(crate) struct WorkerSettings {
     pub(crate) approve_for: Vec<String>,
     /// The directory that the workers of this VM share; `None`: they share nothing.
     pub(crate) state_dir: Option<PathBuf>,
+    /// The queues of jobs that interruptions keep from moving on; `None`: they stay.
+    pub(crate) escalate_to: Option<Queues>,
+    /// After how many interruptions a job is moved there.
+    pub(crate) escalate_after: u32,
     /// How long the start waits for a store that refuses or does not answer.
     pub(crate) start_timeout: Duration,
     pub(crate) worker: Settings,
@@ -100,6 +105,14 @@ impl WorkerSettings {
         reading.read(&KEEP);
         let faults = reading.settings.worker.check();
         reading.faults.extend(faults);
+        let own = &reading.settings.store.queues;
+        let there = reading.settings.escalate_to.as_ref();
+        if let Some(name) = there.and_then(|there| own.shared_with(there)) {
+            reading.faults.push(format!(
+                "--escalate-to: {name} is this worker's own queue or its poison queue; name one that other \
+                 machines serve"
+            ));
+        }
         reading.end()
     }
 
@@ -113,6 +126,8 @@ impl WorkerSettings {
             metadata: None,
             vm_name: None,
             approve_for: Vec::new(),
+            escalate_to: None,
+            escalate_after: Escalation::AFTER,
             state_dir: None,
             start_timeout: Duration::ZERO,
             worker,

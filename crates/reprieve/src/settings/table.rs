@@ -86,7 +86,7 @@ pub(super) static CONFIG: Setting = Setting {
 };
 
 /// The other settings of a worker.
-pub(super) static WORKER: [Setting; 23] = [
+pub(super) static WORKER: [Setting; 25] = [
     Setting {
         key: "default-kind",
         value: "KIND",
@@ -177,6 +177,25 @@ pub(super) static WORKER: [Setting; 23] = [
         details: "A role takes up to ten minutes to reach a storage account. The worker tries again with growing \
                   pauses, and exits with 1 after this time. 0s gives up at once.",
         parse: |given, to| values::duration(given).map(|within| to.start_timeout = within),
+    },
+    Setting {
+        key: "escalate-to",
+        value: "NAMES",
+        default: Default::Unset("jobs stay in their queue"),
+        help: "The queue for jobs that interruptions keep from making progress",
+        details: "Such as one that a few VMs with regular priority serve. A job continues there from its last checkpoint, \
+                  with all its attempts, and stays there. The workers of that queue need the same store and \
+                  container.",
+        parse: |given, to| values::escalate_to(given).map(|queues| to.escalate_to = queues),
+    },
+    Setting {
+        key: "escalate-after",
+        value: "NUMBER",
+        default: Default::Text("3"),
+        help: "After how many interruptions without progress a job goes to --escalate-to",
+        details: "A delivery counts if it ended by an interruption or the death of its worker before the job's state \
+                  had changed and been saved.",
+        parse: |given, to| values::count(given).map(|after| to.escalate_after = after),
     },
     Setting {
         key: "concurrency",

@@ -16,6 +16,7 @@ use tracing_subscriber::filter::LevelFilter;
 use super::LogFormat;
 use super::given::{By, Given};
 use crate::duration::parse_duration;
+use crate::queues::Queues;
 
 /// The value that switches a setting off.
 pub(super) const OFF: &str = "off";
@@ -108,6 +109,17 @@ pub(super) fn checkpoint_every(given: &Given) -> Result<CheckpointEvery, String>
         return Ok(CheckpointEvery::Auto);
     }
     duration(given).map(CheckpointEvery::Every).map_err(|fault| fault + ", or auto")
+}
+
+pub(super) fn escalate_to(given: &Given) -> Result<Option<Queues>, String> {
+    if given.is_set() { Queues::parse(&given.text).map(Some) } else { Ok(None) }
+}
+
+pub(super) fn count(given: &Given) -> Result<u32, String> {
+    match given.text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(format!("{:?} is not a number of at least 1", given.text)),
+    }
 }
 
 pub(super) fn approve(given: &Given) -> Result<Approve, String> {

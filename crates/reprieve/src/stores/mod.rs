@@ -151,13 +151,18 @@ impl StoreSettings {
 
     /// Opens the store. What it is opened for decides what is created and checked.
     pub(crate) async fn open(&self, purpose: Purpose) -> Result<Opened> {
+        self.open_queues(&self.queues, purpose).await
+    }
+
+    /// Opens the store with other queues.
+    pub(crate) async fn open_queues(&self, queues: &Queues, purpose: Purpose) -> Result<Opened> {
         match &self.address {
             Address::Local(address) => {
-                let store = sqlite::open(address, &self.queues.names, purpose).await?;
+                let store = sqlite::open(address, &queues.names, purpose).await?;
                 Ok(Opened { drain: store.clone(), store })
             }
             Address::Azure(address) => {
-                let opened = azure::open(address, &self.queues.names, &self.container, &purpose).await?;
+                let opened = azure::open(address, &queues.names, &self.container, &purpose).await?;
                 Ok(Opened { store: opened.store(), drain: opened.drain_store() })
             }
         }

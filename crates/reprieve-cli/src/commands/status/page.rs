@@ -33,6 +33,10 @@ pub(super) fn page(status: &Status) -> String {
         let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
         section(&mut page, &table(headings, &rows));
     }
+    let rows: Vec<_> = held(status).filter_map(|(_, job)| escalated(job)).collect();
+    if !rows.is_empty() {
+        section(&mut page, &table(["ESCALATED", "KIND", "REASON"], &rows));
+    }
     let rows: Vec<_> = deferred(status).map(|message| deferral(message, now)).collect();
     if !rows.is_empty() {
         section(&mut page, &table(["DEFERRED", "KIND", "SINCE", "REASON"], &rows));
@@ -204,6 +208,10 @@ fn job(report: &WorkerReport, job: &InFlight, now: i64, silent_after: u128) -> [
     ]
 }
 
+fn escalated(job: &InFlight) -> Option<[String; 3]> {
+    Some([job.job.to_string(), plain(&job.kind), cut(job.escalated.as_ref()?)])
+}
+
 fn progress(Progress { done, total }: &Progress) -> String {
     match (done, total) {
         (0, 0) => "-".to_owned(),
@@ -317,6 +325,7 @@ mod tests {
             progress: Progress { done, total },
             steps: 3,
             since_unix_ms: NOW - 61_000,
+            escalated: (job == "order-1").then(|| "3 deliveries ended before".to_owned()),
         }
     }
 

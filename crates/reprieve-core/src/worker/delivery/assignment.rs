@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -157,6 +157,7 @@ fn job_run(
         saving: Mutex::new(None),
         began: Mutex::new(None),
         since_unix_ms: unix_millis(),
+        escalated: OnceLock::new(),
         steps: AtomicU64::new(0),
         steps_at_load: AtomicU64::new(0),
         unsaved_steps: AtomicU32::new(0),

@@ -75,6 +75,7 @@ impl Guardian {
                 tracing::info!(%job, reason, ?delay, "deferring the message");
                 self.release(assignment, Outcome::Deferred, EndKind::Deferred, reason, delay).await
             }
+            RunOutcome::Escalated(why) => self.escalate(&assignment, why).await,
             RunOutcome::Crowded => {
                 let reason = "the job must run alone, and the other jobs did not pause in time";
                 tracing::warn!(%job, reason, "deferring the message");
@@ -194,7 +195,7 @@ impl Guardian {
         match status {
             Status::DeadLettered { reason } => self.send_dead_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
-            Status::Escalated { .. } => self.send_copy(assignment).await,
+            Status::Escalated { queue, .. } => self.send_copy(assignment, &queue).await,
             Status::Running | Status::Waiting { .. } | Status::Cancelled => {
                 let settled = self.settle(Settlement::Complete).await;
                 DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
@@ -202,21 +203,45 @@ impl Guardian {
         }
     }
 
-    /// Sends the copy in which a moved job continues, then deletes this message. An earlier owner
-    /// may have sent the copy already. Of two copies, the second to be received waits for the first
-    /// and is deleted when the job is done.
-    async fn send_copy(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
+    /// Moves the job to the queue for jobs that interruptions keep from moving on. The record comes
+    /// first, so that no other message of the job goes on here, and so that whoever owns this message
+    /// next finishes the move.
+    async fn escalate(self: Box<Self>, assignment: &Assignment, why: String) -> DeliveryReport {
+        // Only a worker with such a queue decides so.
+        let queue = self.shared.escalation.as_ref().map(|it| it.name.clone()).unwrap_or_default();
+        tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, queue, why, "moving a job to another queue");
+        let status = Status::Escalated { queue: queue.clone(), why: why.clone() };
+        match self.conclude(assignment, status, None).await {
+            Ok(Written::Taken) => self.send_copy(assignment, &queue).await,
+            Ok(Written::Refused) => self.leave_to_owner(assignment, &why).await,
+            Err(error) => Self::gave_up(assignment, &error),
+        }
+    }
+
+    /// Sends the copy in which a moved job continues in `queue`, then deletes this message. An earlier
+    /// owner may have sent the copy already. Of two copies, the second to be received waits for the
+    /// first and is deleted when the job is done.
+    async fn send_copy(self: Box<Self>, assignment: &Assignment, queue: &str) -> DeliveryReport {
         let body = assignment.envelope.to_copy(self.generation(assignment).await.saturating_add(1));
         let copy = NewMessage { body, delay: Duration::ZERO };
+        let there = self.shared.escalation.as_ref().filter(|it| it.name == queue);
+        let there = there.map(|it| Arc::clone(&it.queue));
+        if there.is_none() {
+            tracing::warn!(
+                job = %assignment.job(), queue,
+                "an earlier worker began to move the job, and this one has no such --escalate-to; the job \
+                 continues in its present queue"
+            );
+        }
         let send = |terms: Terms| {
-            let copy = copy.clone();
-            async move { terms.queue.send(vec![copy]).await }
+            let (copy, queue) = (copy.clone(), there.clone().unwrap_or(terms.queue));
+            async move { queue.send(vec![copy]).await }
         };
         if let Err(error) = self.persist("send a job's copy", send).await {
             return Self::gave_up(assignment, &error);
         }
         let settled = self.settle(Settlement::Complete).await;
-        DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
+        DeliveryReport::new(assignment.kind.name, Outcome::Escalated, &settled)
     }
 
     /// Returns the job's generation: the record's, if this delivery owns one.
@@ -246,13 +271,16 @@ impl Guardian {
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
             Ok(Written::Taken) => self.send_dead_letter(assignment, reason).await,
-            Ok(Written::Refused) => {
-                tracing::info!(job = %assignment.job(), reason, "another owner has the job; deferring this message");
-                let end = assignment.run.record.lock().await.end(EndKind::Deferred, &reason, 0);
-                self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
-            }
+            Ok(Written::Refused) => self.leave_to_owner(assignment, &reason).await,
             Err(error) => Self::gave_up(assignment, &error),
         }
+    }
+
+    /// Defers a message that was to be settled for this reason, because another owner has the job now.
+    async fn leave_to_owner(self: Box<Self>, assignment: &Assignment, reason: &str) -> DeliveryReport {
+        tracing::info!(job = %assignment.job(), reason, "another owner has the job; deferring this message");
+        let end = assignment.run.record.lock().await.end(EndKind::Deferred, reason, 0);
+        self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
     }
 
     /// Sends the dead letter and deletes the message. The letter contains the same job under the

@@ -87,6 +87,8 @@ pub(crate) enum RunOutcome {
     Misfit(Misfit, String),
     /// Another delivery of the job is running, or the job was moved away.
     Later(Duration, &'static str),
+    /// The job moves to the queue for jobs that interruptions keep from moving on. Contains the reason.
+    Escalated(String),
     /// The job must run alone, and the others did not pause in time.
     Crowded,
     /// The job takes longer than this machine may last. Contains the reason.
@@ -135,7 +137,7 @@ impl Execution {
         let mut record = self.run.record.lock().await;
         if self.is_alone() && record.own().is_some() {
             // If the write is refused or unanswered, the settlement finds out.
-            let _written = timeout(ACCOUNT_WITHIN, record.mark(Company::Resting)).await;
+            let _written = timeout(ACCOUNT_WITHIN, Box::pin(record.mark(Company::Resting))).await;
         }
     }
 

@@ -344,6 +344,8 @@ pub enum Outcome {
     Retried,
     /// The message is in the poison queue.
     DeadLettered,
+    /// The job was moved to another queue, because interruptions kept it from moving on here.
+    Escalated,
     /// Released before any step had run.
     Unstarted,
     /// Released with its progress saved.
@@ -370,6 +372,7 @@ impl Outcome {
             Self::Duplicate => "duplicate",
             Self::Retried => "retried",
             Self::DeadLettered => "dead_lettered",
+            Self::Escalated => "escalated",
             Self::Unstarted => "unstarted",
             Self::Saved => "saved",
             Self::Cut => "cut",

@@ -197,7 +197,7 @@ impl Execution {
         claim: &Record,
         held: Option<Alone>,
     ) -> Result<(Company, Option<Alone>), RunOutcome> {
-        if !claim.account.is_suspect() || claim.account.judge().is_err() {
+        if !claim.account.is_suspect() || self.escalates(claim).is_some() || claim.account.judge().is_err() {
             return Ok((Company::Shared, None));
         }
         if held.is_some() {
@@ -230,6 +230,11 @@ impl Execution {
                 Ok((Company::Shared, None))
             }
         }
+    }
+
+    /// Returns why the job is to be moved to another queue; `None` when it is not.
+    fn escalates(&self, claim: &Record) -> Option<String> {
+        self.shared.escalation.as_ref()?.reason(claim)
     }
 
     /// Returns how long a suspect runs alone: a checkpoint interval, but at least [`SHORTEST`], which
@@ -285,6 +290,13 @@ impl Execution {
     /// here.
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
+        if let Some(why) = self.escalates(&record) {
+            return Err(RunOutcome::Escalated(why));
+        }
+        if let Some(escalated) = &record.escalated {
+            // A delivery claims once.
+            let _set = self.run.escalated.set(escalated.why.clone());
+        }
         record.account.judge().map_err(RunOutcome::Refused)?;
         self.saver.be_careful_for(record.careful_steps);
         if record.account.vanished.saturating_add(record.account.vanished_unproved) > 0 {

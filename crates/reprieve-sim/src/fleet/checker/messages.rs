@@ -140,10 +140,12 @@ impl Checker<'_> {
             MessageState::Letter | MessageState::Gone => return,
         };
         let (job, limit) = (view.job, UNNOTICED + self.plan.lease * 4);
-        let shard = message.as_str().split('-').nth(1).and_then(|shard| shard.parse().ok()).unwrap_or(0);
+        let shard = message.as_str().strip_prefix("work-").and_then(|rest| rest.split('-').next());
+        // The calm machine is busy now and then for as long as its jobs take.
+        let Some(shard) = shard.and_then(|shard| shard.parse::<usize>().ok()) else { return };
         let free = self.view.processes.iter().find(|(_, process)| {
             let since = process.available.map(|since| since.max(visible));
-            shard < process.shards && since.is_some_and(|since| self.now.saturating_sub(since) > limit)
+            !process.is_calm && shard < process.shards && since.is_some_and(|since| self.now.saturating_sub(since) > limit)
         });
         if let Some((process, _)) = free {
             let since = visible.as_secs_f64();

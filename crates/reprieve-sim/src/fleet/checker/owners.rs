@@ -94,6 +94,8 @@ impl Checker<'_> {
             "its message is another one of the same generation"
         } else if before.status == Status::Done && record.status == Status::Running {
             "the job was done"
+        } else if matches!(record.status, Status::Escalated { .. }) && record.escalated.is_some() {
+            "the job was moved to another queue before"
         } else if is_claim && saved && view.state.is_some_and(|old| state.is_none_or(|new| new < old)) {
             "an owner that never claimed the job replaces its newest state by an older one"
         } else {

@@ -16,6 +16,8 @@ pub(super) struct View {
     pub(super) messages: BTreeMap<MessageId, MessageView>,
     pub(super) jobs: Vec<JobView>,
     pub(super) drains: Vec<DrainView>,
+    /// The number of machines besides the calm one.
+    machines: usize,
 }
 
 /// A process.
@@ -25,6 +27,7 @@ pub(super) struct ProcessView {
     pub(super) slots: usize,
     pub(super) old: bool,
     pub(super) shards: usize,
+    pub(super) is_calm: bool,
     pub(super) ended: bool,
     /// The job that killed it while that job's record had it run alone.
     pub(super) killed_by: Option<usize>,
@@ -118,7 +121,8 @@ pub(super) struct DrainView {
 
 impl View {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { jobs: plan.jobs.iter().map(|_| JobView::default()).collect(), ..Self::default() }
+        let machines = plan.machines.len();
+        Self { machines, jobs: plan.jobs.iter().map(|_| JobView::default()).collect(), ..Self::default() }
     }
 
     pub(super) fn process(&mut self, process: Option<u32>) -> Option<&mut ProcessView> {
@@ -153,8 +157,9 @@ impl View {
         let waits = self.jobs_of(number).iter().any(waits);
         let process = self.processes.entry(number).or_default();
         match &event.what {
-            What::Started { slots, old, shards, .. } => {
+            What::Started { machine, slots, old, shards } => {
                 (process.slots, process.old, process.shards) = (*slots, *old, *shards);
+                process.is_calm = *machine == self.machines;
             }
             What::Ended(_) => process.ended = true,
             What::Noticed(_) | What::AskedToStop => process.leaving = true,

@@ -1,0 +1,40 @@
+//! A job that interruptions keep from making progress moves to the queue of calmer machines.
+
+use std::path::Path;
+
+use reprieve_tests::{Sandbox, Worker};
+use rustix::process::Signal;
+
+use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_interrupted_too_often_moves_with_its_checkpoint_to_the_queue_of_other_workers() {
+    let storage = double().await;
+    let connection_string = storage.connection_string();
+    let sandbox = Sandbox::in_account(&connection_string, 1).await;
+    let calm = format!("{}-calm", sandbox.queue());
+    let walk = Walk { steps: 2, each_ms: 4_000 };
+    let jobs = walk.enqueue(&sandbox, 1).await;
+    let moving = ["--escalate-to", &calm, "--escalate-after", "2", "--budget", "1s", "--lease", "3s"];
+    let moving = [&moving[..], &["--checkpoint-every", "0s"]].concat();
+    for _ in 1..=2 {
+        let mut interrupted = worker(&sandbox, &moving);
+        begun_by(&sandbox, &interrupted, 1).await;
+        interrupted.signal(Signal::TERM);
+        assert_eq!(interrupted.ended(PATIENCE).await.code(), Some(0));
+    }
+    let third = worker(&sandbox, &moving);
+    emptied(&sandbox, PATIENCE).await;
+    assert_eq!(third.log().lines("moving a job to another queue").len(), 1);
+
+    let jobs_program = Path::new(env!("CARGO_BIN_EXE_test-jobs"));
+    let arguments = ["--metadata-url", "off", "--queue", &calm, "--container", sandbox.container()];
+    let other = Worker::start_on(&connection_string, sandbox.directory(), jobs_program, arguments, &[]);
+    reprieve_tests::until("the job is done", PATIENCE, async || {
+        (sandbox.count(&format!("results/{}", jobs[0])).await > 0).then_some(())
+    })
+    .await;
+    other.stop().await;
+    third.stop().await;
+    walk.check(&sandbox, &jobs).await;
+}
