@@ -11,7 +11,7 @@ use crate::context::JobContext;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::PayloadName;
 use crate::ports::Payload;
-use crate::record::{Attachments, CHUNK_BYTES, Chunk, Content, Hash, Pinned};
+use crate::record::{Attachments, CHUNK_BYTES, Chunk, Content, ContentHash, Pinned};
 use crate::saving::LOOK_EVERY;
 
 /// How many chunks are sent or fetched at once. With the one that is being read, an attachment of
@@ -106,7 +106,7 @@ impl Attachment<'_> {
             // A long content must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
             attached.bytes += bytes.len() as u64;
-            let hash = Hash::of(&bytes);
+            let hash = ContentHash::of(&bytes);
             let (chunk, is_new) = match own.get(&hash) {
                 Some(chunk) => (Chunk::clone(chunk), false),
                 None => self.chunk(hash, &mut pinned).await,
@@ -187,7 +187,7 @@ impl Attachment<'_> {
     }
 
     /// Returns the chunk with this hash, and whether it is new and has to be sent.
-    async fn chunk(&self, hash: Hash, pinned: &mut Pinned) -> (Chunk, bool) {
+    async fn chunk(&self, hash: ContentHash, pinned: &mut Pinned) -> (Chunk, bool) {
         let mut record = self.cx.run.record_in_step().await;
         let (chunk, is_new) = match record.attachments.find(hash) {
             Some(chunk) => (chunk, false),

@@ -15,8 +15,10 @@ use serde::ser::{self, Serializer};
 use serde::{Deserialize as _, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use self::digest::{Digest, Digesting};
+pub(crate) use self::digest::Digest;
+use self::digest::Digesting;
 use self::tree::Tree;
+use crate::hash::{ContentHash, Hashing};
 
 /// The longest encoding that is written without being measured before. A longer one is measured
 /// first, so that it takes no more memory than its length.
@@ -29,18 +31,29 @@ const LEVEL: i32 = 1;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Encoded {
     bytes: Bytes,
-    crc32: u32,
+    hash: ContentHash,
     /// The fingerprint before compression.
     plain: Fingerprint,
     is_packed: bool,
 }
 
-/// A state's length and checksum when it is encoded, to detect changes. Only states that one
-/// process encoded are compared.
+/// A state's length and hash when it is encoded, to detect changes. Only states that one process
+/// encoded are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fingerprint {
     length: u64,
-    crc32: u32,
+    hash: ContentHash,
+}
+
+impl Fingerprint {
+    /// The fingerprint of an encoding.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self { length: bytes.len() as u64, hash: ContentHash::of(bytes) }
+    }
+
+    pub(crate) const fn has_length_of(&self, other: Self) -> bool {
+        self.length == other.length
+    }
 }
 
 impl Encoded {
@@ -50,9 +63,9 @@ impl Encoded {
         &self.bytes
     }
 
-    /// Returns its checksum.
-    pub(crate) const fn crc32(&self) -> u32 {
-        self.crc32
+    /// Returns its hash.
+    pub(crate) const fn hash(&self) -> ContentHash {
+        self.hash
     }
 
     pub(crate) const fn fingerprint(&self) -> Fingerprint {
@@ -64,15 +77,25 @@ impl Encoded {
         self.is_packed
     }
 
+    /// Whether the state is the one with this digest.
+    pub(crate) fn has_digest(&self, digest: Digest) -> bool {
+        let mut digesting = Digesting::default();
+        let digested = if self.is_packed {
+            zstd::stream::copy_decode(&self.bytes[..], &mut digesting)
+        } else {
+            digesting.write_all(&self.bytes)
+        };
+        digested.is_ok() && digesting.finish().is_ok_and(|own| own == digest)
+    }
+
     /// Returns the length before compression; `None` when it is not compressed.
     pub(crate) fn plain_bytes(&self) -> Option<u64> {
         self.is_packed.then_some(self.plain.length)
     }
 
     fn plain(bytes: Vec<u8>) -> Self {
-        let crc32 = crc32fast::hash(&bytes);
-        let plain = Fingerprint { length: bytes.len() as u64, crc32 };
-        Self { bytes: bytes.into(), crc32, plain, is_packed: false }
+        let plain = Fingerprint::of(&bytes);
+        Self { bytes: bytes.into(), hash: plain.hash, plain, is_packed: false }
     }
 }
 
@@ -115,7 +138,7 @@ pub(crate) fn encode_packed<T: Serialize + ?Sized>(state: &T) -> Result<Encoded,
     };
     let (written, plain, bytes) = pack().map_err(|error| error.to_string())?;
     written?;
-    Ok(Encoded { crc32: crc32fast::hash(&bytes), bytes: bytes.into(), plain, is_packed: true })
+    Ok(Encoded { hash: ContentHash::of(&bytes), bytes: bytes.into(), plain, is_packed: true })
 }
 
 /// Decompresses a state that was `plain_bytes` long before.
@@ -189,16 +212,16 @@ impl Write for Length {
     }
 }
 
-/// Counts and sums the bytes.
+/// Counts and hashes the bytes.
 #[derive(Debug, Default)]
 struct Checksum {
     length: u64,
-    crc32: crc32fast::Hasher,
+    hashing: Hashing,
 }
 
 impl Checksum {
     fn fingerprint(self) -> Fingerprint {
-        Fingerprint { length: self.length, crc32: self.crc32.finalize() }
+        Fingerprint { length: self.length, hash: self.hashing.finish() }
     }
 }
 
@@ -224,7 +247,7 @@ impl<W: Write> Write for Both<W> {
 impl Write for Checksum {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.length += bytes.len() as u64;
-        self.crc32.update(bytes);
+        self.hashing.update(bytes);
         Ok(bytes.len())
     }
 
@@ -332,7 +355,11 @@ fn compare<T: Serialize>(encoded: &Encoded, decoded: &T) -> Result<(), String> {
     })
 }
 
-fn digest<T: Serialize>(state: &T) -> io::Result<Digest> {
+/// Returns the digest of a state, which does not depend on the order of elements.
+///
+/// # Errors
+/// When the state can't be encoded.
+pub(crate) fn digest<T: Serialize>(state: &T) -> io::Result<Digest> {
     let mut digesting = Digesting::default();
     write(state, &mut digesting).map_err(io::Error::other)?;
     digesting.finish()

@@ -91,6 +91,7 @@ mod deadline;
 pub mod envelope;
 mod error;
 mod estimate;
+mod hash;
 mod ids;
 pub mod interruption;
 mod job;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 /// The checksum of a value of any type. Numbers with the same bits are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Digest(u64, u64);
+pub(crate) struct Digest(u64, u64);
 
 impl Digest {
     /// The digest of an encoding.

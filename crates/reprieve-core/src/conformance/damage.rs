@@ -7,7 +7,7 @@ use super::Fixture;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite};
 use crate::record::{
-    Account, Checkpoint, Chunk, Company, Hash, Owner, Part, Place, Record, Status, Unreadable, open, seal,
+    Account, Checkpoint, Chunk, Company, ContentHash, Owner, Part, Place, Record, Status, Unreadable, open, seal,
 };
 
 /// How many damaged objects are written and read at once.
@@ -23,7 +23,7 @@ fn payload(number: usize) -> PayloadName {
 
 /// A part of a checkpoint that consists of `bytes`, which are inside the record.
 fn part(bytes: &[u8]) -> Part {
-    Part { bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes), place: Place::Inside(bytes.to_vec()) }
+    Part { bytes: bytes.len() as u64, sha256: ContentHash::of(bytes), place: Place::Inside(bytes.to_vec()) }
 }
 
 /// A short record with one checkpoint.
@@ -48,7 +48,7 @@ fn record() -> Record {
             sequence: 1,
             schema: 1,
             bytes: state.bytes,
-            crc32: state.crc32,
+            sha256: state.sha256,
             plain_bytes: None,
             place: state.place,
             attachments: Some(part(b"a manifest")),
@@ -122,7 +122,7 @@ pub async fn every_changed_bit_and_every_cut_of_a_payload_is_noticed(fixture: &F
 /// A chunk of an attachment with a changed bit or a missing byte does not fit its manifest.
 pub async fn every_changed_bit_and_every_cut_of_a_chunk_is_noticed(fixture: &Fixture) {
     let whole = b"a part of an attachment";
-    let chunk = Chunk::new(payload(0), Hash::of(whole));
+    let chunk = Chunk::new(payload(0), ContentHash::of(whole));
     notices(&*fixture.store.records, whole, |bytes| chunk.fits(bytes)).await;
 }
 

@@ -19,7 +19,8 @@ use crate::job::{Job, JobError, Step};
 use crate::names::result_blob;
 use crate::ports::{DeadLetter, NewMessage, Payload, RecordWrite, Release, Store};
 use crate::record::{
-    Account, Checkpoint, Company, End, EndKind, INLINE_BYTES_MAX, Owner, Place, Record, Status, open, seal,
+    Account, Checkpoint, Company, ContentHash, End, EndKind, INLINE_BYTES_MAX, Owner, Place, Record, Status,
+    open, seal,
 };
 use crate::worker::{Settings, Stopped, Stopper, Worker, stopping};
 
@@ -142,7 +143,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
             sequence: record.sequence,
             schema: History::SCHEMA,
             bytes: bytes.bytes().len() as u64,
-            crc32: crc32fast::hash(bytes.bytes()),
+            sha256: ContentHash::of(bytes.bytes()),
             place: Place::Payload(name.clone()),
         }];
         Payload { name, bytes: bytes.bytes().clone() }

@@ -3,14 +3,12 @@
 //! part of the job's progress when a record is written, like its state.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use sha2::{Digest as _, Sha256};
+use serde::{Deserialize, Serialize};
 
 use crate::codec::{self, Encoded};
+use crate::hash::ContentHash;
 use crate::ids::PayloadName;
 
 /// The length of a chunk, but for the last one of a content. Large enough that requests are few,
@@ -34,51 +32,17 @@ pub(crate) struct Content {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chunk {
     pub(crate) payload: PayloadName,
-    sha256: Hash,
-}
-
-/// The SHA-256 of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Hash([u8; 32]);
-
-impl Hash {
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes32;
-        impl Visitor<'_> for Bytes32 {
-            type Value = Hash;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("32 bytes")
-            }
-
-            fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Hash, E> {
-                bytes.try_into().map(Hash).map_err(|_| E::invalid_length(bytes.len(), &self))
-            }
-        }
-        deserializer.deserialize_bytes(Bytes32)
-    }
+    sha256: ContentHash,
 }
 
 impl Chunk {
-    pub(crate) const fn new(payload: PayloadName, sha256: Hash) -> Self {
+    pub(crate) const fn new(payload: PayloadName, sha256: ContentHash) -> Self {
         Self { payload, sha256 }
     }
 
     /// Whether `bytes` are those of the chunk.
     pub(crate) fn fits(&self, bytes: &[u8]) -> bool {
-        Hash::of(bytes) == self.sha256
+        ContentHash::of(bytes) == self.sha256
     }
 }
 
@@ -121,7 +85,7 @@ pub(crate) struct Attachments {
     /// The same of checkpoints that were written without an answer: the record may name them.
     unconfirmed: BTreeMap<u64, Arc<Manifest>>,
     /// The chunks that exist: an equal one is not sent again.
-    known: HashMap<Hash, Chunk>,
+    known: HashMap<ContentHash, Chunk>,
     /// Payloads of this delivery that no record names, or need not name any more.
     loose: BTreeSet<PayloadName>,
     pins: Pins,
@@ -194,8 +158,9 @@ impl Attachments {
 
     /// Forgets the manifest of a checkpoint that is damaged.
     pub(crate) fn discard(&mut self, sequence: u64) {
-        let dropped = self.kept.remove(&sequence);
-        self.loose.extend(dropped.iter().flat_map(|manifest| manifest.payloads().cloned()));
+        let dropped = [self.kept.remove(&sequence), self.unconfirmed.remove(&sequence)];
+        let dropped = dropped.iter().flatten();
+        self.loose.extend(dropped.flat_map(|manifest| manifest.payloads().cloned()));
         self.know_kept();
     }
 
@@ -224,7 +189,8 @@ impl Attachments {
 
     /// Returns the checkpoints that name one of these chunks.
     pub(crate) fn checkpoints_with(&self, chunks: &BTreeSet<PayloadName>) -> Vec<u64> {
-        let with = self.kept.iter().filter(|(_, manifest)| manifest.has_any(chunks));
+        let all = self.kept.iter().chain(&self.unconfirmed);
+        let with = all.filter(|(_, manifest)| manifest.has_any(chunks));
         with.map(|(sequence, _)| *sequence).collect()
     }
 
@@ -251,7 +217,7 @@ impl Attachments {
     }
 
     /// Returns the chunk with this hash, if one exists.
-    pub(crate) fn find(&self, hash: Hash) -> Option<Chunk> {
+    pub(crate) fn find(&self, hash: ContentHash) -> Option<Chunk> {
         self.known.get(&hash).cloned()
     }
 
@@ -262,9 +228,18 @@ impl Attachments {
 
     /// Notes that checkpoint number `sequence`, with the next manifest, is being written.
     pub(crate) fn note_write(&mut self, sequence: u64) {
-        if !self.next.is_empty() {
-            self.unconfirmed.insert(sequence, Arc::new(self.next.clone()));
+        if self.next.is_empty() {
+            return;
         }
+        // Tries that fail one after another have one manifest, which may be long.
+        let same = self.unconfirmed.values().next_back().filter(|before| ***before == self.next);
+        let manifest = same.map_or_else(|| Arc::new(self.next.clone()), Arc::clone);
+        self.unconfirmed.insert(sequence, manifest);
+    }
+
+    /// Notes that checkpoint number `sequence` was certainly not written.
+    pub(crate) fn note_refusal(&mut self, sequence: u64) {
+        self.unconfirmed.remove(&sequence);
     }
 
     /// Whether the attachments differ from those of the newest checkpoint.
@@ -337,7 +312,7 @@ mod tests {
     }
 
     fn content(numbers: &[u64]) -> Content {
-        let chunk = |number: &u64| Chunk::new(payload(*number), Hash::of(&number.to_le_bytes()));
+        let chunk = |number: &u64| Chunk::new(payload(*number), ContentHash::of(&number.to_le_bytes()));
         Content { bytes: 8 * numbers.len() as u64, chunks: numbers.iter().map(chunk).collect() }
     }
 
@@ -357,6 +332,17 @@ mod tests {
         for length in 0..encoded.bytes().len() {
             assert!(Manifest::decode(&encoded.bytes()[..length]).is_err(), "cut at {length}");
         }
+    }
+
+    #[test]
+    fn tries_that_get_no_answer_keep_one_manifest_and_those_that_are_refused_none() {
+        let mut attachments = Attachments::default();
+        attachments.set("grid", content(&[1, 2]));
+        (1..=100).for_each(|sequence| attachments.note_write(sequence));
+        let manifests: Vec<_> = attachments.unconfirmed.values().collect();
+        assert!(manifests.iter().all(|manifest| Arc::ptr_eq(manifest, manifests[0])));
+        (1..=100).for_each(|sequence| attachments.note_refusal(sequence));
+        assert!(attachments.unconfirmed.is_empty());
     }
 
     #[test]
@@ -402,7 +388,7 @@ mod tests {
         let mut attachments = Attachments::default();
         attachments.set("grid", content(&[1]));
         attachments.saved(&[10], &[], &[]);
-        let hash = Hash::of(&1_u64.to_le_bytes());
+        let hash = ContentHash::of(&1_u64.to_le_bytes());
         assert_eq!(attachments.find(hash).map(|chunk| chunk.payload), Some(payload(1)));
         attachments.set("grid", content(&[2]));
         attachments.saved(&[11, 10], &[], &[]);

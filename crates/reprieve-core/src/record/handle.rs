@@ -113,6 +113,8 @@ pub(crate) struct Handle {
     removed: Vec<PayloadName>,
     /// Whether the job moved in this delivery, and that is saved.
     has_moved: bool,
+    /// The manifest that was stored as a payload for a write that failed.
+    placed: Option<Part>,
     /// The job's attachments.
     pub(crate) attachments: Attachments,
 }
@@ -128,6 +130,7 @@ impl Handle {
             unanswered: 0,
             removed: Vec::new(),
             has_moved: false,
+            placed: None,
             attachments: Attachments::default(),
         }
     }
@@ -283,7 +286,7 @@ impl Handle {
     /// # Cancel safety
     /// A dropped save may have been applied; the next write detects that by the nonce.
     pub(crate) async fn save(&mut self, state: &Encoded, saving: Saving) -> Result<Written> {
-        let (schema, crc32, plain_bytes) = (self.identity.schema, state.crc32(), state.plain_bytes());
+        let (schema, sha256, plain_bytes) = (self.identity.schema, state.hash(), state.plain_bytes());
         let state = state.bytes();
         let inside = state.len() <= INLINE_BYTES_MAX;
         let room = if inside { INLINE_BYTES_MAX - state.len() } else { INLINE_BYTES_MAX };
@@ -301,7 +304,7 @@ impl Handle {
                 sequence,
                 schema,
                 bytes,
-                crc32,
+                sha256,
                 plain_bytes,
                 place,
                 attachments: manifest.clone(),
@@ -320,6 +323,7 @@ impl Handle {
         if written == Written::Taken
             && let Some((record, _)) = &self.own
         {
+            self.placed = None;
             let kept: Vec<_> = record.checkpoints.iter().map(|kept| kept.sequence).collect();
             let removed = std::mem::take(&mut self.removed);
             self.attachments.saved(&kept, &record.payloads(), &removed);
@@ -333,16 +337,22 @@ impl Handle {
         let encoded = self.attachments.encode();
         let encoded = encoded.map_err(|why| Error::new(ErrorKind::Internal, "encode a manifest", why))?;
         let Some(encoded) = encoded else { return Ok(None) };
-        let (bytes, crc32) = (encoded.bytes().len() as u64, encoded.crc32());
+        let stored = self.placed.as_ref().filter(|part| part.fits(encoded.bytes()));
+        if let Some(stored) = stored.cloned() {
+            return Ok(Some(stored));
+        }
+        let (bytes, sha256) = (encoded.bytes().len() as u64, encoded.hash());
         let place = if encoded.bytes().len() <= room {
             Place::Inside(encoded.bytes().to_vec())
         } else {
             let name = self.new_payload();
             let payload = Payload { name: name.clone(), bytes: encoded.bytes().clone() };
             self.store.store_payload(&self.identity.job, payload).await?;
-            Place::Payload(name)
+            let part = Part { bytes, sha256, place: Place::Payload(name) };
+            self.placed = Some(part.clone());
+            return Ok(Some(part));
         };
-        Ok(Some(Part { bytes, crc32, place }))
+        Ok(Some(Part { bytes, sha256, place }))
     }
 
     /// Returns the name of a payload that is written ahead of the record that names it. Unless one
@@ -537,10 +547,15 @@ impl Handle {
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { record: seal(&record), payload, obsolete };
             let expected = self.own.as_ref().map(|(_, version)| version.clone());
-            match self.put(expected.as_ref(), record, write).await {
-                Ok(()) => return Ok(Written::Taken),
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => return Err(error),
+            let sequence = record.sequence;
+            let Err(error) = self.put(expected.as_ref(), record, write).await else {
+                return Ok(Written::Taken);
+            };
+            if error.kind() != ErrorKind::TimedOut {
+                self.attachments.note_refusal(sequence);
+            }
+            if error.kind() != ErrorKind::Conflict {
+                return Err(error);
             }
             match self.look().await? {
                 Look::Found(found) if self.is_own(&found.record) => self.adopt(*found),

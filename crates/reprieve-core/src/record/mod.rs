@@ -26,12 +26,14 @@ use serde::{Deserialize, Serialize};
 pub use account::{
     Account, CROWDED_MAX, Company, End, EndKind, FAILED_MAX, VANISHED_MAX, VANISHED_UNPROVED_MAX,
 };
-pub(crate) use attachments::{Attachments, Chunk, Content, Hash, Pinned};
+pub(crate) use attachments::{Attachments, Chunk, Content, Pinned};
 pub use attachments::{CHUNK_BYTES, Manifest};
 pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
 pub use judge::{Claimant, Verdict, judge};
 pub use named::named_payloads;
+
+pub use crate::hash::ContentHash;
 
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 
@@ -149,8 +151,8 @@ pub struct Checkpoint {
     pub schema: u32,
     /// The stored state's length in bytes.
     pub bytes: u64,
-    /// The stored state's checksum.
-    pub crc32: u32,
+    /// The stored state's hash.
+    pub sha256: ContentHash,
     /// The state's length before it was compressed with zstd; `None` when it is not compressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain_bytes: Option<u64>,
@@ -166,8 +168,8 @@ pub struct Checkpoint {
 pub struct Part {
     /// The length in bytes.
     pub bytes: u64,
-    /// The checksum.
-    pub crc32: u32,
+    /// The hash.
+    pub sha256: ContentHash,
     /// The location.
     pub place: Place,
 }
@@ -217,10 +219,10 @@ impl Record {
 }
 
 impl Checkpoint {
-    /// Whether `state` has the length and checksum of the saved state.
+    /// Whether `state` has the length and hash of the saved state.
     #[must_use]
     pub fn fits(&self, state: &[u8]) -> bool {
-        fits(state, self.bytes, self.crc32)
+        fits(state, self.bytes, self.sha256)
     }
 
     fn payloads(&self) -> impl Iterator<Item = PayloadName> {
@@ -230,10 +232,10 @@ impl Checkpoint {
 }
 
 impl Part {
-    /// Whether `bytes` have the length and checksum of the part.
+    /// Whether `bytes` have the length and hash of the part.
     #[must_use]
     pub fn fits(&self, bytes: &[u8]) -> bool {
-        fits(bytes, self.bytes, self.crc32)
+        fits(bytes, self.bytes, self.sha256)
     }
 }
 
@@ -246,8 +248,8 @@ impl Place {
     }
 }
 
-fn fits(bytes: &[u8], length: u64, crc32: u32) -> bool {
-    u64::try_from(bytes.len()) == Ok(length) && crc32fast::hash(bytes) == crc32
+fn fits(bytes: &[u8], length: u64, sha256: ContentHash) -> bool {
+    u64::try_from(bytes.len()) == Ok(length) && ContentHash::of(bytes) == sha256
 }
 
 #[cfg(test)]
@@ -262,7 +264,7 @@ mod tests {
             sequence,
             schema: 1,
             bytes: state.len() as u64,
-            crc32: crc32fast::hash(state),
+            sha256: ContentHash::of(state),
             plain_bytes: None,
             place: Place::Inside(state.to_vec()),
             attachments: None,
@@ -302,7 +304,7 @@ mod tests {
             sequence: number,
             schema: 1,
             bytes: 0,
-            crc32: 0,
+            sha256: ContentHash::of(b""),
             plain_bytes: None,
             place: Place::Payload(payload(number)),
             attachments: None,

@@ -3,7 +3,7 @@
 
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
-use reprieve_core::record::{Checkpoint, INLINE_BYTES_MAX, Place, Record, seal};
+use reprieve_core::record::{Checkpoint, ContentHash, INLINE_BYTES_MAX, Place, Record, seal};
 use reprieve_core::{ErrorKind, JobId, PayloadName};
 
 use crate::support::*;
@@ -21,19 +21,15 @@ async fn half_done_of(store: &Store, job: &Steps, plan: Plan) -> JobId {
     ids[0].clone()
 }
 
-/// Replaces the state of a checkpoint, with a matching checksum or the old one.
+/// Replaces the state of a checkpoint, with a matching hash or the old one.
 fn with_state(checkpoint: &Checkpoint, state: &[u8], fits: bool) -> Checkpoint {
-    let crc32 = if fits { crc(state) } else { checkpoint.crc32 };
+    let sha256 = if fits { ContentHash::of(state) } else { checkpoint.sha256 };
     Checkpoint {
         bytes: state.len() as u64,
-        crc32,
+        sha256,
         place: Place::Inside(state.to_vec()),
         ..checkpoint.clone()
     }
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    crc32fast::hash(bytes)
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,7 +282,7 @@ async fn a_newer_format_is_left_for_a_newer_binary() {
     let (store, job) = (memory::store(), Steps::default());
     let id = half_done(&store, &job).await;
     let rest = b" 2 whatever\n";
-    let newer = [b"reprieve-record ", format!("{:08x}", crc(rest)).as_bytes(), rest].concat();
+    let newer = [b"reprieve-record ", format!("{:08x}", crc32fast::hash(rest)).as_bytes(), rest].concat();
     overwrite(&store, &id, newer.clone()).await;
     let _worker = start(&store, &job);
     tokio::time::sleep(secs(7200)).await;

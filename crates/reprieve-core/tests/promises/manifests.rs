@@ -78,6 +78,51 @@ async fn an_evicted_job_finds_more_attachments_than_its_record_can_list() {
     assert_eq!(records.payloads(), [], "a finished job leaves nothing");
 }
 
+/// A job with many attachments that keeps saving.
+#[derive(Debug)]
+struct Continues;
+
+#[async_trait]
+impl Job for Continues {
+    const KIND: &'static str = "continues";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u32) -> Result<Step<u32, ()>, JobError> {
+        if at == 0 {
+            for number in 0..CONTENTS {
+                cx.attach(&format!("name {number}")).write(&number.to_le_bytes()[..]).await?;
+            }
+        }
+        tokio::time::sleep(secs(5)).await;
+        Ok(if at == 1_000 { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_an_hour_leaves_no_more_manifests_than_a_short_one() {
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::LoseAnswer] {
+        let (inner, records) = listed_store();
+        let (store, faults) = Faults::wrap(inner);
+        enqueue_j(&store, Continues::KIND).await;
+        let _worker = start_saving(&store, Continues);
+        tokio::time::sleep(secs(30)).await;
+        let before = records.payloads().len();
+        faults.every_call(Op::Save, fault);
+        tokio::time::sleep(secs(3_600)).await;
+        let more = records.payloads().len() - before;
+        assert!(more <= 2, "{fault:?}: {more} more payloads than {before}");
+        faults.clear_all();
+        emptied(&store, secs(10_000)).await;
+        assert_eq!(records.payloads(), [], "{fault:?}");
+    }
+}
+
 /// A job that replaces its attachment in each step.
 #[derive(Debug)]
 struct Replaces;

@@ -250,6 +250,11 @@ pub(crate) fn start_job(store: &Store, job: impl Job) -> Running {
     run_in(Gate::new(), store, job, settings(), ManualNotices::answered())
 }
 
+/// Starts a worker with any job and these settings.
+pub(crate) fn start_any(store: &Store, job: impl Job, settings: Settings) -> Running {
+    run_in(Gate::new(), store, job, settings, ManualNotices::answered())
+}
+
 /// Starts a worker with any job, which is saved after every step.
 pub(crate) fn start_saving(store: &Store, job: impl Job) -> Running {
     let settings = Settings { checkpoint_every: CheckpointEvery::Every(Duration::ZERO), ..settings() };

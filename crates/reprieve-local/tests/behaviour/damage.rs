@@ -3,7 +3,7 @@
 
 use reprieve_core::JobId;
 use reprieve_core::ports::{Payload, RecordWrite, Store};
-use reprieve_core::record::{Part, Place, Unreadable, open};
+use reprieve_core::record::{ContentHash, Part, Place, Unreadable, open};
 use rusqlite::Connection;
 
 use crate::bench::{Bench, job, payload};
@@ -70,7 +70,7 @@ async fn with_payload() -> (Bench, Store, Part) {
     store.records.put(&job("a"), None, write).await.unwrap();
     let part = Part {
         bytes: state().len() as u64,
-        crc32: crc32fast::hash(&state()),
+        sha256: ContentHash::of(&state()),
         place: Place::Payload(self::payload(NAME)),
     };
     (bench, store, part)

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::save::{DRAIN_TRY, Saved, Saver, TRY};
+use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
 use crate::codec::{self, Encoded, Fingerprint, without_value};
 use crate::context::{JobContext, JobRun};
 use crate::envelope::{Data, Misfit};
@@ -35,6 +35,10 @@ const ACCOUNT_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a job waits in its slot for arguments that a blob store does not return.
 const ARGS_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often a job goes back in one delivery because of damaged chunks. A store that loses the same
+/// chunk each time must not keep it going for ever.
+const GOING_BACK_MAX: u32 = 3;
 
 /// The same for arguments that could not be read in an earlier delivery either.
 const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
@@ -163,10 +167,10 @@ impl Execution {
             Some(record) => Box::pin(self.load::<J>(record)).await?,
             None => None,
         };
-        let at = at.unwrap_or_else(|| job.begin(&args));
+        let (at, stored) = or_begin(at, job, &args);
         self.estimate(job, &args, &at);
         self.fits()?;
-        self.saver.begin(record.is_some().then(|| fingerprint(&at)).transpose()?);
+        self.saver.begin(record.is_some().then(|| self.loaded(&at, stored)).transpose()?);
         self.steps(job, &args, at).await
     }
 
@@ -237,6 +241,7 @@ impl Execution {
         mut at: J::Checkpoint,
     ) -> Result<(), RunOutcome> {
         let cx = JobContext { run: Arc::clone(&self.run) };
+        let mut went_back = 0;
         loop {
             // A step that never awaits must not keep its thread from the other jobs.
             tokio::task::consume_budget().await;
@@ -257,8 +262,16 @@ impl Execution {
             let ended = self.step(job, &cx, args, at).await?;
             let damaged = cx.run.saves.take_damaged();
             if !damaged.is_empty() && Box::pin(self.drop_damaged(&damaged, ended.is_err())).await {
-                at = Box::pin(self.go_back::<J>()).await?.unwrap_or_else(|| job.begin(args));
-                self.saver.go_back(fingerprint(&at)?);
+                went_back += 1;
+                if went_back > GOING_BACK_MAX {
+                    return Err(RunOutcome::Failed(JobError::retry(
+                        "chunks of the job's attachments are damaged or missing again and again",
+                    )));
+                }
+                let back = Box::pin(self.go_back::<J>()).await?;
+                let stored;
+                (at, stored) = or_begin(back, job, args);
+                self.saver.go_back(self.loaded(&at, stored)?);
                 // What the job keeps beside its state is loaded anew.
                 self.run.steps_at_load.store(self.run.steps.load(Relaxed), Relaxed);
                 continue;
@@ -270,11 +283,13 @@ impl Execution {
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
                     if is_first && !cx.is_interrupted() {
                         // Without a look at the state where nothing was loaded.
-                        let is_loaded = self.saver.is_at_rest() && self.saver.has_loaded(fingerprint(&next)?);
+                        let before =
+                            if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
+                        let before = before.filter(|before| self.saver.has_loaded(*before));
                         next = rehearse(next)?;
-                        if is_loaded {
+                        if let Some(before) = before {
                             // The order of a map with hashing is another one now.
-                            self.saver.reload(fingerprint(&next)?);
+                            self.saver.reload(self.loaded(&next, Some(before))?);
                         }
                         self.run.saves.checked.store(true, Relaxed);
                     }
@@ -299,6 +314,11 @@ impl Execution {
                 Err(error) => return Err(RunOutcome::Failed(error)),
             }
         }
+    }
+
+    /// Returns what tells this state from others.
+    fn loaded<C: Serialize>(&self, at: &C, stored: Option<Fingerprint>) -> Result<Loaded, RunOutcome> {
+        Loaded::new(&self.kind, at, stored).map_err(|error| not_savable(&error))
     }
 
     /// Stores the job's own estimate of its remaining time at `at`.
@@ -518,9 +538,23 @@ fn rehearse<C: Serialize + DeserializeOwned + 'static>(state: C) -> Result<C, Ru
 
 /// Returns the fingerprint of a state that was loaded.
 fn fingerprint<C: Serialize>(state: &C) -> Result<Fingerprint, RunOutcome> {
-    codec::fingerprint(state).map_err(|error| {
-        RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved again: {error}")))
-    })
+    codec::fingerprint(state).map_err(|error| not_savable(&error))
+}
+
+fn not_savable(error: &str) -> RunOutcome {
+    RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved again: {error}")))
+}
+
+/// Returns the loaded state with the fingerprint of its stored form, or else the initial one.
+fn or_begin<J: Job>(
+    loaded: Option<(J::Checkpoint, Fingerprint)>,
+    job: &J,
+    args: &J::Args,
+) -> (J::Checkpoint, Option<Fingerprint>) {
+    match loaded {
+        Some((at, stored)) => (at, Some(stored)),
+        None => (job.begin(args), None),
+    }
 }
 
 #[cfg(test)]

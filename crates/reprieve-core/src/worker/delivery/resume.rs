@@ -14,7 +14,7 @@ use super::executor::{Execution, RunOutcome};
 use super::save::TRY;
 use crate::checkpoint::SHORTEST;
 use crate::clock::unix_millis;
-use crate::codec;
+use crate::codec::{self, Fingerprint};
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::PayloadName;
@@ -309,8 +309,12 @@ impl Execution {
         Ok(record)
     }
 
-    /// Returns the newest intact state; `None` when the job has none.
-    pub(super) async fn load<J: Job>(&self, record: &Record) -> Result<Option<J::Checkpoint>, RunOutcome> {
+    /// Returns the newest intact state, and the fingerprint of its stored form; `None` when the job
+    /// has none.
+    pub(super) async fn load<J: Job>(
+        &self,
+        record: &Record,
+    ) -> Result<Option<(J::Checkpoint, Fingerprint)>, RunOutcome> {
         let job = &self.run.job;
         if record.checkpoints.iter().any(|checkpoint| checkpoint.attachments.is_some()) {
             let run = Arc::clone(&self.run);
@@ -322,6 +326,7 @@ impl Execution {
                 self.discard(checkpoint.sequence).await;
                 continue;
             };
+            let stored = Fingerprint::of(&state);
             let at = read::<J>(checkpoint.schema, state).map_err(|error| {
                 // The state is intact, so another build of this kind wrote it. Restarting the job
                 // would silently discard its work.
@@ -334,7 +339,7 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
-            return Ok(Some(at));
+            return Ok(Some((at, stored)));
         }
         self.run.record.lock().await.attachments.begin();
         if !record.checkpoints.is_empty() {
@@ -367,12 +372,14 @@ impl Execution {
     }
 
     /// Returns the state of the newest checkpoint that is left; `None` when there is none.
-    pub(super) async fn go_back<J: Job>(&self) -> Result<Option<J::Checkpoint>, RunOutcome> {
-        let record = self.run.record.lock().await.own().cloned();
-        match record {
-            Some(record) => self.load::<J>(&record).await,
-            None => Ok(None),
-        }
+    pub(super) async fn go_back<J: Job>(&self) -> Result<Option<(J::Checkpoint, Fingerprint)>, RunOutcome> {
+        let mut handle = self.run.record.lock().await;
+        let Some(record) = handle.own().cloned() else {
+            handle.attachments.begin();
+            return Ok(None);
+        };
+        drop(handle);
+        self.load::<J>(&record).await
     }
 
     /// Returns a checkpoint's state; `None` when it is damaged or missing.

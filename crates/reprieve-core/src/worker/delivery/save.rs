@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
 use crate::checkpoint::SHORTEST;
-use crate::codec::{Encoded, Fingerprint};
+use crate::codec::{self, Digest, Encoded, Fingerprint};
 use crate::context::{JobRun, get, set};
 use crate::error::{Error, ErrorKind, Result};
 use crate::names::result_blob;
@@ -43,9 +44,10 @@ pub(super) struct Saver {
     presence: Arc<Mutex<Presence>>,
     /// When the job last saved, or tried to.
     tried: Instant,
-    /// The fingerprint of the state that was loaded; `None` before anything was loaded, and once
-    /// the job has moved.
-    loaded: Option<Fingerprint>,
+    /// The state that was loaded; `None` before anything was loaded, and once the job has moved.
+    loaded: Option<Loaded>,
+    /// The job went back to an older state, so what it does now may have been done before.
+    went_back: bool,
     /// The fingerprint of the state that this run saved last.
     saved: Option<Fingerprint>,
     /// Until when every step is saved, because the job vanished before.
@@ -55,6 +57,42 @@ pub(super) struct Saver {
     /// The value of the rules' save counter at the last try.
     asked_to_save: u64,
     failures: LogThrottle,
+}
+
+/// What tells a loaded state from others.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Loaded {
+    fingerprint: Fingerprint,
+    /// Set where an equal state may have another encoding.
+    digest: Option<Digest>,
+}
+
+impl Loaded {
+    /// What tells `at` from others. It was decoded from an encoding with the fingerprint `stored`; `None`
+    /// for a state that was not stored.
+    ///
+    /// # Errors
+    /// Why the state can't be encoded.
+    pub(super) fn new<C: Serialize>(
+        kind: &Kind,
+        at: &C,
+        stored: Option<Fingerprint>,
+    ) -> std::result::Result<Self, String> {
+        let fingerprint = codec::fingerprint(at)?;
+        if stored.is_some_and(|stored| stored != fingerprint) {
+            kind.is_unordered.store(true, Relaxed);
+        }
+        let is_ordered = stored.is_some() && !kind.is_unordered.load(Relaxed);
+        let digest = if is_ordered { None } else { codec::digest(at).ok() };
+        Ok(Self { fingerprint, digest })
+    }
+
+    /// Whether `state` is the same, perhaps in another order.
+    fn is(&self, state: &Encoded) -> bool {
+        let other = state.fingerprint();
+        self.fingerprint == other
+            || self.fingerprint.has_length_of(other) && self.digest.is_some_and(|it| state.has_digest(it))
+    }
 }
 
 /// The end of a save.
@@ -84,6 +122,7 @@ impl Saver {
             presence: Arc::clone(presence),
             tried: Instant::now(),
             loaded: None,
+            went_back: false,
             saved: None,
             careful_until: None,
             careful_steps: 0,
@@ -102,18 +141,18 @@ impl Saver {
         self.careful_steps = steps;
     }
 
-    /// Starts to count the time until the first save. `loaded` is the fingerprint of the state that
-    /// was loaded, if one was.
-    pub(super) fn begin(&mut self, loaded: Option<Fingerprint>) {
+    /// Starts to count the time until the first save. `loaded` is the state that was loaded, if one
+    /// was.
+    pub(super) fn begin(&mut self, loaded: Option<Loaded>) {
         // It is saved, perhaps in an older shape.
-        (self.loaded, self.saved) = (loaded, loaded);
+        (self.loaded, self.saved) = (loaded, loaded.map(|loaded| loaded.fingerprint));
         self.note_try();
         set(&self.run.last_saved, self.tried);
     }
 
     /// Whether this is the state that was loaded.
     pub(super) fn has_loaded(&self, state: Fingerprint) -> bool {
-        self.loaded == Some(state)
+        self.loaded.is_some_and(|loaded| loaded.fingerprint == state)
     }
 
     /// Whether a state was loaded from which the job has not moved yet.
@@ -121,17 +160,18 @@ impl Saver {
         self.loaded.is_some()
     }
 
-    /// Notes the fingerprint of the loaded state, which has been decoded again.
-    pub(super) fn reload(&mut self, loaded: Fingerprint) {
-        if self.saved == self.loaded {
-            self.saved = Some(loaded);
+    /// Notes the loaded state, which has been decoded again.
+    pub(super) fn reload(&mut self, loaded: Loaded) {
+        if self.saved == self.loaded.map(|before| before.fingerprint) {
+            self.saved = Some(loaded.fingerprint);
         }
         self.loaded = Some(loaded);
     }
 
-    /// Notes that the job has gone back to this state.
-    pub(super) fn go_back(&mut self, to: Fingerprint) {
-        (self.loaded, self.saved) = (Some(to), None);
+    /// Notes that the job has gone back to this state. From here on it counts as not moved until its next
+    /// delivery.
+    pub(super) fn go_back(&mut self, to: Loaded) {
+        (self.loaded, self.saved, self.went_back) = (Some(to), None, true);
     }
 
     /// Reports whether to save after a step. Counts the step.
@@ -273,7 +313,10 @@ impl Saver {
 
     /// Whether the job's state or attachments differ from those that were loaded.
     async fn has_moved(&self, state: &Encoded) -> bool {
-        self.loaded.is_none_or(|loaded| loaded != state.fingerprint())
+        if self.went_back {
+            return false;
+        }
+        self.loaded.is_none_or(|loaded| !loaded.is(state))
             || self.run.record.lock().await.attachments.has_changed()
     }
 
