@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use reprieve_sim::storage::StorageServer;
+use reprieve_sim::storage::{Action, Operation, Rule, StorageServer};
 use reprieve_tests::{Sandbox, Walked, until};
 use serde_json::json;
 
@@ -53,6 +53,67 @@ async fn a_job_outlives_the_message_that_another_program_sent() {
     emptied(&sandbox, Duration::from_secs(10)).await;
     assert_eq!(sandbox.journal().read().len() as u64, WALK.steps, "it ran once");
     worker.stop().await;
+}
+
+/// Waits until the only job is done, and returns in how many steps.
+async fn steps_until_done(sandbox: &Sandbox) -> u64 {
+    until("the job is done", PATIENCE, async || {
+        (!sandbox.blobs("results/").await.is_empty()).then_some(())
+    })
+    .await;
+    emptied(sandbox, Duration::from_secs(40)).await;
+    sandbox.journal().read().len() as u64
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_outlives_its_message_although_the_first_try_to_replace_it_fails() {
+    let refusals = [
+        Action::ServerBusy { retry_after_seconds: None },
+        Action::TooManyRequests { retry_after_seconds: None },
+        Action::OperationTimedOut,
+        // Two copies are sent; the second message of the job waits, and is deleted.
+        Action::LoseAnswer,
+    ];
+    for refusal in refusals {
+        let double = double().await;
+        let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
+        put(&double, sandbox.queue(), "theirs", &sandbox);
+        let rule = Rule::new(refusal.clone()).on(Operation::Send).times(1);
+        double.add_fault(rule).expect("a fault");
+        let worker = worker(&sandbox, &["--checkpoint-every", "0s", "--lease", "9s", "--budget", "2s"]);
+        assert_eq!(steps_until_done(&sandbox).await, WALK.steps, "{refusal:?}");
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_outlives_its_message_that_somebody_else_received_before() {
+    let double = double().await;
+    let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
+    put(&double, sandbox.queue(), "theirs", &sandbox);
+    let received = sandbox.store().queue.receive(1, Duration::from_secs(1)).await.expect("a message");
+    assert_eq!(received.len(), 1);
+    let worker = worker(&sandbox, &["--checkpoint-every", "0s", "--lease", "9s", "--budget", "2s"]);
+    assert_eq!(steps_until_done(&sandbox).await, WALK.steps);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_message_that_expires_does_not_take_a_job_from_its_living_owner() {
+    let double = double().await;
+    let sandbox = Sandbox::in_account(&double.connection_string(), 1).await;
+    let arguments = ["--checkpoint-every", "0s", "--lease", "9s", "--budget", "2s"];
+    put(&double, sandbox.queue(), "theirs", &sandbox);
+    let first = worker(&sandbox, &arguments);
+    until("the job runs", PATIENCE, async || (sandbox.journal().read().len() > 3).then_some(())).await;
+    let second = worker(&sandbox, &arguments);
+    second.started(&sandbox).await;
+    put(&double, sandbox.queue(), "theirs", &sandbox);
+    let steps = steps_until_done(&sandbox).await;
+    // A first delivery of a message begins without a look at the record, and is refused at its first save.
+    assert!(steps <= WALK.steps + 1, "{steps} steps");
+    first.stop().await;
+    second.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -61,8 +61,8 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Expiring {
     /// Replaces it by one that does not expire before its job begins: the same job in the next
-    /// generation, as after a redrive. This takes six more requests, and the job's record is kept for a
-    /// week. Only the first delivery of a message does it: later ones may have a record.
+    /// generation, as after a redrive. This takes seven more requests, and the job's record is kept for a
+    /// week. A second message of a job that another one has is left as it is.
     #[default]
     Replace,
     /// Runs its job as it is, and logs how long it has left.

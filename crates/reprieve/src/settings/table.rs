@@ -113,7 +113,7 @@ pub(super) static WORKER: [Setting; 25] = [
         default: Default::Text("replace"),
         help: "What to do with other programs' messages that have a time to live: replace or keep",
         details: "The queue deletes such a message when its time ends, also while its job runs. replace sends the job \
-                  again without a time to live before it begins, which takes six more requests and a record that is kept \
+                  again without a time to live before it begins, which takes seven more requests and a record that is kept \
                   for a week. keep runs it as it is, and logs how long it has left.",
         parse: |given, to| values::expiring(given).map(|what| to.worker.expiring = what),
     },

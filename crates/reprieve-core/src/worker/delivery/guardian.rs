@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
-use super::lease::Lease;
+use super::lease::{Lease, TRY};
 use crate::clock::unix_millis;
 use crate::context::{get, set};
 use crate::deadline::{Deadline, SOFT_MARK};
@@ -24,12 +24,17 @@ use crate::error::{Error, ErrorKind};
 use crate::job::JobError;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
+use crate::record::Status;
+use crate::retry::{bounded, may_pass};
 use crate::watch;
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause between two tries to replace a message that expires.
+const REPLACE_PAUSE: Duration = Duration::from_millis(500);
 
 /// The guardian of one delivery.
 #[derive(Debug)]
@@ -135,36 +140,80 @@ impl Guardian {
     }
 
     /// Replaces the message, which the queue would delete at the time `at`, also while its job runs;
-    /// returns whether it is another one now. Else the job runs under the old message. Only the first
-    /// delivery of a message is replaced: at a later one the job may have a record, whose generation is not
-    /// the body's.
+    /// returns whether it is another one now. Else the job runs under the old message.
     async fn outlive_expiry(&mut self, envelope: &Envelope, at: i64) -> bool {
         let (job, left_s) = (&envelope.job, at.saturating_sub(unix_millis()) / 1_000);
-        let is_first = self.lease.delivery.dequeue_count == 1 && envelope.notes.generation == 0;
-        if self.shared.settings.expiring == Expiring::Keep || !is_first {
+        if self.shared.settings.expiring == Expiring::Keep {
             tracing::info!(%job, left_s, "another program's message expires, also while its job runs");
             return false;
         }
         if self.drain.get().is_some() {
             return false;
         }
-        let body = envelope.to_copy(1);
         let mut drain = self.drain.clone();
         let replaced = tokio::select! {
             biased;
-            replaced = self.lease.replace(&self.shared, &body) => replaced,
+            replaced = self.replace(envelope) => replaced,
             () = drain.changed() => return false,
         };
         match replaced {
-            Ok(()) => {
+            Ok(true) => {
                 tracing::debug!(%job, left_s, "another program's message would expire; it is replaced");
                 true
+            }
+            Ok(false) => {
+                tracing::info!(%job, left_s, "a message expires and is not replaced, because another one of its job is");
+                false
             }
             Err(error) => {
                 tracing::warn!(%job, left_s, %error, "failed to replace a message that expires");
                 false
             }
         }
+    }
+
+    /// Replaces the message by one of the next generation, and tries until its first renewal is due. A try
+    /// without an answer may have sent a copy, which the next try makes a second message of the job.
+    async fn replace(&mut self, envelope: &Envelope) -> Result<bool, Error> {
+        let until = self.lease.renew_at;
+        loop {
+            let replaced = match self.generation_of_replacement(envelope).await {
+                Ok(None) => return Ok(false),
+                Ok(Some(generation)) => {
+                    self.lease.replace(&self.shared, &envelope.to_copy(generation)).await
+                }
+                Err(error) => Err(error),
+            };
+            match replaced {
+                Ok(()) => return Ok(true),
+                Err(error) if may_pass(&error) && Instant::now() + REPLACE_PAUSE < until => {
+                    sleep(REPLACE_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the generation of the message that replaces this one; `None` where this one is to be judged
+    /// as it is: the job is settled, or another message has it.
+    async fn generation_of_replacement(&self, envelope: &Envelope) -> Result<Option<u32>, Error> {
+        let (records, own) = (&self.shared.store, envelope.notes.generation);
+        let found = bounded("read a record", TRY, records.record(&envelope.job)).await;
+        let record = match found {
+            // The job begins again.
+            Err(error) if error.kind() == ErrorKind::Corrupt => None,
+            Err(error) if error.kind() == ErrorKind::Incompatible => return Ok(None),
+            found => found?,
+        };
+        let generation = match record {
+            None => Some(own),
+            Some(record) => {
+                let is_open = matches!(record.status, Status::Running | Status::Waiting { .. });
+                let is_owner = record.owner.message == self.lease.delivery.id;
+                (is_open && is_owner).then_some(record.generation.max(own))
+            }
+        };
+        Ok(generation.map(|generation| generation.saturating_add(1)))
     }
 
     /// Waits for a slot, runs the job, and settles the message.

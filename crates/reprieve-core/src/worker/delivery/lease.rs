@@ -33,6 +33,9 @@ const RENEW: &str = "renew a lease";
 /// The longest time for one try to settle outside a drain.
 pub(super) const TRY: Duration = Duration::from_secs(10);
 
+/// How long one try to replace a message may take: it may have little time left.
+const REPLACE_TRY: Duration = Duration::from_secs(3);
+
 /// The same in a drain, so that an unanswered try leaves time for others.
 pub(super) const DRAIN_TRY: Duration = Duration::from_secs(1);
 
@@ -101,7 +104,7 @@ impl Lease {
     pub(super) async fn replace(&mut self, shared: &Shared, body: &[u8]) -> Result<()> {
         let since = Instant::now();
         let replacing = shared.store.queue.replace(&self.delivery.receipt, body, self.length);
-        let until = self.renew_at.min(since + TRY);
+        let until = self.renew_at.min(since + REPLACE_TRY);
         let Ok(replaced) = timeout_at(until, replacing).await else {
             return Err(unanswered("replace a message"));
         };
