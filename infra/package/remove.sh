@@ -1,0 +1,52 @@
+#!/bin/sh
+# Drains and removes the worker with its units, its user and its files. /etc/reprieve stays: cloud-init
+# wrote it, once in the VM's life, and an application that is added again needs it.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
+
+main() {
+  begin
+  say "removing the worker: draining it"
+  stop_units
+  for unit in $(known_units); do
+    systemctl --quiet disable "$unit" 2>/dev/null || :
+    systemctl reset-failed "$unit" 2>/dev/null || :
+  done
+  for unit in reprieve-worker.service reprieve-worker@.service; do
+    rm -f "$unit_directory/$unit" "$unit_directory/.$unit.new"
+  done
+  systemctl daemon-reload
+  rm -rf /run/reprieve
+  if has_store; then
+    say "$state stays: it has the jobs of the store $(setting REPRIEVE_STORE)"
+  else
+    rm -rf "$state"
+    remove_user
+  fi
+  say "the worker is removed; $environment stays for the next installation"
+  # The command takes what is left without a version for the rest of a removal.
+  rm -rf "$root/.removed"
+  rm -f "$root/current" "$root/previous" "$root/rollback"
+  mv "$versions" "$root/.removed"
+  rm -rf "$root"
+}
+
+# Whether the jobs of an embedded store are in the state directory. In Azure, they are not.
+has_store() {
+  case $(setting REPRIEVE_STORE) in
+    '' | sqlite:*) [ -n "$(find "$state" -name '*.db' -print 2>/dev/null | head -n 1)" ] ;;
+    *) false ;;
+  esac
+}
+
+remove_user() {
+  ! [ -e "$environment" ] || chown root:root "$environment"
+  ! [ -d "${environment%/*}" ] || chown root:root "${environment%/*}"
+  ! getent passwd "$user" >/dev/null || userdel "$user" 2>/dev/null || :
+  ! getent group "$user" >/dev/null || groupdel "$user" 2>/dev/null || :
+}
+
+# A function, so that the shell has read all of this before its file is removed.
+main

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Updates from any other version to the one in this directory: drains the old worker, starts the new
+# one, and returns to the old one unless the new one is healthy within a minute.
+#
+# /opt/reprieve/rollback names the old version until the new one has been found healthy, so that a
+# repetition after a cut knows what worked.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
+
+main() {
+  begin
+  old=$(linked rollback)
+  if [ -z "$old" ]; then
+    old=$(linked current)
+    if [ -z "$old" ] || [ "$old" = "$version" ]; then
+      # There is nothing to update.
+      exec "$here/install.sh"
+    fi
+  fi
+  prepare_machine
+  check_worker "$version" "version $(linked current) continues to run"
+  link rollback "$old"
+  say "updating from version $old to $version: draining the workers"
+  stop_units
+  switch_to "$version"
+  start_units
+  if await_health 60; then
+    if [ "$old" = "$version" ]; then
+      rm -f "$root/rollback"
+    else
+      mv -fT "$root/rollback" "$root/previous"
+    fi
+    prune
+    say "version $version is healthy; $(linked previous) is kept in $versions"
+    return
+  fi
+  failure=$reason
+  show_log
+  [ "$old" != "$version" ] || {
+    rm -f "$root/rollback"
+    fail $E_NOT_HEALTHY "version $version is not healthy ($failure), and there is no other to return to"
+  }
+  roll_back
+}
+
+roll_back() {
+  say "version $version is not healthy ($failure): returning to version $old"
+  stop_units
+  switch_to "$old"
+  start_units
+  if await_health 60; then
+    rm -f "$root/rollback"
+    prune
+    fail $E_ROLLED_BACK "version $version is not healthy ($failure); version $old runs again"
+  fi
+  rm -f "$root/rollback"
+  show_log
+  fail $E_NOT_HEALTHY "version $version is not healthy ($failure), and version $old, which was started again," \
+    "is not healthy either ($reason)"
+}
+
+# A function, so that the shell has read all of this before its file may be replaced.
+main
