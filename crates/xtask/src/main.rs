@@ -11,6 +11,7 @@ mod help;
 mod install;
 mod modules;
 mod mutants;
+mod package;
 mod services;
 mod simulate;
 mod test;
@@ -43,6 +44,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "demo" => demo::run(arguments),
         "modules" => modules::run(arguments),
         "mutants" => mutants::run(arguments),
+        "package" => package::run(arguments),
         "simulate" => simulate::run(arguments),
         "test" => test::run(arguments),
         "thumbnails" => thumbnails::run_on(arguments),
