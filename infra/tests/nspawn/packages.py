@@ -1,0 +1,46 @@
+"""Archives for the tests: the real one of `cargo xtask package`, and changed copies of it."""
+
+import gzip
+import hashlib
+import io
+import json
+import subprocess
+import tarfile
+from pathlib import Path
+
+
+def build(xtask, worker, version, directory):
+    """Packs a worker, without its symbols, and returns the archive's path."""
+    stripped = Path(directory) / "worker"
+    subprocess.run(["strip", "-o", stripped, worker], check=True)
+    arguments = ["--bin", stripped, "--version", version, "--out", directory, "--allow-large"]
+    subprocess.run([xtask, "package", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+    return Path(directory) / "worker.tgz"
+
+
+def change(archive, version, directory, **files):
+    """Copies an archive with another version and, by their names with `_` for `/`, other files."""
+    members = {}
+    with tarfile.open(archive) as source:
+        for member in source.getmembers():
+            content = source.extractfile(member).read() if member.isfile() else None
+            members[member.name] = (member, content)
+    manifest = json.loads(members["manifest.json"][1])
+    lines = []
+    for file in manifest["files"]:
+        member, content = members[file["path"]]
+        content = files.get(file["path"].replace("/", "_").replace(".", "_"), content)
+        members[file["path"]] = (member, content)
+        file |= {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        lines.append("    " + json.dumps(file))
+    text = members["manifest.json"][1].decode()
+    head = text[: text.index('  "files"')].replace(f'"{manifest["version"]}"', f'"{version}"')
+    text = head + '  "files": [\n' + ",\n".join(lines) + "\n  ]\n}\n"
+    members["manifest.json"] = (members["manifest.json"][0], text.encode())
+
+    target = Path(directory) / f"worker-{version}.tgz"
+    with gzip.open(target, "wb", compresslevel=1) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+        for member, content in members.values():
+            member.size = len(content or b"")
+            tar.addfile(member, io.BytesIO(content) if content is not None else None)
+    return target
