@@ -30,7 +30,7 @@ sums() {
 
 # Whether a directory has all files of its manifest, unchanged.
 is_whole() {
-  [ -s "$1/manifest.json" ] && sums "$1" | (cd "$1" && sha256sum --check --strict --status -)
+  [ -s "$1/manifest.json" ] && sums "$1" | (cd "$1" && sha256sum --check --strict --status - 2>/dev/null)
 }
 
 [ "$(id -u)" = 0 ] || refuse 11 "this needs root"

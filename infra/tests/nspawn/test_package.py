@@ -9,7 +9,6 @@ With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
 import collections
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import fleet
 import packages
-from fleet import AGENT, PACKAGE, PATIENCE, Fleet, until
+from fleet import AGENT, Fleet, until
 
 BINARIES = Path(os.environ.get("REPRIEVE_TEST_BINARIES", fleet.REPOSITORY / "target/debug"))
 XTASK = Path(os.environ.get("REPRIEVE_TEST_XTASK", BINARIES / "xtask"))
@@ -51,16 +50,6 @@ def figures(text):
 class PackageTest(unittest.TestCase):
     """Each test has a machine of its own."""
 
-    @classmethod
-    def setUpClass(cls):
-        cls.directory = tempfile.TemporaryDirectory(prefix="reprieve-packages-")
-        cls.addClassCleanup(cls.directory.cleanup)
-        worker = BINARIES / "test-jobs"
-        cls.archive = packages.build(XTASK, worker, "1.0.0", cls.directory.name)
-        cls.notifies = b"NOTIFY_SOCKET" in worker.read_bytes()
-        if not cls.notifies:
-            figures("THE WORKER DOES NOT NOTIFY SYSTEMD: a script does it in its place")
-
     def setUp(self):
         self.fleet = self.enterContext(Fleet(BINARIES))
         self.machine = self.fleet.machine
@@ -73,7 +62,7 @@ class PackageTest(unittest.TestCase):
             drop_in.write_text(DROP_IN)
 
     def package(self, version, **files):
-        return packages.change(self.archive, version, self.directory.name, **files)
+        return packages.change(self.archive, version, self.directory, **files)
 
     def succeed(self, name, version, **options):
         ran = self.machine.command(name, version, **options)
@@ -198,27 +187,23 @@ class Install(PackageTest):
 
     def test_an_incomplete_download_changes_nothing_and_says_so(self):
         whole = self.archive.read_bytes()
-        archives = {
-            "is not in": None,
-            "is empty": b"",
-            "is truncated or damaged": whole[: len(whole) // 2],
-        }
-        archives_of_the_end = {"is truncated or damaged": whole[:-4]}
-        for cases in (archives, archives_of_the_end):
-            for expected, content in cases.items():
-                for command in ("install", "update"):
-                    with self.subTest(expected=expected, command=command):
-                        self.machine.download(content, "1.0.0")
-                        ran = self.machine.command(command, "1.0.0")
-                        self.assertEqual(ran.returncode, 10)
-                        self.assertEqual(ran.stdout, "")
-                        self.assertIn(f"reprieve-worker: worker.tgz {expected}", ran.stderr)
-                        self.assertEqual(len(ran.stderr.splitlines()), 1, ran.stderr)
-                        self.assertEqual(self.traces("/opt/reprieve"), [])
-        # An archive whose files are not those of its manifest.
-        wrong = self.package("1.0.0", lib_sh=b"exit 0\n").read_bytes()
-        other = packages.change(self.archive, "1.0.0", self.directory.name).read_bytes()
-        self.assertNotEqual(wrong, other)
+        for expected, content in [
+            ("is not in", None),
+            ("is empty", b""),
+            ("is truncated or damaged", whole[: len(whole) // 2]),
+            ("is truncated or damaged", whole[:-4]),
+        ]:
+            for command in ("install", "update"):
+                with self.subTest(expected=expected, command=command):
+                    self.machine.download(content, "1.0.0")
+                    ran = self.machine.command(command, "1.0.0")
+                    self.assertEqual(ran.returncode, 10)
+                    self.assertEqual(ran.stdout, "")
+                    self.assertIn(f"{AGENT}/1.0.0", ran.stderr)
+                    self.assertIn("reprieve-worker: worker.tgz", ran.stderr)
+                    self.assertIn(expected, ran.stderr)
+                    self.assertEqual(len(ran.stderr.splitlines()), 1, ran.stderr)
+                    self.assertEqual(self.traces("bin/worker"), [])
 
     def test_a_worker_that_the_machine_cant_run_is_refused(self):
         self.machine.download(self.package("1.0.0", bin_worker=DOES_NOT_RUN), "1.0.0")
@@ -243,33 +228,37 @@ class Cut(PackageTest):
     """SIGKILL at ten of a command's forks, spread over all of them, and the command again."""
 
     POINTS = 10
+    FORKS = "clone,clone3,fork,vfork"
 
-    def trace(self, name, version):
-        """Runs a command to its end, and returns how often its shell forks."""
+    def points(self, name, version):
+        """Runs a command to its end, and chooses among its shell's forks: the call, and the how many-th."""
         with tempfile.NamedTemporaryFile("r") as trace:
-            tracer = ["strace", "-f", "-qq", "-e", "trace=clone,fork,vfork,clone3", "-e", "signal=none"]
+            tracer = ["strace", "-f", "-qq", "-e", f"trace={self.FORKS}", "-e", "signal=none"]
             self.succeed(name, version, tracer=[*tracer, "-o", trace.name])
             # A call that another process interrupts has a second line, "resumed".
-            processes = [line.split()[0] for line in trace if "resumed" not in line]
-        return collections.Counter(processes).most_common(1)[0][1]
+            lines = [line.split(None, 1) for line in trace if "resumed" not in line]
+        shell = collections.Counter(process for process, _ in lines).most_common(1)[0][0]
+        calls = [call.split("(")[0] for process, call in lines if process == shell]
+        forks = [(call, calls[: index + 1].count(call)) for index, call in enumerate(calls)]
+        # The first clone of a process is also nsenter's own, and injections count for each process.
+        forks = [(call, number) for call, number in forks if number > 1]
+        self.assertGreater(len(forks), self.POINTS)
+        last = len(forks) - 1
+        chosen = [forks[last * index // (self.POINTS - 1)] for index in range(self.POINTS)]
+        figures(f"{name} is cut at {self.POINTS} of its {len(forks)} forks")
+        return chosen
 
     def cut(self, name, version, fork):
-        """Kills the shell of a command at one of its forks, and all that it has started."""
-        inject = f"inject=clone,fork,vfork,clone3:signal=SIGKILL:when={fork}"
-        tracer = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", inject]
-        ran = self.machine.command(name, version, tracer=tracer)
-        self.assertNotEqual(ran.returncode, 0, f"{name} was not cut at fork {fork}: {ran.stdout}")
-        return ran
-
-    def points(self, forks):
-        # Not the first: that is nsenter's own.
-        return sorted({2 + (forks - 3) * index // (self.POINTS - 1) for index in range(self.POINTS)})
+        """Kills the shell of a command at one of its forks."""
+        call, number = fork
+        inject = ["-e", f"trace={self.FORKS}", "-e", f"inject={call}:signal=SIGKILL:when={number}"]
+        ran = self.machine.command(name, version, tracer=["strace", "-f", "-qq", "-o", "/dev/null", *inject])
+        self.assertNotEqual(ran.returncode, 0, f"{name} was not cut at {fork}: {ran.stdout}")
 
     def test_an_install(self):
         self.machine.download(self.archive, "1.0.0")
-        forks = self.trace("install", "1.0.0")
+        points = self.points("install", "1.0.0")
         self.succeed("remove", "1.0.0")
-        points = self.points(forks)
         for fork in points:
             with self.subTest(fork=fork):
                 self.cut("install", "1.0.0", fork)
@@ -278,15 +267,13 @@ class Cut(PackageTest):
                 self.assertEqual(self.versions(), ["1.0.0"])
                 self.succeed("remove", "1.0.0")
                 self.assertEqual(self.traces("bin/worker"), [])
-        figures(f"install cut at {len(points)} of {forks} forks: {points}")
 
     def test_an_update(self):
         self.install()
         archives = {version: self.package(version) for version in ("1.1.0", "1.2.0")}
         for version, archive in archives.items():
             self.machine.download(archive, version)
-        forks = self.trace("update", "1.1.0")
-        points = self.points(forks)
+        points = self.points("update", "1.1.0")
         before = "1.1.0"
         for fork in points:
             with self.subTest(fork=fork):
@@ -297,19 +284,16 @@ class Cut(PackageTest):
                 self.assertEqual((self.current(), self.versions()), (version, ["1.1.0", "1.2.0"]))
                 self.assertFalse(os.path.lexists(self.machine.root / "opt/reprieve/rollback"))
                 before = version
-        figures(f"update cut at {len(points)} of {forks} forks: {points}")
 
     def test_a_removal(self):
         self.install()
-        forks = self.trace("remove", "1.0.0")
-        points = self.points(forks)
+        points = self.points("remove", "1.0.0")
         for fork in points:
             with self.subTest(fork=fork):
                 self.install()
                 self.cut("remove", "1.0.0", fork)
                 self.succeed("remove", "1.0.0")
                 self.assertEqual(self.traces("bin/worker"), [])
-        figures(f"remove cut at {len(points)} of {forks} forks: {points}")
 
 
 class Update(PackageTest):
@@ -462,7 +446,6 @@ class Life(PackageTest):
         # 80 MB of state, which the next worker has room for.
         bulky = self.fleet.enqueue("bulky", [{"floats": 10_000_000, "steps": 1, "saves": False}])
         until("the worker is killed", lambda: self.machine.worker() not in (None, before))
-        self.assertIn("oom", self.machine.run("journalctl", "-u", "reprieve-worker").stdout.lower() + "oom")
         self.machine.await_ready()
         until("every job has a result", lambda: self.fleet.results() >= {*jobs, *bulky}, 120)
         self.assertEqual(self.fleet.results(), {*jobs, *bulky})
@@ -484,8 +467,8 @@ class Life(PackageTest):
         self.machine.await_ready()
         self.done_once(jobs, steps=300)
 
-    def drained(self, notice, count=1):
-        drain = until("the drain's line", lambda: (self.machine.log("drained") or [None])[count - 1 :])[0]
+    def drained(self, notice):
+        drain = until("the drain's line", lambda: self.machine.log("drained"))[0]
         figures(
             f"{notice}: {drain['held']} held, {drain['saved']} saved, released in {drain['released_after_ms']} ms, "
             f"{drain['budget_left_ms']} ms left, {drain['work_lost_ms']} ms of work lost"
@@ -495,6 +478,11 @@ class Life(PackageTest):
         self.assertEqual((drain["abandoned"], drain["cut"], drain["unconfirmed"]), (0, 0, 0))
         self.assertLess(drain["released_after_ms"], 10_000)
 
+    def done_once_soon(self, jobs):
+        """Checks that jobs of 60 steps go on at once: no message waits for the end of a lease, 60 s."""
+        self.done_once(jobs, steps=60, patience=45)
+        self.assertEqual(self.repeated(), 0)
+
     def test_sigterm_drains(self):
         self.install()
         jobs = self.walks(8, steps=60)
@@ -502,13 +490,12 @@ class Life(PackageTest):
         begun = time.monotonic()
         self.machine.run("systemctl", "stop", "reprieve-worker")
         figures(f"systemctl stop: {time.monotonic() - begun:.1f} s")
-        self.drained("stop")
+        self.drained("Signal")
         self.assertEqual(self.machine.show("Result"), "success")
         self.assertEqual(self.machine.show("ExecMainStatus"), "0")
-        until("all messages are back", lambda: self.fleet.status()["queue"]["ready"] == 8)
+        self.assertEqual(self.fleet.status()["queue"]["total"], 8)
         self.machine.run("systemctl", "start", "reprieve-worker")
-        self.done_once(jobs, steps=60)
-        self.assertEqual(self.repeated(), 0)
+        self.done_once_soon(jobs)
 
     def test_a_preempt_drains(self):
         self.install()
@@ -517,15 +504,14 @@ class Life(PackageTest):
         self.fleet.event("evict", "--vm", self.machine.name, "--notice", "30s")
         self.drained("Preempt")
         self.assertTrue(self.machine.healthy(), "a drain is no reason to replace the machine")
-        self.assertEqual(self.fleet.status()["queue"]["ready"], 8)
+        self.assertEqual(self.fleet.status()["queue"]["total"], 8)
         self.fleet.event("evict", "--vm", self.machine.name, "--withdraw")
-        self.done_once(jobs, steps=60)
+        self.done_once_soon(jobs)
 
     def test_a_reboot_drains_and_the_worker_is_back(self):
         self.install()
         jobs = self.walks(8, steps=60)
         self.stepped(20)
-        before = self.machine.worker()
         self.fleet.event("announce", "--type", "Reboot", "--vms", self.machine.name, "--notice", "15m")
         self.drained("Reboot")
         begun = time.monotonic()
@@ -534,8 +520,7 @@ class Life(PackageTest):
         self.fleet.event("event", "complete", "--vm", self.machine.name)
         self.machine.await_ready()
         figures(f"reboot: booted after {booted:.1f} s, ready after {time.monotonic() - begun:.1f} s")
-        self.assertIsNotNone(before)
-        self.done_once(jobs, steps=60)
+        self.done_once_soon(jobs)
 
     def test_a_reboot_without_an_event_loses_nothing(self):
         self.install()
@@ -543,9 +528,8 @@ class Life(PackageTest):
         self.stepped(20)
         self.machine.reboot()
         self.machine.await_ready()
-        self.drained("stop")
-        self.done_once(jobs, steps=60)
-        self.assertEqual(self.repeated(), 0)
+        self.drained("Signal")
+        self.done_once_soon(jobs)
 
     def test_it_leaves_nothing_but_its_settings(self):
         settings = self.machine.root / "etc/reprieve/worker.env"
@@ -558,7 +542,7 @@ class Life(PackageTest):
             figures(f"{attempt} remove: {ran.seconds:.1f} s")
             self.assertEqual(self.traces("bin/worker"), [])
         self.assertEqual(len(self.machine.log("drained")), 1)
-        self.assertEqual(self.fleet.status()["queue"]["ready"], 8, "the jobs are back in the queue")
+        self.assertEqual(self.fleet.status()["queue"]["total"], 8)
         self.assertEqual(settings.read_text(), content)
         self.assertEqual(self.machine.run("stat", "-c", "%a %U %G", "/etc/reprieve/worker.env").stdout, "640 root root\n")
         # Added again, which is how the failed installation of a version is repeated.
@@ -589,8 +573,6 @@ class Instances(PackageTest):
             until("both take jobs", lambda port=port: self.machine.get("/readyz", port) is not None)
         pids = [self.machine.worker(unit) for unit in units]
         self.assertEqual(len(set(pids)), 2)
-        shared = self.machine.root / "tmp/journal"
-        del shared
         self.machine.download(self.package("1.1.0"), "1.1.0")
         ran = self.succeed("update", "1.1.0")
         figures(f"update of two instances: {ran.seconds:.1f} s")
@@ -603,6 +585,17 @@ class Instances(PackageTest):
         self.assertEqual([self.machine.worker(unit) for unit in units], [None, None])
         self.succeed("remove", "1.1.0")
         self.assertEqual(self.traces("bin/worker"), [])
+
+
+def setUpModule():
+    directory = tempfile.TemporaryDirectory(prefix="reprieve-packages-")
+    unittest.addModuleCleanup(directory.cleanup)
+    worker = BINARIES / "test-jobs"
+    PackageTest.directory = directory.name
+    PackageTest.archive = packages.build(XTASK, worker, "1.0.0", directory.name)
+    PackageTest.notifies = b"NOTIFY_SOCKET" in worker.read_bytes()
+    if not PackageTest.notifies:
+        figures("THE WORKER DOES NOT NOTIFY SYSTEMD: a script does it in its place")
 
 
 if __name__ == "__main__":
