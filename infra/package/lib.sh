@@ -155,6 +155,25 @@ stop_units() {
   [ $# = 0 ] || systemctl stop "$@" 2>/dev/null || :
 }
 
+# Stops workers that are not healthy: they get five seconds, because no worker of this VM takes jobs
+# meanwhile. The next one releases what they hold.
+stop_unhealthy_units() {
+  set --
+  for unit in $units; do
+    set -- "$@" "$unit"
+  done
+  systemctl stop --no-block "$@" || :
+  give_up=$(($(uptime_seconds) + 5))
+  while systemctl is-active --quiet "$@" || systemctl show --property=ActiveState "$@" | grep -q deactivating; do
+    if [ "$(uptime_seconds)" -ge "$give_up" ]; then
+      systemctl kill --signal=SIGKILL "$@" 2>/dev/null || :
+      break
+    fi
+    sleep 1
+  done
+  stop_units
+}
+
 # Stops instances that the settings no longer ask for.
 retire_units() {
   for unit in $(known_units); do
@@ -263,7 +282,7 @@ await_health() {
 
 # Prints the end of the workers' log, for whoever reads the output of a failed command.
 show_log() {
-  journalctl --no-pager --output=short-iso --lines=20 --unit='reprieve-worker*' 2>/dev/null >&2 || :
+  journalctl --no-pager --output=short-iso --lines=20 --unit='reprieve-worker*' >&2 2>/dev/null || :
 }
 
 # Removes all versions but the current and the previous one.

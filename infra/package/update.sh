@@ -1,6 +1,7 @@
 #!/bin/sh
 # Updates from any other version to the one in this directory: drains the old worker, starts the new
-# one, and returns to the old one unless the new one is healthy within a minute.
+# one, and returns to the old one if the new one is not healthy. A minute after the start of the new
+# one, one of them has been found healthy: 40 s, 5 s to stop it, and the old one's start.
 #
 # /opt/reprieve/rollback names the old version until the new one has been found healthy, so that a
 # repetition after a cut knows what worked.
@@ -26,7 +27,7 @@ main() {
   stop_units
   switch_to "$version"
   start_units
-  if await_health 60; then
+  if await_health 40; then
     if [ "$old" = "$version" ]; then
       rm -f "$root/rollback"
     else
@@ -47,7 +48,7 @@ main() {
 
 roll_back() {
   say "version $version is not healthy ($failure): returning to version $old"
-  stop_units
+  stop_unhealthy_units
   switch_to "$old"
   start_units
   if await_health 60; then

@@ -26,7 +26,9 @@ BLOB_PORT, QUEUE_PORT, METADATA_PORT = 10000, 10001, 8169
 AGENT = "/var/lib/waagent/Microsoft.CPlat.Core.VMApplicationManagerLinux/reprieve-worker"
 # The environment of a command that the agent runs.
 AGENT_ENVIRONMENT = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"]
-# Spot VMs get 30 seconds and this machine may be busy.
+# nspawn's exit code for a reboot, with --keep-unit: whoever started it is to do so again.
+REBOOT = 133
+# Seconds, because the machine of the tests may be busy.
 PATIENCE = 60
 
 
@@ -52,8 +54,10 @@ def isolate():
     if os.environ.get("REPRIEVE_NSPAWN_ISOLATED") == str(os.getpid()):
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-        Path("/run/netns").mkdir(exist_ok=True)
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run/netns"], check=True)
+        # nspawn empties its directory between two boots of a machine only if it is not on a disk.
+        for directory in ("/run/netns", "/run/systemd/nspawn"):
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
         return
     # The copy is process 1 of its namespace: the kernel kills all others with it.
     os.environ["REPRIEVE_NSPAWN_ISOLATED"] = "1"
@@ -205,6 +209,7 @@ class Machine:
         (self.root / "etc/machine-id").write_text(f"{self.index + 1:032x}\n")
         (self.root / "etc/hostname").write_text(f"{self.namespace}\n")
         self.write_environment()
+        self.fleet.stack.callback(self.kill)
         self.boot()
 
     def write_environment(self, **changes):
@@ -241,7 +246,6 @@ class Machine:
                 stdout=console,
                 stderr=console,
             )
-        self.fleet.stack.callback(self.kill)
 
     def leader(self):
         """Returns the process id of the machine's process 1, or None between two boots."""
@@ -254,6 +258,8 @@ class Machine:
 
     def await_boot(self, other_than=None):
         def booted():
+            if self.nspawn.poll() == REBOOT:
+                self.boot()
             assert self.nspawn.poll() is None, f"the machine has ended: {self.console.read_text()}"
             leader = self.leader()
             if leader is None or leader == other_than:

@@ -342,7 +342,7 @@ class Update(PackageTest):
 
     def roll_back(self, worker, reason):
         self.install()
-        jobs = self.walks(30, steps=100)
+        jobs = self.walks(20, steps=50)
         self.stepped(20)
         self.machine.download(self.package("1.1.0", bin_worker=worker), "1.1.0")
         ran, gap = self.watched(lambda: self.machine.command("update", "1.1.0"))
@@ -355,7 +355,7 @@ class Update(PackageTest):
         self.assertEqual((self.current(), self.versions()), ("1.0.0", ["1.0.0"]))
         self.assertTrue(self.machine.healthy())
         self.assertEqual(self.machine.show("ActiveState"), "active")
-        self.done_once(jobs, steps=100)
+        self.done_once(jobs, steps=50)
         # A better version can be installed after it.
         self.machine.download(self.package("1.1.1"), "1.1.1")
         self.succeed("update", "1.1.1")
@@ -369,8 +369,8 @@ class Update(PackageTest):
 
     def test_a_worker_that_hangs_is_rolled_back(self):
         ran = self.roll_back(HANGS, "does not answer")
-        # A minute, TimeoutStopSec for a worker that ignores SIGTERM, and the old one's start.
-        self.assertLess(ran.seconds, 60 + 26 + 15)
+        # Though it ignores SIGTERM.
+        self.assertLess(ran.seconds, 60)
 
     def test_a_worker_that_the_machine_cant_run_stops_nothing(self):
         self.install()
@@ -512,7 +512,7 @@ class Life(PackageTest):
         self.install()
         jobs = self.walks(8, steps=60)
         self.stepped(20)
-        self.fleet.event("announce", "--type", "Reboot", "--vms", self.machine.name, "--notice", "15m")
+        self.fleet.event("announce", "--type", "Reboot", "--vms", self.machine.name, "--notice", "20s")
         self.drained("Reboot")
         begun = time.monotonic()
         self.machine.reboot()
