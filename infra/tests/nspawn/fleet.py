@@ -189,6 +189,8 @@ class Machine:
         ip(f"netns add {self.namespace}")
         self.fleet.stack.callback(ip, f"netns delete {self.namespace}")
         ip(f"link add {veth} type veth peer name eth0 netns {self.namespace}")
+        # The kernel removes a namespace, and what is in it, only some time after its last process.
+        self.fleet.stack.callback(ip, f"link delete {veth}")
         ip(f"link set {veth} master br0 up")
         for command in [
             "link set lo up",
@@ -256,7 +258,7 @@ class Machine:
                     return int(child)
         return None
 
-    def await_boot(self, other_than=None):
+    def await_boot(self, other_than=None, states=("running", "degraded")):
         def booted():
             if self.nspawn.poll() == REBOOT:
                 self.boot()
@@ -265,14 +267,14 @@ class Machine:
             if leader is None or leader == other_than:
                 return False
             state = self.run("systemctl", "is-system-running", check=False).stdout.strip()
-            return state in ("running", "degraded")
+            return state in states
 
         until(f"{self.namespace} has booted", booted)
 
-    def reboot(self):
+    def reboot(self, **options):
         before = self.leader()
         self.run("systemctl", "reboot", check=False)
-        self.await_boot(other_than=before)
+        self.await_boot(other_than=before, **options)
 
     def kill(self):
         """Ends the machine as an eviction without notice does."""

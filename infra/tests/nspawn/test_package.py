@@ -7,6 +7,7 @@ With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
 """
 
 import collections
+import concurrent.futures
 import json
 import os
 import sys
@@ -23,18 +24,6 @@ from fleet import AGENT, Fleet, until
 BINARIES = Path(os.environ.get("REPRIEVE_TEST_BINARIES", fleet.REPOSITORY / "target/debug"))
 XTASK = Path(os.environ.get("REPRIEVE_TEST_XTASK", BINARIES / "xtask"))
 JOURNAL = "/var/lib/reprieve/journal"
-
-# Stands in for a worker that does not notify systemd itself yet. It has the same process id, and
-# feeds the watchdog while the control loop runs.
-NOTIFIER = """#!/bin/sh
-(
-  until curl -sf -o /dev/null http://127.0.0.1:9090/livez; do sleep 0.2; done
-  systemd-notify --ready
-  while :; do curl -sf -o /dev/null http://127.0.0.1:9090/livez && systemd-notify WATCHDOG=1; sleep 5; done
-) &
-exec /opt/reprieve/current/bin/worker
-"""
-DROP_IN = "[Service]\nNotifyAccess=all\nExecStart=\nExecStart=/usr/local/bin/notifier\n"
 
 # Answers --version, as all workers do, and does not work.
 EXITS = b"#!/bin/sh\n[ $# = 0 ] || exit 0\necho 'no luck today' >&2\nexit 1\n"
@@ -53,13 +42,6 @@ class PackageTest(unittest.TestCase):
     def setUp(self):
         self.fleet = self.enterContext(Fleet(BINARIES))
         self.machine = self.fleet.machine
-        if not self.notifies:
-            notifier = self.machine.root / "usr/local/bin/notifier"
-            notifier.write_text(NOTIFIER)
-            notifier.chmod(0o755)
-            drop_in = self.machine.root / "etc/systemd/system/reprieve-worker.service.d/notifier.conf"
-            drop_in.parent.mkdir()
-            drop_in.write_text(DROP_IN)
 
     def package(self, version, **files):
         return packages.change(self.archive, version, self.directory, **files)
@@ -164,6 +146,9 @@ class Install(PackageTest):
         # What rsyslog and the Azure Monitor agent choose by.
         entry = machine.run("journalctl", "-o", "json", "-n", "1", "-t", "reprieve-worker").stdout
         self.assertEqual(json.loads(entry)["SYSLOG_FACILITY"], "19", "local3")
+        entry = json.loads(machine.run("journalctl", "-o", "json", "-n", "1", "-t", "reprieve-package").stdout)
+        self.assertEqual((entry["SYSLOG_FACILITY"], entry["PRIORITY"]), ("19", "6"))
+        self.assertIn("version 1.0.0 is installed", json.loads(entry["MESSAGE"])["message"])
 
     def test_it_can_be_installed_twice_by_either_shell_and_does_not_restart(self):
         self.install()
@@ -395,13 +380,29 @@ class Update(PackageTest):
         self.succeed("update", "1.0.0")
         self.machine.await_ready()
 
+    def test_an_update_after_one_that_was_cut_returns_to_what_worked(self):
+        self.install()
+        for version in ("1.1.0", "1.2.0"):
+            self.machine.download(self.package(version, bin_worker=EXITS), version)
+        update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"))
+        update.start()
+        until("the new version starts", lambda: self.current() == "1.1.0")
+        self.machine.run("pkill", "-KILL", "-f", "^/bin/sh /opt/reprieve/versions/1.1.0/update.sh")
+        update.join()
+        self.assertEqual(self.current(), "1.1.0")
+        ran = self.machine.command("update", "1.2.0")
+        self.assertEqual(ran.returncode, 13, ran.stderr)
+        self.assertEqual((self.current(), self.versions()), ("1.0.0", ["1.0.0"]))
+        self.assertTrue(self.machine.healthy())
+
     def test_a_reboot_in_the_middle_leaves_a_worker_and_a_way_back(self):
         self.install()
         self.machine.download(self.package("1.1.0", bin_worker=HANGS), "1.1.0")
         update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"))
         update.start()
         until("the new version starts", lambda: self.current() == "1.1.0")
-        self.machine.reboot()
+        # The boot goes on until the worker is ready, which this one never is.
+        self.machine.reboot(states=("starting", "running", "degraded"))
         update.join()
         # The agent runs the command again: scriptBehaviorAfterReboot is Rerun.
         ran = self.machine.command("update", "1.1.0")
@@ -549,20 +550,53 @@ class Life(PackageTest):
         self.install()
         self.stepped(1)
 
+    def test_the_jobs_of_an_embedded_store_stay(self):
+        self.machine.write_environment(REPRIEVE_STORE="sqlite:jobs.db")
+        self.install()
+        ran = self.succeed("remove", "1.0.0")
+        self.assertIn("/var/lib/reprieve stays", ran.stdout)
+        self.assertTrue((self.machine.root / "var/lib/reprieve/jobs.db").exists())
+        self.install()
+        self.machine.write_environment()
+        self.succeed("remove", "1.0.0")
+        self.assertEqual(self.traces("bin/worker"), [])
+
     def test_a_removal_without_an_installation_succeeds(self):
         self.machine.download(None, "1.0.0")
         self.succeed("remove", "1.0.0")
         self.assertEqual(self.traces("bin/worker"), [])
 
 
+class ScaleSet(unittest.TestCase):
+    def test_the_jobs_of_a_machine_that_is_evicted_without_notice_are_done_by_the_others(self):
+        with Fleet(BINARIES, machines=3) as machines:
+            for machine in machines.machines:
+                # The jobs of a dead machine wait for the end of their leases.
+                machine.write_environment(REPRIEVE_LEASE="20s")
+                machine.download(PackageTest.archive, "1.0.0")
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                for ran in pool.map(lambda machine: machine.command("install", "1.0.0"), machines.machines):
+                    self.assertEqual(ran.returncode, 0, ran.stderr)
+            for machine in machines.machines:
+                machine.await_ready()
+                started = machine.log("worker started")
+                self.assertEqual([line["vm"] for line in started], [machine.name])
+            arguments = {"steps": 20, "each_ms": 100, "journal": JOURNAL}
+            jobs = machines.enqueue("walk", [arguments] * 60)
+            evicted = machines.machines[2]
+            until("the third works", lambda: (evicted.root / JOURNAL.lstrip("/")).exists())
+            evicted.kill()
+            begun = time.monotonic()
+            until("every job has a result", lambda: machines.results() >= set(jobs), 120)
+            figures(f"one of three evicted: its jobs done by the others after {time.monotonic() - begun:.1f} s")
+            self.assertEqual(machines.results(), set(jobs))
+            for job in jobs:
+                self.assertEqual(machines.result(job)["sum"], 190)
+            until("the queue is empty", lambda: machines.status()["queue"]["total"] == 0)
+
+
 class Instances(PackageTest):
     def test_several_instances_on_a_machine(self):
-        if not self.notifies:
-            text = NOTIFIER.replace("9090/livez", "909${INSTANCE}/livez")
-            (self.machine.root / "usr/local/bin/notifier").write_text(text)
-            drop_in = self.machine.root / "etc/systemd/system/reprieve-worker@.service.d/notifier.conf"
-            drop_in.parent.mkdir()
-            drop_in.write_text(DROP_IN + "Environment=INSTANCE=%i\n")
         self.machine.write_environment(REPRIEVE_INSTANCES="2", REPRIEVE_LISTEN="127.0.0.1:9091", REPRIEVE_CONCURRENCY="2")
         own = self.machine.root / "etc/reprieve/worker@2.env"
         own.write_text("REPRIEVE_LISTEN=127.0.0.1:9092\n")
@@ -593,9 +627,6 @@ def setUpModule():
     worker = BINARIES / "test-jobs"
     PackageTest.directory = directory.name
     PackageTest.archive = packages.build(XTASK, worker, "1.0.0", directory.name)
-    PackageTest.notifies = b"NOTIFY_SOCKET" in worker.read_bytes()
-    if not PackageTest.notifies:
-        figures("THE WORKER DOES NOT NOTIFY SYSTEMD: a script does it in its place")
 
 
 if __name__ == "__main__":
