@@ -2,7 +2,8 @@
 """The package on a machine with a real systemd: `sudo infra/tests/nspawn/test_package.py`.
 
 Needs `cargo build -p xtask -p reprieve-cli -p reprieve-tests --bins`, and takes the programs from
-target/debug, or from where REPRIEVE_TEST_BINARIES says. Arguments are unittest's: -v, -k install.
+target/debug, or from where REPRIEVE_TEST_BINARIES says. `--jobs=2` runs the tests in two processes;
+other arguments are unittest's, such as `-k install`.
 With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
 """
 
@@ -10,6 +11,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -305,7 +307,7 @@ class Update(PackageTest):
 
     def test_an_update_under_load_keeps_the_work_and_a_downgrade_too(self):
         self.install()
-        jobs = self.walks(40)
+        jobs = self.walks(40, steps=40)
         self.stepped(20)
         for version in ("1.1.0", "2.0.0", "1.0.0"):
             archive = self.archive if version == "1.0.0" else self.package(version)
@@ -318,9 +320,12 @@ class Update(PackageTest):
             self.assertLess(ran.seconds, 60)
         # The previous version is kept, and no older one.
         self.assertEqual(self.versions(), ["1.0.0", "2.0.0"])
-        self.done_once(jobs)
+        self.machine.run("/opt/reprieve/previous/update.sh")
+        self.assertEqual((self.current(), self.versions()), ("2.0.0", ["1.0.0", "2.0.0"]))
+        self.done_once(jobs, steps=40)
+        self.assertEqual(self.repeated(), 0)
         drains = self.machine.log("drained")
-        self.assertEqual(len(drains), 3)
+        self.assertEqual(len(drains), 4)
         for drain in drains:
             figures(f"drained: {drain['held']} held, {drain['saved']} saved, in {drain['released_after_ms']} ms")
             self.assertEqual((drain["abandoned"], drain["cut"], drain["leases_lost"]), (0, 0, 0))
@@ -629,10 +634,39 @@ def setUpModule():
     PackageTest.archive = packages.build(XTASK, worker, "1.0.0", directory.name)
 
 
+def load_tests(_loader, tests, _pattern):
+    """Chooses this process's share of the tests."""
+    share, of = map(int, os.environ.get("REPRIEVE_TEST_SHARE", "0/1").split("/"))
+    suites = list(tests)
+    flat = [test for suite in suites for test in suite]
+    return unittest.TestSuite(flat[share::of])
+
+
+def run_shares(count):
+    """Runs the tests in several processes, each in namespaces of its own; returns the exit code."""
+    arguments = [argument for argument in sys.argv if not argument.startswith("--jobs=")]
+    shares = []
+    for share in range(count):
+        output = tempfile.TemporaryFile("w+")
+        environment = os.environ | {"REPRIEVE_TEST_SHARE": f"{share}/{count}"}
+        command = [sys.executable, *arguments]
+        shares.append((subprocess.Popen(command, env=environment, stdout=output, stderr=output), output))
+    codes = []
+    for process, output in shares:
+        codes.append(process.wait())
+        output.seek(0)
+        sys.stderr.write(output.read())
+        output.close()
+    return max(codes, key=abs)
+
+
 if __name__ == "__main__":
     if lacks := fleet.missing():
         said = f"THE PACKAGE IS NOT TESTED ON A REAL SYSTEMD: this machine lacks {', '.join(lacks)}"
         needed = os.environ.get("REPRIEVE_TESTS_NEED_NSPAWN", "0") not in ("", "0")
         sys.exit(said if needed else print(said, file=sys.stderr))
+    for argument in sys.argv:
+        if argument.startswith("--jobs="):
+            sys.exit(run_shares(int(argument.removeprefix("--jobs="))))
     fleet.isolate()
     unittest.main(verbosity=2)

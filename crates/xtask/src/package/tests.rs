@@ -130,6 +130,25 @@ fn a_program_for_a_newer_c_library_is_refused_with_the_cure() {
 
 #[test]
 #[cfg(target_os = "linux")]
+fn the_command_is_packed_with_the_worker_if_it_is_for_the_same_processor() {
+    let directory = TempDir::new().unwrap();
+    let cli = directory.path().join("reprieve");
+    let mut options = options(&env::current_exe().unwrap());
+    options.cli = Some(cli.clone());
+    let scripts = root().join("infra/package");
+    fs::write(&cli, this_program()).unwrap();
+    package(&options, &scripts, directory.path()).unwrap();
+    let manifest = fs::read_to_string(directory.path().join(MANIFEST)).unwrap();
+    assert!(manifest.contains("{\"path\": \"bin/reprieve\", \"mode\": \"0755\""), "{manifest}");
+
+    let other = if cfg!(target_arch = "x86_64") { 183_u16 } else { 62 };
+    fs::write(&cli, changed(ELF_MACHINE, &other.to_le_bytes())).unwrap();
+    let refusal = package(&options, &scripts, directory.path()).unwrap_err().to_string();
+    assert!(refusal.contains("reprieve is for ") && refusal.contains(" is for "), "{refusal}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
 fn a_large_program_needs_a_flag() {
     let directory = TempDir::new().unwrap();
     let bin = directory.path().join("worker");
