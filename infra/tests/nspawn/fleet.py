@@ -276,6 +276,13 @@ class Machine:
         self.run("systemctl", "reboot", check=False)
         self.await_boot(other_than=before, **options)
 
+    def cut_off(self):
+        """Cuts the machine off from storage. Its metadata service still answers."""
+        ip(f"link set v{self.index} down")
+
+    def connect(self):
+        ip(f"link set v{self.index} up")
+
     def kill(self):
         """Ends the machine as an eviction without notice does."""
         if self.nspawn is None or self.nspawn.poll() is not None:

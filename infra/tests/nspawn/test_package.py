@@ -30,6 +30,24 @@ JOURNAL = "/var/lib/reprieve/journal"
 # Answers --version, as all workers do, and does not work.
 EXITS = b"#!/bin/sh\n[ $# = 0 ] || exit 0\necho 'no luck today' >&2\nexit 1\n"
 HANGS = b"#!/bin/sh\n[ $# = 0 ] || exit 0\ntrap '' TERM\nsleep 1000 &\nwait\nsleep 1000\n"
+# What a program of a job does in the worker's sandbox, and what it can't do.
+PROBE = """#!/bin/sh
+exec >/var/lib/reprieve/probe 2>&1
+touch /var/lib/reprieve/own /tmp/own && echo wrote its own files
+mkdir -p /var/lib/reprieve/copy && tar -C /var/lib/reprieve -cf - own | tar -C /var/lib/reprieve/copy -xf - \\
+  && echo ran programs in a pipe
+python3 -c 'import threading; t = threading.Thread(target=print, args=("ran a thread",)); t.start(); t.join()'
+curl -sf -H Metadata:true 'http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text'
+echo
+for path in /etc/x /usr/x /opt/reprieve/x /var/x /run/x; do
+  touch "$path" && echo "WROTE $path"
+done
+ls /home/* /root 2>/dev/null && echo SAW A HOME
+cat /etc/shadow && echo READ THE PASSWORDS
+unshare --user true && echo MADE A NAMESPACE
+chown 0 /var/lib/reprieve/own && echo CHANGED AN OWNER
+exit 0
+"""
 # Another C library, for one.
 DOES_NOT_RUN = b"#!/bin/sh\necho 'version `GLIBC_2.99 not found' >&2\nexit 1\n"
 
@@ -199,6 +217,22 @@ class Install(PackageTest):
         self.assertIn("can't run on this machine", ran.stderr)
         self.assertIn("GLIBC_2.99", ran.stderr)
         self.assertIsNone(self.machine.worker())
+
+    def test_jobs_can_start_programs_in_the_sandbox_and_not_leave_it(self):
+        probe = self.machine.root / "usr/local/bin/probe"
+        probe.write_text(PROBE)
+        probe.chmod(0o755)
+        drop_in = self.machine.root / "etc/systemd/system/reprieve-worker.service.d/probe.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nExecStartPre=/usr/local/bin/probe\n")
+        self.install()
+        found = (self.machine.root / "var/lib/reprieve/probe").read_text()
+        for line in ("wrote its own files", "ran programs in a pipe", "ran a thread", self.machine.name):
+            self.assertIn(line + "\n", found)
+        for line in ("WROTE", "SAW", "READ", "MADE", "CHANGED"):
+            self.assertNotIn(line, found)
+        self.succeed("remove", "1.0.0")
+        self.assertTrue(drop_in.exists(), "what an operator added stays")
 
     def test_the_worker_starts_when_its_settings_come_late(self):
         settings = self.machine.root / "etc/reprieve/worker.env"
@@ -484,6 +518,21 @@ class Life(PackageTest):
         self.assertEqual((drain["abandoned"], drain["cut"], drain["unconfirmed"]), (0, 0, 0))
         self.assertLess(drain["released_after_ms"], 10_000)
 
+    def test_a_worker_without_storage_is_healthy_and_goes_on_after_it(self):
+        self.install()
+        jobs = self.walks(8, steps=60)
+        self.stepped(20)
+        before = self.machine.worker()
+        self.machine.cut_off()
+        time.sleep(30)
+        self.assertTrue(self.machine.healthy(), "another machine would have no storage either")
+        self.assertEqual((self.machine.worker(), self.machine.show("NRestarts")), (before, "0"))
+        self.machine.connect()
+        begun = time.monotonic()
+        self.done_once(jobs, steps=60)
+        after = time.monotonic() - begun
+        figures(f"30 s without storage: all done {after:.1f} s after it, {self.repeated()} steps again")
+
     def done_once_soon(self, jobs):
         """Checks that jobs of 60 steps go on at once: no message waits for the end of a lease, 60 s."""
         self.done_once(jobs, steps=60, patience=45)
@@ -550,7 +599,8 @@ class Life(PackageTest):
         self.assertEqual(len(self.machine.log("drained")), 1)
         self.assertEqual(self.fleet.status()["queue"]["total"], 8)
         self.assertEqual(settings.read_text(), content)
-        self.assertEqual(self.machine.run("stat", "-c", "%a %U %G", "/etc/reprieve/worker.env").stdout, "640 root root\n")
+        owner = self.machine.run("stat", "-c", "%a %U %G", "/etc/reprieve/worker.env").stdout
+        self.assertEqual(owner, "640 root root\n")
         # Added again, which is how the failed installation of a version is repeated.
         self.install()
         self.stepped(1)
@@ -602,7 +652,7 @@ class ScaleSet(unittest.TestCase):
 
 class Instances(PackageTest):
     def test_several_instances_on_a_machine(self):
-        self.machine.write_environment(REPRIEVE_INSTANCES="2", REPRIEVE_LISTEN="127.0.0.1:9091", REPRIEVE_CONCURRENCY="2")
+        self.machine.write_environment(REPRIEVE_INSTANCES="2", REPRIEVE_LISTEN="127.0.0.1:9091")
         own = self.machine.root / "etc/reprieve/worker@2.env"
         own.write_text("REPRIEVE_LISTEN=127.0.0.1:9092\n")
         self.machine.download(self.archive, "1.0.0")
