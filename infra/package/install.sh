@@ -8,6 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 
 main() {
   begin
+  units=$(wanted_units)
   installed=$(linked current)
   if [ -n "$installed" ] && [ "$installed" != "$version" ]; then
     # Then an update drains it, and returns to it if this version is not healthy.

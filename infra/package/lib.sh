@@ -13,6 +13,8 @@ unit_directory=/etc/systemd/system
 environment=/etc/reprieve/worker.env
 state=/var/lib/reprieve
 user=reprieve
+# The units of the workers that the settings ask for; the scripts that start some set it.
+units=
 
 # Exit codes; 10 is the commands' own, for a download that is not whole. The agent shows them in
 # the extension's status: "terminated with exit status=13".
@@ -42,12 +44,12 @@ fail() {
 
 record() {
   command -v logger >/dev/null || return 0
-  message=$(printf '%s' "$3" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g')
+  message=$(printf '%s' "$3" | tr '\001-\037' ' ' | sed 's/[\\"]/\\&/g')
   logger --priority "local3.$1" --tag reprieve-package -- \
     "{\"level\":\"$2\",\"message\":\"$message\",\"target\":\"reprieve_package\"}" 2>/dev/null || :
 }
 
-# Checks the machine, waits for other commands of the package, and sets `version` and `units`.
+# Checks the machine, waits for other commands of the package, and sets `version`.
 begin() {
   [ "$(id -u)" = 0 ] || fail $E_MACHINE "this needs root; nothing was changed"
   [ -d /run/systemd/system ] || fail $E_MACHINE "systemd does not run here; nothing was changed"
@@ -59,7 +61,6 @@ begin() {
     fail $E_LOCKED "another command of the package has been running for 5 minutes; nothing was changed"
   # shellcheck disable=SC2034,SC2154 # The scripts set `here`, and read `version`.
   version=${here##*/}
-  units=$(wanted_units)
 }
 
 # Prints a setting of the environment file as systemd reads it: the last line counts.
@@ -75,7 +76,7 @@ wanted_units() {
   case ${instances:=1} in
     *[!0-9]* | 0* | ???*)
       fail $E_MACHINE "REPRIEVE_INSTANCES in $environment is \"$instances\", not a number from 1 to 99;" \
-        "nothing was changed"
+        "no worker was started or stopped"
       ;;
   esac
   if [ "$instances" = 1 ]; then

@@ -12,6 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 
 main() {
   begin
+  units=$(wanted_units)
   old=$(linked rollback)
   if [ -z "$old" ]; then
     old=$(linked current)

@@ -270,7 +270,7 @@ call() {
   for wrong in 0 02 two -1 100 1.5; do
     call "REPRIEVE_INSTANCES=$wrong" wanted_units
     [ "$status" -eq 11 ]
-    [[ $output == *"is \"$wrong\", not a number from 1 to 99; nothing was changed" ]]
+    [[ $output == *"is \"$wrong\", not a number from 1 to 99; no worker was started or stopped" ]]
   done
 }
 

@@ -616,6 +616,16 @@ class Life(PackageTest):
         self.succeed("remove", "1.0.0")
         self.assertEqual(self.traces("bin/worker"), [])
 
+    def test_wrong_settings_are_named_and_can_be_removed(self):
+        self.machine.write_environment(REPRIEVE_INSTANCES="many")
+        self.machine.download(self.archive, "1.0.0")
+        ran = self.machine.command("install", "1.0.0")
+        self.assertEqual(ran.returncode, 11)
+        self.assertIn('REPRIEVE_INSTANCES in /etc/reprieve/worker.env is "many"', ran.stderr)
+        self.assertIsNone(self.machine.worker())
+        self.succeed("remove", "1.0.0")
+        self.assertEqual(self.traces("bin/worker"), [])
+
     def test_a_removal_without_an_installation_succeeds(self):
         self.machine.download(None, "1.0.0")
         self.succeed("remove", "1.0.0")
