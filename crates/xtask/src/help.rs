@@ -16,9 +16,9 @@ Usage: cargo xtask VERB [ARGUMENTS]
   simulate ARGS...  simulates fleets of workers and checks them; `simulate --seeds N`, `--from S`, `--replay S`
   mutants [NAME...]  removes one guard of the worker at a time; `simulate` must detect each
   thumbnails [DIR]  makes thumbnails of DIR, or of generated pictures, while one worker is evicted and one killed
-  package ARGS...  the archive of the VM Application: `--bin PATH` is the worker's program; `--version X.Y.Z`, by default
-                 this workspace's; `--out DIR`, by default target/package; `--cli PATH` adds the reprieve command;
-                 `--allow-large` takes programs over 15 MB
+  package ARGS...  the archive of the VM Application: `--bin PATH` is the worker's program; `--version X.Y.Z`, by
+                 default this workspace's; `--out DIR`, by default target/package; `--cli PATH` adds the command
+                 `reprieve`; `--allow-large` accepts programs over 15 MB
   azurite        runs a storage emulator for `--store azurite` until Ctrl-C
   bench ARGS...  benchmarks, compared with raw SQLite and other queues, which it installs; see `bench --help`
   help           prints this help
