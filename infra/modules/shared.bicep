@@ -1,0 +1,185 @@
+metadata name = 'Names, types and checks of both stages'
+metadata description = 'base.bicep and fleet.bicep derive the same names from here, so that nothing has to be passed from one to the other.'
+
+// ----------------------------------------------------------------- types
+
+@export()
+@description('How the VMs of a region reach storage and the workspace.')
+type pathType = 'natGateway' | 'serviceEndpoints' | 'privateEndpoints'
+
+@export()
+@description('A region with a virtual network for workers.')
+type regionType = {
+  @description('Name of the region, such as westeurope. Empty: the location of the deployment.')
+  location: string
+
+  @description('IPv4 range of the virtual network, a /16. Regions must not share one, so that they can be peered.')
+  addressPrefix: string
+
+  @description('natGateway: storage by a service endpoint, all else by a NAT gateway. serviceEndpoints: storage only; free, but logs can\'t leave. privateEndpoints: storage and workspace by private addresses, nothing else.')
+  network: pathType
+}
+
+@export()
+@description('Spot capacity in a region: one scale set, or one Compute Fleet.')
+type fleetType = {
+  @description('Name of the region, such as westeurope. Empty: the location of the deployment.')
+  location: string
+
+  @description('VM sizes, one to five. Several sizes need the families A, B, D, E and F, one architecture, and the same local disk, disk interface and security; an OS disk on the VM\'s own disk can\'t be had with them.')
+  @minLength(1)
+  @maxLength(5)
+  sizes: string[]
+
+  @description('Availability zones, such as ["1", "2", "3"]. Empty: none, for regions or sizes without zones.')
+  zones: string[]
+
+  @description('Share of the instances, in percent. The shares of all fleets add up to 100.')
+  @minValue(1)
+  @maxValue(100)
+  sharePercent: int
+
+  @description('Highest price of a VM, in US dollars an hour with at most five decimals, as a string because Bicep has no decimals: "0.05". "-1": up to the regular price, and no eviction for the price.')
+  maxPrice: string
+}
+
+@export()
+@description('Someone who gets a role.')
+type principalType = {
+  @description('Object id in Microsoft Entra ID, a GUID.')
+  principalId: string
+
+  @description('What the object id belongs to.')
+  principalType: 'User' | 'Group' | 'ServicePrincipal'
+}
+
+@export()
+@description('Image of the OS disk, with systemd 249 or later, glibc 2.35 or later, Python 3 and rsyslog.')
+type imageType = {
+  @description('Publisher, such as Canonical.')
+  publisher: string
+
+  @description('Offer, such as ubuntu-24_04-lts.')
+  offer: string
+
+  @description('SKU, such as server.')
+  sku: string
+
+  @description('Version, or latest.')
+  version: string
+}
+
+@export()
+@description('Tags: names and values.')
+type tagsType = {
+  @description('Value of a tag.')
+  *: string
+}
+
+@export()
+@description('Instances by name of a scale set.')
+type capacitiesType = {
+  @description('Instances that the scale set has now.')
+  *: int
+}
+
+// ----------------------------------------------------------------- roles
+
+@export()
+@description('Storage Queue Data Contributor. A lease is renewed by an update of its message, which the role Message Processor does not allow.')
+var queueDataContributor = '974c5e8b-45b9-4653-ba55-5f855dd0fb88'
+
+@export()
+@description('Storage Queue Data Message Sender: may send, and nothing else.')
+var queueDataMessageSender = 'c6a89b2d-59bc-44d0-9896-0f6e12d7b80a'
+
+@export()
+@description('Storage Blob Data Contributor.')
+var blobDataContributor = 'ba92f5b4-2d11-453d-a403-e96b0029c9fe'
+
+// ----------------------------------------------------------------- names
+
+@export()
+@description('Name of the VM Application.')
+var applicationName = 'reprieve-worker'
+
+@export()
+@description('File name of the package on the VM; the commands of the application look for it.')
+var packageFileName = 'worker.tgz'
+
+@export()
+@description('Container of the uploaded packages.')
+var packagesContainer = 'packages'
+
+@export()
+@description('Name of the subnet of the workers.')
+var workersSubnet = 'workers'
+
+@export()
+@description('Where the worker answers; the Application Health extension asks localhost.')
+var healthPort = 9090
+
+@export()
+@description('Path of the rich health states.')
+var healthPath = '/healthz'
+
+@export()
+@description('Name of the storage account.')
+func storageAccountName(groupId string, name string) string =>
+  take('st${replace(name, '-', '')}${uniqueString(groupId, name)}', 24)
+
+@export()
+@description('Name of the gallery, which may have no hyphens.')
+func galleryName(groupId string, name string) string =>
+  'gal_${replace(name, '-', '_')}_${take(uniqueString(groupId, name), 8)}'
+
+@export()
+@description('Name of a resource of the resource group: what it is, and the name of the deployment.')
+func nameOf(kind string, name string) string => '${kind}-${name}'
+
+@export()
+@description('Name of a resource that exists once in each region.')
+func nameIn(kind string, name string, location string) string => '${kind}-${name}-${location}'
+
+@export()
+@description('Names of the queues: the queue itself, or its shards.')
+func queueNames(queue string, shards int) string[] =>
+  shards == 1 ? [queue] : map(range(0, shards), i => '${queue}-${i}')
+
+@export()
+@description('The queues as the worker\'s REPRIEVE_QUEUE names them.')
+func queueSetting(queue string, shards int) string => shards == 1 ? queue : '${queue}-{0..${shards - 1}}'
+
+@export()
+@description('Name of the queue of the jobs that Spot VMs did not finish; regular VMs serve it.')
+func escalationQueueName(queue string) string => '${queue}-escalated'
+
+@export()
+@description('Name of a role assignment. It has no principal in it, which is not known before the deployment.')
+func assignmentName(scopeId string, who string, what string) string => guid(scopeId, who, what)
+
+// ----------------------------------------------------------------- checks
+
+@export()
+@description('The characters of a text.')
+func characters(text string) string[] => map(range(0, length(text)), i => substring(text, i, 1))
+
+@export()
+@description('Whether a maximum price is -1, or a positive decimal number with at most five decimals and no needless zero in front.')
+func isPrice(price string) bool =>
+  price == '-1' || (length(filter(characters(price), c => !contains('0123456789.', c))) == 0 && length(replace(replace(price, '0', ''), '.', '')) > 0 && length(split(price, '.')) <= 2 && !startsWith(price, '.') && !endsWith(price, '.') && (!startsWith(price, '0') || startsWith(price, '0.')) && (!contains(price, '.') || length(last(split(price, '.'))) <= 5))
+
+@export()
+@description('Whether a version is Major.Minor.Patch, of digits.')
+func isVersion(version string) bool =>
+  length(split(version, '.')) == 3 && length(filter(split(version, '.'), part => empty(part) || length(filter(characters(part), c => !contains('0123456789', c))) > 0)) == 0
+
+@export()
+@description('The part of a total that the fleets before this one have. Rounded to the nearest where two fleets meet, so the parts add up to the total.')
+func partBefore(total int, fleets fleetType[], index int) int =>
+  (2 * total * reduce(map(take(fleets, index), fleet => fleet.sharePercent), 0, (sum, share) => sum + share) + 100) / 200
+
+@export()
+@description('The part of a total that belongs to a fleet.')
+func partOf(total int, fleets fleetType[], index int) int =>
+  partBefore(total, fleets, index + 1) - partBefore(total, fleets, index)
