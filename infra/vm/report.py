@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Logs, as JSON lines, what the workspace could not know otherwise: how many messages wait, how old the oldest one is, how many
+jobs were poisoned, and the worker's metrics. Runs every five minutes, and needs nothing but Python."""
+
+import datetime
+import email.utils
+import json
+import os
+import re
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+import xml.etree.ElementTree
+
+# Neither the metadata service nor the worker is behind a proxy.
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+TIMEOUT = 10
+# A longer line might be cut on its way to the workspace: rsyslog's default is 8 KiB.
+LINE_MAX = 6000
+
+
+def get(url, headers=None):
+    with OPENER.open(urllib.request.Request(url, headers=headers or {}), timeout=TIMEOUT) as answer:
+        return answer.headers, answer.read().decode("utf-8")
+
+
+def queues(setting):
+    """The names in REPRIEVE_QUEUE: one, several with commas, or a range such as work-{0..7}."""
+    names = []
+    for part in setting.split(","):
+        span = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", part.strip())
+        if span:
+            names += [f"{span[1]}{i}{span[4]}" for i in range(int(span[2]), int(span[3]) + 1)]
+        elif part.strip():
+            names.append(part.strip())
+    return names
+
+
+def token():
+    query = {"api-version": "2018-02-01", "resource": "https://storage.azure.com/"}
+    if os.environ.get("AZURE_CLIENT_ID"):
+        query["client_id"] = os.environ["AZURE_CLIENT_ID"]
+    base = os.environ.get("REPORT_METADATA", "http://169.254.169.254")
+    _, text = get(f"{base}/metadata/identity/oauth2/token?{urllib.parse.urlencode(query)}", {"Metadata": "true"})
+    return json.loads(text)["access_token"]
+
+
+def queue_report(endpoint, name, bearer, now):
+    """Counts a queue and its poison queue, and looks at the oldest message that is visible. Looking takes nothing away."""
+    headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": "2023-11-03"}
+
+    def count(queue):
+        answer, _ = get(f"{endpoint}/{queue}?comp=metadata", headers)
+        return int(answer["x-ms-approximate-messages-count"])
+
+    _, text = get(f"{endpoint}/{name}/messages?peekonly=true&numofmessages=1", headers)
+    inserted = xml.etree.ElementTree.fromstring(text.lstrip("\ufeff")).findtext(".//InsertionTime")
+    age = now - email.utils.parsedate_to_datetime(inserted) if inserted else datetime.timedelta()
+    return {
+        "report": "queue",
+        "queue": name,
+        "messages": count(name),
+        "poisoned": count(f"{name}-poison"),
+        "oldest_s": max(0, int(age.total_seconds())),
+    }
+
+
+def metric_reports(text):
+    """The worker's metrics without histograms' buckets, in as many lines as are needed."""
+    values, size = {}, 0
+    for line in text.splitlines():
+        if line.startswith("#") or "_bucket" in line.split("{")[0]:
+            continue
+        name, _, value = line.rpartition(" ")
+        if not name:
+            continue
+        if size + len(line) > LINE_MAX:
+            yield {"report": "metrics", "values": values}
+            values, size = {}, 0
+        values[name] = float(value)
+        size += len(line) + 16
+    if values:
+        yield {"report": "metrics", "values": values}
+
+
+def main():
+    failed = False
+
+    def attempt(what, make):
+        nonlocal failed
+        try:
+            for line in make():
+                print(json.dumps(line, separators=(",", ":")), flush=True)
+        except (OSError, ValueError, KeyError, TypeError, xml.etree.ElementTree.ParseError) as error:
+            failed = True
+            print(json.dumps({"report": "failed", "what": what, "error": str(error)}), flush=True)
+
+    def all_queues():
+        account = os.environ["REPRIEVE_STORE"].removeprefix("azure:").split("?")[0]
+        endpoint = os.environ.get("REPORT_QUEUES", f"https://{account}.queue.core.windows.net")
+        bearer, now = token(), datetime.datetime.now(datetime.timezone.utc)
+        for name in queues(os.environ["REPRIEVE_QUEUE"]):
+            yield queue_report(endpoint, name, bearer, now)
+
+    def all_metrics():
+        _, text = get(f"http://{os.environ.get('REPRIEVE_LISTEN', '127.0.0.1:9090')}/metrics")
+        yield from metric_reports(text)
+
+    attempt("queues", all_queues)
+    attempt("metrics", all_metrics)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
