@@ -1,0 +1,104 @@
+metadata name = 'Autoscale on the queues'
+metadata description = 'First VM at one message, further ones as messages wait, and back only when there is none at all.'
+
+import { tagsType } from 'shared.bicep'
+
+@description('Name of the setting.')
+param name string
+
+@description('Region of the scale set.')
+param location string
+
+@description('Tags of the setting.')
+param tags tagsType
+
+@description('Resource id of the scale set.')
+param scaleSetId string
+
+@description('Resource id of the storage account.')
+param storageAccountId string
+
+@description('Region of the storage account.')
+param storageLocation string
+
+@description('Queues that the scale set serves, filled in turn.')
+@minLength(1)
+@maxLength(4)
+param queues string[]
+
+@description('Instances when there is no message.')
+@minValue(0)
+param minimum int
+
+@description('Most instances.')
+@minValue(1)
+param maximum int
+
+@description('Messages of all queues that make one more instance of all fleets useful: the jobs that one VM has at a time.')
+@minValue(1)
+param jobsPerInstance int
+
+@description('Share of this set in all fleets, in percent.')
+@minValue(1)
+@maxValue(100)
+param sharePercent int
+
+// A profile has at most ten rules. Each queue takes one for the first VM and one for none; the rest are steps between.
+var steps = min(11 - 2 * length(queues), maximum - minimum)
+// From minimum + 1 to maximum in even steps.
+var targets = map(range(0, steps), i => steps == 1 ? maximum : minimum + 1 + (maximum - minimum - 1) * i / (steps - 1))
+var uris = map(queues, queue => '${storageAccountId}/services/queue/queues/${queue}')
+
+func metric(uri string, region string, window string, operator string, threshold int) object => {
+  metricName: 'ApproximateMessageCount'
+  metricNamespace: ''
+  metricResourceUri: uri
+  metricResourceLocation: region
+  timeGrain: 'PT1M'
+  statistic: 'Max'
+  timeWindow: window
+  // The highest count of the window: a message that came starts a VM, and none may have come for the whole window before VMs go.
+  timeAggregation: 'Maximum'
+  operator: operator
+  threshold: threshold
+  // Else the threshold would be messages per instance, and could not say "one message, no instance".
+  dividePerInstance: false
+}
+
+// The count has leased, delayed and waiting messages in it, so a VM with a job is never scaled in.
+var firstRules = map(uris, uri => {
+  metricTrigger: metric(uri, storageLocation, 'PT5M', 'GreaterThan', minimum * jobsPerInstance * 100 / sharePercent / length(uris))
+  scaleAction: { direction: 'Increase', type: 'ExactCount', value: string(targets[0]), cooldown: 'PT1M' }
+})
+// Jobs are spread evenly, so the first queue stands for all.
+var stepRules = map(skip(targets, 1), target => {
+  metricTrigger: metric(uris[0], storageLocation, 'PT5M', 'GreaterThan', (target - 1) * jobsPerInstance * 100 / sharePercent / length(uris))
+  scaleAction: { direction: 'Increase', type: 'ExactCount', value: string(target), cooldown: 'PT1M' }
+})
+// Autoscale scales in only when all rules that scale in agree.
+var noneRules = map(uris, uri => {
+  metricTrigger: metric(uri, storageLocation, 'PT10M', 'LessThan', 1)
+  scaleAction: { direction: 'Decrease', type: 'ExactCount', value: string(minimum), cooldown: 'PT5M' }
+})
+
+resource setting 'Microsoft.Insights/autoscalesettings@2022-10-01' = {
+  name: name
+  location: location
+  tags: tags
+  properties: {
+    name: name
+    enabled: true
+    targetResourceUri: scaleSetId
+    targetResourceLocation: location
+    profiles: [
+      {
+        name: 'messages'
+        capacity: { minimum: string(minimum), maximum: string(maximum), default: string(minimum) }
+        rules: concat(firstRules, stepRules, noneRules)
+      }
+    ]
+  }
+}
+
+@description('Resource id of the setting.')
+output id string = setting.id

@@ -1,0 +1,25 @@
+using '../fleet.bicep'
+
+// Elastic above a base of regular VMs that evictions do not touch.
+param preset = 'balanced'
+param instances = 20
+param baseInstances = 2
+param regularPercentAboveBase = 25
+
+// What all presets share. infra/deploy and azd set the environment variables.
+var regions = loadJsonContent('../fleets.json')
+
+param name = readEnvironmentVariable('REPRIEVE_NAME', 'demo')
+param tags = { 'azd-env-name': readEnvironmentVariable('AZURE_ENV_NAME', 'demo') }
+param fleets = map(regions, region => {
+  location: region.location
+  sizes: region.sizes
+  zones: region.zones
+  sharePercent: region.sharePercent
+  maxPrice: region.maxPrice
+})
+param privateRegions = map(filter(regions, region => region.network == 'privateEndpoints'), region => region.location)
+param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
+param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
+param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))
+param currentCapacities = json(readEnvironmentVariable('REPRIEVE_CURRENT_CAPACITIES', '{}'))

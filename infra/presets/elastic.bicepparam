@@ -1,0 +1,23 @@
+using '../fleet.bicep'
+
+// As many Spot VMs as there are messages for, down to none. An evicted one is deleted, and autoscale brings another.
+param preset = 'elastic'
+param instances = 20
+
+// What all presets share. infra/deploy and azd set the environment variables.
+var regions = loadJsonContent('../fleets.json')
+
+param name = readEnvironmentVariable('REPRIEVE_NAME', 'demo')
+param tags = { 'azd-env-name': readEnvironmentVariable('AZURE_ENV_NAME', 'demo') }
+param fleets = map(regions, region => {
+  location: region.location
+  sizes: region.sizes
+  zones: region.zones
+  sharePercent: region.sharePercent
+  maxPrice: region.maxPrice
+})
+param privateRegions = map(filter(regions, region => region.network == 'privateEndpoints'), region => region.location)
+param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
+param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
+param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))
+param currentCapacities = json(readEnvironmentVariable('REPRIEVE_CURRENT_CAPACITIES', '{}'))

@@ -1,0 +1,24 @@
+using '../fleet.bicep'
+
+// A fixed number of Spot VMs. An evicted one is deallocated; Azure tries to restart it for an hour.
+param preset = 'steady'
+param instances = 4
+param restoreTimeout = 'PT1H'
+
+// What all presets share. infra/deploy and azd set the environment variables.
+var regions = loadJsonContent('../fleets.json')
+
+param name = readEnvironmentVariable('REPRIEVE_NAME', 'demo')
+param tags = { 'azd-env-name': readEnvironmentVariable('AZURE_ENV_NAME', 'demo') }
+param fleets = map(regions, region => {
+  location: region.location
+  sizes: region.sizes
+  zones: region.zones
+  sharePercent: region.sharePercent
+  maxPrice: region.maxPrice
+})
+param privateRegions = map(filter(regions, region => region.network == 'privateEndpoints'), region => region.location)
+param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
+param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
+param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))
+param currentCapacities = json(readEnvironmentVariable('REPRIEVE_CURRENT_CAPACITIES', '{}'))

@@ -1,0 +1,25 @@
+using '../fleet.bicep'
+
+// Elastic; a job that was interrupted three times without progress moves to a few regular VMs, which come and go with such jobs.
+param preset = 'swap'
+param instances = 20
+param escalationInstances = 2
+param escalateAfter = 3
+
+// What all presets share. infra/deploy and azd set the environment variables.
+var regions = loadJsonContent('../fleets.json')
+
+param name = readEnvironmentVariable('REPRIEVE_NAME', 'demo')
+param tags = { 'azd-env-name': readEnvironmentVariable('AZURE_ENV_NAME', 'demo') }
+param fleets = map(regions, region => {
+  location: region.location
+  sizes: region.sizes
+  zones: region.zones
+  sharePercent: region.sharePercent
+  maxPrice: region.maxPrice
+})
+param privateRegions = map(filter(regions, region => region.network == 'privateEndpoints'), region => region.location)
+param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
+param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
+param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))
+param currentCapacities = json(readEnvironmentVariable('REPRIEVE_CURRENT_CAPACITIES', '{}'))
