@@ -112,7 +112,7 @@ var problems = concat(
   collectLogs && length(filter(resolved, region => region.network == 'serviceEndpoints')) > 0
     ? ['regions: with serviceEndpoints the VMs reach storage only, so no log would reach the workspace. Use natGateway or privateEndpoints, or set collectLogs to false.']
     : [],
-  length(filter(allowedIpRanges, range => endsWith(range, '/31') || endsWith(range, '/32'))) == 0
+  length(filter(allowedIpRanges, address => endsWith(address, '/31') || endsWith(address, '/32'))) == 0
     ? []
     : ['allowedIpRanges: the storage firewall refuses /31 and /32; write the address alone.']
 )

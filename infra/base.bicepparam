@@ -15,4 +15,4 @@ param escalation = true
 param uploaderPrincipalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
 param uploaderPrincipalType = readEnvironmentVariable('AZURE_PRINCIPAL_TYPE', 'User')
 // Where the package is uploaded from: an address, or several with commas.
-param allowedIpRanges = filter(split(readEnvironmentVariable('REPRIEVE_ALLOWED_IPS', ''), ','), range => !empty(range))
+param allowedIpRanges = filter(split(readEnvironmentVariable('REPRIEVE_ALLOWED_IPS', ''), ','), address => !empty(address))

@@ -2,7 +2,7 @@ metadata name = 'Compute Fleet'
 metadata description = 'A Compute Fleet of Spot workers. It replaces what was evicted, from whichever of its sizes has capacity.'
 
 import { profileType, vmProfile } from 'profile.bicep'
-import { tagsType } from 'shared.bicep'
+import { healthPath, healthPort, tagsType } from 'shared.bicep'
 
 @description('Name of the fleet.')
 param name string
@@ -61,7 +61,7 @@ resource fleet 'Microsoft.AzureFleet/fleets@2024-11-01' = {
     computeProfile: {
       computeApiVersion: '2024-07-01'
       platformFaultDomainCount: 1
-      baseVirtualMachineProfile: vmProfile(profile, '2020-11-01')
+      baseVirtualMachineProfile: vmProfile(profile, '2020-11-01', healthPort, healthPath)
     }
   }
 }

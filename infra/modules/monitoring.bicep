@@ -254,7 +254,7 @@ resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = if (collectLogs) {
   }
 }
 
-resource budget 'Microsoft.Consumption/budgets@2023-11-01' = if (!empty(contactEmails)) {
+resource budget 'Microsoft.Consumption/budgets@2024-08-01' = if (!empty(contactEmails)) {
   name: nameOf('budget', name)
   properties: {
     category: 'Cost'

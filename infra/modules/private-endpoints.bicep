@@ -108,6 +108,8 @@ resource dataEndpoint 'Microsoft.Insights/dataCollectionEndpoints@2024-03-11' = 
 }
 
 @description('Open, so that VMs of other regions still reach the workspace by its public address.')
+// The type has no stable version.
+#disable-next-line use-recent-api-versions
 resource linkScope 'Microsoft.Insights/privateLinkScopes@2021-07-01-preview' = if (collectLogs) {
   name: nameOf('ampls', name)
   location: 'global'

@@ -1,7 +1,7 @@
 metadata name = 'Profile of a VM'
 metadata description = 'What every worker VM is, in a scale set and in a Compute Fleet. Both take the same object.'
 
-import { imageType, healthPort, healthPath } from 'shared.bicep'
+import { imageType } from 'shared.bicep'
 
 @export()
 @description('What differs between deployments.')
@@ -48,7 +48,7 @@ type profileType = {
 
 @export()
 @description('Says every few seconds whether the VM, not the process, should be replaced. Healthy never depends on storage, and a draining worker stays healthy.')
-var healthExtension = {
+func healthExtension(port int, path string) object => {
   name: 'health'
   properties: {
     publisher: 'Microsoft.ManagedServices'
@@ -59,8 +59,8 @@ var healthExtension = {
     enableAutomaticUpgrade: true
     settings: {
       protocol: 'http'
-      port: healthPort
-      requestPath: healthPath
+      port: port
+      requestPath: path
       // interval times probes must not exceed 240 s.
       intervalInSeconds: 10
       numberOfProbes: 3
@@ -93,7 +93,7 @@ func monitorExtension(workerIdentityId string) object => {
 
 @export()
 @description('Profile of a VM, without its priority. A Flexible set knows another version of the network\'s interface than a Compute Fleet.')
-func vmProfile(of profileType, networkApiVersion string) object => {
+func vmProfile(of profileType, networkApiVersion string, port int, path string) object => {
   osProfile: {
     computerNamePrefix: of.prefix
     adminUsername: of.adminUsername
@@ -148,7 +148,9 @@ func vmProfile(of profileType, networkApiVersion string) object => {
     bootDiagnostics: { enabled: true }
   }
   extensionProfile: {
-    extensions: of.collectLogs ? [healthExtension, monitorExtension(of.workerIdentityId)] : [healthExtension]
+    extensions: of.collectLogs
+      ? [healthExtension(port, path), monitorExtension(of.workerIdentityId)]
+      : [healthExtension(port, path)]
   }
   applicationProfile: {
     galleryApplications: [

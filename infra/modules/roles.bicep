@@ -47,7 +47,7 @@ param producers principalType[]
 
 var allQueues = concat(queues, map(queues, queue => '${queue}-poison'))
 // One sender's role for each pair of a producer and a queue.
-var pairs = flatten(map(producers, producer => map(allQueues, (queue, i) => union(producer, { queue: queue, index: i }))))
+var pairs = flatten(map(producers, producer => map(range(0, length(allQueues)), i => union(producer, { index: i }))))
 
 resource account 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
   name: accountName

@@ -1,8 +1,8 @@
 metadata name = 'Scale set'
 metadata description = 'A Flexible scale set of workers: Spot, Spot over a regular base, or regular.'
 
-import { healthExtension, profileType, vmProfile } from 'profile.bicep'
-import { tagsType } from 'shared.bicep'
+import { profileType, vmProfile } from 'profile.bicep'
+import { healthPath, healthPort, tagsType } from 'shared.bicep'
 
 @description('Name of the scale set.')
 param name string
@@ -130,7 +130,7 @@ resource set 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
         }
       : { mode: 'Manual' }
     virtualMachineProfile: {
-      ...vmProfile(profile, '2022-11-01')
+      ...vmProfile(profile, '2022-11-01', healthPort, healthPath)
       priority: priority
       ...(priority == 'Spot' ? { evictionPolicy: evictionPolicy, billingProfile: { maxPrice: json(maxPrice) } } : {})
       ...(empty(terminateNotice)
@@ -167,4 +167,4 @@ resource endpointAssociation 'Microsoft.Insights/dataCollectionRuleAssociations@
 output id string = set.id
 
 @description('Where the health extension asks.')
-output healthUrl string = 'http://localhost:${healthExtension.properties.settings.port}${healthExtension.properties.settings.requestPath}'
+output healthUrl string = 'http://localhost:${healthPort}${healthPath}'

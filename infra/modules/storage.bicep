@@ -55,7 +55,7 @@ resource account 'Microsoft.Storage/storageAccounts@2025-06-01' = {
       // Trusted services: the gallery reads packages with its own identity.
       bypass: 'AzureServices'
       virtualNetworkRules: map(filter(subnetIds, id => !empty(id)), id => { id: id, action: 'Allow' })
-      ipRules: map(allowedIpRanges, range => { value: range, action: 'Allow' })
+      ipRules: map(allowedIpRanges, address => { value: address, action: 'Allow' })
     }
     encryption: {
       keySource: 'Microsoft.Storage'

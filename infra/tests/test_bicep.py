@@ -21,7 +21,7 @@ UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
 # Types that the offline checker has no data for: spelled as in Azure's documentation, but not checked here.
 UNKNOWN_TYPES = {
     "Microsoft.Authorization/policyAssignments@2024-04-01",
-    "Microsoft.Consumption/budgets@2023-11-01",
+    "Microsoft.Consumption/budgets@2024-08-01",
     "Microsoft.Insights/privateLinkScopes@2021-07-01-preview",
     "Microsoft.Insights/privateLinkScopes/scopedResources@2021-07-01-preview",
     "Microsoft.Network/virtualNetworks/subnets@2025-05-01",
