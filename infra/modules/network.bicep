@@ -117,6 +117,8 @@ resource virtualNetwork 'Microsoft.Network/virtualNetworks@2025-05-01' = {
           addressPrefix: cidrSubnet(addressPrefix, 24, 128)
           networkSecurityGroup: { id: securityGroup.id }
           defaultOutboundAccess: false
+          // Else the security group would also keep the workers from the private endpoints.
+          privateEndpointNetworkPolicies: 'Disabled'
         }
       }
     ]

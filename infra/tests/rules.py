@@ -452,6 +452,10 @@ def every_region_has_its_paths(all_):
                 yield f"{name}: {net['name']} has no path to the workspace"
             if "networkSecurityGroup" not in workers:
                 yield f"{name}: {net['name']} has no security group"
+        for net in of(snapshot, "Microsoft.Network/virtualNetworks"):
+            for s in net["properties"]["subnets"]:
+                if s["name"] == "endpoints" and s["properties"].get("privateEndpointNetworkPolicies") != "Disabled":
+                    yield f"{name}: the security group of {net['name']} keeps workers from the private endpoints"
         for e in endpoints:
             zones = [g for g in of(snapshot, "Microsoft.Network/privateEndpoints/privateDnsZoneGroups") if g["name"].startswith(e["name"] + "/")]
             if not zones:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import evaluator
@@ -28,6 +29,9 @@ UNKNOWN_TYPES = {
 }
 # Bicep's types say that a price is a whole number, and so does the checker's data. json() is the documented way around.
 DECIMAL_PRICE = re.compile(r"virtualMachineScaleSets\(.*\)\.properties\.virtualMachineProfile\.billingProfile\.maxPrice: [\d.]+ is no int")
+
+
+SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 
 
 def require(test, what, present, needed=NEEDED):
@@ -246,6 +250,27 @@ class Parameters(unittest.TestCase):
                 self.assertEqual(steps[0], (0, 1))
                 self.assertEqual(steps[-1][1], instances)
                 self.assertEqual(steps, sorted(set(steps)))
+
+
+class Scanner(unittest.TestCase):
+    """checkov, where it is installed: what it finds is mended, or argued in checkov.yaml."""
+
+    def test_checkov_finds_nothing_that_is_not_argued(self):
+        require(self, "checkov on PATH", shutil.which("checkov"), needed=False)
+        checker(self)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, path in FILES.items():
+                resources = [{k: v for k, v in r.items() if k != "id"} for r in evaluator.evaluate(str(INFRA / path))[0]]
+                template = {"$schema": SCHEMA, "contentVersion": "1.0.0.0", "parameters": {}, "resources": resources, "outputs": {}}
+                with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
+                    json.dump(template, file, indent=1)
+            command = ["checkov", "--config-file", str(INFRA / "checkov.yaml"), "--directory", folder, "--output", "json"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            report = json.loads(done.stdout)
+            found = [f"{c['check_id']} {c['check_name']}: {c['resource']}" for c in report["results"]["failed_checks"]]
+            self.assertEqual(found, [])
+            self.assertEqual(report["summary"]["parsing_errors"], 0)
+            self.assertGreater(report["summary"]["passed"], 50)
 
 
 class Compiler(unittest.TestCase):

@@ -161,6 +161,7 @@ MUTATIONS = [
     ("every_region_has_its_paths", "base-regions", lambda s: drop(s, "Microsoft.Network/privateEndpoints", lambda r: "queue" in r["name"])),
     ("every_region_has_its_paths", "base-regions", lambda s: drop(s, "Microsoft.Network/privateEndpoints", lambda r: "monitor" in r["name"])),
     ("every_region_has_its_paths", "base-regions", lambda s: drop(s, "Microsoft.Network/privateEndpoints/privateDnsZoneGroups")),
+    ("every_region_has_its_paths", "base-regions", lambda s: of(s, "Microsoft.Network/virtualNetworks")[1]["properties"]["subnets"][1]["properties"].pop("privateEndpointNetworkPolicies")),
     ("every_region_has_its_paths", "elastic", lambda s: first(s).update(location="northeurope")),
     ("nothing_comes_in", "base", lambda s: of(s, "Microsoft.Network/networkSecurityGroups")[0]["properties"].update(securityRules=[])),
     ("nothing_comes_in", "base-regions", lambda s: of(s, "Microsoft.Network/networkSecurityGroups")[0]["properties"]["securityRules"][0]["properties"].update(sourceAddressPrefix="*")),
