@@ -10,6 +10,8 @@ param regions = map(fleets, fleet => {
   addressPrefix: fleet.addressPrefix
   network: fleet.network
 })
+// Service endpoints reach storage only, so with them there is nowhere to send logs.
+param collectLogs = empty(filter(fleets, fleet => fleet.network == 'serviceEndpoints'))
 // Costs nothing while it is empty, so that every preset can be deployed on this stage.
 param escalation = true
 param uploaderPrincipalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')

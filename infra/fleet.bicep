@@ -306,10 +306,13 @@ var setTags = union(allTags, {
 var queues = queueNames(queue, queueShards)
 var escalationQueue = escalationQueueName(queue)
 
+// Which cloud, where it is not the public one.
+var cloud = environment().name == 'AzureCloud' ? '' : '?endpoint_suffix=${environment().suffixes.storage}'
+
 // The first reader of these lines is systemd, so values are not quoted and nothing is expanded.
 var commonSettings = concat(
   [
-    'REPRIEVE_STORE=azure:${account.name}'
+    'REPRIEVE_STORE=azure:${account.name}${cloud}'
     'REPRIEVE_CONTAINER=${container}'
     'AZURE_CLIENT_ID=${workerIdentity.properties.clientId}'
     'REPRIEVE_LISTEN=127.0.0.1:9090'

@@ -18,6 +18,8 @@ param fleets = map(regions, region => {
   maxPrice: region.maxPrice
 })
 param privateRegions = map(filter(regions, region => region.network == 'privateEndpoints'), region => region.location)
+// Service endpoints reach storage only, so with them there is nowhere to send logs; base.bicepparam says the same.
+param collectLogs = empty(filter(regions, region => region.network == 'serviceEndpoints'))
 param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
 param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
 param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))

@@ -94,6 +94,36 @@ class Templates(unittest.TestCase):
         for preset in PRESETS:
             self.assertIn(f"param preset = '{preset}'\n", (INFRA / "presets" / f"{preset}.bicepparam").read_text())
 
+    def test_every_import_is_used(self):
+        for path in sources():
+            text = path.read_text()
+            for block in re.findall(r"^import \{(.*?)\} from", text, re.M | re.S):
+                for name in re.findall(r"\w+", block):
+                    self.assertGreater(len(re.findall(rf"\b{name}\b", text)), 1, f"{path.name}: {name}")
+
+    def test_commands_are_loaded_and_not_copied(self):
+        text = (INFRA / "modules" / "application-version.bicep").read_text()
+        for action in ("install", "update", "remove"):
+            self.assertIn(f"{action}: loadTextContent('../package/commands/{action}.sh')\n", text)
+
+    def test_presets_share_their_second_half(self):
+        halves = {(INFRA / "presets" / f"{p}.bicepparam").read_text().split("// What all presets share.")[1] for p in PRESETS}
+        self.assertEqual(len(halves), 1)
+
+    def test_the_page_has_every_variable_preset_and_alert(self):
+        page = (INFRA / "README.md").read_text()
+        files = [p.read_text() for p in sources() if p.suffix == ".bicepparam" and "tests" not in p.parts]
+        for name in {n for text in files for n in re.findall(r"readEnvironmentVariable\('(\w+)'", text)}:
+            self.assertIn(f"`{name}`", page)
+        for preset in PRESETS:
+            self.assertRegex(page, rf"\n\| `{preset}` \|")
+        alerts = re.findall(r"^    name: '([a-z-]+)'$", (INFRA / "modules" / "monitoring.bicep").read_text(), re.M)
+        self.assertEqual(len(alerts), 6)
+        for alert in alerts:
+            self.assertIn(f"\n| `{alert}` |", page)
+        for name in re.findall(r"`(\w+(?:Minutes|PerHour|Capacities|Ranges|Emails|Policy|Timeout|Gb|Role|SourcePrefix))`", page):
+            self.assertIn(f"param {name} ", "".join(p.read_text() for p in (INFRA / "base.bicep", INFRA / "fleet.bicep")))
+
     def test_azd_finds_the_stages(self):
         text = (ROOT / "azure.yaml").read_text()
         self.assertIn("\n  path: infra\n  module: base\n", text)
@@ -283,10 +313,20 @@ class Report(unittest.TestCase):
         code, lines, _ = self.run_report(REPRIEVE_QUEUE="other")
         self.assertEqual((code, [line["report"] for line in lines]), (1, ["failed", "metrics"]))
 
-    def test_it_understands_the_names_of_several_queues(self):
+    def test_it_knows_other_clouds(self):
+        report = self.module()
+        self.assertEqual(report.queue_endpoint("azure:a"), "https://a.queue.core.windows.net")
+        china = report.queue_endpoint("azure:a?endpoint_suffix=core.chinacloudapi.cn")
+        self.assertEqual(china, "https://a.queue.core.chinacloudapi.cn")
+
+    def module(self):
         spec = importlib.util.spec_from_file_location("report", INFRA / "vm" / "report.py")
         report = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(report)
+        return report
+
+    def test_it_understands_the_names_of_several_queues(self):
+        report = self.module()
         self.assertEqual(report.queues("work"), ["work"])
         self.assertEqual(report.queues("work-{0..2}"), ["work-0", "work-1", "work-2"])
         self.assertEqual(report.queues("a, b"), ["a", "b"])

@@ -37,6 +37,13 @@ def queues(setting):
     return names
 
 
+def queue_endpoint(store):
+    """The address of the queues of a store such as azure:ACCOUNT or azure:ACCOUNT?endpoint_suffix=core.chinacloudapi.cn."""
+    account, _, query = store.removeprefix("azure:").partition("?")
+    suffix = urllib.parse.parse_qs(query).get("endpoint_suffix", ["core.windows.net"])[0]
+    return f"https://{account}.queue.{suffix}"
+
+
 def token():
     query = {"api-version": "2018-02-01", "resource": "https://storage.azure.com/"}
     if os.environ.get("AZURE_CLIENT_ID"):
@@ -97,8 +104,7 @@ def main():
             print(json.dumps({"report": "failed", "what": what, "error": str(error)}), flush=True)
 
     def all_queues():
-        account = os.environ["REPRIEVE_STORE"].removeprefix("azure:").split("?")[0]
-        endpoint = os.environ.get("REPORT_QUEUES", f"https://{account}.queue.core.windows.net")
+        endpoint = os.environ.get("REPORT_QUEUES", queue_endpoint(os.environ["REPRIEVE_STORE"]))
         bearer, now = token(), datetime.datetime.now(datetime.timezone.utc)
         for name in queues(os.environ["REPRIEVE_QUEUE"]):
             yield queue_report(endpoint, name, bearer, now)
