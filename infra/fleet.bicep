@@ -49,10 +49,10 @@ param fleets fleetType[]
 @maxValue(1000)
 param instances int
 
-@description('Messages that make one more VM useful: the jobs that one VM has at a time.')
+@description('Messages that make one more VM useful: the jobs that one VM has at a time, which are as many as its cores for each worker process.')
 @minValue(1)
 @maxValue(100000)
-param jobsPerInstance int = 4
+param jobsPerInstance int = 2
 
 @description('preset: what the preset needs. Delete or Deallocate are only accepted where the preset works with them.')
 @allowed(['preset', 'Delete', 'Deallocate'])

@@ -305,8 +305,8 @@ def thresholds_and_maxima_are_shared(all_):
             for rule in s["properties"]["profiles"][0]["rules"]:
                 if rule["scaleAction"]["direction"] != "Increase":
                     continue
-                # A VM starts when there are more jobs than the VMs before it, of all fleets, have at a time (4 each).
-                due = (int(rule["scaleAction"]["value"]) - 1) * 4 * 100 // share // queues.get(name, 1)
+                # A VM starts when there are more jobs than the VMs before it, of all fleets, have at a time (2 each).
+                due = (int(rule["scaleAction"]["value"]) - 1) * 2 * 100 // share // queues.get(name, 1)
                 if rule["metricTrigger"]["threshold"] != due:
                     yield f"{name}: {s['name']} starts VM {rule['scaleAction']['value']} at {rule['metricTrigger']['threshold']}, not {due}"
 

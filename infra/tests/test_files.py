@@ -313,6 +313,10 @@ class Report(unittest.TestCase):
         code, lines, _ = self.run_report(REPRIEVE_QUEUE="other")
         self.assertEqual((code, [line["report"] for line in lines]), (1, ["failed", "metrics"]))
 
+    def test_it_also_reports_the_queue_of_the_escalated_jobs(self):
+        lines = self.run_report(REPRIEVE_ESCALATE_TO="work")[1]
+        self.assertEqual([line.get("queue") for line in lines], ["work", "work", None])
+
     def test_it_knows_other_clouds(self):
         report = self.module()
         self.assertEqual(report.queue_endpoint("azure:a"), "https://a.queue.core.windows.net")

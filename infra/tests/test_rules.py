@@ -124,7 +124,7 @@ MUTATIONS = [
     ("autoscale_begins_at_one_message_and_ends_at_none", "swap", lambda s: drop(s, SCALES, lambda r: "regular" in r["name"])),
     ("autoscale_begins_at_one_message_and_ends_at_none", "steady", lambda s: s["resources"].append({"type": SCALES, "id": "x", "name": "x", "properties": {"enabled": True, "targetResourceUri": "", "profiles": scale(load("elastic")) and of(load("elastic"), SCALES)[0]["properties"]["profiles"]}})),
     ("thresholds_and_maxima_are_shared", "elastic-regions", lambda s: scale(s)["capacity"].update(maximum="25")),
-    ("thresholds_and_maxima_are_shared", "elastic-regions", lambda s: scale(s)["rules"][3]["metricTrigger"].update(threshold=40)),
+    ("thresholds_and_maxima_are_shared", "elastic-regions", lambda s: scale(s)["rules"][3]["metricTrigger"].update(threshold=41)),
     ("capacity_is_kept", "elastic-regions", lambda s: first(s)["sku"].update(capacity=0)),
     ("capacity_is_kept", "balanced", lambda s: first(s)["sku"].update(capacity=1)),
     ("capacity_is_kept", "steady", lambda s: first(s)["sku"].update(capacity=5)),

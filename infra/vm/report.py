@@ -106,7 +106,9 @@ def main():
     def all_queues():
         endpoint = os.environ.get("REPORT_QUEUES", queue_endpoint(os.environ["REPRIEVE_STORE"]))
         bearer, now = token(), datetime.datetime.now(datetime.timezone.utc)
-        for name in queues(os.environ["REPRIEVE_QUEUE"]):
+        # No VM may serve the queue of the escalated jobs at the moment, so those that send to it report it too.
+        names = queues(os.environ["REPRIEVE_QUEUE"]) + queues(os.environ.get("REPRIEVE_ESCALATE_TO", ""))
+        for name in names:
             yield queue_report(endpoint, name, bearer, now)
 
     def all_metrics():
