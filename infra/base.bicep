@@ -11,6 +11,7 @@ import {
   galleryName
   nameOf
   characters
+  inLowerCase
   queueNames
   escalationQueueName
   packagesContainer
@@ -90,7 +91,7 @@ param sshSourcePrefix string = ''
 
 // ----------------------------------------------------------------- checks
 
-var resolved = map(regions, region => union(region, { location: empty(region.location) ? location : toLower(region.location) }))
+var resolved = map(regions, region => union(region, { location: inLowerCase(region.location, location) }))
 var locations = map(resolved, region => region.location)
 var prefixes = map(regions, region => region.addressPrefix)
 var privateRegions = filter(resolved, region => region.network == 'privateEndpoints')
@@ -99,7 +100,9 @@ var problems = concat(
   length(filter(characters(name), c => !contains('abcdefghijklmnopqrstuvwxyz0123456789-', c))) == 0
     ? []
     : ['name: use lower-case letters, digits and hyphens, because it is part of names that allow nothing else.'],
-  length(union(locations, [])) == length(locations) ? [] : ['regions: a region is listed twice; give its fleet more sizes instead.'],
+  length(union(locations, [])) == length(locations)
+    ? []
+    : ['regions: a region is listed twice; give its fleet more sizes instead.'],
   length(union(prefixes, [])) == length(prefixes)
     ? []
     : ['regions: two regions have the same addressPrefix; they could never be peered.'],

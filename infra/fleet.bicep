@@ -12,6 +12,7 @@ import {
   assignmentName
   escalationQueueName
   galleryName
+  inLowerCase
   isPrice
   isVersion
   nameIn
@@ -20,6 +21,7 @@ import {
   partOf
   queueNames
   queueSetting
+  shareOf
   storageAccountName
   workersSubnet
 } from 'modules/shared.bicep'
@@ -191,34 +193,42 @@ param evictionsPerHour int = 10
 
 // Whether VMs come and go with the messages, and what that means for evictions.
 var autoscaled = contains(['elastic', 'balanced', 'swap'], preset)
+var whyDeallocate = 'Azure restarts a deallocated VM; a deleted one lowers the number of VMs for good.'
+var whyDelete = 'A deallocated VM still counts as an instance, so autoscale would not replace it, and its disk is billed.'
 var policies = {
-  steady: { default: 'Deallocate', works: ['Deallocate'], why: 'Azure restarts a deallocated VM; a deleted one lowers the number of VMs for good.' }
+  steady: { default: 'Deallocate', works: ['Deallocate'], why: whyDeallocate }
   'steady-fleet': { default: 'Delete', works: ['Delete', 'Deallocate'], why: '' }
-  elastic: { default: 'Delete', works: ['Delete'], why: 'A deallocated VM still counts as an instance, so autoscale would not replace it, and its disk is billed.' }
-  balanced: { default: 'Delete', works: ['Delete'], why: 'A deallocated VM still counts as an instance, so autoscale would not replace it, and its disk is billed.' }
-  swap: { default: 'Delete', works: ['Delete'], why: 'A deallocated VM still counts as an instance, so autoscale would not replace it, and its disk is billed.' }
+  elastic: { default: 'Delete', works: ['Delete'], why: whyDelete }
+  balanced: { default: 'Delete', works: ['Delete'], why: whyDelete }
+  swap: { default: 'Delete', works: ['Delete'], why: whyDelete }
 }
 var policy = evictionPolicy == 'preset' ? policies[preset].default : evictionPolicy
 
-var resolved = map(fleets, fleet => union(fleet, { location: empty(fleet.location) ? location : toLower(fleet.location) }))
+var resolved = map(fleets, fleet => union(fleet, { location: inLowerCase(fleet.location, location) }))
 var locations = map(resolved, fleet => fleet.location)
-var privateLocations = map(privateRegions, region => empty(region) ? location : toLower(region))
-var shares = reduce(map(fleets, fleet => fleet.sharePercent), 0, (sum, share) => sum + share)
+var privateLocations = map(privateRegions, region => inLowerCase(region, location))
+var shares = shareOf(fleets, length(fleets))
+var fleetIndexes = range(0, length(fleets))
+var spotParts = map(fleetIndexes, i => partOf(instances, fleets, i) - partOf(baseInstances, fleets, i))
 
 var problems = concat(
   empty(fleets) ? ['fleets: the list is empty; name at least one region with sizes.'] : [],
   empty(fleets) || shares == 100 ? [] : ['fleets: the shares add up to ${shares} percent, not to 100.'],
-  length(union(locations, [])) == length(locations) ? [] : ['fleets: a region is listed twice; give its fleet more sizes instead.'],
+  length(union(locations, [])) == length(locations)
+    ? []
+    : ['fleets: a region is listed twice; give its fleet more sizes instead.'],
   length(filter(fleets, fleet => !isPrice(fleet.maxPrice))) == 0
     ? []
     : ['fleets: maxPrice is "-1", or US dollars an hour with at most five decimals, such as "0.05".'],
   preset == 'steady' && length(filter(fleets, fleet => fleet.maxPrice != '-1')) > 0
     ? ['fleets: with steady, maxPrice must be "-1": Azure restarts only what was evicted for capacity, so a VM evicted for its price would be lost.']
     : [],
-  length(filter(map(range(0, length(fleets)), i => partOf(instances, fleets, i)), part => part < 1)) == 0
+  length(filter(map(fleetIndexes, i => partOf(instances, fleets, i)), part => part < 1)) == 0
     ? []
     : ['instances: too few for the shares; each fleet needs at least one.'],
-  contains(policies[preset].works, policy) ? [] : ['evictionPolicy: ${preset} does not work with ${policy}. ${policies[preset].why}'],
+  contains(policies[preset].works, policy)
+    ? []
+    : ['evictionPolicy: ${preset} does not work with ${policy}. ${policies[preset].why}'],
   preset == 'balanced' || (baseInstances == 0 && regularPercentAboveBase == 0)
     ? []
     : ['baseInstances and regularPercentAboveBase: only the preset balanced has regular VMs among the Spot VMs.'],
@@ -226,14 +236,16 @@ var problems = concat(
     ? ['baseInstances: balanced needs a base of at least one regular VM; without one it is elastic.']
     : [],
   baseInstances < instances ? [] : ['baseInstances: must be smaller than instances; else no VM is Spot.'],
-  preset == 'balanced' && length(filter(map(range(0, length(fleets)), i => partOf(instances, fleets, i) - partOf(baseInstances, fleets, i)), part => part < 1)) > 0
+  preset == 'balanced' && length(filter(spotParts, part => part < 1)) > 0
     ? ['baseInstances: in one fleet the base leaves no room for a Spot VM; lower it or raise instances.']
     : [],
   autoscaled && queueShards > 4
     ? ['queueShards: autoscale has ten rules at most, which is enough for four queues. Use steady, or fewer queues.']
     : [],
   isVersion(applicationVersion) ? [] : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0.'],
-  startsWith(sshPublicKey, 'ssh-') || startsWith(sshPublicKey, 'ecdsa-') ? [] : ['sshPublicKey: not a public SSH key; it begins with ssh- or ecdsa-.'],
+  startsWith(sshPublicKey, 'ssh-') || startsWith(sshPublicKey, 'ecdsa-')
+    ? []
+    : ['sshPublicKey: not a public SSH key; it begins with ssh- or ecdsa-.'],
   length(filter(workerSettings, line => !contains(line, '=') || contains(line, '\n'))) == 0
     ? []
     : ['workerSettings: each is one line NAME=VALUE.'],
@@ -353,8 +365,8 @@ module version 'modules/application-version.bicep' = {
 // ----------------------------------------------------------------- the fleets
 
 var setNames = map(resolved, fleet => nameIn('vmss', name, fleet.location))
-var maxima = map(range(0, length(resolved)), i => partOf(instances, resolved, i))
-var minima = map(range(0, length(resolved)), i => preset == 'balanced' ? partOf(baseInstances, resolved, i) : 0)
+var maxima = map(fleetIndexes, i => partOf(instances, resolved, i))
+var minima = map(fleetIndexes, i => preset == 'balanced' ? partOf(baseInstances, resolved, i) : 0)
 
 module spotSet 'modules/scale-set.bicep' = [
   for (fleet, i) in checkedFleets: if (preset != 'steady-fleet') {
@@ -522,7 +534,10 @@ module association 'modules/log-policy.bicep' = if (collectLogs && associateByPo
 }
 
 var scaleNames = autoscaled
-  ? concat(map(resolved, fleet => nameIn('autoscale', name, fleet.location)), preset == 'swap' ? [nameOf('autoscale-regular', name)] : [])
+  ? concat(
+      map(resolved, fleet => nameIn('autoscale', name, fleet.location)),
+      preset == 'swap' ? [nameOf('autoscale-regular', name)] : []
+    )
   : []
 
 module monitoring 'modules/monitoring.bicep' = {
@@ -557,10 +572,14 @@ output REPRIEVE_QUEUE string = queueSetting(queue, queueShards)
 output REPRIEVE_APPLICATION_VERSION string = applicationVersion
 
 @description('The scale sets, for az vmss. With steady-fleet the fleets make and name them.')
-output REPRIEVE_SCALE_SETS string[] = preset == 'steady-fleet' ? [] : concat(setNames, preset == 'swap' ? [regularSetName] : [])
+output REPRIEVE_SCALE_SETS string[] = preset == 'steady-fleet'
+  ? []
+  : concat(setNames, preset == 'swap' ? [regularSetName] : [])
 
 @description('The Compute Fleets.')
-output REPRIEVE_COMPUTE_FLEETS string[] = preset == 'steady-fleet' ? map(resolved, fleet => nameIn('fleet', name, fleet.location)) : []
+output REPRIEVE_COMPUTE_FLEETS string[] = preset == 'steady-fleet'
+  ? map(resolved, fleet => nameIn('fleet', name, fleet.location))
+  : []
 
 @description('The resource group of all.')
 output AZURE_RESOURCE_GROUP string = resourceGroup().name

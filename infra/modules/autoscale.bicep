@@ -49,6 +49,9 @@ var steps = min(11 - 2 * length(queues), maximum - minimum)
 var targets = map(range(0, steps), i => steps == 1 ? maximum : minimum + 1 + (maximum - minimum - 1) * i / (steps - 1))
 var uris = map(queues, queue => '${storageAccountId}/services/queue/queues/${queue}')
 
+// Messages of one queue above which a VM is useful, after so many VMs of this set.
+func due(vms int, jobs int, share int, queueCount int) int => vms * jobs * 100 / share / queueCount
+
 func metric(uri string, region string, window string, operator string, threshold int) object => {
   metricName: 'ApproximateMessageCount'
   metricNamespace: ''
@@ -57,7 +60,8 @@ func metric(uri string, region string, window string, operator string, threshold
   timeGrain: 'PT1M'
   statistic: 'Max'
   timeWindow: window
-  // The highest count of the window: a message that came starts a VM, and none may have come for the whole window before VMs go.
+  // The highest count of the window: a message that came starts a VM, and none may have come for the whole window
+  // before VMs go.
   timeAggregation: 'Maximum'
   operator: operator
   threshold: threshold
@@ -67,12 +71,24 @@ func metric(uri string, region string, window string, operator string, threshold
 
 // The count has leased, delayed and waiting messages in it, so a VM with a job is never scaled in.
 var firstRules = map(uris, uri => {
-  metricTrigger: metric(uri, storageLocation, 'PT5M', 'GreaterThan', minimum * jobsPerInstance * 100 / sharePercent / length(uris))
+  metricTrigger: metric(
+    uri,
+    storageLocation,
+    'PT5M',
+    'GreaterThan',
+    due(minimum, jobsPerInstance, sharePercent, length(uris))
+  )
   scaleAction: { direction: 'Increase', type: 'ExactCount', value: string(targets[0]), cooldown: 'PT1M' }
 })
 // Jobs are spread evenly, so the first queue stands for all.
 var stepRules = map(skip(targets, 1), target => {
-  metricTrigger: metric(uris[0], storageLocation, 'PT5M', 'GreaterThan', (target - 1) * jobsPerInstance * 100 / sharePercent / length(uris))
+  metricTrigger: metric(
+    uris[0],
+    storageLocation,
+    'PT5M',
+    'GreaterThan',
+    due(target - 1, jobsPerInstance, sharePercent, length(uris))
+  )
   scaleAction: { direction: 'Increase', type: 'ExactCount', value: string(target), cooldown: 'PT1M' }
 })
 // Autoscale scales in only when all rules that scale in agree.

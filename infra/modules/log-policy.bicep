@@ -15,7 +15,8 @@ param tags tagsType
 @description('Resource id of the collection rule.')
 param collectionRuleId string
 
-// "Configure Linux Virtual Machines to be associated with a Data Collection Rule or a Data Collection Endpoint", built in.
+// "Configure Linux Virtual Machines to be associated with a Data Collection Rule or a Data Collection
+// Endpoint", built in.
 var definition = '58e891b9-ce13-4ac3-86e4-ac3e1f20cb07'
 // The roles that the definition asks for: Monitoring Contributor and Log Analytics Contributor.
 var roles = ['749f88d5-cbae-40b8-bcfc-e573ddc772fa', '92aaf0da-9dab-42b6-94a3-d43ce8d16293']

@@ -97,17 +97,20 @@ resource virtualNetwork 'Microsoft.Network/virtualNetworks@2025-05-01' = {
   tags: tags
   properties: {
     addressSpace: { addressPrefixes: [addressPrefix] }
-    // Subnets are part of the network, not resources of their own: a second deployment would delete those that it does not name.
+    // Subnets are part of the network, not resources of their own: a second deployment would delete those
+    // that it does not name.
     subnets: [
       {
         name: workersSubnet
         properties: {
           addressPrefix: cidrSubnet(addressPrefix, 17, 0)
           networkSecurityGroup: { id: securityGroup.id }
-          // Flexible sets have no outbound access by default; said here so that it is the same in every region and year.
+          // Flexible sets have no outbound access by default; said here so that it is the same in every
+          // region and year.
           defaultOutboundAccess: false
           natGateway: usesNat ? { id: natGateway.id } : null
-          // The global endpoint also reaches an account in another region. Storage does not go by the NAT gateway, which would bill each byte.
+          // The global endpoint also reaches an account in another region. Storage does not go by the NAT
+          // gateway, which would bill each byte.
           serviceEndpoints: network == 'privateEndpoints' ? [] : [{ service: 'Microsoft.Storage.Global' }]
         }
       }

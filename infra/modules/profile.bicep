@@ -157,7 +157,8 @@ func vmProfile(of profileType, networkApiVersion string, port int, path string) 
       {
         packageReferenceId: of.applicationVersionId
         order: 1
-        // A failed install has no healthy endpoint, so repairs replace the VM. As a deployment failure they would skip it.
+        // A failed install has no healthy endpoint, so repairs replace the VM. As a deployment failure they
+        // would skip it.
         treatFailureAsDeploymentFailure: false
         enableAutomaticUpgrade: false
       }

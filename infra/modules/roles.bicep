@@ -103,7 +103,8 @@ resource leastRole 'Microsoft.Authorization/roleDefinitions@2022-04-01' = if (wo
   }
 }
 
-// The principal's type is always given: without it an assignment fails while a new identity is not yet known everywhere.
+// The principal's type is always given: without it an assignment fails while a new identity is not yet known
+// everywhere.
 
 resource workerOnQueues 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
   for (name, i) in allQueues: {

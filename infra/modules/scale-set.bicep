@@ -106,7 +106,8 @@ resource set 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
     skuProfile: mixed
       ? { allocationStrategy: allocationStrategy, vmSizes: map(checkedSizes, size => { name: size }) }
       : null
-    // A sibling of virtualMachineProfile. One page of the documentation shows it inside, where the schema does not have it.
+    // A sibling of virtualMachineProfile. One page of the documentation shows it inside, where the schema
+    // does not have it.
     spotRestorePolicy: empty(restoreTimeout) ? null : { enabled: true, restoreTimeout: restoreTimeout }
     priorityMixPolicy: baseRegularInstances >= 0
       ? {

@@ -142,6 +142,10 @@ func nameOf(kind string, name string) string => '${kind}-${name}'
 func nameIn(kind string, name string, location string) string => '${kind}-${name}-${location}'
 
 @export()
+@description('Name of a region as Azure writes it; an empty one is another one.')
+func inLowerCase(location string, otherwise string) string => empty(location) ? otherwise : toLower(location)
+
+@export()
 @description('Names of the queues: the queue itself, or its shards.')
 func queueNames(queue string, shards int) string[] =>
   shards == 1 ? [queue] : map(range(0, shards), i => '${queue}-${i}')
@@ -165,19 +169,41 @@ func assignmentName(scopeId string, who string, what string) string => guid(scop
 func characters(text string) string[] => map(range(0, length(text)), i => substring(text, i, 1))
 
 @export()
-@description('Whether a maximum price is -1, or a positive decimal number with at most five decimals and no needless zero in front.')
+@description('Whether a text has digits only.')
+func isDigits(text string) bool => length(filter(characters(text), c => !contains('0123456789', c))) == 0
+
+@export()
+@description('Whether a text is a whole number without a needless zero in front, which JSON would refuse.')
+func isWhole(text string) bool => !empty(text) && isDigits(text) && (text == '0' || !startsWith(text, '0'))
+
+@export()
+@description('Whether the two parts of a text are a whole number and at most five decimals.')
+func isDecimal(parts string[]) bool =>
+  length(parts) == 2 && isWhole(first(parts)) && isDigits(last(parts)) && !empty(last(parts)) && length(last(parts)) <= 5
+
+@export()
+@description('Whether a text is zero, however it is written.')
+func isZero(text string) bool => empty(replace(replace(text, '0', ''), '.', ''))
+
+@export()
+@description('Whether a maximum price is -1, or a positive number with at most five decimals.')
 func isPrice(price string) bool =>
-  price == '-1' || (length(filter(characters(price), c => !contains('0123456789.', c))) == 0 && length(replace(replace(price, '0', ''), '.', '')) > 0 && length(split(price, '.')) <= 2 && !startsWith(price, '.') && !endsWith(price, '.') && (!startsWith(price, '0') || startsWith(price, '0.')) && (!contains(price, '.') || length(last(split(price, '.'))) <= 5))
+  price == '-1' || (!isZero(price) && (isWhole(price) || isDecimal(split(price, '.'))))
 
 @export()
 @description('Whether a version is Major.Minor.Patch, of digits.')
 func isVersion(version string) bool =>
-  length(split(version, '.')) == 3 && length(filter(split(version, '.'), part => empty(part) || length(filter(characters(part), c => !contains('0123456789', c))) > 0)) == 0
+  length(split(version, '.')) == 3 && length(filter(split(version, '.'), part => empty(part) || !isDigits(part))) == 0
+
+@export()
+@description('The share of the first fleets of a list together, in percent.')
+func shareOf(fleets fleetType[], count int) int =>
+  reduce(map(take(fleets, count), fleet => fleet.sharePercent), 0, (sum, share) => sum + share)
 
 @export()
 @description('The part of a total that the fleets before this one have. Rounded to the nearest where two fleets meet, so the parts add up to the total.')
 func partBefore(total int, fleets fleetType[], index int) int =>
-  (2 * total * reduce(map(take(fleets, index), fleet => fleet.sharePercent), 0, (sum, share) => sum + share) + 100) / 200
+  (2 * total * shareOf(fleets, index) + 100) / 200
 
 @export()
 @description('The part of a total that belongs to a fleet.')

@@ -73,8 +73,10 @@ resource blobService 'Microsoft.Storage/storageAccounts/blobServices@2025-06-01'
   parent: account
   name: 'default'
   properties: {
-    // A checkpoint is overwritten every few seconds. With versioning or soft delete, each of them would be kept and billed:
-    // a slot that saves 100 MB every 38 s leaves 1.6 TB a week. The account holds nothing else that they could protect.
+    // A checkpoint is overwritten every few seconds. With versioning or soft delete, each of them would be
+    // kept and billed:
+    // a slot that saves 100 MB every 38 s leaves 1.6 TB a week. The account holds nothing else that they
+    // could protect.
     isVersioningEnabled: false
     deleteRetentionPolicy: { enabled: false }
     changeFeed: { enabled: false }

@@ -28,7 +28,7 @@ ENVIRONMENT = {
     "AZURE_ENV_NAME": "demo",
     "AZURE_PRINCIPAL_ID": "00000000-0000-0000-0000-0000000000aa",
     "REPRIEVE_APPLICATION_VERSION": "1.4.0",
-    "REPRIEVE_SSH_PUBLIC_KEY": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExampleExample operator",
+    "REPRIEVE_SSH_PUBLIC_KEY": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExampleExampleExampleExampleExample operator",
     "REPRIEVE_CONTACT_EMAILS": "ops@example.com",
     "REPRIEVE_ALLOWED_IPS": "203.0.113.7",
 }
@@ -92,7 +92,7 @@ if AVAILABLE:
             if f in self.sym and self.sym[f].k == "func":
                 # A function sees its parameters, and not the loops that it is called from.
                 s, kept = self.sym[f], self.locals
-                self.locals = [{p: v for (p, _), v in zip(s.params, a)}]
+                self.locals = [{p: v for (p, _), v in zip(s.params, a, strict=True)}]
                 try:
                     return self.ex(s.body)
                 finally:
@@ -179,9 +179,9 @@ MORE = {
     "flatten": lambda lists: [x for one in lists for x in one],
     "cidrSubnet": lambda prefix, size, index: str(list(ipaddress.ip_network(prefix).subnets(new_prefix=size))[index]),
     "utcNow": lambda form="": "2026-11-01",
-    "tenantResourceId": lambda kind, *names: "/providers/"
-    + kind.split("/")[0]
-    + "".join(f"/{a}/{b}" for a, b in zip(kind.split("/")[1:], names)),
+    "tenantResourceId": lambda kind, *names: (
+        "/providers/" + kind.split("/")[0] + "".join(f"/{a}/{b}" for a, b in zip(kind.split("/")[1:], names))
+    ),
     "base64": lambda text: __import__("base64").b64encode(text.encode()).decode(),
     "replace": lambda text, old, new: text.replace(old, new),
     "split": lambda text, by: text.split(by),
@@ -190,7 +190,7 @@ MORE = {
 
 
 def evaluate(path, environment=None, overrides=None):
-    """The resources and outputs of a parameter file. `overrides` replaces parameters, as `az ... --parameters KEY=VALUE` does."""
+    """The resources and outputs of a parameter file. `overrides` replaces parameters, as KEY=VALUE of az does."""
     kept = dict(os.environ)
     os.environ.update({**ENVIRONMENT, **(environment or {})})
     try:

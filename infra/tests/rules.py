@@ -1,4 +1,4 @@
-"""What must hold of every deployment. Each rule reads the kept snapshots and returns what is wrong, one sentence each."""
+"""What must hold of every deployment. Each rule reads the kept snapshots and yields what is wrong, a sentence each."""
 
 import re
 
@@ -53,7 +53,9 @@ def sets(snapshot):
 
 def profile_of(resource):
     p = resource["properties"]
-    return p["virtualMachineProfile"] if "virtualMachineProfile" in p else p["computeProfile"]["baseVirtualMachineProfile"]
+    return (
+        p["virtualMachineProfile"] if "virtualMachineProfile" in p else p["computeProfile"]["baseVirtualMachineProfile"]
+    )
 
 
 def machines(snapshot):
@@ -82,7 +84,13 @@ def environment(profile):
 
 
 def spot_with_the_presets_eviction_policy(all_):
-    wanted = {"steady": "Deallocate", "steady-fleet": "Delete", "elastic": "Delete", "balanced": "Delete", "swap": "Delete"}
+    wanted = {
+        "steady": "Deallocate",
+        "steady-fleet": "Delete",
+        "elastic": "Delete",
+        "balanced": "Delete",
+        "swap": "Delete",
+    }
     for name, snapshot in stages(all_, 2).items():
         spot = [r for r, _ in machines(snapshot) if not is_regular(r)]
         if not spot:
@@ -106,7 +114,11 @@ def no_public_address(all_):
                         yield f"{name}: VMs of {r['name']} have a public address"
     for name, snapshot in stages(all_, 1).items():
         for r in of(snapshot, "Microsoft.Network/publicIPAddresses"):
-            users = [n for n in of(snapshot, "Microsoft.Network/natGateways") if {"id": r["id"]} in n["properties"]["publicIpAddresses"]]
+            users = [
+                n
+                for n in of(snapshot, "Microsoft.Network/natGateways")
+                if {"id": r["id"]} in n["properties"]["publicIpAddresses"]
+            ]
             if not users:
                 yield f"{name}: {r['name']} is not a NAT gateway's"
 
@@ -119,7 +131,7 @@ def flexible_sets_with_named_application(all_):
             if [a["packageReferenceId"] for a in apps] != [version["id"]]:
                 yield f"{name}: {r['name']} does not name the version {version['name']}"
             if any(a.get("treatFailureAsDeploymentFailure") for a in apps):
-                yield f"{name}: {r['name']} treats a failed install as a deployment failure, so repairs would skip the VM"
+                yield f"{name}: {r['name']} treats a failed install as a failed deployment: repairs would skip the VM"
             if not profile["diagnosticsProfile"]["bootDiagnostics"]["enabled"]:
                 yield f"{name}: {r['name']} has no boot diagnostics"
             if not profile["osProfile"]["linuxConfiguration"]["disablePasswordAuthentication"]:
@@ -142,7 +154,11 @@ def health_is_the_workers(all_):
     for name, snapshot in stages(all_, 2).items():
         for r, profile in machines(snapshot):
             listen = environment(profile).get("REPRIEVE_LISTEN", "")
-            found = [e["properties"] for e in profile["extensionProfile"]["extensions"] if e["properties"]["type"] == "ApplicationHealthLinux"]
+            found = [
+                e["properties"]
+                for e in profile["extensionProfile"]["extensions"]
+                if e["properties"]["type"] == "ApplicationHealthLinux"
+            ]
             if len(found) != 1:
                 yield f"{name}: {r['name']} has {len(found)} health extensions"
                 continue
@@ -241,7 +257,11 @@ def swap_escalates_to_regular_vms(all_):
         if escalating[0] not in all_["base"]["outputs"]["REPRIEVE_QUEUES"]:
             yield f"swap: there is no queue {escalating[0]}"
         scale = [s for s in of(snapshot, SCALES) if s["properties"]["targetResourceUri"] == regular[0]["id"]]
-        uris = {t["metricTrigger"]["metricResourceUri"].rsplit("/", 1)[1] for s in scale for t in s["properties"]["profiles"][0]["rules"]}
+        uris = {
+            t["metricTrigger"]["metricResourceUri"].rsplit("/", 1)[1]
+            for s in scale
+            for t in s["properties"]["profiles"][0]["rules"]
+        }
         if uris != set(escalating):
             yield f"swap: the regular set scales on {uris}"
 
@@ -254,7 +274,9 @@ def autoscale_begins_at_one_message_and_ends_at_none(all_):
         scales = of(snapshot, SCALES)
         if bool(scales) != (name in AUTOSCALED):
             yield f"{name}: {len(scales)} autoscale settings"
-        if name in AUTOSCALED and {s["properties"]["targetResourceUri"] for s in scales} != {r["id"] for r in sets(snapshot)}:
+        if name in AUTOSCALED and {s["properties"]["targetResourceUri"] for s in scales} != {
+            r["id"] for r in sets(snapshot)
+        }:
             yield f"{name}: a set without autoscale"
         for s in scales:
             profile = s["properties"]["profiles"][0]
@@ -283,7 +305,10 @@ def autoscale_begins_at_one_message_and_ends_at_none(all_):
                     yield f"{name}: {s['name']} scales in to {r['scaleAction']['value']}, not {minimum}"
             if minimum == 0:
                 for queue in queues:
-                    first = min((r for r in up if r["metricTrigger"]["metricResourceUri"] == queue), key=lambda r: r["metricTrigger"]["threshold"])
+                    first = min(
+                        (r for r in up if r["metricTrigger"]["metricResourceUri"] == queue),
+                        key=lambda r: r["metricTrigger"]["threshold"],
+                    )
                     t = first["metricTrigger"]
                     if (t["operator"], t["threshold"], first["scaleAction"]["value"]) != ("GreaterThan", 0, "1"):
                         yield f"{name}: {s['name']} does not begin with one VM at one message"
@@ -308,7 +333,8 @@ def thresholds_and_maxima_are_shared(all_):
                 # A VM starts when there are more jobs than the VMs before it, of all fleets, have at a time (2 each).
                 due = (int(rule["scaleAction"]["value"]) - 1) * 2 * 100 // share // queues.get(name, 1)
                 if rule["metricTrigger"]["threshold"] != due:
-                    yield f"{name}: {s['name']} starts VM {rule['scaleAction']['value']} at {rule['metricTrigger']['threshold']}, not {due}"
+                    vm, at = rule["scaleAction"]["value"], rule["metricTrigger"]["threshold"]
+                    yield f"{name}: {s['name']} starts VM {vm} at {at}, not {due}"
 
 
 def capacity_is_kept(all_):
@@ -337,7 +363,12 @@ def identities_match(all_):
             if environment(profile).get("AZURE_CLIENT_ID") != base["outputs"]["REPRIEVE_WORKER_CLIENT_ID"]:
                 yield f"{name}: {r['name']} signs in with another client id"
             for e in profile["extensionProfile"]["extensions"]:
-                who = e["properties"]["settings"].get("authentication", {}).get("managedIdentity", {}).get("identifier-value")
+                who = (
+                    e["properties"]["settings"]
+                    .get("authentication", {})
+                    .get("managedIdentity", {})
+                    .get("identifier-value")
+                )
                 if who not in (None, worker["id"]):
                     yield f"{name}: the agent of {r['name']} signs in with another identity"
     for name, snapshot in stages(all_, 1).items():
@@ -364,7 +395,10 @@ def worker_may_renew_everywhere(all_):
             role = mine[0]["properties"]["roleDefinitionId"]
             if role in custom:
                 rights = custom[role]["properties"]["permissions"][0]
-                needed = {f"{queue['type']}/messages/{right}" for right in ("read", "write", "delete", "add/action", "process/action")}
+                needed = {
+                    f"{queue['type']}/messages/{right}"
+                    for right in ("read", "write", "delete", "add/action", "process/action")
+                }
                 if set(rights["dataActions"]) != needed or rights["actions"] != [f"{queue['type']}/read"]:
                     yield f"{name}: the custom role has {rights}"
             elif not role.endswith(ROLES["queues"]):
@@ -375,7 +409,11 @@ def worker_may_renew_everywhere(all_):
             if "/queueServices/" not in r["scope"] and "/blobServices/" not in r["scope"]:
                 yield f"{name}: a role on more than a queue or a container: {r['scope']}"
         for container, who in (("packages", "copies"), ("packages", "Uploads"), ("reprieve", "checkpoints")):
-            found = [r for r in roles if r["scope"].endswith(f"/containers/{container}") and who in r["properties"]["description"]]
+            found = [
+                r
+                for r in roles
+                if r["scope"].endswith(f"/containers/{container}") and who in r["properties"]["description"]
+            ]
             if who != "Uploads" and not found:
                 yield f"{name}: nobody {who} on {container}"
             if any(not r["properties"]["roleDefinitionId"].endswith(ROLES["blobs"]) for r in found):
@@ -394,7 +432,11 @@ def roles_before_vms(all_):
         for r, _ in machines(snapshot):
             for tag, place in (("queue-role-of", "/queueServices/"), ("container-role-of", "/blobServices/")):
                 role = made.get(r.get("tags", {}).get(tag))
-                if role is None or place not in role["scope"] or "worker" not in role["properties"]["description"].lower():
+                if (
+                    role is None
+                    or place not in role["scope"]
+                    or "worker" not in role["properties"]["description"].lower()
+                ):
                     yield f"{name}: {r['name']} may start before the worker's role in {place} exists"
         if of(snapshot, "Microsoft.Storage/storageAccounts/queueServices/queues"):
             yield f"{name}: stage 2 makes queues, on which no role was assigned"
@@ -442,7 +484,13 @@ def every_region_has_its_paths(all_):
             workers = next(s for s in net["properties"]["subnets"] if s["name"] == "workers")["properties"]
             subnet = f"{net['id']}/subnets/workers"
             services = {e["service"] for e in workers.get("serviceEndpoints", [])}
-            private = {g for e in endpoints if e["location"] == net["location"] for c in e["properties"]["privateLinkServiceConnections"] for g in c["properties"]["groupIds"]}
+            private = {
+                g
+                for e in endpoints
+                if e["location"] == net["location"]
+                for c in e["properties"]["privateLinkServiceConnections"]
+                for g in c["properties"]["groupIds"]
+            }
             if workers["defaultOutboundAccess"] is not False:
                 yield f"{name}: {net['name']} has outbound access by default"
             by_service = "Microsoft.Storage.Global" in services and subnet in allowed
@@ -457,7 +505,11 @@ def every_region_has_its_paths(all_):
                 if s["name"] == "endpoints" and s["properties"].get("privateEndpointNetworkPolicies") != "Disabled":
                     yield f"{name}: the security group of {net['name']} keeps workers from the private endpoints"
         for e in endpoints:
-            zones = [g for g in of(snapshot, "Microsoft.Network/privateEndpoints/privateDnsZoneGroups") if g["name"].startswith(e["name"] + "/")]
+            zones = [
+                g
+                for g in of(snapshot, "Microsoft.Network/privateEndpoints/privateDnsZoneGroups")
+                if g["name"].startswith(e["name"] + "/")
+            ]
             if not zones:
                 yield f"{name}: {e['name']} has no DNS zone"
     for name, snapshot in stages(all_, 2).items():
@@ -473,12 +525,22 @@ def every_region_has_its_paths(all_):
 def nothing_comes_in(all_):
     for name, snapshot in stages(all_, 1).items():
         for group in of(snapshot, "Microsoft.Network/networkSecurityGroups"):
-            rules = [r["properties"] for r in group["properties"]["securityRules"] if r["properties"]["direction"] == "Inbound"]
+            rules = [
+                r["properties"]
+                for r in group["properties"]["securityRules"]
+                if r["properties"]["direction"] == "Inbound"
+            ]
             last = max(rules, key=lambda r: r["priority"], default={})
-            if last.get("access") != "Deny" or last.get("sourceAddressPrefix") != "*" or last.get("destinationPortRange") != "*":
+            if (
+                last.get("access") != "Deny"
+                or last.get("sourceAddressPrefix") != "*"
+                or last.get("destinationPortRange") != "*"
+            ):
                 yield f"{name}: {group['name']} does not deny all else"
             for r in rules:
-                if r["access"] == "Allow" and (r["destinationPortRange"] != "22" or not r["sourceAddressPrefix"].startswith("10.")):
+                if r["access"] == "Allow" and (
+                    r["destinationPortRange"] != "22" or not r["sourceAddressPrefix"].startswith("10.")
+                ):
                     yield f"{name}: {group['name']} lets in {r}"
             if name != "base-regions" and len(rules) != 1:
                 yield f"{name}: {group['name']} has {len(rules)} inbound rules"
@@ -529,7 +591,11 @@ def first_boot_writes_the_settings(all_):
                 **fixed,
                 "REPRIEVE_STORE": f"azure:{base['outputs']['AZURE_STORAGE_ACCOUNT']}",
                 "REPRIEVE_INSTANCES": "4" if name == "elastic-regions" else "1",
-                "REPRIEVE_QUEUE": "work-escalated" if is_regular(r) else "frames-{0..1}" if name == "elastic-regions" else "work",
+                "REPRIEVE_QUEUE": "work-escalated"
+                if is_regular(r)
+                else "frames-{0..1}"
+                if name == "elastic-regions"
+                else "work",
             }
             for key, value in wanted.items():
                 if env.get(key) != value:
@@ -565,7 +631,9 @@ def logs_have_a_way(all_):
         by_policy = of(snapshot, "Microsoft.Authorization/policyAssignments")
         for r, profile in machines(snapshot):
             kinds = {e["properties"]["type"] for e in profile["extensionProfile"]["extensions"]}
-            associated = [a for a in of(snapshot, "Microsoft.Insights/dataCollectionRuleAssociations") if a["scope"] == r["id"]]
+            associated = [
+                a for a in of(snapshot, "Microsoft.Insights/dataCollectionRuleAssociations") if a["scope"] == r["id"]
+            ]
             if "AzureMonitorLinuxAgent" not in kinds or not (associated or by_policy):
                 yield f"{name}: no log of {r['name']} reaches the workspace"
 

@@ -1,4 +1,4 @@
-"""The templates: checked against Azure's types, evaluated, compared with the kept snapshots, and fed with wrong parameters.
+"""The templates: checked against Azure's types, evaluated, compared with kept snapshots, fed with wrong parameters.
 
 Needs the offline checker, whose folder BICEPLINT names. Without it these tests are skipped, or fail where
 INFRA_TESTS_NEED_BICEP=1. UPDATE_SNAPSHOTS=1 rewrites the snapshots."""
@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 import evaluator
-from snapshots import FILES, INFRA, KEPT, load, readable, text
+from snapshots import FILES, INFRA, KEPT, readable, text
 
 NEEDED = os.environ.get("INFRA_TESTS_NEED_BICEP") == "1"
 UPDATE = os.environ.get("UPDATE_SNAPSHOTS") == "1"
@@ -28,7 +28,9 @@ UNKNOWN_TYPES = {
     "Microsoft.Network/virtualNetworks/subnets@2025-05-01",
 }
 # Bicep's types say that a price is a whole number, and so does the checker's data. json() is the documented way around.
-DECIMAL_PRICE = re.compile(r"virtualMachineScaleSets\(.*\)\.properties\.virtualMachineProfile\.billingProfile\.maxPrice: [\d.]+ is no int")
+DECIMAL_PRICE = re.compile(
+    r"virtualMachineScaleSets\(.*\)\.properties\.virtualMachineProfile\.billingProfile\.maxPrice: [\d.]+ is no int"
+)
 
 
 SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
@@ -93,7 +95,9 @@ class Checked(unittest.TestCase):
                         continue
                     body = {k: v for k, v in r.items() if k not in ("type", "apiVersion", "scope", "id")}
                     body["name"] = body["name"].split("/")[-1]
-                    scope["check"](body, types.res[known]["body"], types, f"{r['type'].split('/')[-1]}({r['name']})", found)
+                    scope["check"](
+                        body, types.res[known]["body"], types, f"{r['type'].split('/')[-1]}({r['name']})", found
+                    )
                 self.assertEqual([f for f in found if not DECIMAL_PRICE.fullmatch(f)], [])
                 self.assertLessEqual(unchecked, UNKNOWN_TYPES)
 
@@ -137,12 +141,36 @@ REGION = {"location": "westeurope", "addressPrefix": "10.64.0.0/16", "network": 
 # Parameter file, what is wrong, and a part of the reason that must be given.
 REFUSED = [
     ("elastic", {"fleets": []}, "the list is empty"),
-    ("elastic", {"fleets": [fleet(sharePercent=60), fleet(location="northeurope", sharePercent=30)]}, "add up to 90 percent, not to 100"),
+    (
+        "elastic",
+        {"fleets": [fleet(sharePercent=60), fleet(location="northeurope", sharePercent=30)]},
+        "add up to 90 percent, not to 100",
+    ),
     ("elastic", {"fleets": [fleet(sharePercent=60), fleet(sharePercent=40)]}, "a region is listed twice"),
-    ("elastic", {"fleets": [fleet(sharePercent=99), fleet(location="northeurope", sharePercent=1)], "instances": 5}, "too few for the shares"),
+    (
+        "elastic",
+        {"fleets": [fleet(sharePercent=99), fleet(location="northeurope", sharePercent=1)], "instances": 5},
+        "too few for the shares",
+    ),
     *[
         ("elastic", {"fleets": [fleet(maxPrice=price)]}, "maxPrice is")
-        for price in ("", "0", "0.00", "-2", "1,5", "0.123456", "abc", "1.", ".5", "007", "1.2.3", "-1.0", " 1", "1e3", "$1")
+        for price in (
+            "",
+            "0",
+            "0.00",
+            "-2",
+            "1,5",
+            "0.123456",
+            "abc",
+            "1.",
+            ".5",
+            "007",
+            "1.2.3",
+            "-1.0",
+            " 1",
+            "1e3",
+            "$1",
+        )
     ],
     ("steady", {"fleets": [fleet(maxPrice="0.05")]}, "Azure restarts only what was evicted for capacity"),
     ("elastic", {"evictionPolicy": "Deallocate"}, "elastic does not work with Deallocate"),
@@ -199,7 +227,17 @@ ACCEPTED = [
     ("elastic", {"queueShards": 4}),
     ("elastic", {"instances": 1}),
     ("balanced", {"fleets": HALVES, "instances": 20, "baseInstances": 3}),
-    ("steady", {"fleets": [fleet(sharePercent=33), fleet(location="a", sharePercent=33), fleet(location="b", sharePercent=34)], "instances": 7}),
+    (
+        "steady",
+        {
+            "fleets": [
+                fleet(sharePercent=33),
+                fleet(location="a", sharePercent=33),
+                fleet(location="b", sharePercent=34),
+            ],
+            "instances": 7,
+        },
+    ),
 ]
 
 
@@ -220,7 +258,11 @@ class Parameters(unittest.TestCase):
 
     def test_all_problems_are_given_at_once(self):
         checker(self)
-        wrong = {"fleets": [fleet(sharePercent=60, maxPrice="x")], "applicationVersion": "1", "evictionPolicy": "Deallocate"}
+        wrong = {
+            "fleets": [fleet(sharePercent=60, maxPrice="x")],
+            "applicationVersion": "1",
+            "evictionPolicy": "Deallocate",
+        }
         with self.assertRaises(evaluator.Refused) as refused:
             evaluator.evaluate(str(INFRA / FILES["elastic"]), overrides=wrong)
         for part in ("60 percent", "maxPrice", "Major.Minor.Patch", "Deallocate"):
@@ -230,7 +272,9 @@ class Parameters(unittest.TestCase):
         checker(self)
         three = [fleet(sharePercent=33), fleet(location="a", sharePercent=33), fleet(location="b", sharePercent=34)]
         for total in (3, 7, 10, 99, 100):
-            resources, _ = evaluator.evaluate(str(INFRA / FILES["steady"]), overrides={"fleets": three, "instances": total})
+            resources, _ = evaluator.evaluate(
+                str(INFRA / FILES["steady"]), overrides={"fleets": three, "instances": total}
+            )
             sizes = [r["sku"]["capacity"] for r in resources if r["type"].endswith("/virtualMachineScaleSets")]
             self.assertEqual(sum(sizes), total)
             self.assertLessEqual(max(sizes) - min(sizes), 2)
@@ -245,7 +289,11 @@ class Parameters(unittest.TestCase):
                 rules = scale["properties"]["profiles"][0]["rules"]
                 self.assertLessEqual(len(rules), 10)
                 first = rules[0]["metricTrigger"]["metricResourceUri"]
-                up = [r for r in rules if r["scaleAction"]["direction"] == "Increase" and r["metricTrigger"]["metricResourceUri"] == first]
+                up = [
+                    r
+                    for r in rules
+                    if r["scaleAction"]["direction"] == "Increase" and r["metricTrigger"]["metricResourceUri"] == first
+                ]
                 steps = [(r["metricTrigger"]["threshold"], int(r["scaleAction"]["value"])) for r in up]
                 self.assertEqual(steps[0], (0, 1))
                 self.assertEqual(steps[-1][1], instances)
@@ -260,11 +308,27 @@ class Scanner(unittest.TestCase):
         checker(self)
         with tempfile.TemporaryDirectory() as folder:
             for name, path in FILES.items():
-                resources = [{k: v for k, v in r.items() if k != "id"} for r in evaluator.evaluate(str(INFRA / path))[0]]
-                template = {"$schema": SCHEMA, "contentVersion": "1.0.0.0", "parameters": {}, "resources": resources, "outputs": {}}
+                resources = [
+                    {k: v for k, v in r.items() if k != "id"} for r in evaluator.evaluate(str(INFRA / path))[0]
+                ]
+                template = {
+                    "$schema": SCHEMA,
+                    "contentVersion": "1.0.0.0",
+                    "parameters": {},
+                    "resources": resources,
+                    "outputs": {},
+                }
                 with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
                     json.dump(template, file, indent=1)
-            command = ["checkov", "--config-file", str(INFRA / "checkov.yaml"), "--directory", folder, "--output", "json"]
+            command = [
+                "checkov",
+                "--config-file",
+                str(INFRA / "checkov.yaml"),
+                "--directory",
+                folder,
+                "--output",
+                "json",
+            ]
             done = subprocess.run(command, capture_output=True, text=True)
             report = json.loads(done.stdout)
             found = [f"{c['check_id']} {c['check_name']}: {c['resource']}" for c in report["results"]["failed_checks"]]
@@ -277,7 +341,13 @@ class Compiler(unittest.TestCase):
     """The real compiler, where it is installed."""
 
     def bicep(self, *arguments):
-        done = subprocess.run(["bicep", *arguments], capture_output=True, text=True, cwd=INFRA, env={**os.environ, **evaluator.ENVIRONMENT})
+        done = subprocess.run(
+            ["bicep", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=INFRA,
+            env={**os.environ, **evaluator.ENVIRONMENT},
+        )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stderr
 

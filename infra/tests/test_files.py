@@ -51,7 +51,10 @@ class Templates(unittest.TestCase):
 
     def test_durations_and_amounts_have_a_unit(self):
         """A description of a number or a duration says in what it is counted."""
-        units = "second|minute|hour|day|month|percent|gigabyte|GiB|ISO 8601|instances|Instances|VMs|Number|VM|queues|interruptions|Messages|evictions|processes|names|critical|threshold|bill|characters"
+        units = (
+            "second|minute|hour|days|month|percent|gigabyte|GiB|ISO 8601|[Ii]nstances|VMs|[Nn]umber|Messages"
+            "|interruptions|evictions|processes"
+        )
         for path in (INFRA / "base.bicep", INFRA / "fleet.bicep"):
             for line, decorators in declarations(path.read_text()):
                 if re.match(r"param \w+ int", line) or "PT1" in decorators:
@@ -73,7 +76,12 @@ class Templates(unittest.TestCase):
                 self.assertEqual(used & names - own - functions, set(), f"{path.name}: {name}")
 
     def test_nothing_names_a_region_or_a_subscription(self):
-        for path in [*INFRA.glob("*.bicep"), *INFRA.glob("modules/*.bicep"), *INFRA.glob("presets/*"), INFRA / "fleets.json"]:
+        for path in [
+            *INFRA.glob("*.bicep"),
+            *INFRA.glob("modules/*.bicep"),
+            *INFRA.glob("presets/*"),
+            INFRA / "fleets.json",
+        ]:
             code = re.sub(r"@description\(.*\)|//.*", "", path.read_text())
             self.assertNotRegex(code, r"westeurope|eastus|/subscriptions/[0-9a-f]")
 
@@ -107,7 +115,9 @@ class Templates(unittest.TestCase):
             self.assertIn(f"{action}: loadTextContent('../package/commands/{action}.sh')\n", text)
 
     def test_presets_share_their_second_half(self):
-        halves = {(INFRA / "presets" / f"{p}.bicepparam").read_text().split("// What all presets share.")[1] for p in PRESETS}
+        halves = {
+            (INFRA / "presets" / f"{p}.bicepparam").read_text().split("// What all presets share.")[1] for p in PRESETS
+        }
         self.assertEqual(len(halves), 1)
 
     def test_the_page_has_every_variable_preset_and_alert(self):
@@ -121,8 +131,12 @@ class Templates(unittest.TestCase):
         self.assertEqual(len(alerts), 6)
         for alert in alerts:
             self.assertIn(f"\n| `{alert}` |", page)
-        for name in re.findall(r"`(\w+(?:Minutes|PerHour|Capacities|Ranges|Emails|Policy|Timeout|Gb|Role|SourcePrefix))`", page):
-            self.assertIn(f"param {name} ", "".join(p.read_text() for p in (INFRA / "base.bicep", INFRA / "fleet.bicep")))
+        for name in re.findall(
+            r"`(\w+(?:Minutes|PerHour|Capacities|Ranges|Emails|Policy|Timeout|Gb|Role|SourcePrefix))`", page
+        ):
+            self.assertIn(
+                f"param {name} ", "".join(p.read_text() for p in (INFRA / "base.bicep", INFRA / "fleet.bicep"))
+            )
 
     def test_azd_finds_the_stages(self):
         text = (ROOT / "azure.yaml").read_text()
@@ -173,7 +187,9 @@ class Monitoring(unittest.TestCase):
 class FirstBoot(unittest.TestCase):
     def test_cloud_init_accepts_it(self):
         require(self, "cloud-init", shutil.which("cloud-init"), needed=False)
-        done = subprocess.run(["cloud-init", "schema", "-c", str(INFRA / "cloud-init.yaml")], capture_output=True, text=True)
+        done = subprocess.run(
+            ["cloud-init", "schema", "-c", str(INFRA / "cloud-init.yaml")], capture_output=True, text=True
+        )
         self.assertEqual((done.returncode, "Valid" in done.stdout), (0, True), done.stdout + done.stderr)
 
     def test_it_has_the_keys_that_it_means(self):
@@ -197,7 +213,9 @@ class FirstBoot(unittest.TestCase):
                 with open(os.path.join(folder, name), "w", encoding="utf-8") as unit:
                     unit.write("\n".join(lines) + "\n")
             done = subprocess.run(
-                ["systemd-analyze", "verify", os.path.join(folder, "reprieve-report.timer")], capture_output=True, text=True
+                ["systemd-analyze", "verify", os.path.join(folder, "reprieve-report.timer")],
+                capture_output=True,
+                text=True,
             )
             # An unknown key is reported, and is no failure.
             complaints = [line for line in done.stderr.splitlines() if folder in line or "reprieve-report" in line]
@@ -205,7 +223,11 @@ class FirstBoot(unittest.TestCase):
 
     def test_custom_data_fits(self):
         """Azure takes 64 KiB of base64."""
-        size = len((INFRA / "cloud-init.yaml").read_bytes()) + 4 * len((INFRA / "vm" / "report.py").read_bytes()) // 3 + 4096
+        size = (
+            len((INFRA / "cloud-init.yaml").read_bytes())
+            + 4 * len((INFRA / "vm" / "report.py").read_bytes()) // 3
+            + 4096
+        )
         self.assertLess(4 * size // 3, 65536)
 
 
@@ -229,8 +251,11 @@ class Azure(http.server.BaseHTTPRequestHandler):
             else:
                 status = 404
         elif "/messages?peekonly=true" in self.path:
-            text = f"<QueueMessage><MessageId>1</MessageId><InsertionTime>{Azure.inserted}</InsertionTime></QueueMessage>"
-            body = f"\ufeff<?xml version='1.0' encoding='utf-8'?><QueueMessagesList>{text if Azure.inserted else ''}</QueueMessagesList>"
+            text = (
+                f"<QueueMessage><MessageId>1</MessageId><InsertionTime>{Azure.inserted}</InsertionTime></QueueMessage>"
+            )
+            found = text if Azure.inserted else ""
+            body = f"\ufeff<?xml version='1.0' encoding='utf-8'?><QueueMessagesList>{found}</QueueMessagesList>"
         elif self.path == "/metrics":
             body = METRICS
         data = body.encode()
@@ -260,7 +285,9 @@ class Report(unittest.TestCase):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Azure)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         Azure.asked = []
-        Azure.inserted = email.utils.format_datetime(datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=5), usegmt=True)
+        Azure.inserted = email.utils.format_datetime(
+            datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=5), usegmt=True
+        )
 
     def tearDown(self):
         self.server.shutdown()
@@ -279,7 +306,9 @@ class Report(unittest.TestCase):
             "http_proxy": "http://127.0.0.1:1",
             **changes,
         }
-        done = subprocess.run([sys.executable, str(INFRA / "vm" / "report.py")], capture_output=True, text=True, env=env)
+        done = subprocess.run(
+            [sys.executable, str(INFRA / "vm" / "report.py")], capture_output=True, text=True, env=env
+        )
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
     def test_it_reports_the_queue_and_the_metrics(self):
@@ -288,7 +317,11 @@ class Report(unittest.TestCase):
         queue, metrics = lines
         self.assertAlmostEqual(queue.pop("oldest_s"), 300, delta=10)
         self.assertEqual(queue, {"report": "queue", "queue": "work", "messages": 12, "poisoned": 1})
-        wanted = {'reprieve_jobs_total{kind="frame",outcome="completed"}': 17, "reprieve_in_flight": 4, "reprieve_budget_left_seconds_sum": 9.5}
+        wanted = {
+            'reprieve_jobs_total{kind="frame",outcome="completed"}': 17,
+            "reprieve_in_flight": 4,
+            "reprieve_budget_left_seconds_sum": 9.5,
+        }
         self.assertEqual(metrics, {"report": "metrics", "values": wanted})
 
     def test_it_signs_in_as_the_worker_and_takes_nothing_away(self):
@@ -307,7 +340,9 @@ class Report(unittest.TestCase):
 
     def test_a_dead_worker_does_not_keep_the_queue_from_being_reported(self):
         code, lines, _ = self.run_report(REPRIEVE_LISTEN="127.0.0.1:1")
-        self.assertEqual((code, lines[0]["report"], lines[1]["report"], lines[1]["what"]), (1, "queue", "failed", "metrics"))
+        self.assertEqual(
+            (code, lines[0]["report"], lines[1]["report"], lines[1]["what"]), (1, "queue", "failed", "metrics")
+        )
 
     def test_a_missing_queue_is_reported_and_the_metrics_still_are(self):
         code, lines, _ = self.run_report(REPRIEVE_QUEUE="other")

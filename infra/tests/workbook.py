@@ -59,4 +59,6 @@ def build(queries):
             }
         )
     schema = "https://github.com/Microsoft/Application-Insights-Workbooks/blob/master/schema/workbook.json"
-    return json.dumps({"version": "Notebook/1.0", "items": items, "isLocked": False, "$schema": schema}, indent=2) + "\n"
+    return (
+        json.dumps({"version": "Notebook/1.0", "items": items, "isLocked": False, "$schema": schema}, indent=2) + "\n"
+    )

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Logs, as JSON lines, what the workspace could not know otherwise: how many messages wait, how old the oldest one is, how many
-jobs were poisoned, and the worker's metrics. Runs every five minutes, and needs nothing but Python."""
+"""Logs, as JSON lines, what the workspace could not know otherwise: how many messages wait, how old the oldest one
+is, how many jobs were poisoned, and the worker's metrics. Runs every five minutes, and needs nothing but Python."""
 
 import datetime
 import email.utils
@@ -38,7 +38,7 @@ def queues(setting):
 
 
 def queue_endpoint(store):
-    """The address of the queues of a store such as azure:ACCOUNT or azure:ACCOUNT?endpoint_suffix=core.chinacloudapi.cn."""
+    """The address of the queues of azure:ACCOUNT or azure:ACCOUNT?endpoint_suffix=core.chinacloudapi.cn."""
     account, _, query = store.removeprefix("azure:").partition("?")
     suffix = urllib.parse.parse_qs(query).get("endpoint_suffix", ["core.windows.net"])[0]
     return f"https://{account}.queue.{suffix}"
@@ -54,7 +54,7 @@ def token():
 
 
 def queue_report(endpoint, name, bearer, now):
-    """Counts a queue and its poison queue, and looks at the oldest message that is visible. Looking takes nothing away."""
+    """Counts a queue and its poison queue, and peeks at the oldest visible message, which takes nothing away."""
     headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": "2023-11-03"}
 
     def count(queue):
