@@ -91,10 +91,11 @@ var stepRules = map(skip(targets, 1), target => {
   )
   scaleAction: { direction: 'Increase', type: 'ExactCount', value: string(target), cooldown: 'PT1M' }
 })
-// Autoscale scales in only when all rules that scale in agree.
+// Autoscale scales in only when all rules that scale in agree. It stops at the minimum, so the most that the set can
+// have above it leads there from anywhere. "Decrease count to 0" would say it, but a value must be 1 or more.
 var noneRules = map(uris, uri => {
   metricTrigger: metric(uri, storageLocation, 'PT10M', 'LessThan', 1)
-  scaleAction: { direction: 'Decrease', type: 'ExactCount', value: string(minimum), cooldown: 'PT5M' }
+  scaleAction: { direction: 'Decrease', type: 'ChangeCount', value: string(maximum - minimum), cooldown: 'PT5M' }
 })
 
 resource setting 'Microsoft.Insights/autoscalesettings@2022-10-01' = {

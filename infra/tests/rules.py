@@ -292,7 +292,7 @@ def autoscale_begins_at_one_message_and_ends_at_none(all_):
                     yield f"{name}: {s['name']} divides the count by the instances"
                 if "/services/queue/queues/" not in t["metricResourceUri"]:
                     yield f"{name}: {s['name']} does not watch a queue"
-                if r["scaleAction"]["type"] != "ExactCount":
+                if r["scaleAction"]["type"] != ("ExactCount" if r in up else "ChangeCount"):
                     yield f"{name}: {s['name']} scales by {r['scaleAction']['type']}"
             # All rules that scale in must agree, so one for each queue.
             if {r["metricTrigger"]["metricResourceUri"] for r in down} != queues:
@@ -301,8 +301,9 @@ def autoscale_begins_at_one_message_and_ends_at_none(all_):
                 t = r["metricTrigger"]
                 if (t["operator"], t["threshold"], t["timeAggregation"]) != ("LessThan", 1, "Maximum"):
                     yield f"{name}: {s['name']} scales in with messages left"
-                if int(r["scaleAction"]["value"]) != minimum:
-                    yield f"{name}: {s['name']} scales in to {r['scaleAction']['value']}, not {minimum}"
+                most = int(profile["capacity"]["maximum"]) - minimum
+                if int(r["scaleAction"]["value"]) != most:
+                    yield f"{name}: {s['name']} scales in by {r['scaleAction']['value']}, which may leave VMs: not {most}"
             if minimum == 0:
                 for queue in queues:
                     first = min(

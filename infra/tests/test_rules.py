@@ -208,7 +208,7 @@ MUTATIONS = [
     (
         "autoscale_begins_at_one_message_and_ends_at_none",
         "elastic",
-        lambda s: last_rule(s)["scaleAction"].update(value="1"),
+        lambda s: last_rule(s)["scaleAction"].update(value="19"),
     ),
     ("autoscale_begins_at_one_message_and_ends_at_none", "elastic", lambda s: scale(s)["rules"].pop()),
     ("autoscale_begins_at_one_message_and_ends_at_none", "elastic-regions", lambda s: scale(s)["rules"].pop()),
