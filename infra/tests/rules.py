@@ -303,7 +303,7 @@ def autoscale_begins_at_one_message_and_ends_at_none(all_):
                     yield f"{name}: {s['name']} scales in with messages left"
                 most = int(profile["capacity"]["maximum"]) - minimum
                 if int(r["scaleAction"]["value"]) != most:
-                    yield f"{name}: {s['name']} scales in by {r['scaleAction']['value']}, which may leave VMs: not {most}"
+                    yield f"{name}: {s['name']} scales in by {r['scaleAction']['value']}, not by {most}"
             if minimum == 0:
                 for queue in queues:
                     first = min(
