@@ -175,6 +175,10 @@ class Monitoring(unittest.TestCase):
         for query in ("evictions", "evictions-by-hour"):
             self.assertIn("received a notice; draining", QUERIES[query])
         self.assertIn('"received a notice; draining"', rust)
+        moving = re.search(r"tracing::warn!\([^;]*?\"moving a job to another queue\"", rust)[0]
+        self.assertIn('"moving a job to another queue"', QUERIES["escalations"])
+        for field in set(re.findall(r"line\.(\w+)", QUERIES["escalations"])) - {"message"}:
+            self.assertRegex(moving, rf"\b{field}\b", f"escalations: {field}")
 
     def test_queries_ask_for_what_the_report_logs(self):
         report = (INFRA / "vm" / "report.py").read_text()

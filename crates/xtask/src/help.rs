@@ -12,6 +12,8 @@ Usage: cargo xtask VERB [ARGUMENTS]
   test           all tests and doctests, with cargo-nextest where it is installed; with Node.js and Python it also
                  installs and starts Azurite, and installs the packages of the Python tests
   test ARGS...   the tests only; ARGS go to the test runner, such as `-p reprieve-core`, or part of a test's name
+  infra [PART...]  tests of what is deployed: `templates`, `scripts` of the package, and the package on `machines`
+                 with a real systemd, which needs root; all without PART
   modules        circles in the graph of each crate's modules; `modules --crate NAME` for one crate
   simulate ARGS...  simulates fleets of workers and checks them; `simulate --seeds N`, `--from S`, `--replay S`
   mutants [NAME...]  removes one guard of the worker at a time; `simulate` must detect each

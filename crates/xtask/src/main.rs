@@ -8,6 +8,7 @@ mod command;
 mod demo;
 mod foreground;
 mod help;
+mod infra;
 mod install;
 mod modules;
 mod mutants;
@@ -42,6 +43,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "bench" => bench::run(arguments),
         "check" => check::run(arguments),
         "demo" => demo::run(arguments),
+        "infra" => infra::run(arguments),
         "modules" => modules::run(arguments),
         "mutants" => mutants::run(arguments),
         "package" => package::run(arguments),

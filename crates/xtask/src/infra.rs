@@ -1,0 +1,72 @@
+//! `cargo xtask infra`: tests of the templates, of the package's scripts, and of the package on
+//! machines with a real systemd.
+
+use std::process::{Command, Stdio};
+
+use crate::command::{Failure, builds, cargo, is_needed, root, run as run_command, say};
+
+/// Makes it a failure that this machine can't run the scripts' and the machines' tests.
+const NEEDED: &str = "REPRIEVE_TESTS_NEED_NSPAWN";
+
+const PARTS: [&str; 3] = ["templates", "scripts", "machines"];
+
+/// Runs the named parts, or all.
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    if let Some(unknown) = arguments.iter().find(|named| !PARTS.contains(&named.as_str())) {
+        return Err(Failure::usage(format!("infra has no part {unknown:?}")));
+    }
+    let is_chosen = |part: &&str| arguments.is_empty() || arguments.iter().any(|named| named == part);
+    PARTS.iter().filter(|part| is_chosen(part)).try_for_each(|part| match *part {
+        "templates" => templates(),
+        "scripts" => scripts(),
+        _ => machines(),
+    })
+}
+
+fn in_root(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Checks the templates with what there is: the types, the kept snapshots, and the real compiler.
+fn templates() -> Result<(), Failure> {
+    run_command(in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests"]))
+}
+
+/// Runs the package's scripts, without a machine.
+fn scripts() -> Result<(), Failure> {
+    for tool in ["bats", "shellcheck", "systemd-analyze"] {
+        let mut ask = Command::new(tool);
+        let asked = ask.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if asked.is_ok_and(|status| status.success()) {
+            continue;
+        }
+        let missing = format!("{tool} is not installed, so the package's scripts can't be tested");
+        if is_needed(NEEDED) {
+            return Err(Failure::Failed(missing));
+        }
+        say(&format!("SKIPPED: {missing}"));
+        return Ok(());
+    }
+    run_command(in_root("bats", &["infra/tests/package.bats"]))
+}
+
+/// Installs, updates, disturbs and removes the package on machines with a real systemd.
+fn machines() -> Result<(), Failure> {
+    run_command(cargo(&["build", "-p", "xtask", "-p", "reprieve-cli", "-p", "reprieve-tests", "--bins"]))?;
+    let mut test = in_root("python3", &["infra/tests/nspawn/test_package.py", "--jobs=2"]);
+    test.env("REPRIEVE_TEST_BINARIES", builds()?.join("debug"));
+    run_command(test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_part_is_wrong_usage() {
+        let refused = run(&["machine".to_owned()]).unwrap_err();
+        assert_eq!(refused, Failure::usage("infra has no part \"machine\""));
+    }
+}
