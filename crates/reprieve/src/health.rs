@@ -1,5 +1,6 @@
 //! The `/healthz`, `/livez`, `/readyz` and `/metrics` endpoints.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -16,6 +17,7 @@ use reprieve_core::telemetry::{ByReason, ByVersion, Telemetry};
 use reprieve_core::worker::Monitor;
 use reprieve_core::{Error, ErrorKind, Result};
 use tokio::net::TcpListener;
+use tokio::time::sleep;
 
 /// How long the control loop may go without a beat. It iterates once a second, so 10 s is no
 /// hiccup.
@@ -33,15 +35,27 @@ pub(crate) struct Health {
     watcher: Option<Arc<Watcher>>,
 }
 
-/// Binds the address at the start, so that a worker that could not be monitored fails then.
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        // Port 0 takes a free port; the log line shows which.
-        tracing::info!(address = %listener.local_addr()?, "listening for health checks");
-        Ok::<_, std::io::Error>(listener)
+/// How often a worker tries to take over the endpoints of another one.
+const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
+
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await?;
+    // Port 0 takes a free port; the log line shows which.
+    tracing::info!(address = %listener.local_addr()?, "listening for health checks");
+    Ok(listener)
+}
+
+/// Binds the address at the start, so that a worker that could not be monitored fails then. Returns
+/// `None` if another worker of this VM, with which this one shares a directory, answers there.
+pub(crate) async fn listen(address: SocketAddr, is_shared: bool) -> Result<Option<TcpListener>> {
+    let bound = match bind(address).await {
+        Err(error) if is_shared && error.kind() == io::ErrorKind::AddrInUse => {
+            tracing::info!(%address, "another worker answers health checks; taking over when it ends");
+            return Ok(None);
+        }
+        bound => bound.map(Some),
     };
-    bound.await.map_err(|error| {
+    bound.map_err(|error| {
         let message = format!("can't listen on {address}: {error}; choose another address for --listen");
         Error::new(ErrorKind::Unavailable, "serve the health endpoints", message).with_source(error)
     })
@@ -74,8 +88,17 @@ impl Health {
         self.monitor.get().map_or(Stage::Recover, Monitor::stage)
     }
 
-    /// Serves the endpoints until the process ends.
-    pub(crate) async fn serve(self, listener: TcpListener) {
+    /// Serves the endpoints until the process ends; without a listener, as soon as the worker that
+    /// answers there has ended.
+    pub(crate) async fn serve(self, address: SocketAddr, listener: Option<TcpListener>) {
+        let mut listener = listener;
+        let listener = loop {
+            match listener {
+                Some(listener) => break listener,
+                None => sleep(TAKE_OVER_EVERY).await,
+            }
+            listener = bind(address).await.ok();
+        };
         let router = Router::new()
             .route("/healthz", get(healthz))
             .route("/livez", get(livez))

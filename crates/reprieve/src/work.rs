@@ -174,9 +174,9 @@ async fn start(
         .map(|metadata| Arc::new(Watcher::spawn(metadata, settings.vm_name.clone())));
     let health = Health::new(watcher.clone());
     if let Some(address) = settings.listen {
-        let listener = health::listen(address).await?;
+        let listener = health::listen(address, settings.state_dir.is_some()).await?;
         // At once: the store may make the start wait for minutes.
-        tasks.spawn(health.clone().serve(listener));
+        tasks.spawn(health.clone().serve(address, listener));
     }
     #[cfg(target_os = "linux")]
     tasks.spawn(systemd::report(health.clone()));

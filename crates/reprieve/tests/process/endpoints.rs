@@ -96,3 +96,26 @@ fn a_worker_with_a_silent_metadata_service_is_alive_but_not_ready() {
     assert_eq!(get(address, "/livez").status, 200);
     assert!(get(address, "/metrics").body.contains("reprieve_metadata_staleness_seconds inf\n"));
 }
+
+#[test]
+fn one_of_the_workers_of_a_vm_answers_for_all_and_another_takes_over() {
+    let place = Place::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    drop(taken);
+    let state = place.dir.path().join("state");
+    let (listen, state) = (address.to_string(), state.to_str().unwrap().to_owned());
+    let mut first = place.worker("hello", &["--listen", &listen, "--state-dir", &state]);
+    first.logs("listening for health checks");
+    let mut second = place.worker("hello", &["--listen", &listen, "--state-dir", &state]);
+    second.logs("another worker answers health checks; taking over when it ends");
+    second.reaches("start");
+    assert_eq!(get(address, "/healthz").status, 200);
+    first.signal(Signal::KILL);
+    second.logs("listening for health checks");
+    assert_eq!(get(address, "/readyz").body, "start\n");
+    // Workers that share nothing may not share an address.
+    let (code, stderr) = place.fails(&["--metadata-url", "off", "--listen", &listen]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("choose another address for --listen"), "{stderr}");
+}
