@@ -16,6 +16,18 @@ const VARIABLE_BYTES_MAX: usize = if cfg!(windows) { 32_000 } else { 120_000 };
 /// How soon an urgent event will start.
 const URGENT_SECONDS: u64 = 60;
 
+/// How long a change may wait for the commands of other events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Urgency {
+    Ordinary,
+    /// An event of this VM that will start within a minute, or has started: it waits only for its like.
+    Soon,
+    /// An eviction or a deletion of this VM waits for no other event: a command that has not run by then
+    /// never runs. The notice of a deletion, 5 to 15 minutes, is no longer than a slow command may take.
+    /// <https://learn.microsoft.com/azure/virtual-machine-scale-sets/virtual-machine-scale-sets-terminate-notification>
+    Final,
+}
+
 /// One change. Its JSON is the same on stdout and in the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct ChangeReport {
@@ -78,11 +90,16 @@ impl ChangeReport {
         self
     }
 
-    /// Whether no slow command may delay this change: an eviction of this VM, and any event that will
-    /// start within a minute or has started.
-    pub(super) fn is_urgent(&self) -> bool {
+    /// How urgent this change is by itself; its event may have been more urgent before.
+    pub(super) fn urgency(&self) -> Urgency {
         let soon = self.seconds_left.is_some_and(|seconds| seconds <= URGENT_SECONDS);
-        self.scope == Scope::ThisVm && !self.what.has_ended() && (self.event_type == "Preempt" || soon)
+        let ends_the_vm = ["Preempt", "Terminate"].contains(&self.event_type.as_str());
+        match self.scope {
+            Scope::ThisVm if self.what.has_ended() => Urgency::Ordinary,
+            Scope::ThisVm if ends_the_vm => Urgency::Final,
+            Scope::ThisVm if soon => Urgency::Soon,
+            Scope::ThisVm | Scope::OtherVms => Urgency::Ordinary,
+        }
     }
 
     /// The change's name in a sentence.

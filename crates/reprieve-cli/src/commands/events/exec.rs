@@ -1,7 +1,7 @@
-//! Runs a command for each change, one at a time and in order, but urgent ones at once, and ends it
-//! with all that it starts.
+//! Runs a command for each change, one at a time and in order, but urgent ones beside slow ones, and ends
+//! it with all that it starts.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,24 +12,47 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::change::ChangeReport;
+use super::change::{ChangeReport, Urgency};
 use crate::format::duration;
 
-/// The command, and the changes it has still to be run for. Changes of urgent events have a line of
-/// their own, so that no slow command delays them.
+/// How many commands run at once. Evictions have a line each, and a service that lists hundreds of them
+/// must not make this VM start as many processes.
+const RUNNING_MAX: usize = 16;
+
+/// The command, and the changes it has still to be run for. Changes of urgent events have lines of their
+/// own, so that no slow command delays them.
 #[derive(Debug)]
 pub(super) struct Hook {
     command: String,
     /// The longest run.
     limit: Duration,
-    ordinary: Line,
-    urgent: Line,
-    /// The events that are or were urgent: later changes of them are, too.
-    urgent_ids: BTreeSet<String>,
+    /// The first ones start first. Empty ones are removed.
+    lines: BTreeMap<LineKey, Line>,
+    /// The lines of events that are or were urgent: later changes of them are, too.
+    urgent: HashMap<String, LineKey>,
     /// One for each line at most.
     running: JoinSet<Ran>,
     /// Tells the running commands to end.
     end: watch::Sender<bool>,
+}
+
+/// Which changes share a line.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum LineKey {
+    /// Those of one event that ends this VM, by its id.
+    Final(String),
+    Soon,
+    Ordinary,
+}
+
+impl LineKey {
+    fn of(change: &ChangeReport) -> Self {
+        match change.urgency() {
+            Urgency::Ordinary => Self::Ordinary,
+            Urgency::Soon => Self::Soon,
+            Urgency::Final => Self::Final(change.id.clone()),
+        }
+    }
 }
 
 /// Changes for which the command is run one at a time and in order.
@@ -53,9 +76,8 @@ impl Hook {
         Self {
             command: command.to_owned(),
             limit,
-            ordinary: Line::default(),
-            urgent: Line::default(),
-            urgent_ids: BTreeSet::new(),
+            lines: BTreeMap::new(),
+            urgent: HashMap::new(),
             running: JoinSet::new(),
             end: watch::Sender::default(),
         }
@@ -64,23 +86,27 @@ impl Hook {
     /// Runs the command for `change` when those before it in its line are done. True when it has to
     /// wait for that.
     pub(super) fn push(&mut self, change: ChangeReport) -> bool {
-        if change.is_urgent() && self.urgent_ids.insert(change.id.clone()) {
-            // The event's earlier changes come before it.
-            let (earlier, others) = std::mem::take(&mut self.ordinary.waiting)
-                .into_iter()
-                .partition::<VecDeque<_>, _>(|waiting| waiting.id == change.id);
-            self.ordinary.waiting = others;
-            self.urgent.waiting.extend(earlier);
+        let before = self.urgent.get(&change.id).cloned().unwrap_or(LineKey::Ordinary);
+        let key = LineKey::of(&change).min(before.clone());
+        if key != before {
+            self.urgent.insert(change.id.clone(), key.clone());
+            self.transfer(&change.id, &before, &key);
         }
-        let is_urgent = self.urgent_ids.contains(&change.id);
         if change.what.has_ended() {
-            self.urgent_ids.remove(&change.id);
+            self.urgent.remove(&change.id);
         }
-        let line = if is_urgent { &mut self.urgent } else { &mut self.ordinary };
-        line.waiting.push_back(change);
+        self.lines.entry(key.clone()).or_default().waiting.push_back(change);
         self.start_next();
-        let line = if is_urgent { &self.urgent } else { &self.ordinary };
-        !line.waiting.is_empty()
+        self.lines.get(&key).is_some_and(|line| !line.waiting.is_empty())
+    }
+
+    /// Puts the waiting changes of an event into another line: they come before its later ones.
+    fn transfer(&mut self, id: &str, from: &LineKey, to: &LineKey) {
+        let Some(line) = self.lines.get_mut(from) else { return };
+        let waiting = std::mem::take(&mut line.waiting).into_iter();
+        let (earlier, others) = waiting.partition(|waiting: &ChangeReport| waiting.id == id);
+        line.waiting = others;
+        self.lines.entry(to.clone()).or_default().waiting.extend::<VecDeque<_>>(earlier);
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -89,8 +115,7 @@ impl Hook {
 
     /// Drops the waiting changes and returns their number.
     pub(super) fn forget_waiting(&mut self) -> usize {
-        let lines = [&mut self.ordinary, &mut self.urgent];
-        lines.into_iter().map(|line| std::mem::take(&mut line.waiting).len()).sum()
+        self.lines.values_mut().map(|line| std::mem::take(&mut line.waiting).len()).sum()
     }
 
     /// Ends the running commands.
@@ -106,7 +131,7 @@ impl Hook {
                 None => std::future::pending().await,
             };
             let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-            for line in [&mut self.ordinary, &mut self.urgent] {
+            for line in self.lines.values_mut() {
                 line.running.take_if(|running| *running == id);
             }
             self.start_next();
@@ -118,9 +143,10 @@ impl Hook {
     }
 
     fn start_next(&mut self) {
-        for line in [&mut self.urgent, &mut self.ordinary] {
-            if line.running.is_some() {
-                continue;
+        self.lines.retain(|_, line| line.running.is_some() || !line.waiting.is_empty());
+        for line in self.lines.values_mut().filter(|line| line.running.is_none()) {
+            if self.running.len() >= RUNNING_MAX {
+                return;
             }
             if let Some(change) = line.waiting.pop_front() {
                 // The time left is counted from the start of the command.

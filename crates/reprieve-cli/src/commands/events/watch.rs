@@ -15,8 +15,9 @@ use crate::out::print_stderr;
 
 /// The end of `watch --help`.
 pub(super) const AFTER_HELP: &str = "\
-The command runs in sh (Windows: cmd), one at a time and in the order of the changes, without input;
-its output goes to stderr. Its environment describes the event:
+The command runs in sh (Windows: cmd), without input; its output goes to stderr. It runs one at a
+time, in the order of the changes, and for urgent events beside others (see --exec-timeout). Its
+environment describes the event:
   REPRIEVE_EVENT                   noticed, changed, started, withdrawn or completed
   REPRIEVE_EVENT_ID                the id, for `reprieve events approve`
   REPRIEVE_EVENT_TYPE              Preempt, Terminate, Reboot and so on, as in --type
@@ -68,7 +69,8 @@ pub(crate) struct WatchArgs {
     /// The longest run of the command, or forever
     ///
     /// After that the command is ended and has failed. While a command runs, those for later changes
-    /// wait; but not those for an eviction and for events that start within a minute.
+    /// wait. Those for events of this VM that start within a minute or have started wait only for each
+    /// other. Those for a Preempt or a Terminate of this VM wait for no other event.
     #[arg(long, value_name = "DURATION", value_parser = crate::values::limit, default_value = "15m", requires = "exec")]
     pub(super) exec_timeout: Duration,
 

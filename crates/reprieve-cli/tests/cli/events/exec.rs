@@ -86,17 +86,14 @@ async fn a_slow_command_delays_the_next_one_and_nothing_else() {
     let exec = "echo $REPRIEVE_EVENT_TYPE >> order; until test -e go; do sleep 0.05; done";
     let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
     announce(&server, EventType::Reboot, &[ME], Some(HOUR));
-    assert_eq!(text(&place, "order").await, "Reboot\n");
-    let id = announce(&server, EventType::Terminate, &[ME], Some(HOUR));
+    have_run(&place, "Reboot\n").await;
+    let id = announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
     watch.lines(2).await;
     let line = watch.prints("waits for the previous one to end").await;
     assert!(line.contains(&id), "{line}");
     assert_eq!(text(&place, "order").await, "Reboot\n", "one at a time");
     place.write("go", "");
-    until("the second has run", async || {
-        (text(&place, "order").await == "Reboot\nTerminate\n").then_some(())
-    })
-    .await;
+    have_run(&place, "Reboot\nRedeploy\n").await;
 }
 
 #[tokio::test]
@@ -106,19 +103,49 @@ async fn no_slow_command_delays_the_one_for_an_eviction() {
                 test $REPRIEVE_EVENT_TYPE = Preempt || until test -e go; do sleep 0.05; done";
     let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
     announce(&server, EventType::Redeploy, &[ME], Some(HOUR));
-    assert_eq!(text(&place, "order").await, "Redeploy noticed\n");
+    have_run(&place, "Redeploy noticed\n").await;
     announce(&server, EventType::Freeze, &[ME], Some(HOUR));
     watch.prints("waits for the previous one to end").await;
     let evicted = server.evict(ME, HOUR).expect("a VM");
-    let has_run = async |lines: &str| {
-        until("the urgent commands have run", async || (text(&place, "order").await == lines).then_some(()))
-            .await;
-    };
-    has_run("Redeploy noticed\nPreempt noticed\n").await;
+    have_run(&place, "Redeploy noticed\nPreempt noticed\n").await;
     server.withdraw(&Which::EventId(evicted.event_id)).expect("an event");
-    has_run("Redeploy noticed\nPreempt noticed\nPreempt withdrawn\n").await;
+    have_run(&place, "Redeploy noticed\nPreempt noticed\nPreempt withdrawn\n").await;
     place.write("go", "");
-    has_run("Redeploy noticed\nPreempt noticed\nPreempt withdrawn\nFreeze noticed\n").await;
+    have_run(&place, "Redeploy noticed\nPreempt noticed\nPreempt withdrawn\nFreeze noticed\n").await;
+}
+
+/// Waits until the commands have written these lines, in this order.
+async fn have_run(place: &Place, lines: &str) {
+    until(&format!("the commands have written {lines:?}"), async || {
+        (text(place, "order").await == lines).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_slow_urgent_command_delays_the_one_for_the_vms_end() {
+    let (place, server) = scene(HOUR).await;
+    let exec = "echo $REPRIEVE_EVENT_TYPE $REPRIEVE_EVENT >> order; until test -e go; do sleep 0.05; done";
+    let watch = Watch::of(&place, &server.vm_url(ME), &["--exec", exec]).await;
+    announce(&server, EventType::Reboot, &[ME], Some(50 * SECOND));
+    have_run(&place, "Reboot noticed\n").await;
+    announce(&server, EventType::Freeze, &[ME], None);
+    watch.prints("waits for the previous one to end").await;
+    announce(&server, EventType::Preempt, &[ME], Some(HOUR));
+    have_run(&place, "Reboot noticed\nPreempt noticed\n").await;
+    announce(&server, EventType::Terminate, &[ME], Some(HOUR));
+    have_run(&place, "Reboot noticed\nPreempt noticed\nTerminate noticed\n").await;
+    let second = announce(&server, EventType::Preempt, &[ME], Some(HOUR));
+    have_run(&place, "Reboot noticed\nPreempt noticed\nTerminate noticed\nPreempt noticed\n").await;
+    // The changes of one event stay in order.
+    server.withdraw(&Which::EventId(second.clone())).expect("an event");
+    watch.prints(&format!("the command for withdrawn Preempt {second} waits")).await;
+    place.write("go", "");
+    until("all have run", async || {
+        let order = text(&place, "order").await;
+        (order.contains("Freeze") && order.contains("Preempt withdrawn")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
