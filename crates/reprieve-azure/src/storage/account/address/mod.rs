@@ -58,6 +58,7 @@ impl Address {
     /// | `azure:ACCOUNT?endpoint_suffix=core.chinacloudapi.cn` | the same, in another cloud |
     /// | `azure:ACCOUNT?sv=…&sig=…` | a shared access signature (SAS) |
     /// | `https://ACCOUNT.blob.core.windows.net/?sv=…&sig=…` | the same, as the portal shows it |
+    /// | `https://ACCOUNT.z07.blob.storage.azure.net/?sv=…&sig=…` | the same, of an account with a DNS zone |
     /// | `azurite` | the published key of the emulator, on ports 10000 and 10001 |
     /// | a connection string | its `AccountKey` or `SharedAccessSignature`; without either, the identity |
     ///
@@ -201,12 +202,13 @@ impl Address {
         };
         let host = endpoint(url)?;
         let domain = host.domain().unwrap_or_default();
-        let parts = domain.split_once('.').and_then(|(name, rest)| Some((name, rest.split_once('.')?)));
-        match parts {
-            Some((name, ("blob" | "queue" | "file" | "table" | "dfs", suffix)))
-                if is_account_name(name) && host.path() == "/" =>
-            {
-                Self::in_cloud("https", name, check_suffix(suffix)?, SignIn::Sas(read_sas(sas)?))
+        let (prefix, service, suffix) = split_domain(domain).unwrap_or_default();
+        let name = prefix.split('.').next().unwrap_or_default();
+        match service {
+            "blob" | "queue" | "file" | "table" | "dfs" if is_account_name(name) && host.path() == "/" => {
+                let sign_in = SignIn::Sas(read_sas(sas)?);
+                let opened = Self::in_cloud("https", prefix, check_suffix(suffix)?, sign_in)?;
+                Ok(Self { account: name.to_owned(), ..opened })
             }
             _ => Err(refused("its URL is not that of an account's blob or queue service")),
         }
@@ -322,6 +324,21 @@ fn listens_here(endpoint: &Url) -> Option<String> {
     let is_here = host == "localhost"
         || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback());
     is_here.then(|| format!("{host}:{port}"))
+}
+
+/// The parts of an endpoint's domain: the account, with its DNS zone if it has one, the service, and the
+/// cloud.
+/// <https://learn.microsoft.com/azure/storage/common/storage-account-overview#azure-dns-zone-endpoints>
+fn split_domain(domain: &str) -> Option<(&str, &str, &str)> {
+    let labels: Vec<_> = domain.match_indices('.').map(|(at, _)| at).collect();
+    let zone = labels.windows(2).next().map(|ends| &domain[ends[0] + 1..ends[1]]);
+    let has_zone = zone.is_some_and(|zone| {
+        let number = zone.strip_prefix('z').unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let end = *labels.get(usize::from(has_zone))?;
+    let (service, suffix) = domain[end + 1..].split_once('.')?;
+    Some((&domain[..end], service, suffix))
 }
 
 /// The account of an endpoint: the first label of its domain, or the first segment of its path at

@@ -57,7 +57,14 @@ fn a_sas_is_read_as_the_portal_shows_it() {
         assert_eq!((&address.blobs, &address.queues), (&short.blobs, &short.queues), "{shown}");
         assert!(matches!(address.sign_in, SignIn::Sas(_)), "{shown}");
     }
+    let zone = "https://thumbs.z07.blob.storage.azure.net/?sv=2022-11-02&sp=r&sig=a%2Bb";
+    let address = Address::parse(zone).expect(zone);
+    assert_eq!(address.blobs.as_str(), "https://thumbs.z07.blob.storage.azure.net/");
+    assert_eq!(address.queues.as_str(), "https://thumbs.z07.queue.storage.azure.net/");
+    assert_eq!(address.account(), "thumbs");
     for (bad, why) in [
+        ("https://thumbs.zone.blob.storage.azure.net/?sv=1&sig=hunter2", "not that of an account's"),
+        ("https://thumbs.z07.storage.azure.net/?sv=1&sig=hunter2", "not that of an account's"),
         ("?sv=2022-11-02&sig=hunter2", "a SAS alone names no account"),
         ("sv=2022-11-02&sig=hunter2", "a SAS alone names no account"),
         ("https://thumbs.blob.core.windows.net/", "without a SAS"),
