@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reprieve_sim::storage::StorageServer;
+use reprieve_sim::storage::{Action, Operation, Rule, StorageServer};
 use reprieve_tests::{Sandbox, Worker, until};
 use tokio::time::{Instant, sleep};
 
@@ -21,7 +21,7 @@ const LEASE: &str = "5m";
 const SOON: Duration = Duration::from_secs(2);
 
 struct Machine {
-    _double: StorageServer,
+    double: StorageServer,
     sandbox: Sandbox,
     directory: String,
 }
@@ -31,7 +31,7 @@ impl Machine {
         let double = double().await;
         let sandbox = Sandbox::in_account(&double.connection_string(), 2).await;
         let directory = sandbox.path("state").display().to_string();
-        Self { _double: double, sandbox, directory }
+        Self { double, sandbox, directory }
     }
 
     fn worker(&self) -> Worker {
@@ -97,6 +97,36 @@ async fn the_receipts_of_living_workers_and_of_other_stores_stay() {
     let journal = machine.sandbox.journal().read();
     assert!(journal.iter().all(|step| step.pid != third.pid()), "the leases hold");
     assert_eq!(jobs.len(), JOBS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_does_not_answer_keeps_no_successor_from_the_work() {
+    let machine = Machine::new().await;
+    let mut first = machine.worker();
+    first.started(&machine.sandbox).await;
+    WALK.enqueue(&machine.sandbox, JOBS).await;
+    begun_by(&machine.sandbox, &first, JOBS).await;
+    let file = machine.files().remove(0);
+    first.kill();
+    // As if five workers had died.
+    for copy in 0..4 {
+        fs::copy(&file, file.with_file_name(format!("copy-{copy}.receipts"))).expect("a copy");
+    }
+    machine
+        .double
+        .add_fault(Rule::new(Action::Hang { applied: false }).on(Operation::Update).times(1_000))
+        .expect("a rule");
+    WALK.enqueue(&machine.sandbox, 1).await;
+    let began = Instant::now();
+    let second = machine.worker();
+    begun_by(&machine.sandbox, &second, 1).await;
+    assert!(began.elapsed() <= SOON * 3, "{:?}", began.elapsed());
+    assert_eq!(machine.files().len(), 6, "no receipt is lost");
+    machine.double.clear_faults();
+    // They are released long before their leases end.
+    begun_by(&machine.sandbox, &second, JOBS + 1).await;
+    until("the files are gone", PATIENCE, async || (machine.files().len() == 1).then_some(())).await;
+    second.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

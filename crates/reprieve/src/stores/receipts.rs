@@ -6,21 +6,24 @@
 //! written when a message is received and when its lease is renewed, and stays when the message is
 //! settled, because the receipt of a settled message releases nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use reprieve_core::ports::{
     DeadLetter, DeadLettered, Delivery, Depth, NewMessage, Queue, Receipt, Release, Store,
 };
 use reprieve_core::{Error, ErrorKind, MessageId, Result, WorkerId};
-use tokio::time::timeout;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 const OPEN: &str = "open --state-dir";
 
@@ -32,11 +35,17 @@ const NEW_FILE: &str = ".new";
 /// a longer one is not written.
 const LINE: usize = 512;
 
-/// How many messages of dead workers are released concurrently.
+/// How many messages of dead workers are released concurrently in one part of the queue.
 const RELEASES_AT_ONCE: usize = 16;
 
-/// The longest time for which the messages of one dead worker are being released.
+/// How long the worker's start waits for the releases. They go on beside the work.
+const START_WAITS: Duration = Duration::from_secs(2);
+
+/// The longest time for one release.
 const RELEASE_WITHIN: Duration = Duration::from_secs(10);
+
+/// The pause before a part of the queue that failed is called again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The file of another store's dead worker is removed after this time: no lease is longer.
 const FOREIGN_KEPT: Duration = Duration::from_hours(7 * 24);
@@ -72,7 +81,8 @@ pub(crate) fn kept(
     })?;
     let ledger = Arc::new(ledger);
     Ok([store, drain].map(|store| {
-        let queue = Kept { inner: Arc::clone(&store.queue), ledger: Arc::clone(&ledger) };
+        let (inner, ledger) = (Arc::clone(&store.queue), Arc::clone(&ledger));
+        let queue = Kept { inner, ledger, released: Arc::default() };
         Store { queue: Arc::new(queue), ..store }
     }))
 }
@@ -148,9 +158,9 @@ impl Ledger {
         Ok(others)
     }
 
-    /// The receipts of a dead worker, and its file, which is locked; `None` if the worker lives, or
-    /// if its receipts are of no use here.
-    fn of_the_dead(&self, path: &Path) -> io::Result<Option<(File, Vec<Receipt>)>> {
+    /// The receipts of a dead worker; `None` if the worker lives, or if its receipts are of no use
+    /// here.
+    fn of_the_dead(&self, path: &Path) -> io::Result<Option<(DeadWorker, Vec<Receipt>)>> {
         let mut file = File::options().read(true).write(true).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -177,7 +187,35 @@ impl Ledger {
             return Ok(None);
         }
         let receipts = lines.filter(|line| !line.is_empty()).map(|line| Receipt::new(unescaped(line)));
-        Ok(Some((file, receipts.collect())))
+        let receipts: Vec<_> = receipts.collect();
+        let left = AtomicUsize::new(receipts.len());
+        Ok(Some((DeadWorker { path: path.to_owned(), left, _lock: file }, receipts)))
+    }
+
+    /// The receipts of all dead workers, by the part of the queue that they belong to.
+    fn of_all_the_dead(&self, queue: &dyn Queue) -> BTreeMap<usize, Vec<Left>> {
+        let mut parts: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let others = self.others().unwrap_or_else(|error| {
+            unreadable(&error, &self.directory);
+            Vec::new()
+        });
+        for path in others {
+            match self.of_the_dead(&path) {
+                Ok(None) => {}
+                // Another worker has just removed it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => unreadable(&error, &path),
+                Ok(Some((worker, receipts))) if receipts.is_empty() => worker.remove(),
+                Ok(Some((worker, receipts))) => {
+                    let worker = Arc::new(worker);
+                    for receipt in receipts {
+                        let left = Left { worker: Arc::clone(&worker), receipt };
+                        parts.entry(queue.part(&left.receipt)).or_default().push(left);
+                    }
+                }
+            }
+        }
+        parts
     }
 }
 
@@ -251,6 +289,8 @@ fn unescaped(line: &str) -> String {
 struct Kept {
     inner: Arc<dyn Queue>,
     ledger: Arc<Ledger>,
+    /// Messages were released beside the work: an idle worker need not wait for its next look.
+    released: Arc<Notify>,
 }
 
 impl Kept {
@@ -262,58 +302,110 @@ impl Kept {
         settled
     }
 
-    /// Releases what a dead worker held, and returns how many messages that were.
-    async fn release_all(&self, receipts: Vec<Receipt>) -> Result<u64> {
-        let now = Release::default();
-        let calls: Vec<_> = receipts.iter().map(|receipt| self.inner.release(receipt, &now)).collect();
-        let answers: Vec<_> = stream::iter(calls).buffer_unordered(RELEASES_AT_ONCE).collect().await;
-        let mut count = 0;
-        for answer in answers {
-            match answer {
-                Ok(()) => count += 1,
-                Err(error) if error.is_temporary() => return Err(error),
+    /// Releases what dead workers held, and returns how many messages that were within [`START_WAITS`].
+    /// A part of the store that does not answer must not keep the worker from the others.
+    async fn release_of_the_dead(&self) -> u64 {
+        let parts = self.ledger.of_all_the_dead(&*self.inner);
+        if parts.is_empty() {
+            return 0;
+        }
+        let (queue, released) = (Arc::clone(&self.inner), Arc::new(AtomicU64::new(0)));
+        let (count, news) = (Arc::clone(&released), Arc::clone(&self.released));
+        let under_way = tokio::spawn(async move {
+            let began = Instant::now();
+            join_all(parts.into_values().map(|left| release_part(&*queue, left, &count, &news))).await;
+            if began.elapsed() >= START_WAITS {
+                tracing::info!(
+                    released = count.load(Relaxed),
+                    "released the messages of dead workers at last"
+                );
+            }
+        });
+        if timeout(START_WAITS, under_way).await.is_err() {
+            tracing::warn!(
+                "the store has not yet released all messages of dead workers; the worker starts, and tries again meanwhile"
+            );
+        }
+        released.load(Relaxed)
+    }
+}
+
+/// A dead worker's file. Its lock keeps other workers away.
+#[derive(Debug)]
+struct DeadWorker {
+    path: PathBuf,
+    /// How many of its receipts the store has not answered for.
+    left: AtomicUsize,
+    _lock: File,
+}
+
+/// A dead worker's receipt that the store has not answered for.
+#[derive(Debug)]
+struct Left {
+    worker: Arc<DeadWorker>,
+    receipt: Receipt,
+}
+
+impl DeadWorker {
+    /// The store has answered for one receipt.
+    fn answered(&self) {
+        if self.left.fetch_sub(1, Relaxed) == 1 {
+            self.remove();
+        }
+    }
+
+    fn remove(&self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            unreadable(&error, &self.path);
+        }
+    }
+}
+
+/// Releases the messages of one part of the queue. A part that does not answer is called again until it
+/// does. A release after the end of the lease changes nothing.
+async fn release_part(queue: &dyn Queue, mut left: Vec<Left>, released: &AtomicU64, news: &Notify) {
+    loop {
+        left = release_once(queue, left, released).await;
+        news.notify_one();
+        if left.is_empty() {
+            return;
+        }
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// Returns the receipts that the store has not answered for. After a failure it calls no further ones.
+async fn release_once(queue: &dyn Queue, left: Vec<Left>, released: &AtomicU64) -> Vec<Left> {
+    let (now, has_failed) = (Release::default(), AtomicBool::new(false));
+    let calls: Vec<_> = left
+        .into_iter()
+        .map(async |left| {
+            if has_failed.load(Relaxed) {
+                return Some(left);
+            }
+            let answer = timeout(RELEASE_WITHIN, queue.release(&left.receipt, &now)).await;
+            match answer.unwrap_or_else(|_| Err(unanswered())) {
+                Ok(()) => {
+                    released.fetch_add(1, Relaxed);
+                }
+                Err(error) if error.is_temporary() => {
+                    if !has_failed.swap(true, Relaxed) {
+                        tracing::warn!(%error, "failed to release a dead worker's messages; trying again");
+                    }
+                    return Some(left);
+                }
                 // It was settled, or its lease has ended.
                 Err(error) => tracing::debug!(%error, "a dead worker's receipt is not valid any more"),
             }
-        }
-        Ok(count)
-    }
+            left.worker.answered();
+            None
+        })
+        .collect();
+    stream::iter(calls).buffer_unordered(RELEASES_AT_ONCE).filter_map(async |left| left).collect().await
+}
 
-    async fn release_of_the_dead(&self) -> u64 {
-        let unreadable = |error: io::Error, path: &Path| {
-            tracing::warn!(%error, path = %path.display(), "failed to read a dead worker's receipts; its messages wait for the ends of their leases");
-        };
-        let mut count = 0;
-        let others = self.ledger.others().unwrap_or_else(|error| {
-            unreadable(error, &self.ledger.directory);
-            Vec::new()
-        });
-        for path in others {
-            match self.ledger.of_the_dead(&path) {
-                Ok(None) => {}
-                // Another worker has just removed it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => unreadable(error, &path),
-                Ok(Some((file, receipts))) => {
-                    let released = timeout(RELEASE_WITHIN, self.release_all(receipts)).await;
-                    match released.unwrap_or_else(|_| Err(unanswered())) {
-                        Ok(released) => count += released,
-                        // One part of the store that fails must not keep the worker from the others.
-                        Err(error) => {
-                            tracing::warn!(%error, "failed to release a dead worker's messages; they wait for the ends of their leases");
-                            continue;
-                        }
-                    }
-                    if let Err(error) = fs::remove_file(&path) {
-                        unreadable(error, &path);
-                    }
-                    // Until here the lock keeps other workers away.
-                    drop(file);
-                }
-            }
-        }
-        count
-    }
+fn unreadable(error: &io::Error, path: &Path) {
+    tracing::warn!(%error, path = %path.display(), "failed to read a dead worker's receipts; its messages wait for the ends of their leases");
 }
 
 fn unanswered() -> Error {
@@ -366,7 +458,11 @@ impl Queue for Kept {
     }
 
     async fn arrived(&self) {
-        self.inner.arrived().await;
+        tokio::select! {
+            biased;
+            () = self.released.notified() => {}
+            () = self.inner.arrived() => {}
+        }
     }
 
     /// Releases the messages of the dead workers of this machine, too.
