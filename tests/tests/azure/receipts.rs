@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use reprieve_sim::storage::{Action, Operation, Rule, StorageServer};
@@ -145,6 +146,21 @@ async fn receipts_of_another_boot_are_discarded() {
     sleep(Duration::from_secs(1)).await;
     let journal = machine.sandbox.journal().read();
     assert!(journal.iter().all(|step| step.pid != second.pid()), "the leases hold");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_file_of_a_worker_does_not_hinder_a_start() {
+    let machine = Machine::new().await;
+    fs::create_dir(&machine.directory).expect("a directory");
+    let path = |name: &str| Path::new(&machine.directory).join(name);
+    let made = Command::new("mkfifo").arg(path("pipe.receipts")).status().expect("mkfifo runs");
+    assert!(made.success());
+    fs::File::create(path("huge.receipts")).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    WALK.enqueue(&machine.sandbox, 1).await;
+    let worker = machine.worker();
+    begun_by(&machine.sandbox, &worker, 1).await;
+    worker.stop().await;
+    assert!(path("pipe.receipts").exists() && path("huge.receipts").exists(), "they are another's");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

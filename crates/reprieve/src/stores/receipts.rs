@@ -27,6 +27,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 const OPEN: &str = "open --state-dir";
 
+/// A longer file is none of a worker's: this is one of 16,384 messages.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
 /// The end of the name of a file with receipts, and of one that is not locked yet.
 const FILE: &str = ".receipts";
 const NEW_FILE: &str = ".new";
@@ -149,8 +152,11 @@ impl Ledger {
     fn others(&self) -> io::Result<Vec<PathBuf>> {
         let mut others = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
-            let path = entry?.path();
-            let is_file = path.to_str().is_some_and(|path| path.ends_with(FILE));
+            let entry = entry?;
+            let path = entry.path();
+            // Opening or reading anything else, such as a pipe, may block the worker.
+            let is_file =
+                entry.file_type()?.is_file() && path.to_str().is_some_and(|path| path.ends_with(FILE));
             if is_file && path != self.path {
                 others.push(path);
             }
@@ -167,13 +173,20 @@ impl Ledger {
             Err(fs::TryLockError::WouldBlock) => return Ok(None),
             Err(fs::TryLockError::Error(error)) => return Err(error),
         }
+        let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it was not written by a worker; remove it",
+            ));
+        }
         let mut text = Vec::new();
-        file.read_to_end(&mut text)?;
+        Read::by_ref(&mut file).take(FILE_BYTES_MAX).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         let mut lines = text.split('\n').map(|line| line.trim_end_matches(' '));
         let header = lines.next().unwrap_or_default();
         let boot = header.split_once('\t').map(|(boot, _)| boot);
-        let age = file.metadata()?.modified()?.elapsed().unwrap_or_default();
+        let age = metadata.modified()?.elapsed().unwrap_or_default();
         if boot != Some(self.header.boot.as_str()) {
             // The machine has rebooted since, or the disk was another's: the leases are another
             // matter.
