@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use reprieve_sim::storage::{Action, Operation, Rule, StorageServer};
-use reprieve_tests::{Sandbox, Worker, until};
+use reprieve_tests::{Sandbox, Worker, saw_nothing, until};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
@@ -161,6 +161,32 @@ async fn what_is_no_file_of_a_worker_does_not_hinder_a_start() {
     begun_by(&machine.sandbox, &worker, 1).await;
     worker.stop().await;
     assert!(path("pipe.receipts").exists() && path("huge.receipts").exists(), "they are another's");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_is_no_hindrance() {
+    let machine = Machine::new().await;
+    fs::create_dir(&machine.directory).expect("a directory");
+    // A file system of one page, which is full.
+    let mount = "mount -t tmpfs -o size=4k tmpfs \"$0\" || exit 1; \
+                 head -c 9999 /dev/zero > \"$0/fill\" 2> /dev/null";
+    let own = ["--user", "--map-root-user", "--mount", "sh", "-c"];
+    let possible = format!("{mount}; exit 0");
+    let tried = Command::new("unshare").args(own).args([&possible, &machine.directory]).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        return saw_nothing("REPRIEVE_TESTS_NEED_NAMESPACES", "no file system can be mounted");
+    }
+    WALK.enqueue(&machine.sandbox, 1).await;
+    let run = format!("{mount}; shift; exec \"$@\"");
+    let flags = ["--state-dir", &machine.directory, "--metadata-url", "off"];
+    let program = [&machine.directory, "-", env!("CARGO_BIN_EXE_test-jobs")];
+    let arguments = own.into_iter().chain([run.as_str()]).chain(program).chain(flags);
+    let worker = Worker::start(&machine.sandbox, Path::new("unshare"), arguments);
+    begun_by(&machine.sandbox, &worker, 1).await;
+    let warned = "failed to create the file of receipts in --state-dir; if this worker is killed, its messages \
+                  wait for the ends of their leases";
+    assert_eq!(worker.log().lines(warned).len(), 1);
+    worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

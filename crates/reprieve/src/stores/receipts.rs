@@ -59,10 +59,21 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory).map_err(|error| {
-        let message = format!("{} can't be created: {error}; choose another directory", directory.display());
-        Error::new(ErrorKind::Invalid, OPEN, message).with_source(error)
-    })
+    match builder.create(directory) {
+        Err(error) if !is_full(&error) => {
+            let message =
+                format!("{} can't be created: {error}; choose another directory", directory.display());
+            Err(Error::new(ErrorKind::Invalid, OPEN, message).with_source(error))
+        }
+        // Without the directory, its users do without it and log that.
+        _ => Ok(()),
+    }
+}
+
+/// Whether the error is a full disk's. That passes without another setting, and a worker can do its work
+/// meanwhile; any other error means that the directory is the wrong one.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Returns the store and its copy for drains with queues that keep their receipts in `directory`. `boot`
@@ -75,19 +86,47 @@ pub(crate) fn kept(
     [store, drain]: [Store; 2],
 ) -> Result<[Store; 2]> {
     let header = Header { boot: boot.to_owned(), place: place.to_owned() };
-    let ledger = Ledger::create(directory, worker, header).map_err(|error| {
-        let message = format!(
-            "{} can't be used: {error}; choose a directory that the worker may write",
-            directory.display()
-        );
-        Error::new(ErrorKind::Invalid, OPEN, message).with_source(error)
-    })?;
+    let (path, file) = match create(directory, worker, &header) {
+        Ok((path, file)) => (path, Some(file)),
+        Err(error) if is_full(&error) => {
+            tracing::warn!(%error, directory = %directory.display(), "failed to create the file of receipts in --state-dir; if this worker is killed, its messages wait for the ends of their leases");
+            (PathBuf::new(), None)
+        }
+        Err(error) => {
+            let message = format!(
+                "{} can't be used: {error}; choose a directory that the worker may write",
+                directory.display()
+            );
+            return Err(Error::new(ErrorKind::Invalid, OPEN, message).with_source(error));
+        }
+    };
+    let lines = Lines { file, held: HashMap::new(), free: Vec::new(), count: 1, failed: false };
+    let ledger = Ledger { directory: directory.to_owned(), path, header, lines: Mutex::new(lines) };
     let ledger = Arc::new(ledger);
     Ok([store, drain].map(|store| {
         let (inner, ledger) = (Arc::clone(&store.queue), Arc::clone(&ledger));
         let queue = Kept { inner, ledger, released: Arc::default() };
         Store { queue: Arc::new(queue), ..store }
     }))
+}
+
+/// Creates this worker's file, under another name, which nobody looks at before it is locked.
+fn create(directory: &Path, worker: &WorkerId, header: &Header) -> io::Result<(PathBuf, File)> {
+    let path = directory.join(format!("{worker}{FILE}"));
+    let new = directory.join(format!("{worker}{NEW_FILE}"));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&new)?;
+    let begun = file.try_lock().map_err(io::Error::from);
+    let begun = begun.and_then(|()| file.write_all(&line(&header.text())));
+    if let Err(error) = begun.and_then(|()| fs::rename(&new, &path)) {
+        // The first error is the one to report.
+        let _left = fs::remove_file(&new);
+        return Err(error);
+    }
+    Ok((path, file))
 }
 
 /// The first line of a file.
@@ -100,6 +139,7 @@ struct Header {
 /// This worker's file.
 struct Ledger {
     directory: PathBuf,
+    /// Empty when there is no file.
     path: PathBuf,
     header: Header,
     lines: Mutex<Lines>,
@@ -107,7 +147,8 @@ struct Ledger {
 
 /// The receipts that are held, each with the number of its line.
 struct Lines {
-    file: File,
+    /// `None` when the disk was full at the start.
+    file: Option<File>,
     held: HashMap<String, u64>,
     free: Vec<u64>,
     count: u64,
@@ -128,22 +169,6 @@ impl Header {
 }
 
 impl Ledger {
-    /// Creates the file under another name, which nobody looks at before it is locked.
-    fn create(directory: &Path, worker: &WorkerId, header: Header) -> io::Result<Self> {
-        let path = directory.join(format!("{worker}{FILE}"));
-        let new = directory.join(format!("{worker}{NEW_FILE}"));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&new)?;
-        file.try_lock()?;
-        file.write_all(&line(&header.text()))?;
-        fs::rename(&new, &path)?;
-        let lines = Lines { file, held: HashMap::new(), free: Vec::new(), count: 1, failed: false };
-        Ok(Self { directory: directory.to_owned(), path, header, lines: Mutex::new(lines) })
-    }
-
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -267,9 +292,11 @@ impl Lines {
 
     fn write(&mut self, at: u64, receipt: &Receipt) {
         let text = escaped(receipt.as_str());
-        if text.len() < LINE {
+        if let Some(file) = &mut self.file
+            && text.len() < LINE
+        {
             let place = SeekFrom::Start(at * LINE as u64);
-            let written = self.file.seek(place).and_then(|_| self.file.write_all(&line(&text)));
+            let written = file.seek(place).and_then(|_| file.write_all(&line(&text)));
             if let Err(error) = written
                 && !std::mem::replace(&mut self.failed, true)
             {
