@@ -183,10 +183,20 @@ async fn finish(mut shell: Shell, limit: Duration, end: &mut watch::Receiver<boo
 /// The time between asking a command to end and killing it.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// The longest wait for the end of what was killed.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+
+/// How often the end of a command's processes is looked for.
+#[cfg(unix)]
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// A running command. Dropped before its end, it is killed.
 #[derive(Debug)]
 pub(super) struct Shell {
     child: Child,
+    /// Its process group, which outlives its leader.
+    #[cfg(unix)]
+    group: Option<rustix::process::Pid>,
     /// Whether its end has not been observed.
     running: bool,
 }
@@ -197,7 +207,15 @@ impl Shell {
     pub(super) fn start(command: &str, variables: Vec<(&'static str, String)>) -> io::Result<Self> {
         let mut command = shell(command);
         command.envs(variables).stdin(Stdio::null()).stdout(io::stderr()).stderr(Stdio::inherit());
-        Ok(Self { child: command.kill_on_drop(true).spawn()?, running: true })
+        let child = command.kill_on_drop(true).spawn()?;
+        #[cfg(unix)]
+        let group = child.id().and_then(|id| id.try_into().ok()).and_then(rustix::process::Pid::from_raw);
+        Ok(Self {
+            child,
+            #[cfg(unix)]
+            group,
+            running: true,
+        })
     }
 
     /// Waits for its end; `Err` is the failure. Cancel-safe.
@@ -211,14 +229,16 @@ impl Shell {
         }
     }
 
-    /// Asks it to end, and after a while kills it.
+    /// Asks it to end, and after a while kills what is left of it.
     pub(super) async fn end(&mut self) {
         self.signal(End::Asked);
-        if timeout(GRACE, self.wait()).await.is_err() {
+        if timeout(GRACE, self.all_ended()).await.is_err() {
             self.signal(End::Killed);
-            // It can't refuse that, and how it ended is known.
-            let _killed = self.wait().await;
+            // Orphans are gone when the system has collected them.
+            let _gone = timeout(GONE_WITHIN, self.all_ended()).await;
         }
+        // It can't refuse that, and how it ended is known.
+        let _ended = self.wait().await;
     }
 }
 
@@ -241,12 +261,20 @@ enum End {
 impl Shell {
     /// Signals the group, because a shell that ends leaves behind what it was waiting for.
     fn signal(&self, end: End) {
-        use rustix::process::{Pid, Signal, kill_process_group};
+        use rustix::process::{Signal, kill_process_group};
         let signal = if end == End::Asked { Signal::TERM } else { Signal::KILL };
-        let pid = self.child.id().and_then(|id| id.try_into().ok()).and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        if let Some(group) = self.group {
             // The group may have ended just now.
-            let _ended = kill_process_group(pid, signal);
+            let _ended = kill_process_group(group, signal);
+        }
+    }
+
+    /// Waits for the end of the whole group: a shell may end before a child that ignores the signal.
+    async fn all_ended(&mut self) {
+        // How it ended is known.
+        let _ended = self.child.wait().await;
+        while self.group.is_some_and(|group| rustix::process::test_kill_process_group(group).is_ok()) {
+            sleep(LOOK_EVERY).await;
         }
     }
 }
@@ -257,6 +285,11 @@ impl Shell {
     fn signal(&mut self, _end: End) {
         // It may have ended just now.
         let _ended = self.child.start_kill();
+    }
+
+    async fn all_ended(&mut self) {
+        // How it ended is known.
+        let _ended = self.child.wait().await;
     }
 }
 

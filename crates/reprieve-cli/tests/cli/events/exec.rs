@@ -171,6 +171,25 @@ async fn a_command_over_its_time_is_ended_with_all_it_started() {
 }
 
 #[tokio::test]
+async fn a_command_that_ignores_its_end_is_killed_before_the_next_one_runs() {
+    let (place, server) = scene(HOUR).await;
+    // The outer shell ends at SIGTERM, the inner one does not.
+    // Not without limit: a test that fails leaves it behind.
+    let inner = "trap \"\" TERM; i=0; while test $i -lt 600; do echo > alive; i=$((i+1)); sleep 0.05; done";
+    let exec = format!(
+        "if test $REPRIEVE_EVENT_TYPE = Reboot; then sh -c '{inner}'; exit $?; fi; \
+         rm alive; sleep 0.2; test -e alive; echo $? > new; mv new found"
+    );
+    let args = ["--exec", &exec, "--exec-timeout", "500ms"];
+    let watch = Watch::of(&place, &server.vm_url(ME), &args).await;
+    announce(&server, EventType::Reboot, &[ME], Some(HOUR));
+    text(&place, "alive").await;
+    announce(&server, EventType::Freeze, &[ME], Some(HOUR));
+    watch.prints("did not end within 500ms and was ended").await;
+    assert_eq!(text(&place, "found").await, "1\n", "the first command lives beside the second");
+}
+
+#[tokio::test]
 async fn an_event_is_approved_when_its_command_has_succeeded() {
     let (place, server) = scene(HOUR).await;
     let args = ["--exec", "test $REPRIEVE_EVENT_TYPE != Reboot", "--approve-after-exec"];
