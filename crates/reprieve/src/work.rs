@@ -10,7 +10,7 @@ use reprieve_core::worker::{Escalation, StopReason, Stopped, Threads, Worker, Wo
 use reprieve_core::{Error, ErrorKind, Result, WorkerId};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::exit::{FAILED, fail};
 use crate::health::{self, Health};
@@ -37,6 +37,13 @@ const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pauses between two tries to open the store: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The least time for the first try, whatever `--start-timeout` is: a store that works must be able to
+/// answer.
+const FIRST_TRY_MIN: Duration = Duration::from_secs(5);
+
+/// With less time than this left, no other try begins.
+const LAST_TRY_MIN: Duration = Duration::from_millis(500);
 
 /// The time limit for checking the VM, in the background. The service's first answer may take two
 /// minutes.
@@ -245,21 +252,33 @@ async fn patiently<F: Future<Output = Result<Opened>>>(
     settings: &WorkerSettings,
     open: impl Fn() -> F,
 ) -> Result<Opened> {
-    let (until, mut pause) = (Instant::now() + settings.start_timeout, PAUSE_MIN);
+    let (began, mut pause) = (Instant::now(), PAUSE_MIN);
+    let until = began + settings.start_timeout;
+    let mut last = None;
     loop {
-        let error = match open().await {
-            Err(error) if settings.store.may_open_later(&error) => error,
-            opened => return opened,
+        let limit = until.max(began + FIRST_TRY_MIN);
+        let error = match timeout_at(limit, open()).await {
+            Ok(Err(error)) if settings.store.may_open_later(&error) => error,
+            Ok(opened) => return opened,
+            Err(_) => return Err(last.unwrap_or_else(|| unanswered(limit - began))),
         };
         let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if left < LAST_TRY_MIN {
             return Err(error);
         }
-        let pause_s = pause.min(left).as_secs_f64();
+        // The pause leaves time for another try.
+        let wait = pause.min(left / 2);
+        let pause_s = wait.as_secs_f64();
         tracing::warn!(%error, pause_s, left_s = left.as_secs(), "failed to open the store; trying again");
-        sleep(pause.min(left)).await;
+        last = Some(error);
+        sleep(wait).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
+}
+
+fn unanswered(within: Duration) -> Error {
+    let message = format!("it gave no answer within {} s", within.as_secs());
+    Error::new(ErrorKind::TimedOut, "open the store", message)
 }
 
 /// This VM's name for reports, if the metadata service returns it within [`NAME_TIMEOUT`].

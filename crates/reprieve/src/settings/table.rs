@@ -175,7 +175,7 @@ pub(super) static WORKER: [Setting; 25] = [
         default: Default::Text("10m"),
         help: "How long the start waits for a store that refuses this identity or does not answer",
         details: "A role takes up to ten minutes to reach a storage account. The worker tries again with growing \
-                  pauses, and exits with 1 after this time. 0s gives up at once.",
+                  pauses, and exits with 1 after this time. 0s tries once, for at most 5 s.",
         parse: |given, to| values::duration(given).map(|within| to.start_timeout = within),
     },
     Setting {

@@ -1,8 +1,10 @@
 //! Wrong usage, settings from every source, and the log.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use reprieve_testkit::Signal;
+use tokio::time::Instant;
 
 use crate::support::{Place, Worker, until};
 
@@ -45,6 +47,24 @@ fn an_unusable_store_path_exits_with_2_and_is_named() {
         check(&[&off[..], &["--store", store]].concat(), 2, &["failed to open the store: ", expected]);
     }
     check(&[&off[..], &["--store", "sqlite:."]].concat(), 2, &["is a directory; name a file in it"]);
+}
+
+#[test]
+fn a_start_that_must_not_wait_ends_soon_when_the_store_is_silent() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let store = format!(
+        "AccountName=devstoreaccount1;AccountKey=aGk=;BlobEndpoint=http://{address}/devstoreaccount1;\
+         QueueEndpoint=http://{address}/devstoreaccount1"
+    );
+    let place = Place::new();
+    let mut command = place.command("hello", &["--metadata-url", "off", "--start-timeout", "0s"]);
+    let began = Instant::now();
+    let output = command.env("REPRIEVE_STORE", store).output().expect("the example runs");
+    let (took, stderr) = (began.elapsed(), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: failed to open the store: it gave no answer within 5 s"), "{stderr}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
 #[test]
