@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::{Event, EventType};
 use reprieve_azure::scheduled_events::{Client, Watcher};
-use reprieve_core::Phase;
-use reprieve_core::ports::Roster;
+use reprieve_core::ports::{Member, Roster};
+use reprieve_core::{Phase, WorkerId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// How often the active events are looked at. It costs no request while there is none.
@@ -31,14 +31,19 @@ pub(crate) struct Secondary {
     pub(crate) roster: Arc<dyn Roster>,
     /// The VMs.
     pub(crate) vms: Vec<String>,
+    /// This machine's present boot.
+    pub(crate) boot: String,
     /// How long an event waits before it is approved for them.
     pub(crate) wait: Duration,
 }
 
 /// An event that waits for VMs that do not answer.
+#[derive(Default)]
 struct Waiting {
-    /// When to approve it.
-    from: Instant,
+    /// When to approve it; `None` while a worker is in the way.
+    from: Option<Instant>,
+    /// The worker that was last in the way.
+    obstacle: Option<WorkerId>,
     is_approved: bool,
 }
 
@@ -71,6 +76,18 @@ impl Secondary {
             && event.resources.iter().all(is_theirs)
     }
 
+    /// Whether the worker is on one of the VMs, as far as is known. A worker that does not know its VM's
+    /// name yet may be, but not with this machine's boot. One without the metadata service, such as on a
+    /// developer's machine, never knows a name; wherever it is, it hears of no event, so an approval
+    /// takes no notice from it.
+    fn may_be_on(&self, member: &Member, vms: &[String]) -> bool {
+        if !member.vm.is_empty() {
+            return vms.iter().any(|vm| vm.eq_ignore_ascii_case(&member.vm));
+        }
+        let is_here = !member.boot.is_empty() && member.boot == self.boot;
+        !is_here && !member.without_sources
+    }
+
     async fn review(&self, events: &[Event], waiting: &mut HashMap<String, Waiting>) {
         let members = match self.roster.members(self.roster.pace() * REPORTS_MISSED).await {
             Ok(members) => members,
@@ -79,17 +96,17 @@ impl Secondary {
         };
         for event in events {
             let (id, vms) = (&event.event_id, event.resources.join(", "));
-            let answers = |vm: &String| members.iter().any(|member| member.vm.eq_ignore_ascii_case(vm));
-            // A worker that does not know its VM's name yet may be on one of them.
-            let is_nameless = members.iter().any(|member| member.vm.is_empty());
-            if is_nameless || event.resources.iter().any(answers) {
-                waiting.remove(id);
+            let state = waiting.entry(id.clone()).or_default();
+            if let Some(member) = members.iter().find(|member| self.may_be_on(member, &event.resources)) {
+                state.from = None;
+                if state.obstacle.replace(member.worker.clone()).as_ref() != Some(&member.worker) {
+                    let (worker, vm) = (&member.worker, &member.vm);
+                    tracing::info!(event = id, vms, %worker, vm, "not approving an event for other VMs: a worker is on one of them, or its VM is not known yet");
+                }
                 continue;
             }
             let now = Instant::now();
-            let state =
-                waiting.entry(id.clone()).or_insert(Waiting { from: now + self.wait, is_approved: false });
-            if state.is_approved || now < state.from {
+            if state.is_approved || now < *state.from.get_or_insert(now + self.wait) {
                 continue;
             }
             match self.metadata.approve(&[id], APPROVE_WITHIN).await {
@@ -102,7 +119,7 @@ impl Secondary {
                     );
                 }
                 Err(error) => {
-                    state.from = now + AGAIN_AFTER;
+                    state.from = Some(now + AGAIN_AFTER);
                     tracing::warn!(event = id, vms, %error, "failed to approve an event for other VMs");
                 }
             }

@@ -216,7 +216,8 @@ async fn start(
             );
         }
         let vms = settings.approve_for;
-        tasks.spawn(Secondary { watcher, metadata, roster, vms, wait: approve_wait }.run());
+        let secondary = Secondary { watcher, metadata, roster, vms, boot: boot(), wait: approve_wait };
+        tasks.spawn(secondary.run());
     }
     if let Some(metadata) = settings.metadata {
         tasks.spawn(check_vm(metadata, settings.vm_name, settings.store.address));

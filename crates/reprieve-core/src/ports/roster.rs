@@ -109,6 +109,10 @@ pub struct WorkerReport {
     /// the same machine.
     #[serde(default)]
     pub boot: String,
+    /// Whether it has no source of interruptions: it hears of no event of its machine, and never learns
+    /// its machine's name.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_sources: bool,
     /// Its process id.
     pub pid: u32,
     /// Its stage: `recover`, `resume`, `start`, `shutdown`.
@@ -140,6 +144,7 @@ impl WorkerReport {
             kinds: Vec::new(),
             vm: String::new(),
             boot: String::new(),
+            without_sources: false,
             pid: std::process::id(),
             stage: String::new(),
             at_unix_ms: 0,
@@ -165,6 +170,9 @@ pub struct Member {
     pub vm: String,
     /// The id of its machine's present boot; empty when unknown.
     pub boot: String,
+    /// Whether it has no source of interruptions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub without_sources: bool,
 }
 
 impl From<&WorkerReport> for Member {
@@ -175,6 +183,7 @@ impl From<&WorkerReport> for Member {
             kinds: report.kinds.clone(),
             vm: report.vm.clone(),
             boot: report.boot.clone(),
+            without_sources: report.without_sources,
         }
     }
 }

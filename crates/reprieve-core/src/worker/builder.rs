@@ -270,6 +270,7 @@ impl WorkerBuilder {
             kinds: self.registry.names().map(str::to_owned).collect(),
             vm: self.vm,
             boot: self.boot.clone(),
+            without_sources: self.sources.is_empty(),
             ..WorkerReport::new(self.id.clone())
         };
         let monitor = Monitor::new(self.id, self.telemetry);
