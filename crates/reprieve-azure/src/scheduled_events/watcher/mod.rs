@@ -2,6 +2,7 @@
 
 mod approvals;
 mod changes;
+mod clock_difference;
 mod lane;
 mod log;
 mod negotiation;
@@ -75,7 +76,7 @@ pub struct Stats {
     /// The number of times the incarnation decreased, as it does when the service restarts.
     pub resets: u64,
     /// How far the service's clock is ahead of this machine's: zero if by less than 2 s, and if the
-    /// service does not tell.
+    /// service does not tell. A new difference counts once consecutive answers of two seconds agree on it.
     pub ahead: SignedDuration,
 }
 

@@ -4,18 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
+use super::clock_difference::ClockDifference;
 use super::log;
 use super::{WatchState, lock};
 use crate::scheduled_events::document::{Answer, ApiVersion, Incarnation, ServiceClock};
-
-/// How far the service's clock must differ from this machine's, or from what it was, to be used
-/// instead: `Date` has whole seconds.
-const AHEAD_MIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// How far the service's clock may be set forward, as seen here, before the worker gets its
 /// deadlines again. Smaller corrections are frequent, and no drain is planned so closely.
@@ -33,8 +29,7 @@ pub(super) struct ChangePublisher {
     /// The last answer in each api-version, while this VM's name is not known.
     unread: BTreeMap<ApiVersion, Answer>,
     incarnations: BTreeMap<ApiVersion, Incarnation>,
-    /// How far the service's clock is ahead of this machine's.
-    ahead: SignedDuration,
+    clock_difference: ClockDifference,
     /// The clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
     /// which the service's clock was furthest behind the timers' clock.
     clocks: Option<ServiceClock>,
@@ -57,7 +52,7 @@ impl ChangePublisher {
             name,
             unread,
             incarnations,
-            ahead: SignedDuration::ZERO,
+            clock_difference: ClockDifference::default(),
             clocks: None,
             has_answered: false,
         }
@@ -92,13 +87,17 @@ impl ChangePublisher {
     /// Applies an answer and sends its changes.
     pub(super) fn apply(&mut self, answer: Answer) {
         self.check_incarnation(&answer);
-        self.check_clock(&answer);
-        let clock = ServiceClock::of(&answer, self.ahead);
+        if let Some(ahead) = answer.ahead {
+            self.clock_difference.note(ahead, answer.at);
+        }
+        let ahead = self.clock_difference.ahead();
+        let clock = ServiceClock::of(&answer, ahead);
         let Some(name) = &self.name else {
             self.unread.insert(answer.version, answer);
             return;
         };
         let mut shared = lock(&self.shared);
+        shared.ahead = ahead;
         if self.clocks.is_some_and(|clocks| clock_step(clocks, clock) > CLOCK_STEP_MAX) {
             self.clocks = Some(clock);
             // The answer's own changes follow below.
@@ -131,24 +130,6 @@ impl ChangePublisher {
             drop(self.worker.send(Change::Answered));
         }
         shared.documents.send_modify(|documents| *documents += 1);
-    }
-
-    /// Notes how far the clocks differ, and logs it when that is news.
-    fn check_clock(&mut self, answer: &Answer) {
-        let Some(ahead) = answer.ahead.filter(|ahead| (*ahead - self.ahead).abs() >= AHEAD_MIN) else {
-            return;
-        };
-        self.ahead = if ahead.abs() < AHEAD_MIN { SignedDuration::ZERO } else { ahead };
-        lock(&self.shared).ahead = self.ahead;
-        if self.ahead.is_zero() {
-            info!("this VM's clock is like the metadata service's again");
-        } else {
-            warn!(
-                ahead_s = self.ahead.as_secs_f64(),
-                "the metadata service's clock is ahead of this VM's; events' times are read by the service's; \
-                 synchronise this VM's clock"
-            );
-        }
     }
 
     fn check_incarnation(&mut self, answer: &Answer) {
@@ -213,5 +194,23 @@ mod tests {
         assert_eq!(sent_at(105, 0), [""; 0], "set back");
         assert_eq!(sent_at(106, 166_000), ["a"], "and forward by a minute");
         assert_eq!(lock(&shared).feed.receiver_count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_date_that_jumps_for_one_answer_moves_no_deadline() {
+        let shared = Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST)));
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let mut publisher = ChangePublisher::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
+        let document = Document::read(EVENTS.as_bytes()).expect("a document");
+        let first = Answer::now(document, ApiVersion::NEWEST);
+        for (second, ahead) in [(0, 0), (1, 3_600), (2, 0), (3, -3_600), (4, 0), (5, 3_600), (6, 0)] {
+            let after = Duration::from_secs(second);
+            let (at, wall) = (first.at + after, first.wall + after);
+            let ahead = Some(jiff::SignedDuration::from_secs(ahead));
+            publisher.apply(Answer { at, wall, ahead, ..first.clone() });
+        }
+        let sent = std::iter::from_fn(|| received.try_recv().ok()).count();
+        assert_eq!(sent, 4, "the name, two notices and the first answer");
+        assert!(lock(&shared).ahead.is_zero());
     }
 }
