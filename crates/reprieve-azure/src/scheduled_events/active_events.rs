@@ -62,9 +62,24 @@ struct ActiveEvent {
     /// The api-version of the document that its fields are from.
     version: ApiVersion,
     /// The last time at which each api-version listed it.
-    listed: BTreeMap<ApiVersion, Instant>,
+    listed: BTreeMap<ApiVersion, Listed>,
     /// When it last changed.
     changed_at: SystemTime,
+}
+
+/// An answer that lists an event.
+#[derive(Debug, Clone, Copy)]
+struct Listed {
+    /// The time of the request.
+    sent: Instant,
+    /// The time of receipt.
+    at: Instant,
+}
+
+impl Listed {
+    const fn in_answer(answer: &Answer) -> Self {
+        Self { sent: answer.sent, at: answer.at }
+    }
 }
 
 impl ActiveEvents {
@@ -89,7 +104,7 @@ impl ActiveEvents {
             if let Some(before) = before
                 && before.is_newer_than(event, answer)
             {
-                before.listed.insert(answer.version, answer.at);
+                before.listed.insert(answer.version, Listed::in_answer(answer));
                 continue;
             }
             let before = self.events.get(key);
@@ -98,7 +113,7 @@ impl ActiveEvents {
             let changed_at =
                 before.filter(|_| kind.is_none()).map_or(answer.wall, |before| before.changed_at);
             let mut listed = before.map(|before| before.listed.clone()).unwrap_or_default();
-            listed.insert(answer.version, answer.at);
+            listed.insert(answer.version, Listed::in_answer(answer));
             let now = ActiveEvent { event, version: answer.version, listed, changed_at };
             if let Some(kind) = kind {
                 changes.push(now.change(kind, key.0));
@@ -168,19 +183,23 @@ impl ActiveEvent {
     /// Whether the fields are from another api-version that still lists the event, and `listed` does
     /// not move it forward.
     fn is_newer_than(&self, listed: &Event, answer: &Answer) -> bool {
-        let is_listed = self.listed.get(&self.version).is_some_and(|at| answer.age_of(*at) < LISTED_MAX);
+        let is_listed = self.listed.get(&self.version).is_some_and(|it| answer.age_of(it.at) < LISTED_MAX);
         let phases = (self.event.event_status.phase(), listed.event_status.phase());
         let moves = phases == (Phase::Scheduled, Phase::Started);
         answer.version != self.version && is_listed && !moves
     }
 
-    /// Notes that `answer` lacks the event. Returns whether it may still be active: another version
-    /// lists it, or `answer` leaves it out because its version is older than the event's type.
+    /// Notes that `answer` lacks the event. Returns whether it may still be active: a later request
+    /// listed it, another version lists it, or `answer` leaves it out because its version is older
+    /// than the event's type.
     fn remains_without(&mut self, answer: &Answer) -> bool {
+        if self.listed.values().any(|listed| answer.sent < listed.sent) {
+            return true;
+        }
         self.listed.remove(&answer.version);
-        self.listed.iter().any(|(version, at)| {
+        self.listed.iter().any(|(version, listed)| {
             let is_hidden = answer.version < *version && !answer.version.knows(&self.event.event_type);
-            answer.age_of(*at) < if is_hidden { HIDDEN_MAX } else { LISTED_MAX }
+            answer.age_of(listed.at) < if is_hidden { HIDDEN_MAX } else { LISTED_MAX }
         })
     }
 }

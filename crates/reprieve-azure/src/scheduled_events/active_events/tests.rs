@@ -183,6 +183,23 @@ fn an_event_without_an_id_keeps_its_name() {
 }
 
 #[test]
+fn an_answer_that_was_requested_before_an_event_was_listed_takes_nothing_back() {
+    use ApiVersion::{V2020_07_01, V2024_07_09};
+    let began = Instant::now();
+    let at = |seconds| began + Duration::from_secs(seconds);
+    let mut active = ActiveEvents::default();
+    let mut update = |version, body, sent, received| {
+        let answer = Answer { sent: at(sent), at: at(received), ..answer(body, version) };
+        active.update(&answer, "me_0").iter().map(brief).collect::<Vec<_>>()
+    };
+    assert_eq!(update(V2020_07_01, SCHEDULED, 10, 10), ["a Preempt noticed at"]);
+    assert_eq!(update(V2020_07_01, NOTHING, 9, 16), [""; 0], "of its own version");
+    assert_eq!(update(V2024_07_09, NOTHING, 9, 30), [""; 0], "of the other version");
+    assert_eq!(update(V2020_07_01, NOTHING, 29, 30), ["a Preempt withdrawn"]);
+    assert_eq!(update(V2020_07_01, SCHEDULED, 28, 31), [""; 0], "and none brings it back");
+}
+
+#[test]
 fn a_not_before_that_is_blank_or_unreadable_leaves_the_event_to_begin_at_once() {
     let with = |text: &str| SCHEDULED.replace("Mon, 11 Apr 2022 22:26:58 GMT", text);
     check(&[(&with(""), &["a Preempt noticed"])]);

@@ -49,6 +49,8 @@ pub(super) struct Lane {
     began: Instant,
     polled_at: Option<Instant>,
     answered_at: Option<Instant>,
+    /// The latest request that was answered.
+    newest_sent: Option<Instant>,
     is_resting: bool,
     /// That it rests was logged since its last answer.
     rest_logged: bool,
@@ -69,6 +71,7 @@ impl Lane {
             began,
             polled_at: None,
             answered_at: None,
+            newest_sent: None,
             is_resting: false,
             rest_logged: false,
             is_throttled: false,
@@ -132,12 +135,14 @@ impl Lane {
         self.polls.started(number, request);
     }
 
-    /// Notes the answer to poll `number`. Returns whether it counts.
-    pub(super) fn answered(&mut self, number: u64, at: Instant) -> bool {
-        if !self.polls.counts(number) {
-            debug!(number, "ignored an answer that came after a later poll's");
+    /// Notes the answer to poll `number`, which was requested at `sent`: before the poll, if another
+    /// process requested it. Returns whether it counts.
+    pub(super) fn answered(&mut self, number: u64, sent: Instant, at: Instant) -> bool {
+        if self.newest_sent.is_some_and(|newest| sent < newest) || !self.polls.counts(number) {
+            debug!(number, "ignored an answer that came after a later request's");
             return false;
         }
+        self.newest_sent = Some(sent);
         (self.answered_at, self.rest_logged, self.is_throttled) = (Some(at), false, false);
         log::recovery(&mut self.failures, self.negotiation.version(), at);
         true
@@ -262,6 +267,20 @@ mod tests {
         assert!(!polls.counts(2));
         assert_eq!(polls.under_way.keys().copied().collect::<Vec<_>>(), [2, 3]);
         assert!(polls.counts(3));
+    }
+
+    #[test]
+    fn an_answer_to_an_earlier_request_of_another_process_does_not_count() {
+        let now = Instant::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut lane = Lane::all(None, now).remove(0);
+        for _ in 0..4 {
+            lane.next_poll(now);
+        }
+        assert!(lane.answered(1, at(6), at(7)));
+        assert!(!lane.answered(3, at(2), at(8)), "the other process was stopped");
+        assert!(lane.answered(2, at(7), at(8)), "which aborts no other poll");
+        assert!(lane.answered(4, at(7), at(8)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -190,7 +190,7 @@ impl Poller {
 
     fn answered(&mut self, lane: usize, number: u64, answer: Answer) {
         self.accept(lane, answer.version, answer.at);
-        if !self.lanes[lane].answered(number, answer.at) {
+        if !self.lanes[lane].answered(number, answer.sent, answer.at) {
             return;
         }
         self.publish_versions();
