@@ -101,6 +101,25 @@ async fn a_version_that_fails_lastingly_is_asked_every_30_s_and_used_when_it_ans
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_version_that_rests_is_asked_at_once_when_the_other_one_fails() {
+    for (rests, fails) in [(VERSIONS[0], VERSIONS[1]), (VERSIONS[1], VERSIONS[0])] {
+        for kind in ["hang", "500", "reset", "429"] {
+            let (server, watcher) = calm().await;
+            server.add_fault(&fault("500", rests)).expect("a rule");
+            sleep(seconds(16)).await;
+            server.clear_faults();
+            sleep(seconds(4)).await;
+            server.add_fault(&fault(kind, fails)).expect("a rule");
+            server.evict(ME, NOTICE).expect("a known VM");
+            let announced = Instant::now();
+            let notice = noticed(&watcher, seconds(4)).await;
+            let took = notice.received - announced;
+            assert!(took <= std::time::Duration::from_millis(1_500), "{kind} in {fails}: {took:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_first_answer_of_one_version_is_no_failure() {
     let server = server().await;
     let late = Some(seconds(119).into());

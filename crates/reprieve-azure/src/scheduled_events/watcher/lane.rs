@@ -31,6 +31,9 @@ const IN_FLIGHT_MAX: usize = 5;
 /// How old its last answer may be for a lane to count as answering.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
+/// How old its last answer may be for another lane to rest: the interval of the polls, and some delay.
+const STEADY_WITHIN: Duration = Duration::from_millis(1_200);
+
 /// How long a lane may fail before it rests, if the other one answers.
 const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
 
@@ -51,6 +54,8 @@ pub(super) struct Lane {
     answered_at: Option<Instant>,
     /// The latest request that was answered.
     newest_sent: Option<Instant>,
+    /// A poll has failed since the last answer.
+    has_failed: bool,
     is_resting: bool,
     /// That it rests was logged since its last answer.
     rest_logged: bool,
@@ -72,6 +77,7 @@ impl Lane {
             polled_at: None,
             answered_at: None,
             newest_sent: None,
+            has_failed: false,
             is_resting: false,
             rest_logged: false,
             is_throttled: false,
@@ -101,12 +107,33 @@ impl Lane {
         self.answered_at.is_some_and(|at| now.saturating_duration_since(at) < ANSWERS_WITHIN)
     }
 
-    /// Whether a poll is due. While it fails lastingly and another lane answers, it rests; so does the
-    /// optional lane after a 429.
-    pub(super) fn is_due(&mut self, now: Instant, another_answers: bool) -> bool {
+    /// Until when another lane may rest: this one's next answer is due then. `None` when its last poll
+    /// failed.
+    pub(super) fn steady_until(&self) -> Option<Instant> {
+        self.answered_at.filter(|_| !self.has_failed).map(|at| at + STEADY_WITHIN)
+    }
+
+    /// Whether another lane may rest because of this one.
+    pub(super) fn state(&self, now: Instant) -> LaneState {
+        if self.steady_until().is_some_and(|until| now < until) {
+            LaneState::Steady
+        } else if self.is_throttled && self.answers(now) {
+            LaneState::Throttled
+        } else {
+            LaneState::Fails
+        }
+    }
+
+    /// Whether a poll is due. While it fails lastingly and another lane is steady, it rests; so does
+    /// the optional lane after a 429.
+    pub(super) fn is_due(&mut self, now: Instant, another: LaneState) -> bool {
         let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
-        let fails = silent >= FAILS_LASTINGLY || (self.is_optional && self.is_throttled);
-        let rests = another_answers && fails;
+        let yields = self.is_optional && self.is_throttled;
+        let rests = match another {
+            LaneState::Steady => yields || silent >= FAILS_LASTINGLY,
+            LaneState::Throttled => yields,
+            LaneState::Fails => false,
+        };
         if rests && !self.rest_logged {
             self.rest_logged = true;
             info!(
@@ -142,7 +169,7 @@ impl Lane {
             debug!(number, "ignored an answer that came after a later request's");
             return false;
         }
-        self.newest_sent = Some(sent);
+        (self.newest_sent, self.has_failed) = (Some(sent), false);
         (self.answered_at, self.rest_logged, self.is_throttled) = (Some(at), false, false);
         log::recovery(&mut self.failures, self.negotiation.version(), at);
         true
@@ -151,7 +178,7 @@ impl Lane {
     /// Notes that a poll failed. Returns the consequence.
     pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
         let (at, error) = (Instant::now(), &failure.error);
-        self.error = error.to_string();
+        (self.error, self.has_failed) = (error.to_string(), true);
         self.is_throttled = failure.kind == FailureKind::Throttled;
         let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
         if is_first && failure.kind == FailureKind::TimedOut {
@@ -170,6 +197,17 @@ impl Lane {
         log::failure(&mut self.failures, at, error, "failed to poll scheduled events; polling continues");
         Failed::Counts
     }
+}
+
+/// Whether another lane may rest because of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LaneState {
+    /// Its last poll failed, or its answer is overdue.
+    Fails,
+    /// Its last poll got a 429, but it had an answer just before. More requests would make it worse.
+    Throttled,
+    /// It answers each second.
+    Steady,
 }
 
 /// The consequence of a failed poll.
@@ -233,6 +271,8 @@ impl Polls {
 
 #[cfg(test)]
 mod tests {
+    use reprieve_core::{Error, ErrorKind};
+
     use super::*;
 
     /// Starts a poll that lasts until it is aborted; returns its limit.
@@ -267,6 +307,48 @@ mod tests {
         assert!(!polls.counts(2));
         assert_eq!(polls.under_way.keys().copied().collect::<Vec<_>>(), [2, 3]);
         assert!(polls.counts(3));
+    }
+
+    /// Asks a lane each second for five minutes while it fails; another lane fails in this second.
+    /// Returns the seconds of the polls.
+    fn polled(fails: impl Fn(u64) -> bool) -> Vec<u64> {
+        let began = Instant::now();
+        let at = |second| began + Duration::from_secs(second);
+        let failure = Failure::new(FailureKind::Server, Error::new(ErrorKind::Unavailable, "ask", "no"));
+        let mut lanes = Lane::all(None, began);
+        let (failing, other) = lanes.split_at_mut(1);
+        let (failing, other) = (&mut failing[0], &mut other[0]);
+        let mut polled = Vec::new();
+        for second in 0..300 {
+            if failing.is_due(at(second), other.state(at(second))) {
+                let version = failing.version();
+                failing.next_poll(at(second));
+                let _ = failing.failed(version, at(second), &failure);
+                polled.push(second);
+            }
+            if fails(second) {
+                let _ = other.failed(other.version(), at(second), &failure);
+            } else {
+                other.answered(second + 1, at(second), at(second));
+            }
+        }
+        polled
+    }
+
+    #[test]
+    fn a_lane_that_fails_is_asked_every_30_s_while_the_other_answers() {
+        let mut expected: Vec<u64> = (0..10).collect();
+        expected.extend((39..300).step_by(30));
+        assert_eq!(polled(|_| false), expected);
+    }
+
+    #[test]
+    fn the_other_lanes_first_failure_ends_the_rest_until_it_answers() {
+        let polled = polled(|second| (100..104).contains(&second));
+        let (during, after): (Vec<u64>, Vec<u64>) =
+            polled.into_iter().filter(|second| *second > 99).partition(|second| *second < 105);
+        assert_eq!(during, [101, 102, 103, 104]);
+        assert_eq!(after, [134, 164, 194, 224, 254, 284]);
     }
 
     #[test]

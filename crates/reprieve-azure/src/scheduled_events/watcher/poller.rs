@@ -8,10 +8,10 @@ use reprieve_core::Result;
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::{debug, error, info};
 
-use super::lane::{Failed, Lane, POLL_TIMEOUT};
+use super::lane::{Failed, Lane, LaneState, POLL_TIMEOUT};
 use super::log::{self, LogThrottle};
 use super::publisher::ChangePublisher;
 use super::{WatchState, lock};
@@ -90,14 +90,19 @@ impl Poller {
         // second would.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Both are cancel-safe: a tick or a finished request that is not taken now is taken
-            // the next time.
+            let rest_ends = self.rest_ends();
+            // All are cancel-safe: a tick or a finished request that is not taken now is taken the
+            // next time.
             let finished = tokio::select! {
-                _ = tick.tick() => None,
+                _ = tick.tick() => {
+                    self.tick();
+                    continue;
+                }
                 Some(finished) = self.requests.join_next() => Some(finished),
+                () = sleep_until(rest_ends.unwrap_or(self.began)), if rest_ends.is_some() => None,
             };
             match finished {
-                None => self.tick(),
+                None => self.end_rests(),
                 Some(Ok(Finished::Poll { lane, number, result: Ok(answer), .. })) => {
                     self.answered(lane, number, answer);
                 }
@@ -115,18 +120,40 @@ impl Poller {
 
     fn tick(&mut self) {
         let now = Instant::now();
-        let answering: Vec<bool> = self.lanes.iter().map(|lane| lane.answers(now)).collect();
         for lane in 0..self.lanes.len() {
-            let another_answers =
-                answering.iter().enumerate().any(|(other, answers)| other != lane && *answers);
-            if self.lanes[lane].is_due(now, another_answers) {
-                self.poll(lane, now);
-            }
+            self.poll_if_due(lane, now);
         }
         self.send_side_request(now);
         if !self.publisher.has_answered() && !self.silence_logged && self.began.elapsed() >= SILENCE_MAX {
             self.silence_logged = true;
             log::no_answer(self.client.base(), self.publisher.lacks_only_the_name());
+        }
+    }
+
+    fn poll_if_due(&mut self, lane: usize, now: Instant) {
+        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        let another = others.map(|(_, other)| other.state(now)).max().unwrap_or(LaneState::Fails);
+        if self.lanes[lane].is_due(now, another) {
+            self.poll(lane, now);
+        }
+    }
+
+    /// When the lanes that rest are polled unless another lane is answered before; `None` while none
+    /// rests.
+    fn rest_ends(&self) -> Option<Instant> {
+        let is_resting = self.lanes.iter().any(Lane::is_resting);
+        let others = self.lanes.iter().filter(|lane| !lane.is_resting());
+        others.filter_map(Lane::steady_until).max().filter(|_| is_resting)
+    }
+
+    /// Polls the lanes that rest if no other lane is steady any more: an event may be listed now, and
+    /// their versions may answer again.
+    fn end_rests(&mut self) {
+        let now = Instant::now();
+        for lane in 0..self.lanes.len() {
+            if self.lanes[lane].is_resting() {
+                self.poll_if_due(lane, now);
+            }
         }
     }
 
@@ -201,6 +228,7 @@ impl Poller {
     fn failed(&mut self, lane: usize, version: ApiVersion, sent: Instant, failure: &Failure) {
         let failed = self.lanes[lane].failed(version, sent, failure);
         self.publish_versions();
+        self.end_rests();
         match failed {
             Failed::Expected => {}
             Failed::TryOlder => {
