@@ -88,9 +88,10 @@ impl Client {
     }
 
     /// Returns the same client, which shares the events that it requests with all other clients of
-    /// this service and `directory`: one of them asks, and the others read its answers. The directory
-    /// must exist, and only the workers' user should be able to write to it. A client that can't use it
-    /// logs a warning and asks by itself.
+    /// this service and `directory`: one of them asks, and the others read its answers. Only the
+    /// workers' user should be able to write to the directory. It is created when it is missing, its
+    /// parent is not. A client that can't use it logs a warning, asks by itself, and tries it again
+    /// each time.
     #[must_use]
     pub fn sharing(self, directory: &Path) -> Self {
         let shared = SharedAnswers::new(directory, self.base());
@@ -259,7 +260,7 @@ impl Client {
             self.http.send(request, within).await.map(|body| (body, sent))
         };
         let (body, sent) = match &self.shared {
-            Some(shared) => shared.answer(version.as_str(), ask).await?,
+            Some(shared) => shared.answer(version.as_str(), within, ask).await?,
             None => ask.await?,
         };
         let document = Document::read_as(version, &body.bytes);

@@ -1,0 +1,95 @@
+//! An answer as one process writes it for the others.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use reprieve_core::clock::unix_millis;
+use reprieve_core::{Error, ErrorKind};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{Answered, OPERATION};
+use crate::scheduled_events::client::failure::{Failure, FailureKind};
+use crate::scheduled_events::client::http::Body;
+
+/// An answer, or why there was none.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Written {
+    /// Unique, and not zero.
+    pub(super) id: u64,
+    /// The writer's [rank](super::ask_lock::AskLock::rank).
+    pub(super) rank: u32,
+    /// When it was written, in milliseconds since the Unix epoch.
+    at_ms: i64,
+    /// The time between the request and the writing.
+    took_ms: u64,
+    ahead_ms: Option<i64>,
+    failure: Option<WrittenFailure>,
+    /// The document, or the reason of a failure.
+    text: String,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct WrittenFailure {
+    kind: String,
+    status: Option<u16>,
+    is_temporary: bool,
+}
+
+impl Written {
+    pub(super) fn of(answered: &Answered, rank: u32, took: Duration) -> Self {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let written = Self {
+            id: rand::random::<u64>().max(1),
+            rank,
+            at_ms: unix_millis(),
+            took_ms,
+            ahead_ms: None,
+            failure: None,
+            text: String::new(),
+        };
+        match answered {
+            Ok((body, _)) => Self {
+                ahead_ms: body.ahead.and_then(|ahead| i64::try_from(ahead.as_millis()).ok()),
+                text: String::from_utf8_lossy(&body.bytes).into_owned(),
+                ..written
+            },
+            Err(Failure { kind, status, error }) => Self {
+                failure: Some(WrittenFailure {
+                    kind: kind.as_str().to_owned(),
+                    status: *status,
+                    is_temporary: error.is_temporary(),
+                }),
+                text: error.message().to_owned(),
+                ..written
+            },
+        }
+    }
+
+    /// The time since it was written; zero if the clock was set back meanwhile.
+    pub(super) fn age(&self) -> Duration {
+        Duration::from_millis(u64::try_from(unix_millis() - self.at_ms).unwrap_or(0))
+    }
+
+    /// The time of the request; `earliest` if this machine's clock can't express it.
+    pub(super) fn sent(&self, earliest: Instant) -> Instant {
+        let since = self.age().saturating_add(Duration::from_millis(self.took_ms));
+        Instant::now().checked_sub(since).unwrap_or(earliest)
+    }
+
+    /// The answer, requested at `sent`.
+    pub(super) fn read(self, sent: Instant) -> Answered {
+        let Some(failure) = self.failure else {
+            let ahead = self.ahead_ms.map(SignedDuration::from_millis);
+            return Ok((Body { bytes: self.text.into_bytes(), ahead }, sent));
+        };
+        let kind = FailureKind::ALL.into_iter().find(|kind| kind.as_str() == failure.kind);
+        let kind = kind.unwrap_or(FailureKind::Unreachable);
+        let error_kind = match kind {
+            FailureKind::TimedOut => ErrorKind::TimedOut,
+            _ if failure.is_temporary => ErrorKind::Unavailable,
+            _ => ErrorKind::Invalid,
+        };
+        Err(Failure { kind, status: failure.status, error: Error::new(error_kind, OPERATION, self.text) })
+    }
+}
