@@ -125,10 +125,10 @@ impl Manager {
     /// Starts a worker under it, with a watchdog of a second.
     fn start(sandbox: &Sandbox, store: &str) -> (Self, Worker) {
         let socket = sandbox.path("notify.sock");
-        let manager = Self(UnixDatagram::bind(&socket).unwrap());
-        manager.0.set_nonblocking(true).unwrap();
+        let manager = Self(UnixDatagram::bind(&socket).expect("a socket"));
+        manager.0.set_nonblocking(true).expect("a mode");
         let arguments = ["--metadata-url", "off", "--concurrency", "1"];
-        let environment = [("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
+        let environment = [("NOTIFY_SOCKET", socket.to_str().expect("a path")), ("WATCHDOG_USEC", "1000000")];
         let worker =
             Worker::start_on(store, sandbox.directory(), Path::new(JOBS), arguments, &environment);
         (manager, worker)
