@@ -129,8 +129,7 @@ impl Manager {
         manager.0.set_nonblocking(true).expect("a mode");
         let arguments = ["--metadata-url", "off", "--concurrency", "1"];
         let environment = [("NOTIFY_SOCKET", socket.to_str().expect("a path")), ("WATCHDOG_USEC", "1000000")];
-        let worker =
-            Worker::start_on(store, sandbox.directory(), Path::new(JOBS), arguments, &environment);
+        let worker = Worker::start_on(store, sandbox.directory(), Path::new(JOBS), arguments, &environment);
         (manager, worker)
     }
 
@@ -204,8 +203,7 @@ async fn a_job_that_is_interrupted_too_often_moves_to_the_queue_of_other_workers
     assert!(line.text("why").starts_with("2 deliveries ended before"), "{}", line.text("why"));
 
     let arguments = ["--metadata-url", "off", "--queue", "calm"];
-    let calm =
-        Worker::start_on(&sandbox.address(), sandbox.directory(), Path::new(JOBS), arguments, &[]);
+    let calm = Worker::start_on(&sandbox.address(), sandbox.directory(), Path::new(JOBS), arguments, &[]);
     let walked: Walked = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
     assert_eq!((walked.delivery, walked.pid), (1, calm.pid()));
     calm.stop().await;

@@ -85,7 +85,9 @@ impl Visitor<'_> for ReadHash {
         let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
         let digits: Option<Vec<u8>> = digits.as_bytes().iter().map(digit).collect();
         let bytes: Vec<u8> = match digits {
-            Some(digits) if digits.len() == 64 => digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect(),
+            Some(digits) if digits.len() == 64 => {
+                digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+            }
             _ => return Err(refused()),
         };
         bytes.try_into().map(ContentHash).map_err(|_| refused())

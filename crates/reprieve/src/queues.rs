@@ -50,7 +50,10 @@ impl Queues {
 impl Queues {
     /// Returns a queue of `others` that is one of these, or a poison queue of one.
     pub(crate) fn shared_with<'a>(&self, others: &'a Self) -> Option<&'a QueueName> {
-        others.names.iter().find(|other| self.names.iter().any(|own| own == *other || own.poison() == **other))
+        others
+            .names
+            .iter()
+            .find(|other| self.names.iter().any(|own| own == *other || own.poison() == **other))
     }
 }
 

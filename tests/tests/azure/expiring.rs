@@ -57,10 +57,8 @@ async fn a_job_outlives_the_message_that_another_program_sent() {
 
 /// Waits until the only job is done, and returns in how many steps.
 async fn steps_until_done(sandbox: &Sandbox) -> u64 {
-    until("the job is done", PATIENCE, async || {
-        (!sandbox.blobs("results/").await.is_empty()).then_some(())
-    })
-    .await;
+    until("the job is done", PATIENCE, async || (!sandbox.blobs("results/").await.is_empty()).then_some(()))
+        .await;
     emptied(sandbox, Duration::from_secs(40)).await;
     sandbox.journal().read().len() as u64
 }

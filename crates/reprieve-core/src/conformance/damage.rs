@@ -7,7 +7,8 @@ use super::Fixture;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite};
 use crate::record::{
-    Account, Checkpoint, Chunk, Company, ContentHash, Owner, Part, Place, Record, Status, Unreadable, open, seal,
+    Account, Checkpoint, Chunk, Company, ContentHash, Owner, Part, Place, Record, Status, Unreadable, open,
+    seal,
 };
 
 /// How many damaged objects are written and read at once.

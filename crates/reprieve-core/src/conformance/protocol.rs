@@ -328,7 +328,17 @@ pub async fn a_job_that_was_moved_away_runs_only_in_its_copy(fixture: &Fixture) 
     let store = &fixture.store;
     let message = send(store, 0).await;
     pass(store, 1, None).await;
-    put(store, record(&message, 1, 0, Status::Escalated { queue: "other".to_owned(), why: "it was interrupted".to_owned() }), Some(1)).await;
+    put(
+        store,
+        record(
+            &message,
+            1,
+            0,
+            Status::Escalated { queue: "other".to_owned(), why: "it was interrupted".to_owned() },
+        ),
+        Some(1),
+    )
+    .await;
     // It is not known whether the owner sent the copy: with or without it the job runs, and never
     // twice.
     send(store, 1).await;

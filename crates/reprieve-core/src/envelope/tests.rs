@@ -9,7 +9,16 @@ use crate::record::EndKind;
 /// A note about how delivery `count` ended.
 fn end(count: u32, kind: EndKind) -> End {
     let (message, worker, why) = (MessageId::new("7"), WorkerId::new("w"), "\"why\" é\n".to_owned());
-    End { message, count, kind, worker, at_unix_ms: 5, why, unsaved_steps: count, moved: count.is_multiple_of(2) }
+    End {
+        message,
+        count,
+        kind,
+        worker,
+        at_unix_ms: 5,
+        why,
+        unsaved_steps: count,
+        moved: count.is_multiple_of(2),
+    }
 }
 
 fn read(body: &str) -> Result<Envelope, String> {

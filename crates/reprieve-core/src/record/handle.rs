@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest, Owner,
-    Part, Place, Record, Status, Unreadable, open, seal,
+    Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest,
+    Owner, Part, Place, Record, Status, Unreadable, open, seal,
 };
 use crate::clock::unix_millis;
 use crate::codec::Encoded;

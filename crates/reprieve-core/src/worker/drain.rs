@@ -222,7 +222,11 @@ impl Drain {
             Outcome::Unconfirmed => report.released_unconfirmed += 1,
             Outcome::Abandoned => report.abandoned += 1,
             Outcome::LeaseLost => report.leases_lost += 1,
-            Outcome::Completed | Outcome::Duplicate | Outcome::Retried | Outcome::DeadLettered | Outcome::Escalated => {
+            Outcome::Completed
+            | Outcome::Duplicate
+            | Outcome::Retried
+            | Outcome::DeadLettered
+            | Outcome::Escalated => {
                 report.finished += 1;
             }
         }

@@ -108,7 +108,11 @@ async fn a_job_that_is_interrupted_without_progress_moves_and_finishes_on_a_calm
     assert_eq!(claimed.escalated.map(|it| it.why).as_ref(), Some(why));
     let reports = async || place.regular.roster.reports(secs(60)).await.unwrap();
     within(secs(60), "the reason in the status", async || {
-        reports().await.iter().flat_map(|report| &report.in_flight).any(|job| job.escalated.as_ref() == Some(why))
+        reports()
+            .await
+            .iter()
+            .flat_map(|report| &report.in_flight)
+            .any(|job| job.escalated.as_ref() == Some(why))
     })
     .await;
     emptied(&place.regular, secs(120)).await;
@@ -140,8 +144,7 @@ async fn a_job_that_moved_once_stays_where_it_is() {
     let escalation = Escalation { queue: further.clone(), name: "further".to_owned(), after: 1 };
     for _ in 0..5 {
         let notices = ManualNotices::answered();
-        let worker =
-            start_escalating(&place.regular, &place.job, settings(), notices, escalation.clone());
+        let worker = start_escalating(&place.regular, &place.job, settings(), notices, escalation.clone());
         within(secs(120), "a delivery", async || leased(&place.regular).await > 0).await;
         tokio::time::sleep(ms(LONG / 4)).await;
         worker.evict(secs(30)).await;

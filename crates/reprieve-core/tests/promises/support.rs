@@ -296,10 +296,8 @@ fn run(
     escalation: Option<Escalation>,
 ) -> Running {
     on_one_clock();
-    let worker = Worker::builder(store.clone())
-        .job(job)
-        .settings(settings)
-        .interruptions(Arc::new(notices.clone()));
+    let worker =
+        Worker::builder(store.clone()).job(job).settings(settings).interruptions(Arc::new(notices.clone()));
     let worker = match escalation {
         Some(escalation) => worker.escalate(escalation),
         None => worker,

@@ -57,7 +57,8 @@ pub(super) fn start(
         remember_done: plan.remember_done,
         ..Settings::default()
     };
-    let of_process = if process.is_calm { store.calm_of(&process) } else { store.of(&process, plan.hints)? };
+    let of_process =
+        if process.is_calm { store.calm_of(&process) } else { store.of(&process, plan.hints)? };
     let builder = Worker::builder(of_process)
         .id(WorkerId::new(format!("p{id}")))
         .settings(settings)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Page, Queue, RecordStore, Store};
-use reprieve_core::worker::Escalation;
 use reprieve_core::record::{INLINE_BYTES_MAX, Record, named_payloads, open};
+use reprieve_core::worker::Escalation;
 use reprieve_core::{MessageId, QueueName, Result, Shards};
 
 use super::blobs::{FarBlobs, FarRoster};

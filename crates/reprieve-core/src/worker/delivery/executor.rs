@@ -283,8 +283,7 @@ impl Execution {
                     self.run.unsaved_steps.fetch_add(1, Relaxed);
                     if is_first && !cx.is_interrupted() {
                         // Without a look at the state where nothing was loaded.
-                        let before =
-                            if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
+                        let before = if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
                         let before = before.filter(|before| self.saver.has_loaded(*before));
                         next = rehearse(next)?;
                         if let Some(before) = before {

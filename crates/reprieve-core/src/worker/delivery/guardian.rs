@@ -179,9 +179,7 @@ impl Guardian {
         loop {
             let replaced = match self.generation_of_replacement(envelope).await {
                 Ok(None) => return Ok(false),
-                Ok(Some(generation)) => {
-                    self.lease.replace(&self.shared, &envelope.to_copy(generation)).await
-                }
+                Ok(Some(generation)) => self.lease.replace(&self.shared, &envelope.to_copy(generation)).await,
                 Err(error) => Err(error),
             };
             match replaced {

@@ -145,7 +145,9 @@ impl Checker<'_> {
         let Some(shard) = shard.and_then(|shard| shard.parse::<usize>().ok()) else { return };
         let free = self.view.processes.iter().find(|(_, process)| {
             let since = process.available.map(|since| since.max(visible));
-            !process.is_calm && shard < process.shards && since.is_some_and(|since| self.now.saturating_sub(since) > limit)
+            !process.is_calm
+                && shard < process.shards
+                && since.is_some_and(|since| self.now.saturating_sub(since) > limit)
         });
         if let Some((process, _)) = free {
             let since = visible.as_secs_f64();
