@@ -7,13 +7,13 @@ use rand::Rng;
 use reprieve_core::envelope::{Data, Envelope};
 use reprieve_core::memory::MemoryQueue;
 use reprieve_core::ports::{BlobStore, Queue};
-use reprieve_core::{BlobName, Error, ErrorKind, JobId, MessageId, Result};
+use reprieve_core::{BlobName, Error, ErrorKind, JobId, Result};
 use serde_json::value::to_raw_value;
 
 use super::history::What;
 use super::jobs::KINDS;
 use super::plan::Nature;
-use super::records::number;
+use super::queue::named;
 use super::world::World;
 
 /// The lease of a dead letter while it is redriven.
@@ -21,12 +21,6 @@ const LETTER_LEASE: Duration = Duration::from_mins(1);
 
 /// The most dead letters that are received at once.
 const LETTERS: usize = 100;
-
-/// Returns the job and the generation that a body names.
-pub(super) fn named(body: &[u8]) -> Option<(usize, u32)> {
-    let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
-    Some((number(&envelope.job), envelope.notes.generation))
-}
 
 impl World<'_> {
     /// Sends the job's message, with the same body each time.

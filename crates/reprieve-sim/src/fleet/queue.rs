@@ -12,7 +12,7 @@ use reprieve_core::{Error, ErrorKind, MessageId, Result};
 
 use super::history::What;
 use super::link::Link;
-use super::people::named;
+use super::records::number;
 
 /// A shard at the other end of a [`Link`].
 #[derive(Debug)]
@@ -59,6 +59,12 @@ impl FarQueue {
 /// Returns the ends of deliveries that a body contains.
 pub(super) fn ends(body: &[u8]) -> Vec<End> {
     Envelope::read(body, &MessageId::new("m"), None).map_or_else(|_| Vec::new(), |it| it.notes.ends)
+}
+
+/// Returns the job and the generation that a body names.
+pub(super) fn named(body: &[u8]) -> Option<(usize, u32)> {
+    let envelope = Envelope::read(body, &MessageId::new("m"), None).ok()?;
+    Some((number(&envelope.job), envelope.notes.generation))
 }
 
 /// Fails for calls that no worker makes here; operators make them without a process of their own.
