@@ -1,0 +1,240 @@
+"""Reads answers of az, for the scripts of this folder: `python3 answers.py QUESTION [ARGUMENT...] <ANSWER`.
+
+Each function below is a question, and prints one value. `--query` of az could answer most of them, but it has no
+arithmetic, can't look into a JSON text inside a JSON text, and a stand-in for az would have to speak it.
+"""
+
+import json
+import re
+import sys
+import tarfile
+
+OURS = "reprieve"
+FLEET_TYPES = ["Microsoft.Compute/virtualMachineScaleSets", "Microsoft.AzureFleet/fleets"]
+# What starts VMs goes before what has them: autoscale would refill a set.
+DELETION_ORDER = ["Microsoft.Insights/autoscaleSettings", "Microsoft.AzureFleet/fleets",
+                  "Microsoft.Compute/virtualMachineScaleSets"]
+ENDED = {"Succeeded", "Failed", "Canceled", "Deleted"}
+
+
+def load():
+    text = sys.stdin.read()
+    return json.loads(text) if text.strip() else []
+
+
+def is_type(resource, name):
+    return resource["type"].lower() == name.lower()
+
+
+def is_ours(resource, name):
+    tags = resource.get("tags") or {}
+    return tags.get("application") == OURS and tags.get("deployment") == name
+
+
+# ----------------------------------------------------------------- errors
+
+
+def innermost(error):
+    """The messages at the ends of a tree of errors; those above them only say that something failed."""
+    details = error.get("details") or []
+    if not details:
+        message = error.get("message") or error.get("code") or ""
+        try:
+            inner = json.loads(message)["error"]
+        except (ValueError, KeyError, TypeError):
+            return [message]
+        return innermost(inner)
+    return [message for detail in details for message in innermost(detail)]
+
+
+def reason():
+    text = sys.stdin.read().strip()
+    text = text.split("ERROR: ", 1)[-1].strip()
+    if text.startswith("{"):
+        try:
+            body = json.JSONDecoder().raw_decode(text)[0]
+            text = " ".join(dict.fromkeys(innermost(body.get("error", body))))
+        except ValueError:
+            pass
+    else:
+        text = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    text = re.sub(r"\s+", " ", text) or "az gave no reason"
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+# ----------------------------------------------------------------- values
+
+
+def field(name):
+    found = load()
+    for part in name.split("."):
+        found = (found or {}).get(part)
+    return "" if found is None else str(found)
+
+
+def package_version(path):
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.removeprefix("./") == "manifest.json":
+                manifest = json.load(archive.extractfile(member))
+                if manifest["name"] == "reprieve-worker":
+                    return manifest["version"]
+    raise KeyError("manifest.json")
+
+
+def next_version(version):
+    head, patch = version.rsplit(".", 1)
+    return f"{head}.{int(patch) + 1}"
+
+
+def blob_checksum():
+    return (load().get("metadata") or {}).get("sha256", "")
+
+
+def has_version(version):
+    if all(found["name"] != version for found in load()):
+        sys.exit(1)
+
+
+# ----------------------------------------------------------------- what exists
+
+
+def resource(name, kind):
+    return next((r["name"] for r in load() if is_type(r, kind) and is_ours(r, name)), "")
+
+
+def fleet_tag(name, tag):
+    """The tag that the sets have. With several, during an update that was cut, the newest first."""
+    values = {
+        (r.get("tags") or {}).get(tag, "")
+        for r in load() if is_ours(r, name) and any(is_type(r, kind) for kind in FLEET_TYPES)
+    } - {""}
+    return max(values, key=lambda v: [int(part) if part.isdigit() else 0 for part in v.split(".")], default="")
+
+
+def deletable(name):
+    found = load()
+    return "\n".join(
+        r["id"] for kind in DELETION_ORDER for r in found if is_type(r, kind) and is_ours(r, name)
+    )
+
+
+def other_deployments(name):
+    names = {(r.get("tags") or {}).get("deployment") for r in load() if (r.get("tags") or {}).get("application") == OURS}
+    return " ".join(sorted(names - {name, None}))
+
+
+def count_ours(name):
+    found = load()
+    return f"{sum(is_ours(r, name) for r in found)} {len(found)}"
+
+
+def capacities():
+    return json.dumps({s["name"]: s["sku"]["capacity"] for s in load()}, sort_keys=True)
+
+
+def ssh_key():
+    for found in load():
+        linux = ((found.get("virtualMachineProfile") or {}).get("osProfile") or {}).get("linuxConfiguration") or {}
+        for key in (linux.get("ssh") or {}).get("publicKeys") or []:
+            return key["keyData"].strip()
+    return ""
+
+
+def ip_rules(name, given):
+    """The addresses that an account lets in, and the given ones."""
+    known = []
+    for account in load():
+        if is_ours(account, name):
+            # The name of this member differs between versions of az.
+            known += [r.get("ipAddressOrRange") or r.get("value")
+                      for r in (account.get("networkRuleSet") or {}).get("ipRules") or []]
+    return ",".join(dict.fromkeys(address for address in known + given.split(",") if address))
+
+
+def contacts(name):
+    return ",".join(r["emailAddress"] for g in load() if g["name"] == f"ag-{name}" for r in g["emailReceivers"])
+
+
+# ----------------------------------------------------------------- deployments
+
+
+def running(prefix):
+    return next((d["name"] for d in load()
+                 if d["name"].startswith(prefix) and d["properties"]["provisioningState"] not in ENDED), "")
+
+
+def version_before(prefix, version):
+    """The version of the latest deployment that succeeded with another one."""
+    found = [d for d in load()
+             if d["name"].startswith(prefix) and d["properties"]["provisioningState"] == "Succeeded"]
+    found.sort(key=lambda d: d["properties"]["timestamp"])
+    versions = [d["name"].removeprefix(prefix) for d in found]
+    return next((v for v in reversed(versions) if v != version), "")
+
+
+# ----------------------------------------------------------------- VMs
+
+
+def vms(name):
+    """The VMs of the deployment's sets; a VM of a Flexible set has the tags of the set."""
+    return "\n".join(v["name"] for v in load() if is_ours(v, name))
+
+
+def application(version):
+    """What a VM says about a version: `done`, `failed REASON`, `waiting WHAT`, or `off`.
+
+    The result of a VM Application is not a status of its own. It is JSON in the message of the extension's status,
+    after a sentence: Enable succeeded: {"CurrentState": [{"applicationName", "version", "result"}]}.
+    """
+    view = load().get("instanceView") or {}
+    power = [s["code"] for s in view.get("statuses") or [] if s["code"].startswith("PowerState/")]
+    if power and power != ["PowerState/running"]:
+        return "off"
+    for extension in view.get("extensions") or []:
+        if not re.search("VMAppExtension|VMApplicationManager", f"{extension.get('name')} {extension.get('type')}"):
+            continue
+        for status in extension.get("statuses") or []:
+            message = status.get("message") or ""
+            for result in current_state(message):
+                if result.get("applicationName") != "reprieve-worker" or result.get("version") != version:
+                    continue
+                if "FAILED" in result["result"].upper():
+                    return "failed " + re.sub(r"\s+", " ", result["result"])
+                if "SUCCESS" in result["result"].upper():
+                    health = ((view.get("vmHealth") or {}).get("status") or {}).get("code", "unknown")
+                    return "done" if health.lower().endswith("/healthy") else f"waiting health: {health}"
+            if status.get("level") == "Error":
+                return "failed " + re.sub(r"\s+", " ", message)
+    return f"waiting version {version} is not installed yet"
+
+
+def current_state(message):
+    start = message.find("{")
+    if start < 0:
+        return []
+    try:
+        return json.JSONDecoder().raw_decode(message[start:])[0].get("CurrentState") or []
+    except (ValueError, AttributeError):
+        return []
+
+
+def names():
+    return "\n".join(found["name"] for found in load())
+
+
+def length():
+    return str(len(load()))
+
+
+QUESTIONS = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        reason, field, package_version, next_version, blob_checksum, has_version, resource, fleet_tag, deletable,
+        other_deployments, count_ours, capacities, ssh_key, ip_rules, contacts, running, version_before, vms,
+        application, names, length,
+    )
+}
+
+if __name__ == "__main__":
+    print(QUESTIONS[sys.argv[1]](*sys.argv[2:]) or "")

@@ -1,0 +1,232 @@
+"""Judges what infra/preflight has asked az: `python3 findings.py report FOLDER LOCATION PRESET`.
+
+Prints a table of findings. The exit code is 1 if one of them would make a deployment fail.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+INFRA = pathlib.Path(__file__).parent
+
+# The scripts were written against the commands of 2.91. A .bicepparam without a template needs 2.53.
+OLDEST_AZ, OLDEST_BICEP = (2, 53, 0), (0, 36, 0)
+
+PROVIDERS = ["Microsoft.Compute", "Microsoft.Consumption", "Microsoft.Insights", "Microsoft.ManagedIdentity",
+             "Microsoft.Network", "Microsoft.OperationalInsights", "Microsoft.Storage"]
+OF_PRESET = {"steady-fleet": ["Microsoft.AzureFleet", "Microsoft.PolicyInsights"]}
+
+ACTIONS = [
+    ("deploy", "Microsoft.Resources/deployments/write", "Contributor"),
+    ("make resources", "Microsoft.Compute/virtualMachineScaleSets/write", "Contributor"),
+    ("assign roles", "Microsoft.Authorization/roleAssignments/write", "Role Based Access Control Administrator"),
+]
+# The preset's policy brings the logs of a Compute Fleet.
+ASSIGN_POLICIES = ("assign policies", "Microsoft.Authorization/policyAssignments/write", "Resource Policy Contributor")
+
+OK, WARN, FAIL = "ok", "warn", "FAIL"
+
+
+def numbers(text):
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in found.groups()) if found else None
+
+
+def dotted(version):
+    return ".".join(str(part) for part in version)
+
+
+def fleets(location):
+    found = json.loads((INFRA / "fleets.json").read_text())
+    return [{**fleet, "location": (fleet["location"] or location).lower().replace(" ", "")} for fleet in found]
+
+
+def parameters(preset):
+    """What a preset asks for, with the defaults of fleet.bicep."""
+    found = {"baseInstances": 0, "regularPercentAboveBase": 0, "escalationInstances": 2, "escalationSize": ""}
+    text = (INFRA / "presets" / f"{preset}.bicepparam").read_text()
+    for name, value in re.findall(r"^param (\w+) = (\d+|'[^'$]*')$", text, re.M):
+        found[name] = value[1:-1] if value.startswith("'") else int(value)
+    return found
+
+
+def parts(total, chosen):
+    """The part of a total for each fleet, as partOf of shared.bicep has it."""
+    ends, share = [0], 0
+    for fleet in chosen:
+        share += fleet["sharePercent"]
+        ends.append((2 * total * share + 100) // 200)
+    return [after - before for before, after in zip(ends, ends[1:])]
+
+
+# ----------------------------------------------------------------- findings
+
+
+def tools(folder):
+    version = json.loads((folder / "version").read_text())["azure-cli"]
+    enough = numbers(version) >= OLDEST_AZ
+    yield (OK if enough else FAIL, "az", version, "" if enough else f"az upgrade; {dotted(OLDEST_AZ)} is the oldest")
+    bicep = numbers((folder / "bicep").read_text())
+    if bicep is None:
+        yield WARN, "Bicep", "not installed", "az installs it when it is first needed; az bicep install"
+    else:
+        enough = bicep >= OLDEST_BICEP
+        yield (OK if enough else FAIL, "Bicep", dotted(bicep),
+               "" if enough else f"az bicep upgrade; {dotted(OLDEST_BICEP)} is the oldest")
+
+
+def sign_in(folder, location):
+    account = json.loads((folder / "account").read_text())
+    enabled = account.get("state") == "Enabled"
+    yield (OK if enabled else FAIL, "subscription", f"{account['name']} ({account['id']}), {account.get('state')}",
+           "" if enabled else "az account set --subscription NAME")
+    group = json.loads((folder / "group").read_text())
+    if not group:
+        yield OK, "resource group", f"will be made in {location}", ""
+    elif group["location"].lower() == location:
+        yield OK, "resource group", f"{group['name']} in {location}", ""
+    else:
+        yield FAIL, "resource group", f"{group['name']} is in {group['location']}", "leave --location out, or change --name"
+
+
+def missing_providers(preset, file):
+    states = {p["namespace"].lower(): p["registrationState"] for p in json.loads(pathlib.Path(file).read_text())}
+    return [p for p in PROVIDERS + OF_PRESET.get(preset, []) if states.get(p.lower()) != "Registered"]
+
+
+def providers(folder, preset):
+    missing = missing_providers(preset, folder / "providers")
+    for provider in missing:
+        yield FAIL, "provider", f"{provider} is not registered", "infra/preflight --register"
+    if not missing:
+        yield OK, "providers", "all are registered", ""
+
+
+def capability(sku, name):
+    return next((c["value"] for c in sku.get("capabilities") or [] if c["name"] == name), "")
+
+
+def offers(region, size, zones, skus, spot=True):
+    """What is wrong with a size, and the size itself."""
+    sku = next((s for s in skus if s["name"].lower() == size.lower()), None)
+    other = "take another size in fleets.json, or another region"
+    if sku is None:
+        return FAIL, f"{size} is not offered in {region}", other, None
+    restrictions = sku.get("restrictions") or []
+    if any(r["type"] == "Location" for r in restrictions):
+        why = ", ".join(sorted({r["reasonCode"] for r in restrictions if r["type"] == "Location"}))
+        return FAIL, f"{size} is not offered in {region} to this subscription ({why})", other, sku
+    offered = {zone for info in sku.get("locationInfo") or [] for zone in info.get("zones") or []}
+    for restriction in restrictions:
+        if restriction["type"] == "Zone":
+            offered -= set((restriction.get("restrictionInfo") or {}).get("zones") or [])
+    lacking = sorted(set(zones) - offered)
+    if lacking:
+        return (FAIL, f"{size} is not offered in zone {', '.join(lacking)} of {region}",
+                "take the zone out of zones in fleets.json, or take another size", sku)
+    if spot and capability(sku, "LowPriorityCapable") == "False":
+        return FAIL, f"{size} can't be a Spot VM", other, sku
+    if capability(sku, "TrustedLaunchDisabled") == "True":
+        return FAIL, f"{size} has no trusted launch", "set trustedLaunch to false, or take another size", sku
+    return OK, f"{size} in {region}, zones {', '.join(zones) or 'none'}", "", sku
+
+
+def quota(usages, kind):
+    """The limit and what is in use."""
+    found = next((u for u in usages if u["name"]["value"].lower() == kind.lower()), None)
+    return (int(found["limit"]), int(found["currentValue"])) if found else (0, 0)
+
+
+def enough(usages, kind, label, region, least, most):
+    """Compares a quota with the vCPUs that a preset can't do without, and those that it may come to want."""
+    limit, used = quota(usages, kind)
+    ask = f"ask for {most} in the portal: Subscriptions, Usage + quotas, {label}, {region}"
+    if limit < least:
+        return FAIL, "quota", f"{label} in {region}: {limit} vCPUs, {least} are needed", ask
+    if limit < most:
+        return WARN, "quota", f"{label} in {region}: {limit} vCPUs, of {most} at most", ask
+    if limit - used < most:
+        return (WARN, "quota", f"{label} in {region}: {limit} vCPUs, {used} in use; {most} at most",
+                "nothing, if it is this fleet that uses them")
+    return OK, "quota", f"{label} in {region}: {limit} vCPUs, {most} at most", ""
+
+
+def capacity(folder, location, preset):
+    chosen, wanted = fleets(location), parameters(preset)
+    elastic = preset in ("elastic", "balanced", "swap")
+    totals, bases = parts(wanted["instances"], chosen), parts(wanted["baseInstances"], chosen)
+    for i, fleet in enumerate(chosen):
+        region = fleet["location"]
+        skus = json.loads((folder / f"skus.{region}").read_text())
+        usages = json.loads((folder / f"usage.{region}").read_text())
+        found = []
+        for size in fleet["sizes"]:
+            verdict, text, cure, sku = offers(region, size, fleet["zones"], skus)
+            yield verdict, "size", text, cure
+            found += [sku] if sku else []
+        if len({capability(sku, "CpuArchitectureType") for sku in found}) > 1:
+            yield FAIL, "size", f"the sizes in {region} have different processors", "one package is for one processor"
+        if not found:
+            continue
+        cores = max(int(capability(sku, "vCPUs") or 1) for sku in found)
+        above = totals[i] - bases[i]
+        regular = above * wanted["regularPercentAboveBase"] // 100
+        spot = (above - regular) * cores
+        yield enough(usages, "lowPriorityCores", "Spot vCPUs", region, cores if elastic else spot, spot)
+        if preset == "balanced":
+            yield from regular_quotas(usages, found, region, bases[i] * cores, (bases[i] + regular) * cores)
+        if preset == "swap" and i == 0:
+            size = wanted["escalationSize"] or fleet["sizes"][0]
+            verdict, text, cure, sku = offers(region, size, fleet["zones"], skus, spot=False)
+            if verdict == FAIL:
+                yield verdict, "size", f"for escalated jobs, {text}", cure
+            else:
+                cores = int(capability(sku, "vCPUs") or 1)
+                yield from regular_quotas(usages, [sku], region, cores, wanted["escalationInstances"] * cores)
+
+
+def regular_quotas(usages, skus, region, least, most):
+    """Regular VMs count for their region and for their family; Spot VMs for neither."""
+    yield enough(usages, "cores", "regular vCPUs", region, least, most)
+    for family in dict.fromkeys(sku["family"] for sku in skus):
+        yield enough(usages, family, family, region, least, most)
+
+
+def allows(permission, action):
+    def matches(pattern):
+        return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), action, re.I)
+
+    return any(map(matches, permission.get("actions") or [])) and not any(
+        map(matches, permission.get("notActions") or []))
+
+
+def rights(folder, preset):
+    permissions = json.loads((folder / "permissions").read_text())["value"]
+    for name, action, role in ACTIONS + ([ASSIGN_POLICIES] if preset == "steady-fleet" else []):
+        granted = [p for p in permissions if allows(p, action)]
+        if not granted:
+            yield FAIL, "right", f"you may not {name}", f"ask for the role {role} on the resource group or subscription"
+        elif all(p.get("condition") for p in granted):
+            yield WARN, "right", f"you may {name} under a condition", "see that it allows the roles in infra/README.md"
+        else:
+            yield OK, "right", f"you may {name}", ""
+
+
+def report(folder, location, preset):
+    folder = pathlib.Path(folder)
+    found = [*tools(folder), *sign_in(folder, location), *providers(folder, preset),
+             *capacity(folder, location, preset), *rights(folder, preset)]
+    widths = [max(len(row[i]) for row in found) for i in range(3)]
+    for row in found:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths)]
+        print("  ".join([*cells, row[3]]).rstrip())
+    return 1 if any(row[0] == FAIL for row in found) else 0
+
+
+if __name__ == "__main__":
+    question, *rest = sys.argv[1:]
+    if question == "report":
+        sys.exit(report(*rest))
+    lines = missing_providers(*rest) if question == "missing" else dict.fromkeys(f["location"] for f in fleets(*rest))
+    print("\n".join(lines), end="\n" if lines else "")

@@ -1,0 +1,300 @@
+# shellcheck shell=bash
+# The scripts that read this file use these.
+# shellcheck disable=SC2034
+# Shared by preflight, deploy, update and destroy: their settings, calls of az, waiting, and publishing a package.
+#
+# Every script can be cut at any line and run again. Nothing is remembered on this machine: each run asks Azure
+# what exists, and does the rest. All changes are made by calls that have the same result when they are repeated.
+
+infra=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname "$infra")
+script=$(basename "$0")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# An extension that az would install, or a question that it would ask, must not stop a script that nobody watches.
+export AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no AZURE_CORE_DISABLE_CONFIRM_PROMPT=1
+
+presets='steady steady-fleet elastic balanced swap'
+application=reprieve-worker
+container=packages
+
+# ----------------------------------------------------------------- messages
+
+say() {
+  printf '%s: %s\n' "$script" "$*" >&2
+}
+
+fail() {
+  say "$*"
+  exit 1
+}
+
+misuse() {
+  say "$* See infra/$script --help."
+  exit 2
+}
+
+# Prints the comment at the top of the script.
+usage() {
+  sed -n '2,/^$/{s/^# \{0,1\}//;p}' "$0"
+}
+
+# The value of a flag, for `name=$(value "$@")`.
+value() {
+  [[ $# -ge 2 && -n $2 && $2 != --* ]] || misuse "$1 needs a value."
+  printf '%s' "$2"
+}
+
+# ----------------------------------------------------------------- az
+
+# Reads answers of az, which are JSON.
+answer() {
+  python3 -IS "$infra/answers.py" "$@"
+}
+
+# Runs az; its answer goes to a file.
+azure() {
+  local file=$1
+  shift
+  az "$@" --only-show-errors --output json >"$file" 2>"$work/error"
+}
+
+# The first of az's sentences, without the rest of its error message.
+reason() {
+  answer reason <"$work/error"
+}
+
+# Runs az, and fails with a sentence if that fails.
+ask() {
+  local what=$1
+  shift
+  azure "$@" || fail "$what failed: $(reason) Nothing is lost; mend that, and run infra/$script again."
+}
+
+denied() {
+  grep -qE 'required permissions needed|blocked by network rules|AuthorizationPermissionMismatch|AuthorizationFailure' "$work/error"
+}
+
+# Waits, longer each time, at most a minute. Fails when the limit in seconds is exceeded.
+waited=0
+pause=5
+wait_below() {
+  ((waited + pause <= $1)) || return 1
+  sleep "$pause"
+  waited=$((waited + pause))
+  pause=$((pause * 2 > 60 ? 60 : pause * 2))
+}
+
+from_now() {
+  waited=0
+  pause=5
+}
+
+# ----------------------------------------------------------------- settings
+
+# What all scripts have in common; flags replace it.
+name=${REPRIEVE_NAME:-demo}
+group=${AZURE_RESOURCE_GROUP:-}
+location=${AZURE_LOCATION:-}
+preset=${REPRIEVE_PRESET:-}
+version=${REPRIEVE_APPLICATION_VERSION:-}
+package=${REPRIEVE_PACKAGE:-}
+program=${REPRIEVE_BIN:-}
+cli=${REPRIEVE_CLI:-}
+ssh_key=
+
+# Azure writes regions in lower case and without spaces.
+region_name() {
+  tr -d ' ' <<<"${1,,}"
+}
+
+check_settings() {
+  [[ $name =~ ^[a-z0-9-]{2,9}$ ]] ||
+    misuse "--name has 2 to 9 lower-case letters, digits and hyphens, and \"$name\" does not."
+  group=${group:-rg-reprieve-$name}
+  location=$(region_name "$location")
+  [[ -z $preset || " $presets " == *" $preset "* ]] || misuse "--preset is one of: ${presets// /, }."
+  [[ -z $version || $version =~ ^(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})$ ]] ||
+    misuse "--version is Major.Minor.Patch, such as 1.4.0, and \"$version\" is not."
+  [[ -z $program || -z $package ]] || misuse "Give either --bin, to make a package, or --package, to take one."
+  export REPRIEVE_NAME=$name AZURE_ENV_NAME=${AZURE_ENV_NAME:-$name}
+}
+
+signed_in() {
+  command -v az >/dev/null ||
+    fail "The Azure CLI is not installed; install it from https://aka.ms/azure-cli, and run infra/$script again."
+  command -v python3 >/dev/null || fail "Python 3 is not installed; install it, and run infra/$script again."
+  ask 'Asking who is signed in' "$work/account" account show
+  subscription=$(answer field id <"$work/account")
+}
+
+group_exists() {
+  ask "Looking for the resource group $group" "$work/exists" group exists --name "$group"
+  [[ $(<"$work/exists") == true ]]
+}
+
+# ----------------------------------------------------------------- what exists
+
+# Reads what the deployment has, into: account, gallery, former_preset, former_version, sets.
+read_deployment() {
+  ask "Listing the resources of $group" "$work/resources" resource list --resource-group "$group"
+  account=$(answer resource "$name" Microsoft.Storage/storageAccounts <"$work/resources")
+  gallery=$(answer resource "$name" Microsoft.Compute/galleries <"$work/resources")
+  former_preset=$(answer fleet-tag "$name" preset <"$work/resources")
+  former_version=$(answer fleet-tag "$name" application-version <"$work/resources")
+}
+
+# A deployment that was started goes on in Azure when its script is cut, and a second one of its name is refused.
+wait_for_deployments() {
+  local running
+  from_now
+  while ask "Listing the deployments of $group" "$work/deployments" deployment group list --resource-group "$group" &&
+    running=$(answer running "reprieve-$name-" <"$work/deployments") && [[ -n $running ]]; do
+    say "Deployment $running is running; waiting until it ends."
+    wait_below 7200 || fail "Deployment $running has been running for two hours; look at it in the portal, cancel it by" \
+      "\"az deployment group cancel -g $group -n $running\", and run infra/$script again."
+  done
+}
+
+# Autoscale changes the number of instances between a deployment and the next. A template has to name a number, so
+# this one is read as late as can be. Between here and the deployment a set may still grow; autoscale grows it again.
+read_capacities() {
+  ask "Reading the sizes of the sets in $group" "$work/sets" vmss list --resource-group "$group"
+  REPRIEVE_CURRENT_CAPACITIES=$(answer capacities <"$work/sets")
+  export REPRIEVE_CURRENT_CAPACITIES
+}
+
+# The key that new VMs get: the given one, else the one that the sets have, else one of this user.
+choose_ssh_key() {
+  local file
+  if [[ -n $ssh_key ]]; then
+    [[ -r $ssh_key ]] || misuse "The public key $ssh_key can't be read."
+    REPRIEVE_SSH_PUBLIC_KEY=$(<"$ssh_key")
+  elif [[ -z ${REPRIEVE_SSH_PUBLIC_KEY:-} ]]; then
+    REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key <"$work/sets")
+    for file in "${HOME:-/}"/.ssh/id_{ed25519,ecdsa,rsa}.pub; do
+      [[ -n $REPRIEVE_SSH_PUBLIC_KEY || ! -r $file ]] || REPRIEVE_SSH_PUBLIC_KEY=$(<"$file")
+    done
+  fi
+  [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^(ssh|ecdsa)- ]] ||
+    fail "No public SSH key was found; make one by \"ssh-keygen -t ed25519\", or give one by --ssh-key FILE.pub."
+  export REPRIEVE_SSH_PUBLIC_KEY
+}
+
+# Alerts keep their addresses: a deployment without them would take them away.
+keep_contacts() {
+  [[ -z ${REPRIEVE_CONTACT_EMAILS:-} ]] || return 0
+  ask "Reading who gets the alerts of $group" "$work/contacts" monitor action-group list --resource-group "$group"
+  REPRIEVE_CONTACT_EMAILS=$(answer contacts "$name" <"$work/contacts")
+  export REPRIEVE_CONTACT_EMAILS
+}
+
+# ----------------------------------------------------------------- the package
+
+# Makes the package if a program was given, and reads its version and checksum. Without both, `checksum` is empty.
+read_package() {
+  checksum=
+  if [[ -n $program ]]; then
+    [[ -r $program ]] || fail "The program $program can't be read; build it by \"cargo build --release\" first."
+    command -v cargo >/dev/null || fail "cargo is not installed, and --bin needs it; take a package by --package FILE."
+    local line
+    # It prints the checksum and the path; the same inputs give the same bytes.
+    line=$(cd "$root" && cargo xtask package --bin "$(absolute "$program")" \
+      ${version:+--version "$version"} ${cli:+--cli "$(absolute "$cli")"} | tail -n 1) ||
+      fail "The package could not be made; the reason is above."
+    package=${line#*  }
+  fi
+  [[ -n $package ]] || return 0
+  [[ -r $package ]] || fail "The package $package can't be read; make it by \"cargo xtask package --bin PROGRAM\"."
+  local packed
+  packed=$(answer package-version "$package") ||
+    fail "$package is not a package of a worker; make one by \"cargo xtask package --bin PROGRAM\"."
+  [[ -z $version || $version == "$packed" ]] ||
+    fail "$package is version $packed, and --version says $version; make the package again with --version $version."
+  version=$packed
+  checksum=$(sha256sum "$package" | cut -d' ' -f1)
+}
+
+absolute() {
+  case $1 in
+  /*) printf '%s' "$1" ;;
+  *) printf '%s/%s' "${started_in:-$PWD}" "$1" ;;
+  esac
+}
+
+# Uploads the package, unless it is there. A version that is there with other bytes is refused: VMs install a version
+# once, and the gallery keeps the bytes that it has copied, so one number would name two programs.
+publish() {
+  local blob=$application/$version/worker.tgz found
+  from_now
+  while true; do
+    if azure "$work/blob" storage blob show --auth-mode login --account-name "$account" \
+      --container-name "$container" --name "$blob"; then
+      found=$(answer blob-checksum <"$work/blob")
+      if [[ -z $found ]]; then
+        # Uploaded by hand, without its checksum.
+        ask "Downloading $blob to compare it" "$work/downloaded" storage blob download --auth-mode login \
+          --account-name "$account" --container-name "$container" --name "$blob" --file "$work/worker.tgz" --no-progress
+        found=$(sha256sum "$work/worker.tgz" | cut -d' ' -f1)
+      fi
+      [[ $found == "$checksum" ]] ||
+        fail "Version $version is published with other bytes, and a version never changes; raise the version, such as" \
+          "--version $(answer next-version "$version")."
+      say "Version $version is uploaded already."
+      return 0
+    elif grep -q 'BlobNotFound\|specified blob does not exist' "$work/error"; then
+      refuse_lost_package
+      # Creates or fails, and never overwrites. A blob appears whole: an upload that is cut leaves none.
+      if azure "$work/uploaded" storage blob upload --auth-mode login --account-name "$account" \
+        --container-name "$container" --name "$blob" --file "$package" --overwrite false --no-progress \
+        --metadata "sha256=$checksum" "version=$version"; then
+        say "Uploaded version $version."
+        return 0
+      elif grep -q 'BlobAlreadyExists\|specified blob already exists' "$work/error"; then
+        # Someone else was faster: compare.
+        continue
+      fi
+    fi
+    if grep -q 'blocked by network rules' "$work/error" && [[ -z ${REPRIEVE_ALLOWED_IPS:-} ]]; then
+      fail "Storage lets nobody in from outside; name your public address by --allow-ip ADDRESS or" \
+        "REPRIEVE_ALLOWED_IPS, and run infra/$script again."
+    fi
+    denied || fail "Uploading version $version to $account failed: $(reason) Run infra/$script again."
+    # A role is known to storage some minutes after its assignment, and so is a rule of its firewall.
+    ((waited)) || say "Storage does not accept this upload yet; a new role takes some minutes to be known."
+    wait_below 900 || fail "Storage still refuses the upload after 15 minutes: $(reason)" \
+      "Check that your address is in REPRIEVE_ALLOWED_IPS (now \"${REPRIEVE_ALLOWED_IPS:-}\") and that you have the role" \
+      "Storage Blob Data Contributor on the container $container of $account, and run infra/$script again."
+  done
+}
+
+# A published version whose package is gone can't be compared with this one.
+refuse_lost_package() {
+  [[ -n $gallery ]] || return 0
+  versions_published
+  ! answer has-version "$version" <"$work/versions" ||
+    fail "Version $version is published, and its package is no longer in $account to be compared; raise the version," \
+      "such as --version $(answer next-version "$version")."
+}
+
+versions_published() {
+  ask "Listing the published versions" "$work/versions" sig gallery-application version list \
+    --resource-group "$group" --gallery-name "$gallery" --application-name "$application"
+}
+
+# ----------------------------------------------------------------- the stages
+
+# A deployment's name has the version in it, so that their list tells what was deployed before.
+fleet_deployment() {
+  printf 'reprieve-%s-fleet-%s' "$name" "$1"
+}
+
+# Deploys stage 2 with a version.
+deploy_fleet() {
+  export REPRIEVE_APPLICATION_VERSION=$1
+  read_capacities
+  say "Deploying the fleet: preset $preset, version $1. This takes minutes."
+  ask "Deploying the fleet" "$work/fleet" deployment group create --resource-group "$group" \
+    --name "$(fleet_deployment "$1")" --parameters "$infra/presets/$preset.bicepparam"
+}

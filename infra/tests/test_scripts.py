@@ -1,0 +1,735 @@
+"""preflight, deploy, update and destroy, with a stand-in for az that keeps its state in a file (`az` beside this).
+
+REPRIEVE_REAL_AZ=PATH also compares the stand-in's commands and flags with those of a real azure-cli, without a login.
+"""
+
+import concurrent.futures
+import hashlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+
+INFRA = pathlib.Path(__file__).resolve().parent.parent
+SCRIPTS = ["preflight", "deploy", "update", "destroy"]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator"
+ADDRESS = "203.0.113.7"
+# A failure of these is reported, and stops nothing.
+OPTIONAL = {"bicep version", "storage queue list", "storage message peek"}
+CHANGES = {"group create", "deployment group create", "storage blob upload", "resource delete", "group delete",
+           "provider register"}
+
+FRESH = {
+    "az": "2.91.0",
+    "signed_in": True,
+    "may_assign": True,
+    "may_peek": True,
+    "address": ADDRESS,
+    "denials": 0,
+    "clock": 0,
+    "groups": {},
+    "unregistered": [],
+    "not_offered": [],
+    "restrictions": {},
+    "quota": {},
+    "bad": [],
+    "unhealthy": [],
+    "evicted": [],
+    "deallocated": [],
+}
+
+SLEEP = '#!/bin/sh\necho "$1" >>"$SLEEPS"\n'
+CARGO = '#!/bin/sh\necho "$@" >>"$CARGO_LOG"\necho "0000  $CARGO_PACKAGE"\n'
+
+
+class Cloud:
+    """A subscription, and a machine from which the scripts are run."""
+
+    def __init__(self, test, **changes):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="reprieve-scripts-"))
+        test.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        bin_folder = self.folder / "bin"
+        bin_folder.mkdir()
+        (bin_folder / "az").symlink_to(INFRA / "tests" / "az")
+        (bin_folder / "python3").symlink_to(os.path.realpath(sys.executable))
+        for name, text in (("sleep", SLEEP), ("cargo", CARGO)):
+            (bin_folder / name).write_text(text)
+            (bin_folder / name).chmod(0o755)
+        (self.folder / "tmp").mkdir()
+        self.state_file = self.folder / "state.json"
+        self.state = {**FRESH, **changes}
+        self.calls = []
+        self.sleeps = []
+
+    @property
+    def state(self):
+        return json.loads(self.state_file.read_text())
+
+    @state.setter
+    def state(self, state):
+        self.state_file.write_text(json.dumps(state))
+
+    def change(self, **changes):
+        self.state = {**self.state, **changes}
+
+    def package(self, version, content=b"worker"):
+        """Writes a package as `cargo xtask package` does, as far as the scripts look into it."""
+        path = self.folder / f"worker-{version}-{hashlib.sha256(content).hexdigest()[:6]}.tgz"
+        with tarfile.open(path, "w:gz") as archive:
+            manifest = json.dumps({"name": "reprieve-worker", "version": version}).encode()
+            for name, data in (("bin/worker", content), ("manifest.json", manifest)):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+        return str(path)
+
+    def run(self, script, *arguments, stdin="", **env):
+        log, sleeps = self.folder / "calls", self.folder / "sleeps"
+        for file in (log, sleeps):
+            file.write_text("")
+        environment = {
+            "PATH": f"{self.folder / 'bin'}:/usr/bin:/bin",
+            "HOME": str(self.folder),
+            "TMPDIR": str(self.folder / "tmp"),
+            "AZ_STATE": str(self.state_file),
+            "AZ_LOG": str(log),
+            "SLEEPS": str(sleeps),
+            "CARGO_LOG": str(self.folder / "cargo"),
+            "REPRIEVE_SSH_PUBLIC_KEY": KEY,
+            "CARGO_TARGET_DIR": str(self.folder),
+            **env,
+        }
+        # Its own process group, which the stand-in kills as a whole.
+        done = subprocess.run(
+            [str(INFRA / script), *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={k: v for k, v in environment.items() if v is not None},
+            start_new_session=True,
+            timeout=60,
+        )
+        self.calls = log.read_text().splitlines()
+        self.sleeps = [int(line) for line in sleeps.read_text().splitlines()]
+        return done
+
+    def deploy(self, version="1.0.0", *arguments, content=b"worker", **env):
+        return self.run("deploy", "--location", "westeurope", "--package", self.package(version, content),
+                        "--allow-ip", ADDRESS, *arguments, **env)  # fmt: skip
+
+    def group(self, name="rg-reprieve-demo"):
+        return self.state["groups"][name]
+
+    def of_type(self, kind):
+        return [r for r in self.group()["resources"].values() if r["type"] == kind]
+
+    def end(self):
+        """What exists in the end, without what differs between an undisturbed run and another."""
+        groups = self.state["groups"]
+        for group in groups.values():
+            for deployment in group["deployments"].values():
+                deployment["time"] = deployment["polls"] = 0
+                # The last deployment's state is only asked for by the next run.
+                deployment["state"] = "Succeeded"
+            for vm in group["vms"].values():
+                vm["seen"] = 0
+        return json.dumps(groups, sort_keys=True)
+
+    def grow(self, capacity):
+        """Autoscale adds VMs to the set."""
+        state = self.state
+        [group] = state["groups"].values()
+        [found] = [r for r in group["resources"].values() if r["type"].endswith("virtualMachineScaleSets")]
+        found["capacity"] = capacity
+        for i in range(capacity):
+            group["vms"][f"{found['name']}_{i:08x}"] = {
+                "set": found["name"], "tags": found["tags"], "installed": found["tags"]["application-version"], "seen": 0}  # fmt: skip
+        self.state = state
+
+
+def last_line(done):
+    return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
+
+
+class Case(unittest.TestCase):
+    def succeeds(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done
+
+    def fails(self, done, pattern, code=1):
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertRegex(last_line(done), rf"^\w+: .*{pattern}.*\.$")
+        self.assertNotIn("Traceback", done.stderr)
+        return done
+
+
+# ----------------------------------------------------------------- cut and run again
+
+
+def deploy_first(cloud, **env):
+    return cloud.deploy(**env)
+
+
+def deploy_again(cloud, **env):
+    """With a set that autoscale has enlarged, another version, and nothing else than the first time."""
+    return cloud.run("deploy", "--package", cloud.package("1.0.1"), REPRIEVE_SSH_PUBLIC_KEY=None, **env)
+
+
+def update(cloud, **env):
+    return cloud.run("update", "--package", cloud.package("1.0.1"), **env)
+
+
+def update_to_a_bad_version(cloud, **env):
+    return cloud.run("update", "--package", cloud.package("1.0.2"), "--rollback", **env)
+
+
+def destroy(cloud, **env):
+    return cloud.run("destroy", "--yes", **env)
+
+
+def destroy_fleet(cloud, **env):
+    return cloud.run("destroy", "--yes", "--keep-data", **env)
+
+
+def preflight(cloud, **env):
+    return cloud.run("preflight", "--location", "westeurope", "--register", **env)
+
+
+def nothing(_):
+    pass
+
+
+def enlarged(cloud):
+    cloud.deploy(REPRIEVE_CONTACT_EMAILS="ops@example.com")
+    cloud.grow(7)
+
+
+# What is run, on what, and with which code it ends.
+JOURNEYS = [
+    (preflight, nothing, 0),
+    (deploy_first, nothing, 0),
+    (deploy_again, enlarged, 0),
+    (update, enlarged, 0),
+    (update_to_a_bad_version, enlarged, 1),
+    (destroy, enlarged, 0),
+    (destroy_fleet, enlarged, 0),
+]
+
+
+class Disturbed(Case):
+    """Every script, disturbed at each of its calls in turn."""
+
+    def start(self, prepare):
+        cloud = Cloud(self, bad=["1.0.2"], unregistered=["Microsoft.Insights"])
+        prepare(cloud)
+        return cloud
+
+    def disturb(self, journey, prepare, fault, when, at, command, wanted):
+        cloud = self.start(prepare)
+        disturbed = journey(cloud, **{f"AZ_{fault}_AT": str(at), f"AZ_{fault}_WHEN": when})
+        what = f"{journey.__name__}: {fault} {when} call {at}, {command}"
+        code, end = wanted
+        if fault == "KILL":
+            self.assertEqual(disturbed.returncode, -signal.SIGKILL, what)
+        elif command not in OPTIONAL:
+            self.assertEqual(disturbed.returncode, 1, what + disturbed.stderr)
+            self.assertRegex(last_line(disturbed), r"^\w+: .*internal server error.* again( to watch it)?\.$", what)
+        again = journey(cloud)
+        self.assertEqual(again.returncode, code, what + again.stderr)
+        self.assertEqual(cloud.end(), end, what)
+
+    def every_call(self, journey, prepare, code):
+        undisturbed = self.start(prepare)
+        done = journey(undisturbed)
+        self.assertEqual(done.returncode, code, done.stderr)
+        calls, end = undisturbed.calls, undisturbed.end()
+        self.assertGreater(len(calls), 4)
+        tasks = []
+        for at, line in enumerate(calls, 1):
+            command = line.split(" /")[0]
+            tasks.append(("FAIL", "before", at, command))
+            tasks.append(("KILL", "after", at, command))
+            if command in CHANGES:
+                # Before a call that changes nothing is the same as after the one before it.
+                tasks.append(("KILL", "before", at, command))
+                tasks.append(("FAIL", "after", at, command))
+        with concurrent.futures.ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
+            running = [pool.submit(self.disturb, journey, prepare, *task, (code, end)) for task in tasks]
+            for task in running:
+                task.result()
+
+
+def add_journeys():
+    for journey, prepare, code in JOURNEYS:
+
+        def test(self, journey=journey, prepare=prepare, code=code):
+            self.every_call(journey, prepare, code)
+
+        setattr(Disturbed, f"test_{journey.__name__}_is_safe_to_cut_and_run_again", test)
+
+
+add_journeys()
+
+
+# ----------------------------------------------------------------- deploy
+
+
+class Deploy(Case):
+    def test_a_first_deployment(self):
+        cloud = Cloud(self)
+        done = self.succeeds(cloud.deploy())
+        self.assertEqual(
+            [line for line in cloud.calls if line in CHANGES],
+            ["group create", "deployment group create", "storage blob upload", "deployment group create"],
+        )
+        [account] = cloud.of_type("Microsoft.Storage/storageAccounts")
+        [blob] = account["blobs"]
+        self.assertEqual(blob, "packages/reprieve-worker/1.0.0/worker.tgz")
+        self.assertEqual(account["blobs"][blob]["metadata"]["sha256"], account["blobs"][blob]["sha256"])
+        self.assertIn("azure:stdemoabc123", done.stdout)
+        self.assertEqual(list((cloud.folder / "tmp").iterdir()), [])
+
+    def test_a_second_one_changes_nothing(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        end = cloud.end()
+        self.succeeds(cloud.deploy())
+        self.assertEqual(cloud.end(), end)
+        self.assertNotIn("storage blob upload", cloud.calls)
+
+    def test_an_enlarged_set_keeps_its_instances_and_the_rest_stays_as_it_is(self):
+        cloud = Cloud(self)
+        enlarged(cloud)
+        end = cloud.end()
+        self.succeeds(cloud.run("deploy", REPRIEVE_SSH_PUBLIC_KEY=None))
+        self.assertEqual([s["capacity"] for s in cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")], [7])
+        self.assertEqual(cloud.end(), end)
+
+    def test_another_address_is_let_in_beside_the_first(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        self.succeeds(cloud.run("deploy", "--allow-ip", "198.51.100.1", "--allow-ip", ADDRESS))
+        [account] = cloud.of_type("Microsoft.Storage/storageAccounts")
+        self.assertEqual(account["ips"], [ADDRESS, "198.51.100.1"])
+
+    def test_it_waits_longer_each_time_until_a_role_is_known(self):
+        cloud = Cloud(self, denials=6)
+        self.succeeds(cloud.deploy())
+        self.assertEqual(cloud.sleeps, [5, 10, 20, 40, 60, 60])
+
+    def test_it_gives_up_on_a_role_after_a_quarter_of_an_hour(self):
+        cloud = Cloud(self, denials=1000)
+        self.fails(cloud.deploy(), "still refuses.*REPRIEVE_ALLOWED_IPS.*Storage Blob Data Contributor")
+        self.assertLessEqual(sum(cloud.sleeps), 900)
+        self.assertGreater(sum(cloud.sleeps), 800)
+
+    def test_an_address_that_is_not_let_in_is_the_reason_at_once(self):
+        cloud = Cloud(self)
+        done = cloud.run("deploy", "--location", "westeurope", "--package", cloud.package("1.0.0"))
+        self.fails(done, "--allow-ip ADDRESS")
+        self.assertEqual(cloud.sleeps, [])
+
+    def test_a_deployment_that_goes_on_is_waited_for(self):
+        cloud = Cloud(self)
+        killed = cloud.deploy(AZ_KILL_AT=str(11), AZ_KILL_WHEN="after")
+        self.assertEqual((killed.returncode, cloud.calls[-1]), (-signal.SIGKILL, "deployment group create"))
+        self.succeeds(cloud.deploy())
+        self.assertEqual(cloud.sleeps, [5])
+
+    def test_a_version_with_other_bytes_is_refused(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        end = cloud.end()
+        self.fails(cloud.deploy(content=b"other"), "published with other bytes.*raise the version.*--version 1.0.1")
+        self.assertEqual(cloud.end(), end)
+
+    def test_a_package_that_was_uploaded_by_hand_is_compared_by_its_bytes(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        state = cloud.state
+        [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "blobs" in r]
+        for blob in account["blobs"].values():
+            blob["metadata"] = None
+        cloud.state = state
+        self.succeeds(cloud.deploy())
+        self.assertIn("storage blob download", cloud.calls)
+        self.fails(cloud.deploy(content=b"other"), "published with other bytes")
+
+    def test_a_published_version_whose_package_is_gone_is_refused(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        state = cloud.state
+        [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "blobs" in r]
+        account["blobs"] = {}
+        cloud.state = state
+        self.fails(cloud.deploy(), "no longer in stdemoabc123.*--version 1.0.1")
+
+    def test_another_preset_is_refused_until_the_fleet_is_deleted(self):
+        cloud = Cloud(self)
+        cloud.deploy()
+        self.fails(cloud.run("deploy", "--preset", "steady"), "has the preset elastic.*--keep-data")
+        self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
+        self.succeeds(cloud.run("deploy", "--preset", "steady", "--version", "1.0.0"))
+        self.assertEqual([s["capacity"] for s in cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")], [4])
+
+    def test_every_preset(self):
+        for preset in ("steady", "steady-fleet", "elastic", "balanced", "swap"):
+            cloud = Cloud(self)
+            self.succeeds(cloud.deploy("1.0.0", "--preset", preset))
+            self.succeeds(cloud.run("deploy"))
+            self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
+            kinds = {r["type"].split("/")[1] for r in cloud.group()["resources"].values()}
+            self.assertEqual(kinds & {"virtualMachineScaleSets", "fleets", "autoscaleSettings"}, set())
+
+    def test_a_program_is_packaged(self):
+        cloud = Cloud(self)
+        (cloud.folder / "my-worker").write_text("ELF")
+        done = cloud.run(
+            "deploy", "--location", "westeurope", "--bin", "my-worker", "--version", "2.0.0", "--allow-ip", ADDRESS,
+            CARGO_PACKAGE=cloud.package("2.0.0"))  # fmt: skip
+        self.succeeds(done)
+        self.assertEqual(
+            (cloud.folder / "cargo").read_text(), f"xtask package --bin {cloud.folder}/my-worker --version 2.0.0\n"
+        )
+
+    def test_environment_variables_do_without_flags(self):
+        """As azd's hooks call it."""
+        cloud = Cloud(self)
+        (cloud.folder / "package").mkdir()
+        shutil.copy(cloud.package("1.2.3"), cloud.folder / "package" / "worker.tgz")
+        self.succeeds(
+            cloud.run(
+                "deploy", REPRIEVE_NAME="batch", AZURE_RESOURCE_GROUP="rg-batch", AZURE_LOCATION="West Europe",
+                AZURE_PRINCIPAL_ID="aaaaaaaa-0000-0000-0000-000000000001", REPRIEVE_ALLOWED_IPS=ADDRESS,
+                REPRIEVE_PRESET="balanced", AZURE_ENV_NAME="staging"))  # fmt: skip
+        self.assertNotIn("ad signed-in-user show", cloud.calls)
+        group = cloud.group("rg-batch")
+        self.assertEqual(group["location"], "westeurope")
+        [gallery] = [r for r in group["resources"].values() if r["type"] == "Microsoft.Compute/galleries"]
+        self.assertEqual((list(gallery["versions"]), gallery["tags"]["azd-env-name"]), (["1.2.3"], "staging"))
+
+    def test_what_if_changes_nothing(self):
+        cloud = Cloud(self)
+        done = self.succeeds(cloud.deploy("1.0.0", "--what-if"))
+        self.assertRegex(last_line(done), "would be made in westeurope")
+        self.assertEqual(cloud.state["groups"], {})
+        cloud.deploy()
+        end = cloud.end()
+        done = self.succeeds(cloud.deploy("1.0.1", "--what-if"))
+        self.assertEqual(cloud.end(), end)
+        self.assertEqual(done.stdout, "Resource changes: base.bicepparam\nResource changes: elastic.bicepparam\n")
+        self.assertEqual(set(cloud.calls) & CHANGES, set())
+
+    def test_what_azure_refuses_is_the_last_sentence(self):
+        self.fails(Cloud(self, may_assign=False).deploy(), "does not have authorization.*roleAssignments/write")
+        self.fails(Cloud(self, signed_in=False).deploy(), "Please run 'az login'")
+
+    def test_wrong_usage(self):
+        cloud = Cloud(self)
+        for arguments, pattern in (
+            (["--nmae", "x"], 'no argument "--nmae"'),
+            (["--name"], "--name needs a value"),
+            (["--name", "--what-if"], "--name needs a value"),
+            (["--name", "Much_too_long"], "2 to 9 lower-case"),
+            (["--preset", "cheap"], "steady, steady-fleet, elastic, balanced, swap"),
+            (["--version", "1.0"], "Major.Minor.Patch"),
+            ([], "name its region by --location"),
+        ):
+            self.fails(cloud.run("deploy", *arguments), pattern, 2)
+        self.assertEqual(cloud.state["groups"], {})
+
+    def test_what_is_missing_here_is_named(self):
+        cloud = Cloud(self)
+        there = ["--location", "westeurope"]
+        self.fails(cloud.run("deploy", *there), "no package; give the worker by --bin")
+        self.fails(cloud.run("deploy", *there, "--package", "none.tgz"), "none.tgz can't be read")
+        self.fails(cloud.run("deploy", *there, "--bin", "none"), "none can't be read; build it")
+        self.fails(cloud.run("deploy", *there, "--version", "1.0.0"), "Version 1.0.0 is not published")
+        (cloud.folder / "junk.tgz").write_text("junk")
+        self.fails(cloud.run("deploy", *there, "--package", "junk.tgz"), "junk.tgz is not a package of a worker")
+        package = ["--package", cloud.package("1.0.0")]
+        self.fails(cloud.run("deploy", *there, *package, "--version", "1.0.1"), "is version 1.0.0, and --version says")
+        self.fails(cloud.run("deploy", *there, *package, REPRIEVE_SSH_PUBLIC_KEY=None), "ssh-keygen")
+        self.fails(cloud.run("deploy", "--location", "northeurope", *package), "is in westeurope; leave --location out")
+
+    def test_nothing_secret_is_printed(self):
+        cloud = Cloud(self)
+        done = cloud.deploy()
+        self.assertNotIn(KEY, done.stdout + done.stderr)
+
+
+# ----------------------------------------------------------------- update
+
+
+class Update(Case):
+    def fleet(self, capacity=3, **changes):
+        cloud = Cloud(self, **changes)
+        cloud.deploy()
+        if capacity:
+            cloud.grow(capacity)
+        return cloud
+
+    def version_of_sets(self, cloud):
+        return [s["tags"]["application-version"] for s in cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")]
+
+    def test_it_watches_the_first_vm(self):
+        cloud = self.fleet()
+        done = self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1")))
+        self.assertRegex(done.stderr, "vmss-demo-westeurope_0+ has version 1.0.1, and is healthy")
+        self.assertEqual((self.version_of_sets(cloud), cloud.sleeps), (["1.0.1"], [5]))
+
+    def test_a_failed_application_stops_it_with_the_reason(self):
+        cloud = self.fleet(bad=["1.0.1"])
+        done = cloud.run("update", "--package", cloud.package("1.0.1"))
+        self.fails(done, r"Version 1.0.1 failed on vmss-demo-westeurope_0+: Update FAILED.*exit status=13.*--version 1.0.0")
+        self.assertEqual(self.version_of_sets(cloud), ["1.0.1"])
+        # What it says is the way back.
+        self.succeeds(cloud.run("update", "--version", "1.0.0"))
+        self.assertEqual(self.version_of_sets(cloud), ["1.0.0"])
+
+    def test_rollback_deploys_the_version_before_it(self):
+        cloud = self.fleet(bad=["1.0.1"])
+        done = cloud.run("update", "--package", cloud.package("1.0.1"), "--rollback")
+        self.fails(done, "exit status=13.*has version 1.0.0 again")
+        self.assertEqual(self.version_of_sets(cloud), ["1.0.0"])
+        self.assertEqual([s["capacity"] for s in cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")], [3])
+
+    def test_the_version_before_it_is_known_after_a_cut(self):
+        cloud = self.fleet(bad=["1.0.1"])
+        cloud.run("update", "--package", cloud.package("1.0.1"))
+        # The sets name 1.0.1 now.
+        done = cloud.run("update", "--package", cloud.package("1.0.1"), "--rollback")
+        self.fails(done, "has version 1.0.0 again")
+
+    def test_a_vm_that_stays_unhealthy_is_a_failure(self):
+        cloud = self.fleet(unhealthy=["1.0.1"])
+        done = cloud.run("update", "--package", cloud.package("1.0.1"), "--minutes", "10")
+        self.fails(done, "in 10 minutes no VM had it.*health: HealthState/unhealthy")
+        self.assertLessEqual(sum(cloud.sleeps), 600)
+
+    def test_vms_that_go_or_are_off_are_passed_over(self):
+        names = [f"vmss-demo-westeurope_{i:08x}" for i in range(3)]
+        cloud = self.fleet(evicted=names[:1], deallocated=names[1:2])
+        done = self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1")))
+        self.assertIn(f"{names[2]} has version 1.0.1", done.stderr)
+
+    def test_without_vms_there_is_nothing_to_watch(self):
+        cloud = self.fleet(capacity=0)
+        done = self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1")))
+        self.assertIn("the next one starts with version 1.0.1", done.stderr)
+        self.assertEqual(self.version_of_sets(cloud), ["1.0.1"])
+
+    def test_refusals(self):
+        cloud = Cloud(self)
+        package = ["--package", cloud.package("1.0.0", b"other")]
+        self.fails(cloud.run("update"), "Give the new worker by --bin", 2)
+        self.fails(cloud.run("update", *package, "--minutes", "x"), "--minutes is a number", 2)
+        self.fails(cloud.run("update", *package), "does not exist; deploy a fleet first")
+        cloud.deploy()
+        self.fails(cloud.run("update", *package), "published with other bytes")
+        self.fails(cloud.run("update", "--version", "3.0.0"), "Version 3.0.0 is not published")
+        self.fails(cloud.run("update", *package, "--name", "other", "--group", "rg-reprieve-demo"), "has no fleet other")
+
+
+# ----------------------------------------------------------------- destroy
+
+
+class Destroy(Case):
+    def fleet(self, **changes):
+        cloud = Cloud(self, **changes)
+        cloud.deploy()
+        cloud.grow(2)
+        state = cloud.state
+        [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "queues" in r]
+        account["queues"].update({"work": 40, "work-poison": 3})
+        cloud.state = state
+        return cloud
+
+    def test_it_says_what_is_lost_and_asks_for_the_name(self):
+        cloud = self.fleet()
+        done = cloud.run("destroy", stdin="demo\n")
+        self.fails(done, "Not confirmed; nothing was deleted")
+        self.assertIn("Jobs waiting in work: 32 or more,", done.stderr)
+        self.assertIn("Jobs waiting in work-poison: 3,", done.stderr)
+        self.assertIn("rg-reprieve-demo with 7 resources, 0 of which do not have", done.stderr)
+        self.fails(cloud.run("destroy"), "Not confirmed")
+        self.assertEqual(set(cloud.calls) & CHANGES, set())
+        self.succeeds(cloud.run("destroy", stdin="rg-reprieve-demo\n"))
+        self.assertEqual(cloud.state["groups"], {})
+        self.assertIn("nothing to delete", self.succeeds(cloud.run("destroy", "--yes")).stderr)
+
+    def test_keep_data_deletes_the_fleet_only_autoscale_first(self):
+        cloud = self.fleet()
+        self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
+        deleted = [line.split("/providers/")[1] for line in cloud.calls if line.startswith("resource delete")]
+        self.assertEqual(
+            deleted,
+            ["Microsoft.Insights/autoscaleSettings/autoscale-demo-westeurope",
+             "Microsoft.Compute/virtualMachineScaleSets/vmss-demo-westeurope"],
+        )  # fmt: skip
+        [account] = cloud.of_type("Microsoft.Storage/storageAccounts")
+        self.assertEqual((account["queues"]["work"], len(account["blobs"]), cloud.group()["vms"]), (40, 1, {}))
+        self.succeeds(cloud.run("deploy", "--version", "1.0.0"))
+
+    def test_jobs_that_can_not_be_counted_do_not_stop_it(self):
+        cloud = self.fleet(may_peek=False)
+        done = self.succeeds(cloud.run("destroy", "--yes"))
+        self.assertIn("Jobs waiting: not known, because stdemoabc123 does not let you look", done.stderr)
+
+    def test_a_group_of_somebody_else_is_not_deleted(self):
+        cloud = Cloud(self, groups={"rg-other": {"location": "westeurope", "resources": {}, "deployments": {}, "vms": {}}})
+        self.fails(cloud.run("destroy", "--group", "rg-other", "--yes"), "has no deployment demo")
+        cloud.deploy()
+        cloud.run("deploy", "--name", "two", "--group", "rg-reprieve-demo", "--package", cloud.package("1.0.0"),
+                  "--allow-ip", ADDRESS)  # fmt: skip
+        self.fails(cloud.run("destroy", "--yes"), "also has the deployment two; only --keep-data")
+        self.assertEqual(set(cloud.state["groups"]), {"rg-other", "rg-reprieve-demo"})
+
+
+# ----------------------------------------------------------------- preflight
+
+
+class Preflight(Case):
+    def check(self, *arguments, **changes):
+        return Cloud(self, **changes).run("preflight", "--location", "westeurope", *arguments)
+
+    def refused(self, pattern, *arguments, **changes):
+        done = self.check(*arguments, **changes)
+        self.assertRegex(done.stdout, rf"(?m)^FAIL +{pattern}")
+        self.fails(done, "Mend what is marked FAIL, and run infra/preflight again")
+
+    def test_a_good_subscription(self):
+        done = self.succeeds(self.check())
+        self.assertEqual({line.split()[0] for line in done.stdout.splitlines()}, {"ok"}, done.stdout)
+        for preset in ("steady", "steady-fleet", "balanced", "swap"):
+            self.succeeds(self.check("--preset", preset))
+
+    def test_it_changes_nothing(self):
+        cloud = Cloud(self, unregistered=["Microsoft.Insights"])
+        before = cloud.state
+        cloud.run("preflight", "--location", "westeurope")
+        self.assertEqual(cloud.state, before)
+
+    def test_a_provider_that_is_not_registered(self):
+        self.refused(r"provider +Microsoft.Insights is not registered +infra/preflight --register",
+                     unregistered=["Microsoft.Insights"])  # fmt: skip
+        self.refused("provider +Microsoft.AzureFleet", "--preset", "steady-fleet", unregistered=["Microsoft.AzureFleet"])
+        self.succeeds(self.check("--register", unregistered=["Microsoft.Insights"]))
+        self.succeeds(self.check(unregistered=["Microsoft.AzureFleet", "Microsoft.Web"]))
+
+    def test_the_providers_are_those_of_the_templates(self):
+        text = "\n".join(p.read_text() for p in [*INFRA.glob("*.bicep"), *INFRA.glob("modules/*.bicep")])
+        used = set(re.findall(r"^(?:  )?resource \w+ '(Microsoft\.\w+)/", text, re.M))
+        module = load("findings", INFRA / "findings.py")
+        # Always there.
+        self.assertEqual(used - {"Microsoft.Authorization"},
+                         {*module.PROVIDERS, "Microsoft.AzureFleet"})  # fmt: skip
+
+    def test_a_size_that_is_not_offered(self):
+        self.refused("size +Standard_D2s_v4 is not offered in westeurope +take another", not_offered=["Standard_D2s_v4"])
+        location = [{"type": "Location", "reasonCode": "NotAvailableForSubscription", "values": ["westeurope"],
+                     "restrictionInfo": {"locations": ["westeurope"]}}]  # fmt: skip
+        self.refused(r"size +Standard_D2s_v4 .* to this subscription \(NotAvailableForSubscription\)",
+                     restrictions={"Standard_D2s_v4": location})  # fmt: skip
+        zone = [{"type": "Zone", "reasonCode": "NotAvailableForSubscription", "values": ["westeurope"],
+                 "restrictionInfo": {"locations": ["westeurope"], "zones": ["2"]}}]  # fmt: skip
+        self.refused("size +Standard_D2s_v4 is not offered in zone 2 of", restrictions={"Standard_D2s_v4": zone})
+
+    def test_a_region_without_the_sizes(self):
+        done = Cloud(self).run("preflight", "--location", "Mars Central")
+        self.assertRegex(done.stdout, "FAIL +size +Standard_D2as_v5 is not offered in marscentral")
+
+    def test_quotas(self):
+        # An elastic fleet that can have one VM works, and says how far it gets.
+        done = self.succeeds(self.check(quota={"lowPriorityCores": 10}))
+        self.assertRegex(done.stdout, r"(?m)^warn +quota +Spot vCPUs in westeurope: 10 vCPUs, of 40 at most +ask for 40")
+        self.refused("quota +Spot vCPUs in westeurope: 1 vCPUs, 2 are needed", quota={"lowPriorityCores": 1})
+        # A fixed number needs all.
+        self.refused("quota +Spot vCPUs.*: 6 vCPUs, 8 are needed", "--preset", "steady", quota={"lowPriorityCores": 6})
+        self.succeeds(self.check(quota={"cores": 0}))
+        self.refused("quota +regular vCPUs.*: 0 vCPUs, 4 are needed", "--preset", "balanced", quota={"cores": 0})
+        self.refused("quota +standardDASv5Family", "--preset", "swap", quota={"standardDASv5Family": 0})
+
+    def test_no_right_to_assign_roles(self):
+        self.refused("right +you may not assign roles +ask for the role Role Based", may_assign=False)
+
+    def test_an_old_az(self):
+        self.refused("az +2.30.0 +az upgrade", az="2.30.0")
+
+    def test_nobody_signed_in(self):
+        self.fails(self.check(signed_in=False), "Please run 'az login'")
+
+
+# ----------------------------------------------------------------- the scripts themselves
+
+
+def load(name, path):
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+class Files(Case):
+    def test_help_has_the_exit_codes_and_every_flag(self):
+        for script in SCRIPTS:
+            done = subprocess.run([str(INFRA / script), "--help"], capture_output=True, text=True, check=True)
+            self.assertRegex(done.stdout, r"Exit codes: 0 .*, 1 .*, 2 wrong usage\.")
+            flags = re.findall(r"^  (--[a-z-]+)", (INFRA / script).read_text(), re.M)
+            self.assertGreater(len(flags), 3)
+            for flag in flags:
+                self.assertIn(f" {flag} ", done.stdout.replace("\n", " "))
+
+    def test_shellcheck_finds_nothing(self):
+        if not shutil.which("shellcheck"):
+            self.skipTest("SKIPPED: SHELLCHECK IS NOT INSTALLED")
+        done = subprocess.run(
+            ["shellcheck", "-x", "lib.sh", *SCRIPTS], cwd=INFRA, capture_output=True, text=True, check=False
+        )
+        self.assertEqual(done.stdout, "")
+
+    def test_az_explains_itself_in_one_sentence(self):
+        for text, wanted in (
+            ("ERROR: (Code) It is so.\nCode: Code\nMessage: It is so.", "(Code) It is so."),
+            ("WARNING: a\nERROR: \nYou may not.\nDepending on", "You may not."),
+            ('ERROR: {"error": {"message": "no", "details": [{"message": "one"}, {"message": "two"}]}}', "one two."),
+            ('ERROR: {"error": {"message": "{\\"error\\": {\\"message\\": \\"deep\\"}}"}}', "deep."),
+            ("", "az gave no reason."),
+        ):
+            done = subprocess.run([sys.executable, str(INFRA / "answers.py"), "reason"], input=text, capture_output=True,
+                                  text=True, check=True)  # fmt: skip
+            self.assertEqual(done.stdout.strip(), wanted)
+
+    def test_the_stand_in_refuses_what_it_does_not_know(self):
+        cloud = Cloud(self)
+        env = {"PATH": os.environ["PATH"], "AZ_STATE": str(cloud.state_file), "AZ_LOG": str(cloud.folder / "log")}
+        for arguments in (["vm", "burn"], ["vm", "list", "--grup", "x"], ["group", "show"], ["group", "show", "--name"]):
+            done = subprocess.run([str(INFRA / "tests" / "az"), *arguments], env=env, capture_output=True, check=False)
+            self.assertEqual(done.returncode, 2, arguments)
+
+    def test_the_real_az_has_every_command_and_flag(self):
+        real = os.environ.get("REPRIEVE_REAL_AZ")
+        if not real:
+            self.skipTest("SKIPPED: NO REAL AZ TO COMPARE WITH; SET REPRIEVE_REAL_AZ")
+        os.environ.setdefault("AZ_STATE", "/nonexistent")
+        os.environ.setdefault("AZ_LOG", "/nonexistent")
+        for command, flags in load("stand_in", INFRA / "tests" / "az").COMMANDS.items():
+            done = subprocess.run([real, *command.split(), "--help"], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, command)
+            for flag in flags.split():
+                self.assertRegex(done.stdout, rf"(?m)^    .*{flag[:-1]}\b", f"{command}: {flag}")
+
+
+if __name__ == "__main__":
+    unittest.main()
