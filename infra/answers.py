@@ -7,7 +7,6 @@ arithmetic, can't look into a JSON text inside a JSON text, and a stand-in for a
 import json
 import re
 import sys
-import tarfile
 
 OURS = "reprieve"
 FLEET_TYPES = ["Microsoft.Compute/virtualMachineScaleSets", "Microsoft.AzureFleet/fleets"]
@@ -65,14 +64,21 @@ def reason():
 # ----------------------------------------------------------------- values
 
 
-def field(name):
-    found = load()
-    for part in name.split("."):
-        found = (found or {}).get(part)
-    return "" if found is None else str(found)
+def fields(*names):
+    """Members, given by their paths; one a line, which is empty where there is none."""
+    whole, lines = load(), []
+    for name in names:
+        found = whole
+        for part in name.split("."):
+            found = (found or {}).get(part)
+        lines.append("" if found is None else str(found))
+    return "\n".join(lines)
 
 
 def package_version(path):
+    # The others do without its start-up time.
+    import tarfile
+
     with tarfile.open(path) as archive:
         for member in archive:
             if member.name.removeprefix("./") == "manifest.json":
@@ -80,11 +86,6 @@ def package_version(path):
                 if manifest["name"] == "reprieve-worker":
                     return manifest["version"]
     raise KeyError("manifest.json")
-
-
-def next_version(version):
-    head, patch = version.rsplit(".", 1)
-    return f"{head}.{int(patch) + 1}"
 
 
 def blob_checksum():
@@ -99,17 +100,22 @@ def has_version(version):
 # ----------------------------------------------------------------- what exists
 
 
-def resource(name, kind):
-    return next((r["name"] for r in load() if is_type(r, kind) and is_ours(r, name)), "")
+def deployment(name):
+    """The account, the gallery, and the preset and version of the fleet; a line each."""
+    ours = [r for r in load() if is_ours(r, name)]
+    fleet = [r["tags"] for r in ours if any(is_type(r, kind) for kind in FLEET_TYPES)]
+
+    def first(kind):
+        return next((r["name"] for r in ours if is_type(r, kind)), "")
+
+    # An update that was cut may have left sets with different ones.
+    versions = sorted((tags.get("application-version", "0") for tags in fleet), key=by_number)
+    return "\n".join([first("Microsoft.Storage/storageAccounts"), first("Microsoft.Compute/galleries"),
+                      fleet[0].get("preset", "") if fleet else "", versions[-1] if versions else ""])
 
 
-def fleet_tag(name, tag):
-    """The tag that the sets have. With several, during an update that was cut, the newest first."""
-    values = {
-        (r.get("tags") or {}).get(tag, "")
-        for r in load() if is_ours(r, name) and any(is_type(r, kind) for kind in FLEET_TYPES)
-    } - {""}
-    return max(values, key=lambda v: [int(part) if part.isdigit() else 0 for part in v.split(".")], default="")
+def by_number(version):
+    return [int(part) if part.isdigit() else 0 for part in version.split(".")]
 
 
 def deletable(name):
@@ -230,7 +236,7 @@ def length():
 QUESTIONS = {
     function.__name__.replace("_", "-"): function
     for function in (
-        reason, field, package_version, next_version, blob_checksum, has_version, resource, fleet_tag, deletable,
+        reason, fields, package_version, blob_checksum, has_version, deployment, deletable,
         other_deployments, count_ours, capacities, ssh_key, ip_rules, contacts, running, version_before, vms,
         application, names, length,
     )

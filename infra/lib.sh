@@ -40,10 +40,9 @@ usage() {
   sed -n '2,/^$/{s/^# \{0,1\}//;p}' "$0"
 }
 
-# The value of a flag, for `name=$(value "$@")`.
-value() {
+# Whether a flag has a value, before `name=$2`.
+valued() {
   [[ $# -ge 2 && -n $2 && $2 != --* ]] || misuse "$1 needs a value."
-  printf '%s' "$2"
 }
 
 # ----------------------------------------------------------------- az
@@ -126,7 +125,9 @@ signed_in() {
     fail "The Azure CLI is not installed; install it from https://aka.ms/azure-cli, and run infra/$script again."
   command -v python3 >/dev/null || fail "Python 3 is not installed; install it, and run infra/$script again."
   ask 'Asking who is signed in' "$work/account" account show
-  subscription=$(answer field id <"$work/account")
+  { read -r subscription && read -r user_type && read -r user_name; } < <(
+    answer fields id user.type user.name <"$work/account"
+  )
 }
 
 group_exists() {
@@ -136,13 +137,11 @@ group_exists() {
 
 # ----------------------------------------------------------------- what exists
 
-# Reads what the deployment has, into: account, gallery, former_preset, former_version, sets.
+# Reads what the deployment has, into: account, gallery, former_preset, former_version.
 read_deployment() {
   ask "Listing the resources of $group" "$work/resources" resource list --resource-group "$group"
-  account=$(answer resource "$name" Microsoft.Storage/storageAccounts <"$work/resources")
-  gallery=$(answer resource "$name" Microsoft.Compute/galleries <"$work/resources")
-  former_preset=$(answer fleet-tag "$name" preset <"$work/resources")
-  former_version=$(answer fleet-tag "$name" application-version <"$work/resources")
+  answer deployment "$name" <"$work/resources" >"$work/deployment"
+  { read -r account && read -r gallery && read -r former_preset && read -r former_version; } <"$work/deployment"
 }
 
 # A deployment that was started goes on in Azure when its script is cut, and a second one of its name is refused.
@@ -157,10 +156,14 @@ wait_for_deployments() {
   done
 }
 
+list_sets() {
+  ask "Reading the sizes of the sets in $group" "$work/sets" vmss list --resource-group "$group"
+}
+
 # Autoscale changes the number of instances between a deployment and the next. A template has to name a number, so
 # this one is read as late as can be. Between here and the deployment a set may still grow; autoscale grows it again.
 read_capacities() {
-  ask "Reading the sizes of the sets in $group" "$work/sets" vmss list --resource-group "$group"
+  list_sets
   REPRIEVE_CURRENT_CAPACITIES=$(answer capacities <"$work/sets")
   export REPRIEVE_CURRENT_CAPACITIES
 }
@@ -208,12 +211,16 @@ read_package() {
   [[ -n $package ]] || return 0
   [[ -r $package ]] || fail "The package $package can't be read; make it by \"cargo xtask package --bin PROGRAM\"."
   local packed
-  packed=$(answer package-version "$package") ||
+  packed=$(answer package-version "$package" 2>/dev/null) ||
     fail "$package is not a package of a worker; make one by \"cargo xtask package --bin PROGRAM\"."
   [[ -z $version || $version == "$packed" ]] ||
     fail "$package is version $packed, and --version says $version; make the package again with --version $version."
   version=$packed
   checksum=$(sha256sum "$package" | cut -d' ' -f1)
+}
+
+next_version() {
+  printf '%s.%d' "${version%.*}" $((${version##*.} + 1))
 }
 
 absolute() {
@@ -240,7 +247,7 @@ publish() {
       fi
       [[ $found == "$checksum" ]] ||
         fail "Version $version is published with other bytes, and a version never changes; raise the version, such as" \
-          "--version $(answer next-version "$version")."
+          "--version $(next_version)."
       say "Version $version is uploaded already."
       return 0
     elif grep -q 'BlobNotFound\|specified blob does not exist' "$work/error"; then
@@ -275,7 +282,7 @@ refuse_lost_package() {
   versions_published
   ! answer has-version "$version" <"$work/versions" ||
     fail "Version $version is published, and its package is no longer in $account to be compared; raise the version," \
-      "such as --version $(answer next-version "$version")."
+      "such as --version $(next_version)."
 }
 
 versions_published() {
