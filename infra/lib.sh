@@ -9,6 +9,7 @@
 infra=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname "$infra")
 script=$(basename "$0")
+started_in=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -226,7 +227,7 @@ next_version() {
 absolute() {
   case $1 in
   /*) printf '%s' "$1" ;;
-  *) printf '%s/%s' "${started_in:-$PWD}" "$1" ;;
+  *) printf '%s/%s' "$started_in" "$1" ;;
   esac
 }
 
