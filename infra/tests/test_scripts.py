@@ -54,12 +54,13 @@ FRESH = {
 # The stand-in runs in this process: starting Python for each call would take most of the tests' time.
 AZ = """#!/bin/bash
 exec 3<>"/dev/tcp/127.0.0.1/$AZ_PORT"
-printf '%s\\0' "$$" "$PWD" "$#" "$@" >&3
-env -0 >&3
-printf 'END\\0' >&3
+{
+  printf '%s\\0' "$$" "$PWD" "$#" "$@"
+  for name in "${!AZ@}" "${!REPRIEVE_@}"; do printf '%s=%s\\0' "$name" "${!name}"; done
+  printf 'END\\0'
+} >&3
 read -r code size <&3
-text=$(cat <&3; echo .)
-text=${text%.}
+IFS= read -r -d '' text <&3
 printf '%s' "${text:0:size}"
 printf '%s' "${text:size}" >&2
 exit "$code"
@@ -124,8 +125,10 @@ class Cloud:
     def state(self, state):
         self.state_file.write_text(json.dumps(state))
 
-    def change(self, **changes):
-        self.state = {**self.state, **changes}
+    def have_fleet(self):
+        """As after `deploy`, whose end is the same each time."""
+        state = self.state
+        self.state = {**state, "groups": {**state["groups"], **deployed()["groups"]}, "clock": deployed()["clock"]}
 
     def package(self, version, content=b"worker"):
         """Writes a package as `cargo xtask package` does, as far as the scripts look into it."""
@@ -206,6 +209,17 @@ class Cloud:
         self.state = state
 
 
+@functools.cache
+def deployed():
+    keeper = unittest.TestCase()
+    cloud = Cloud(keeper)
+    done = cloud.deploy(REPRIEVE_CONTACT_EMAILS="ops@example.com")
+    keeper.assertEqual(done.returncode, 0, done.stderr)
+    state = cloud.state
+    keeper.doCleanups()
+    return state
+
+
 def last_line(done):
     return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else ""
 
@@ -259,7 +273,7 @@ def nothing(_):
 
 
 def enlarged(cloud):
-    cloud.deploy(REPRIEVE_CONTACT_EMAILS="ops@example.com")
+    cloud.have_fleet()
     cloud.grow(7)
 
 
@@ -358,7 +372,7 @@ class Deploy(Case):
 
     def test_a_second_one_changes_nothing(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         end = cloud.end()
         self.succeeds(cloud.deploy())
         self.assertEqual(cloud.end(), end)
@@ -374,7 +388,7 @@ class Deploy(Case):
 
     def test_another_address_is_let_in_beside_the_first(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         self.succeeds(cloud.run("deploy", "--allow-ip", "198.51.100.1", "--allow-ip", ADDRESS))
         [account] = cloud.of_type("Microsoft.Storage/storageAccounts")
         self.assertEqual(account["ips"], [ADDRESS, "198.51.100.1"])
@@ -405,14 +419,14 @@ class Deploy(Case):
 
     def test_a_version_with_other_bytes_is_refused(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         end = cloud.end()
         self.fails(cloud.deploy(content=b"other"), "published with other bytes.*raise the version.*--version 1.0.1")
         self.assertEqual(cloud.end(), end)
 
     def test_a_package_that_was_uploaded_by_hand_is_compared_by_its_bytes(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         state = cloud.state
         [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "blobs" in r]
         for blob in account["blobs"].values():
@@ -424,7 +438,7 @@ class Deploy(Case):
 
     def test_a_published_version_whose_package_is_gone_is_refused(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         state = cloud.state
         [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "blobs" in r]
         account["blobs"] = {}
@@ -433,7 +447,7 @@ class Deploy(Case):
 
     def test_another_preset_is_refused_until_the_fleet_is_deleted(self):
         cloud = Cloud(self)
-        cloud.deploy()
+        cloud.have_fleet()
         self.fails(cloud.run("deploy", "--preset", "steady"), "has the preset elastic.*--keep-data")
         self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
         self.succeeds(cloud.run("deploy", "--preset", "steady", "--version", "1.0.0"))
@@ -480,7 +494,7 @@ class Deploy(Case):
         done = self.succeeds(cloud.deploy("1.0.0", "--what-if"))
         self.assertRegex(last_line(done), "would be made in westeurope")
         self.assertEqual(cloud.state["groups"], {})
-        cloud.deploy()
+        cloud.have_fleet()
         end = cloud.end()
         done = self.succeeds(cloud.deploy("1.0.1", "--what-if"))
         self.assertEqual(cloud.end(), end)
@@ -531,7 +545,7 @@ class Deploy(Case):
 class Update(Case):
     def fleet(self, capacity=3, **changes):
         cloud = Cloud(self, **changes)
-        cloud.deploy()
+        cloud.have_fleet()
         if capacity:
             cloud.grow(capacity)
         return cloud
@@ -592,7 +606,7 @@ class Update(Case):
         self.fails(cloud.run("update"), "Give the new worker by --bin", 2)
         self.fails(cloud.run("update", *package, "--minutes", "x"), "--minutes is a number", 2)
         self.fails(cloud.run("update", *package), "does not exist; deploy a fleet first")
-        cloud.deploy()
+        cloud.have_fleet()
         self.fails(cloud.run("update", *package), "published with other bytes")
         self.fails(cloud.run("update", "--version", "3.0.0"), "Version 3.0.0 is not published")
         self.fails(cloud.run("update", *package, "--name", "other", "--group", "rg-reprieve-demo"), "has no fleet other")
@@ -604,7 +618,7 @@ class Update(Case):
 class Destroy(Case):
     def fleet(self, **changes):
         cloud = Cloud(self, **changes)
-        cloud.deploy()
+        cloud.have_fleet()
         cloud.grow(2)
         state = cloud.state
         [account] = [r for r in state["groups"]["rg-reprieve-demo"]["resources"].values() if "queues" in r]
@@ -618,7 +632,7 @@ class Destroy(Case):
         self.fails(done, "Not confirmed; nothing was deleted")
         self.assertIn("Jobs waiting in work: 32 or more,", done.stderr)
         self.assertIn("Jobs waiting in work-poison: 3,", done.stderr)
-        self.assertIn("rg-reprieve-demo with 7 resources, 0 of which do not have", done.stderr)
+        self.assertIn("rg-reprieve-demo with 8 resources, 0 of which do not have", done.stderr)
         self.fails(cloud.run("destroy"), "Not confirmed")
         self.assertEqual(set(cloud.calls) & CHANGES, set())
         self.succeeds(cloud.run("destroy", stdin="rg-reprieve-demo\n"))
@@ -646,7 +660,7 @@ class Destroy(Case):
     def test_a_group_of_somebody_else_is_not_deleted(self):
         cloud = Cloud(self, groups={"rg-other": {"location": "westeurope", "resources": {}, "deployments": {}, "vms": {}}})
         self.fails(cloud.run("destroy", "--group", "rg-other", "--yes"), "has no deployment demo")
-        cloud.deploy()
+        cloud.have_fleet()
         cloud.run("deploy", "--name", "two", "--group", "rg-reprieve-demo", "--package", cloud.package("1.0.0"),
                   "--allow-ip", ADDRESS)  # fmt: skip
         self.fails(cloud.run("destroy", "--yes"), "also has the deployment two; only --keep-data")
