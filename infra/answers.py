@@ -11,8 +11,11 @@ import sys
 OURS = "reprieve"
 FLEET_TYPES = ["Microsoft.Compute/virtualMachineScaleSets", "Microsoft.AzureFleet/fleets"]
 # What starts VMs goes before what has them: autoscale would refill a set.
-DELETION_ORDER = ["Microsoft.Insights/autoscaleSettings", "Microsoft.AzureFleet/fleets",
-                  "Microsoft.Compute/virtualMachineScaleSets"]
+DELETION_ORDER = [
+    "Microsoft.Insights/autoscaleSettings",
+    "Microsoft.AzureFleet/fleets",
+    "Microsoft.Compute/virtualMachineScaleSets",
+]
 ENDED = {"Succeeded", "Failed", "Canceled", "Deleted"}
 
 
@@ -110,8 +113,14 @@ def deployment(name):
 
     # An update that was cut may have left sets with different ones.
     versions = sorted((tags.get("application-version", "0") for tags in fleet), key=by_number)
-    return "\n".join([first("Microsoft.Storage/storageAccounts"), first("Microsoft.Compute/galleries"),
-                      fleet[0].get("preset", "") if fleet else "", versions[-1] if versions else ""])
+    return "\n".join(
+        [
+            first("Microsoft.Storage/storageAccounts"),
+            first("Microsoft.Compute/galleries"),
+            fleet[0].get("preset", "") if fleet else "",
+            versions[-1] if versions else "",
+        ]
+    )
 
 
 def by_number(version):
@@ -120,13 +129,13 @@ def by_number(version):
 
 def deletable(name):
     found = load()
-    return "\n".join(
-        r["id"] for kind in DELETION_ORDER for r in found if is_type(r, kind) and is_ours(r, name)
-    )
+    return "\n".join(r["id"] for kind in DELETION_ORDER for r in found if is_type(r, kind) and is_ours(r, name))
 
 
 def other_deployments(name):
-    names = {(r.get("tags") or {}).get("deployment") for r in load() if (r.get("tags") or {}).get("application") == OURS}
+    names = {
+        (r.get("tags") or {}).get("deployment") for r in load() if (r.get("tags") or {}).get("application") == OURS
+    }
     return " ".join(sorted(names - {name, None}))
 
 
@@ -153,8 +162,10 @@ def ip_rules(name, given):
     for account in load():
         if is_ours(account, name):
             # The name of this member differs between versions of az.
-            known += [r.get("ipAddressOrRange") or r.get("value")
-                      for r in (account.get("networkRuleSet") or {}).get("ipRules") or []]
+            known += [
+                r.get("ipAddressOrRange") or r.get("value")
+                for r in (account.get("networkRuleSet") or {}).get("ipRules") or []
+            ]
     return ",".join(dict.fromkeys(address for address in known + given.split(",") if address))
 
 
@@ -166,14 +177,19 @@ def contacts(name):
 
 
 def running(prefix):
-    return next((d["name"] for d in load()
-                 if d["name"].startswith(prefix) and d["properties"]["provisioningState"] not in ENDED), "")
+    return next(
+        (
+            d["name"]
+            for d in load()
+            if d["name"].startswith(prefix) and d["properties"]["provisioningState"] not in ENDED
+        ),
+        "",
+    )
 
 
 def version_before(prefix, version):
     """The version of the latest deployment that succeeded with another one."""
-    found = [d for d in load()
-             if d["name"].startswith(prefix) and d["properties"]["provisioningState"] == "Succeeded"]
+    found = [d for d in load() if d["name"].startswith(prefix) and d["properties"]["provisioningState"] == "Succeeded"]
     found.sort(key=lambda d: d["properties"]["timestamp"])
     versions = [d["name"].removeprefix(prefix) for d in found]
     return next((v for v in reversed(versions) if v != version), "")
@@ -236,9 +252,25 @@ def length():
 QUESTIONS = {
     function.__name__.replace("_", "-"): function
     for function in (
-        reason, fields, package_version, blob_checksum, has_version, deployment, deletable,
-        other_deployments, count_ours, capacities, ssh_key, ip_rules, contacts, running, version_before, vms,
-        application, names, length,
+        reason,
+        fields,
+        package_version,
+        blob_checksum,
+        has_version,
+        deployment,
+        deletable,
+        other_deployments,
+        count_ours,
+        capacities,
+        ssh_key,
+        ip_rules,
+        contacts,
+        running,
+        version_before,
+        vms,
+        application,
+        names,
+        length,
     )
 }
 

@@ -13,8 +13,15 @@ INFRA = pathlib.Path(__file__).parent
 # The scripts were written against the commands of 2.91. A .bicepparam without a template needs 2.53.
 OLDEST_AZ, OLDEST_BICEP = (2, 53, 0), (0, 36, 0)
 
-PROVIDERS = ["Microsoft.Compute", "Microsoft.Consumption", "Microsoft.Insights", "Microsoft.ManagedIdentity",
-             "Microsoft.Network", "Microsoft.OperationalInsights", "Microsoft.Storage"]
+PROVIDERS = [
+    "Microsoft.Compute",
+    "Microsoft.Consumption",
+    "Microsoft.Insights",
+    "Microsoft.ManagedIdentity",
+    "Microsoft.Network",
+    "Microsoft.OperationalInsights",
+    "Microsoft.Storage",
+]
 OF_PRESET = {"steady-fleet": ["Microsoft.AzureFleet", "Microsoft.PolicyInsights"]}
 
 ACTIONS = [
@@ -72,22 +79,31 @@ def tools(folder):
         yield WARN, "Bicep", "not installed", "az installs it when it is first needed; az bicep install"
     else:
         enough = bicep >= OLDEST_BICEP
-        yield (OK if enough else FAIL, "Bicep", dotted(bicep),
-               "" if enough else f"az bicep upgrade; {dotted(OLDEST_BICEP)} is the oldest")
+        yield (
+            OK if enough else FAIL,
+            "Bicep",
+            dotted(bicep),
+            "" if enough else f"az bicep upgrade; {dotted(OLDEST_BICEP)} is the oldest",
+        )
 
 
 def sign_in(folder, location):
     account = json.loads((folder / "account").read_text())
     enabled = account.get("state") == "Enabled"
-    yield (OK if enabled else FAIL, "subscription", f"{account['name']} ({account['id']}), {account.get('state')}",
-           "" if enabled else "az account set --subscription NAME")
+    yield (
+        OK if enabled else FAIL,
+        "subscription",
+        f"{account['name']} ({account['id']}), {account.get('state')}",
+        "" if enabled else "az account set --subscription NAME",
+    )
     group = json.loads((folder / "group").read_text())
     if not group:
         yield OK, "resource group", f"will be made in {location}", ""
     elif group["location"].lower() == location:
         yield OK, "resource group", f"{group['name']} in {location}", ""
     else:
-        yield FAIL, "resource group", f"{group['name']} is in {group['location']}", "leave --location out, or change --name"
+        found = f"{group['name']} is in {group['location']}"
+        yield FAIL, "resource group", found, "leave --location out, or give another --name"
 
 
 def missing_providers(preset, file):
@@ -123,8 +139,12 @@ def offers(region, size, zones, skus, spot=True):
             offered -= set((restriction.get("restrictionInfo") or {}).get("zones") or [])
     lacking = sorted(set(zones) - offered)
     if lacking:
-        return (FAIL, f"{size} is not offered in zone {', '.join(lacking)} of {region}",
-                "take the zone out of zones in fleets.json, or take another size", sku)
+        return (
+            FAIL,
+            f"{size} is not offered in zone {', '.join(lacking)} of {region}",
+            "take the zone out of zones in fleets.json, or take another size",
+            sku,
+        )
     if spot and capability(sku, "LowPriorityCapable") == "False":
         return FAIL, f"{size} can't be a Spot VM", other, sku
     if capability(sku, "TrustedLaunchDisabled") == "True":
@@ -147,8 +167,12 @@ def enough(usages, kind, label, region, least, most):
     if limit < most:
         return WARN, "quota", f"{label} in {region}: {limit} vCPUs, of {most} at most", ask
     if limit - used < most:
-        return (WARN, "quota", f"{label} in {region}: {limit} vCPUs, {used} in use; {most} at most",
-                "nothing, if it is this fleet that uses them")
+        return (
+            WARN,
+            "quota",
+            f"{label} in {region}: {limit} vCPUs, {used} in use; {most} at most",
+            "nothing, if it is this fleet that uses them",
+        )
     return OK, "quota", f"{label} in {region}: {limit} vCPUs, {most} at most", ""
 
 
@@ -198,7 +222,8 @@ def allows(permission, action):
         return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), action, re.I)
 
     return any(map(matches, permission.get("actions") or [])) and not any(
-        map(matches, permission.get("notActions") or []))
+        map(matches, permission.get("notActions") or [])
+    )
 
 
 def rights(folder, preset):
@@ -215,8 +240,13 @@ def rights(folder, preset):
 
 def report(folder, location, preset):
     folder = pathlib.Path(folder)
-    found = [*tools(folder), *sign_in(folder, location), *providers(folder, preset),
-             *capacity(folder, location, preset), *rights(folder, preset)]
+    found = [
+        *tools(folder),
+        *sign_in(folder, location),
+        *providers(folder, preset),
+        *capacity(folder, location, preset),
+        *rights(folder, preset),
+    ]
     widths = [max(len(row[i]) for row in found) for i in range(3)]
     for row in found:
         cells = [cell.ljust(width) for cell, width in zip(row, widths)]

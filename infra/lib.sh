@@ -73,7 +73,8 @@ ask() {
 }
 
 denied() {
-  grep -qE 'required permissions needed|blocked by network rules|AuthorizationPermissionMismatch|AuthorizationFailure' "$work/error"
+  grep -qE 'required permissions needed|blocked by network rules|Authorization(PermissionMismatch|Failure)' \
+    "$work/error"
 }
 
 # Waits, longer each time, at most a minute. Fails when the limit in seconds is exceeded.
@@ -152,8 +153,8 @@ wait_for_deployments() {
   while ask "Listing the deployments of $group" "$work/deployments" deployment group list --resource-group "$group" &&
     running=$(answer running "reprieve-$name-" <"$work/deployments") && [[ -n $running ]]; do
     say "Deployment $running is running; waiting until it ends."
-    wait_below 7200 || fail "Deployment $running has been running for two hours; look at it in the portal, cancel it by" \
-      "\"az deployment group cancel -g $group -n $running\", and run infra/$script again."
+    wait_below 7200 || fail "Deployment $running has been running for two hours; look at it in the portal, cancel it" \
+      "by \"az deployment group cancel -g $group -n $running\", and run infra/$script again."
   done
 }
 
@@ -182,7 +183,7 @@ choose_ssh_key() {
     done
   fi
   [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^(ssh|ecdsa)- ]] ||
-    fail "No public SSH key was found; make one by \"ssh-keygen -t ed25519\", or give one by --ssh-key FILE.pub."
+    fail "No public SSH key was found; make one by \"ssh-keygen -t ed25519\", or give one in REPRIEVE_SSH_PUBLIC_KEY."
   export REPRIEVE_SSH_PUBLIC_KEY
 }
 
@@ -265,15 +266,15 @@ publish() {
       fi
     fi
     if grep -q 'blocked by network rules' "$work/error" && [[ -z ${REPRIEVE_ALLOWED_IPS:-} ]]; then
-      fail "Storage lets nobody in from outside; name your public address by --allow-ip ADDRESS or" \
-        "REPRIEVE_ALLOWED_IPS, and run infra/$script again."
+      fail "Storage does not let this machine in; name its public address by \"infra/deploy --allow-ip ADDRESS\"," \
+        "and run infra/$script again."
     fi
     denied || fail "Uploading version $version to $account failed: $(reason) Run infra/$script again."
     # A role is known to storage some minutes after its assignment, and so is a rule of its firewall.
     ((waited)) || say "Storage does not accept this upload yet; a new role takes some minutes to be known."
     wait_below 900 || fail "Storage still refuses the upload after 15 minutes: $(reason)" \
-      "Check that your address is in REPRIEVE_ALLOWED_IPS (now \"${REPRIEVE_ALLOWED_IPS:-}\") and that you have the role" \
-      "Storage Blob Data Contributor on the container $container of $account, and run infra/$script again."
+      "Check that your address is in REPRIEVE_ALLOWED_IPS (now \"${REPRIEVE_ALLOWED_IPS:-}\") and that you have the" \
+      "role Storage Blob Data Contributor on the container $container of $account, and run infra/$script again."
   done
 }
 
