@@ -23,6 +23,8 @@ import tempfile
 import threading
 import unittest
 
+from test_bicep import require
+
 INFRA = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ["preflight", "deploy", "update", "destroy"]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator"
@@ -858,8 +860,7 @@ class Files(Case):
                 self.assertIn(f" {flag} ", done.stdout.replace("\n", " "))
 
     def test_shellcheck_finds_nothing(self):
-        if not shutil.which("shellcheck"):
-            self.skipTest("SKIPPED: SHELLCHECK IS NOT INSTALLED")
+        require(self, "shellcheck", shutil.which("shellcheck"), needed=False)
         done = subprocess.run(
             ["shellcheck", "-x", "lib.sh", *SCRIPTS], cwd=INFRA, capture_output=True, text=True, check=False
         )
@@ -896,8 +897,7 @@ class Files(Case):
 
     def test_the_real_az_has_every_command_and_flag(self):
         real = os.environ.get("REPRIEVE_REAL_AZ")
-        if not real:
-            self.skipTest("SKIPPED: NO REAL AZ TO COMPARE WITH; SET REPRIEVE_REAL_AZ")
+        require(self, "a real az (REPRIEVE_REAL_AZ)", real, needed=False)
         os.environ.setdefault("AZ_STATE", "/nonexistent")
         os.environ.setdefault("AZ_LOG", "/nonexistent")
         for command, flags in load("stand_in", INFRA / "tests" / "az").COMMANDS.items():
