@@ -51,8 +51,8 @@ impl Fingerprint {
         Self { length: bytes.len() as u64, hash: ContentHash::of(bytes) }
     }
 
-    pub(crate) const fn has_length_of(&self, other: Self) -> bool {
-        self.length == other.length
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
     }
 }
 
