@@ -79,13 +79,13 @@ impl Encoded {
 
     /// Whether the state is the one with this digest.
     pub(crate) fn has_digest(&self, digest: Digest) -> bool {
-        let mut digesting = Digesting::default();
-        let digested = if self.is_packed {
-            zstd::stream::copy_decode(&self.bytes[..], &mut digesting)
+        let own = if self.is_packed {
+            let mut digesting = Digesting::default();
+            zstd::stream::copy_decode(&self.bytes[..], &mut digesting).and_then(|()| digesting.finish())
         } else {
-            digesting.write_all(&self.bytes)
+            Digest::of_encoding(&self.bytes)
         };
-        digested.is_ok() && digesting.finish().is_ok_and(|own| own == digest)
+        own.is_ok_and(|own| own == digest)
     }
 
     /// Returns the length before compression; `None` when it is not compressed.
@@ -287,8 +287,13 @@ pub(crate) fn round_trip<T: Serialize + DeserializeOwned + 'static>(state: T) ->
     }
     let encoded = encode_state(&state)?;
     drop(state);
+    decode_checked(&encoded)
+}
+
+/// Decodes a state that was just encoded, and checks that it is the same state.
+fn decode_checked<T: Serialize + DeserializeOwned>(encoded: &Encoded) -> Result<T, String> {
     let decoded = decode_state(&encoded.bytes).map_err(|error| format!("it can't be read again: {error}"))?;
-    compare(&encoded, &decoded)?;
+    compare(encoded, &decoded)?;
     Ok(decoded)
 }
 
@@ -304,10 +309,7 @@ pub(crate) fn encode_checked<T: Serialize + DeserializeOwned + Send + 'static>(
         return encode_state(state);
     }
     let encoded = encode_state(state)?;
-    let decoded: T =
-        decode_state(&encoded.bytes).map_err(|error| format!("it can't be read again: {error}"))?;
-    compare(&encoded, &decoded)?;
-    Ok(encoded)
+    decode_checked::<T>(&encoded).map(|_| encoded)
 }
 
 /// Whether the decoded form of a state is the same state. One thread encodes what another decodes, so

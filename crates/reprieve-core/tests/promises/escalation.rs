@@ -156,7 +156,7 @@ async fn a_job_that_moved_once_stays_where_it_is() {
     place.finish(&id).await;
 }
 
-/// On a Spot machine, a death of the worker can't be told from an eviction without notice.
+/// On a Spot machine, a death of the worker looks like an eviction without notice.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_dies_with_its_workers_moves_before_it_is_poisoned() {
     let place = Place::new();

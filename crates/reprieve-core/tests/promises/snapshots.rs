@@ -1,5 +1,5 @@
-//! States that a short checksum can't tell from each other: all data of one length that end with their own
-//! CRC-32, as many formats do, have the same CRC-32. And states that are equal in another order.
+//! States with the same short checksum: all data of one length that end with their own CRC-32, as many
+//! formats do, have the same CRC-32. And states that are equal in another order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -27,7 +27,7 @@ fn step_of(at: &Bytes) -> u32 {
     u32::from_le_bytes(at[..4].try_into().unwrap())
 }
 
-/// A job with such states, whose attachment has the step's number, too.
+/// A job with such states and an attachment with the step's number.
 #[derive(Debug, Clone, Default)]
 struct Snapshots {
     steps: u32,

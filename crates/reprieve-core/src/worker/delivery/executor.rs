@@ -315,7 +315,7 @@ impl Execution {
         }
     }
 
-    /// Returns what tells this state from others.
+    /// Returns the identity of a state.
     fn loaded<C: Serialize>(&self, at: &C, stored: Option<Fingerprint>) -> Result<Loaded, RunOutcome> {
         Loaded::new(&self.kind, at, stored).map_err(|error| not_savable(&error))
     }

@@ -62,7 +62,7 @@ pub(super) struct Saver {
 /// From this length of an encoding on, two random orders of its elements are never the same.
 const ORDER_SHOWS_FROM: u64 = 16 * 1024;
 
-/// What tells a loaded state from others.
+/// The identity of a loaded state, in any order of its elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loaded {
     fingerprint: Fingerprint,
@@ -71,8 +71,8 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// What tells `at` from others. It was decoded from an encoding with the fingerprint `stored`; `None`
-    /// for a state that was not stored.
+    /// The identity of `at`, which was decoded from an encoding with the fingerprint `stored`; `None` for
+    /// a state that was not stored.
     ///
     /// # Errors
     /// Why the state can't be encoded.
@@ -96,7 +96,8 @@ impl Loaded {
     fn is(&self, state: &Encoded) -> bool {
         let other = state.fingerprint();
         self.fingerprint == other
-            || self.fingerprint.length() == other.length() && self.digest.is_some_and(|it| state.has_digest(it))
+            || self.fingerprint.length() == other.length()
+                && self.digest.is_some_and(|it| state.has_digest(it))
     }
 }
 
