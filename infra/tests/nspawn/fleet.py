@@ -301,6 +301,13 @@ class Machine:
         inside = ["env", "-i", *AGENT_ENVIRONMENT, "sh", "-c", 'cd "$0" && exec "$@"', directory]
         return ["nsenter", f"--target={leader}", "--all", "--", *inside, *map(str, command)]
 
+    def last_lines(self):
+        """Returns the end of the machine's journal, also of one that does not run."""
+        try:
+            return self.run("journalctl", "--no-pager", "--lines=80", "--output=short-precise", check=False).stdout
+        except (AssertionError, OSError):
+            return self.console.read_text(errors="replace")[-4000:]
+
     def run(self, *command, check=True, directory="/"):
         """Runs a command in the machine, as root."""
         ran = subprocess.run(

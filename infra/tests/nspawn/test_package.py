@@ -57,12 +57,31 @@ def figures(text):
     print(f"    {text}", file=sys.stderr, flush=True)
 
 
+class Result(unittest.TextTestResult):
+    """Shows what the machines of a failed test logged, before they are gone."""
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        test.show_machines()
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        if isinstance(test, PackageTest):
+            test.show_machines()
+
+
 class PackageTest(unittest.TestCase):
     """Each test has a machine of its own."""
+
+    fleet = None
 
     def setUp(self):
         self.fleet = self.enterContext(Fleet(BINARIES))
         self.machine = self.fleet.machine
+
+    def show_machines(self):
+        for machine in self.fleet.machines if self.fleet else []:
+            print(f"--- {machine.namespace}\n{machine.last_lines()}", file=sys.stderr, flush=True)
 
     def package(self, version, **files):
         return packages.change(self.archive, version, self.directory, **files)
@@ -733,4 +752,4 @@ if __name__ == "__main__":
         if argument.startswith("--jobs="):
             sys.exit(run_shares(int(argument.removeprefix("--jobs="))))
     fleet.isolate()
-    unittest.main(verbosity=2)
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Result))
