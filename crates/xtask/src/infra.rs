@@ -54,7 +54,8 @@ fn scripts() -> Result<(), Failure> {
 
 /// Installs, updates, disturbs and removes the package on machines with a real systemd.
 fn machines() -> Result<(), Failure> {
-    run_command(cargo(&["build", "-p", "xtask", "-p", "reprieve-cli", "-p", "reprieve-tests", "--bins"]))?;
+    // As `cargo xtask test` builds them, so that nothing is built twice.
+    run_command(cargo(&["test", "--no-run"]))?;
     let mut test = in_root("python3", &["infra/tests/nspawn/test_package.py", "--jobs=4"]);
     test.env("REPRIEVE_TEST_BINARIES", builds()?.join("debug"));
     run_command(test)

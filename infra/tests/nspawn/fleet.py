@@ -301,12 +301,10 @@ class Machine:
         inside = ["env", "-i", *AGENT_ENVIRONMENT, "sh", "-c", 'cd "$0" && exec "$@"', directory]
         return ["nsenter", f"--target={leader}", "--all", "--", *inside, *map(str, command)]
 
-    def last_lines(self):
-        """Returns the end of the machine's journal, also of one that does not run."""
-        try:
-            return self.run("journalctl", "--no-pager", "--lines=80", "--output=short-precise", check=False).stdout
-        except (AssertionError, OSError):
-            return self.console.read_text(errors="replace")[-4000:]
+    def journal(self, *arguments):
+        """Returns lines of the machine's journal, of all boots; also when it does not run."""
+        command = ["journalctl", f"--directory={self.root}/var/log/journal", "--no-pager", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
 
     def run(self, *command, check=True, directory="/"):
         """Runs a command in the machine, as root."""
@@ -371,9 +369,14 @@ class Machine:
     def await_ready(self):
         until("the worker takes jobs", lambda: self.get("/readyz") is not None)
 
+    def steps(self, journal):
+        """Returns how many steps jobs have begun here, by the file that they write."""
+        path = self.root / journal.lstrip("/")
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
     def log(self, message=None):
         """Returns the JSON lines of the worker's log with this message, of all boots."""
-        journal = self.run("journalctl", "--no-pager", "--output=cat", "--identifier=reprieve-worker").stdout
+        journal = self.journal("--output=cat", "--identifier=reprieve-worker")
         lines = []
         for line in journal.splitlines():
             with contextlib.suppress(ValueError):

@@ -8,14 +8,16 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+# The archive's name.
+NAME = "worker.tgz"
+
 
 def build(xtask, worker, version, directory):
-    """Packs a worker, without its symbols, and returns the archive's path."""
+    """Packs a worker, without its symbols."""
     stripped = Path(directory) / "worker"
     subprocess.run(["strip", "-o", stripped, worker], check=True)
     arguments = ["--bin", stripped, "--version", version, "--out", directory, "--allow-large"]
     subprocess.run([xtask, "package", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
-    return Path(directory) / "worker.tgz"
 
 
 def change(archive, version, directory, **files):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The package on a machine with a real systemd: `sudo infra/tests/nspawn/test_package.py`.
 
-Needs `cargo build -p xtask -p reprieve-cli -p reprieve-tests --bins`, and takes the programs from
+Needs `cargo test --no-run` and `cargo xtask`, and takes the programs from
 target/debug, or from where REPRIEVE_TEST_BINARIES says. `--jobs=2` runs the tests in two processes;
 other arguments are unittest's, such as `-k install`.
 With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,10 +82,10 @@ class PackageTest(unittest.TestCase):
 
     def show_machines(self):
         for machine in self.fleet.machines if self.fleet else []:
-            print(f"--- {machine.namespace}\n{machine.last_lines()}", file=sys.stderr, flush=True)
+            print(f"--- {machine.namespace}\n{machine.journal('--lines=80', '--output=short-precise')}", file=sys.stderr, flush=True)
 
     def package(self, version, **files):
-        return packages.change(self.archive, version, self.directory, **files)
+        return packages.change(self.archive, version, self.fleet.directory, **files)
 
     def succeed(self, name, version, **options):
         ran = self.machine.command(name, version, **options)
@@ -110,8 +111,7 @@ class PackageTest(unittest.TestCase):
 
     def stepped(self, steps):
         """Waits until this number of steps has begun."""
-        path = self.machine.root / JOURNAL.lstrip("/")
-        until(f"{steps} steps", lambda: path.exists() and len(path.read_text().splitlines()) >= steps)
+        until(f"{steps} steps", lambda: self.machine.steps(JOURNAL) >= steps)
 
     def done_once(self, jobs, steps=20, patience=120):
         """Waits for all jobs, and checks that each was done once, with one result and no step lost."""
@@ -654,32 +654,108 @@ class Life(PackageTest):
         self.assertEqual(self.traces("bin/worker"), [])
 
 
-class ScaleSet(unittest.TestCase):
-    def test_the_jobs_of_a_machine_that_is_evicted_without_notice_are_done_by_the_others(self):
-        with Fleet(BINARIES, machines=3) as machines:
-            for machine in machines.machines:
-                # The jobs of a dead machine wait for the end of their leases.
-                machine.write_environment(REPRIEVE_LEASE="20s")
-                machine.download(PackageTest.archive, "1.0.0")
-            with concurrent.futures.ThreadPoolExecutor() as pool:
-                for ran in pool.map(lambda machine: machine.command("install", "1.0.0"), machines.machines):
-                    self.assertEqual(ran.returncode, 0, ran.stderr)
-            for machine in machines.machines:
-                machine.await_ready()
-                started = machine.log("worker started")
-                self.assertEqual([line["vm"] for line in started], [machine.name])
-            arguments = {"steps": 20, "each_ms": 100, "journal": JOURNAL}
-            jobs = machines.enqueue("walk", [arguments] * 60)
-            evicted = machines.machines[2]
-            until("the third works", lambda: (evicted.root / JOURNAL.lstrip("/")).exists())
-            evicted.kill()
-            begun = time.monotonic()
-            until("every job has a result", lambda: machines.results() >= set(jobs), 120)
-            figures(f"one of three evicted: its jobs done by the others after {time.monotonic() - begun:.1f} s")
-            self.assertEqual(machines.results(), set(jobs))
-            for job in jobs:
-                self.assertEqual(machines.result(job)["sum"], 190)
-            until("the queue is empty", lambda: machines.status()["queue"]["total"] == 0)
+class ScaleSet(PackageTest):
+    """Three machines of one set, each with its own address of the metadata service."""
+
+    JOBS = 300
+    STEPS = 24
+    # The jobs of a machine that dies wait for the end of their leases.
+    LEASE = 20
+
+    def setUp(self):
+        self.fleet = self.enterContext(Fleet(BINARIES, machines=3))
+        self.machines = self.fleet.machines
+        self.begun = time.monotonic()
+
+    def report(self, text):
+        done = len(self.fleet.results())
+        figures(f"{time.monotonic() - self.begun:5.1f} s, {done:3} of {self.JOBS} jobs done: {text}")
+
+    def on_all(self, name, version):
+        """Runs a command of the application on all machines, as the rollout of a set does."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            ran = list(pool.map(lambda machine: machine.command(name, version), self.machines))
+        for one in ran:
+            self.assertEqual(one.returncode, 0, one.stdout + one.stderr)
+
+    def works(self, machine, more=5):
+        """Waits until a machine takes jobs and begins steps."""
+        machine.await_ready()
+        begun = machine.steps(JOURNAL)
+        until(f"{machine.name} works", lambda: machine.steps(JOURNAL) >= begun + more)
+
+    def evict(self, machine):
+        """Ends a machine by an announced eviction, and checks that it gave its jobs back before."""
+        drains = len(machine.log("drained"))
+        self.fleet.event("evict", "--vm", machine.name, "--notice", "30s")
+        until(f"{machine.name} has drained", lambda: len(machine.log("drained")) > drains)
+        drained = machine.log("drained")[-1]
+        self.assertEqual((drained["cut"], drained["abandoned"], drained["leases_lost"]), (0, 0, 0), drained)
+        self.fleet.event("event", "start", "--vm", machine.name)
+        machine.kill()
+        return f"released {drained['held']} jobs in {drained['released_after_ms']} ms"
+
+    def test_300_jobs_are_done_once_whatever_happens_to_the_machines(self):
+        first, second, third = self.machines
+        for machine in self.machines:
+            machine.write_environment(REPRIEVE_LEASE=f"{self.LEASE}s")
+            machine.download(self.archive, "1.0.0")
+        self.on_all("install", "1.0.0")
+        for machine in self.machines:
+            machine.await_ready()
+            self.assertEqual([line["vm"] for line in machine.log("worker started")], [machine.name])
+        jobs = self.walks(self.JOBS, self.STEPS)
+        for machine in self.machines:
+            self.works(machine)
+
+        # One after another, as a rolling upgrade of the set.
+        update = self.package("1.1.0")
+        for machine in self.machines:
+            machine.download(update, "1.1.0")
+            ran = machine.command("update", "1.1.0")
+            self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+            self.assertTrue(machine.healthy(), machine.name)
+        self.report("all machines updated, one after another")
+
+        second.cut_off()
+        cut_off = time.monotonic()
+        self.report(f"{third.name} deallocated: {self.evict(third)}")
+        self.fleet.event("event", "complete", "--vm", third.name)
+        third.boot()
+        third.await_boot()
+        self.works(third)
+        self.report(f"{third.name} is back with its disk")
+
+        first.kill()
+        self.report(f"{first.name} scaled in without notice")
+        time.sleep(max(0, cut_off + 90 - time.monotonic()))
+        self.assertTrue(second.healthy(), "another machine would have no storage either")
+        self.assertEqual(second.show("NRestarts"), "0")
+        second.connect()
+        self.works(second)
+        self.report(f"{second.name} works again after 90 s without storage")
+
+        self.report(f"{third.name} deleted: {self.evict(third)}")
+        self.fleet.event("vm", "remove", third.name)
+        self.assertLess(len(self.fleet.results()), self.JOBS, "the machines ended among the jobs, not after them")
+        self.done(jobs)
+        self.report("all done")
+
+    def done(self, jobs):
+        """Checks that each job was done once, with one result and each of its outputs."""
+        until("every job has a result", lambda: self.fleet.results() >= set(jobs), 240)
+        self.assertEqual(self.fleet.results(), set(jobs))
+        until("the queue is empty", lambda: self.fleet.status()["queue"]["total"] == 0)
+        self.assertEqual(self.fleet.status()["queue"]["poisoned"], 0)
+        outputs = set(self.fleet.reprieve("blobs", "list", "walks/").split())
+        self.assertEqual(outputs, {f"walks/{job}/{step}" for job in jobs for step in range(self.STEPS)})
+        completed = collections.Counter()
+        for machine in self.machines:
+            completed.update(line["job"] for line in machine.log("completed"))
+        for job in jobs:
+            self.assertEqual(self.fleet.result(job)["sum"], self.STEPS * (self.STEPS - 1) // 2, job)
+        # A machine that died before it logged the end of a job has none.
+        self.assertEqual({job: count for job, count in completed.items() if count > 1}, {})
 
 
 class Instances(PackageTest):
@@ -711,37 +787,45 @@ class Instances(PackageTest):
 
 
 def setUpModule():
-    directory = tempfile.TemporaryDirectory(prefix="reprieve-packages-")
-    unittest.addModuleCleanup(directory.cleanup)
-    worker = BINARIES / "test-jobs"
-    PackageTest.directory = directory.name
-    PackageTest.archive = packages.build(XTASK, worker, "1.0.0", directory.name)
+    directory = os.environ.get("REPRIEVE_TEST_PACKAGES")
+    if directory is None:
+        directory = tempfile.mkdtemp(prefix="reprieve-packages-")
+        unittest.addModuleCleanup(shutil.rmtree, directory)
+        packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
+    PackageTest.archive = Path(directory) / packages.NAME
 
 
-def load_tests(_loader, tests, _pattern):
-    """Chooses this process's share of the tests."""
-    share, of = map(int, os.environ.get("REPRIEVE_TEST_SHARE", "0/1").split("/"))
-    suites = list(tests)
-    flat = [test for suite in suites for test in suite]
-    return unittest.TestSuite(flat[share::of])
+class Names:
+    """Lists the chosen tests instead of running them: those of the classes with the longest ones first."""
+
+    def run(self, tests):
+        flat = [test for suite in tests for test in (suite if isinstance(suite, unittest.TestSuite) else [suite])]
+        first = {kind: place for place, kind in enumerate([ScaleSet, Cut, Update, Life])}
+        flat.sort(key=lambda test: first.get(type(test), len(first)))
+        self.names = [".".join(test.id().split(".")[-2:]) for test in flat]
+        return unittest.TestResult()
 
 
-def run_shares(count):
-    """Runs the tests in several processes, each in namespaces of its own; returns the exit code."""
+def run_each(count):
+    """Runs each test in namespaces of its own, several at a time; returns the exit code."""
+    names = Names()
     arguments = [argument for argument in sys.argv if not argument.startswith("--jobs=")]
-    shares = []
-    for share in range(count):
-        output = tempfile.TemporaryFile("w+")
-        environment = os.environ | {"REPRIEVE_TEST_SHARE": f"{share}/{count}"}
-        command = [sys.executable, *arguments]
-        shares.append((subprocess.Popen(command, env=environment, stdout=output, stderr=output), output))
-    codes = []
-    for process, output in shares:
-        codes.append(process.wait())
-        output.seek(0)
-        sys.stderr.write(output.read())
-        output.close()
-    return max(codes, key=abs)
+    unittest.main(argv=arguments, exit=False, testRunner=names)
+
+    def run(name):
+        begun = time.monotonic()
+        command = [sys.executable, sys.argv[0], name]
+        ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        print(f"{ran.stderr.strip()}\n{name}: {time.monotonic() - begun:.0f} s\n", file=sys.stderr, flush=True)
+        return name if ran.returncode else None
+
+    with tempfile.TemporaryDirectory(prefix="reprieve-packages-") as directory:
+        packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
+        environment = os.environ | {"REPRIEVE_TEST_PACKAGES": directory}
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            failed = list(filter(None, pool.map(run, names.names)))
+    print(f"{len(names.names)} tests, {len(failed)} failed: {' '.join(failed)}", file=sys.stderr)
+    return 1 if failed or not names.names else 0
 
 
 if __name__ == "__main__":
@@ -750,6 +834,6 @@ if __name__ == "__main__":
         sys.exit(said if NEEDED else print(said, file=sys.stderr))
     for argument in sys.argv:
         if argument.startswith("--jobs="):
-            sys.exit(run_shares(int(argument.removeprefix("--jobs="))))
+            sys.exit(run_each(int(argument.removeprefix("--jobs="))))
     fleet.isolate()
     unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Result))
