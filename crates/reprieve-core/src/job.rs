@@ -175,6 +175,15 @@ impl OldState {
 pub enum Step<C, O> {
     /// There is more work; this is the new state.
     Continue(C),
+    /// There is nothing to do before this time has passed: for a service that is polled, a rate
+    /// limit, or other jobs. The state is saved, the slot is free for another job, and the job
+    /// continues in a new delivery, on any worker, no sooner than after the delay; how much later
+    /// depends on what else is in the queue. It costs no attempt, and counts as progress: earlier
+    /// failures and interruptions are forgiven.
+    ///
+    /// The time of the end is stored by this machine's clock. A delay of more than seven days is
+    /// possible; the message then returns every seven days, because no queue hides one for longer.
+    Wait(C, Duration),
     /// The job is finished.
     Done(O),
 }

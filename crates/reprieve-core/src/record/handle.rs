@@ -82,6 +82,8 @@ pub(crate) struct Saving {
     pub(crate) company: Company,
     /// For how many more steps the job saves after each one.
     pub(crate) careful_steps: u32,
+    /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
+    pub(crate) waits_until: Option<i64>,
 }
 
 /// The result of a write that did not fail with a store error.
@@ -297,7 +299,10 @@ impl Handle {
             }
             record.owner.company = saving.company;
             record.careful_steps = saving.careful_steps;
-            record.status = Status::Running;
+            record.status = match saving.waits_until {
+                Some(due_unix_ms) => Status::Waiting { due_unix_ms },
+                None => Status::Running,
+            };
             let place = if inside { Place::Inside(state.to_vec()) } else { Place::Payload(name.clone()) };
             let (sequence, bytes) = (record.sequence, state.len() as u64);
             let mut obsolete = record.push(Checkpoint {

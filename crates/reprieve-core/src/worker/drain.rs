@@ -226,7 +226,8 @@ impl Drain {
             | Outcome::Duplicate
             | Outcome::Retried
             | Outcome::DeadLettered
-            | Outcome::Escalated => {
+            | Outcome::Escalated
+            | Outcome::Waiting => {
                 report.finished += 1;
             }
         }

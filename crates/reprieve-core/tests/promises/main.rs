@@ -32,3 +32,4 @@ mod stages;
 mod support;
 mod thaws;
 mod twice;
+mod waiting;

@@ -112,6 +112,10 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
         if attaches && !is_last {
             cx.attach("sum").write(&at.sum.to_le_bytes()[..]).await?;
         }
-        Ok(if is_last { Step::Done(plan.result.then_some(at.sum)) } else { Step::Continue(at) })
+        Ok(match plan.waits {
+            _ if is_last => Step::Done(plan.result.then_some(at.sum)),
+            Some((step, time_ms)) if step + 1 == at.step => Step::Wait(at, Duration::from_millis(time_ms)),
+            _ => Step::Continue(at),
+        })
     }
 }

@@ -56,6 +56,8 @@ pub struct JobPlan {
     pub step_ms: u64,
     /// One step with another length: its number and its milliseconds.
     pub long: Option<(u32, u64)>,
+    /// The step after which it waits at its own request, and for how many milliseconds.
+    pub waits: Option<(u32, u64)>,
     /// Whether it returns a result. A job without one writes an output in its last step.
     pub result: bool,
     /// The size of its state.
@@ -340,6 +342,7 @@ impl Dice {
             steps,
             step_ms,
             long,
+            waits: self.chance(0.25).then(|| (self.step(steps), self.of(&[200, 3_000, 3 * lease_ms], 20_000))),
             result: self.chance(result),
             state_bytes: self.of(&[0, 0, 0, 100, 30_000], 0),
             args_in_blob: nature == Nature::Kills(Where::Args) || self.chance(blobs),

@@ -71,6 +71,7 @@ impl Guardian {
             RunOutcome::Refused(reason) => self.dead_letter_job(&assignment, reason).await,
             RunOutcome::Foreign(reason) => self.dead_letter_original(&assignment, reason).await,
             RunOutcome::Misfit(misfit, reason) => self.defer_misfit(assignment, misfit, reason).await,
+            RunOutcome::Waiting(due) => self.wait_until(assignment, due).await,
             RunOutcome::Later(delay, reason) => {
                 tracing::info!(%job, reason, ?delay, "deferring the message");
                 self.release(assignment, Outcome::Deferred, EndKind::Deferred, reason, delay).await
@@ -434,6 +435,23 @@ impl Guardian {
             report.work_at_stake = get(&run.last_saved).elapsed();
         }
         report
+    }
+
+    /// Releases the message of a job that waits at its own request. No end of this delivery is noted:
+    /// the record says that the job waits, or this delivery did not claim the job.
+    async fn wait_until(self: Box<Self>, mut assignment: Box<Assignment>, due_unix_ms: i64) -> DeliveryReport {
+        let left = u64::try_from(due_unix_ms.saturating_sub(unix_millis())).unwrap_or(0);
+        let delay = Duration::from_millis(left).min(LEASE_MAX);
+        tracing::info!(job = %assignment.job(), kind = assignment.kind.name, ?delay, "the job waits");
+        let owns = assignment.run.record.lock().await.own().is_some();
+        let body = owns.then(|| {
+            assignment.envelope.notes.deferrals.clear();
+            assignment.envelope.notes.ends.clear();
+            assignment.envelope.to_body()
+        });
+        let as_it_is = Settlement::Release(Release { body: None, delay });
+        let settled = self.settle_or(Settlement::Release(Release { body, delay }), async || Some(as_it_is));
+        DeliveryReport::new(assignment.kind.name, Outcome::Waiting, &settled.await)
     }
 
     async fn release(

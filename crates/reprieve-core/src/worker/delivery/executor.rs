@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
+use crate::clock::unix_millis;
 use crate::codec::{self, Encoded, Fingerprint, without_value};
 use crate::context::{JobContext, JobRun};
 use crate::envelope::{Data, Misfit};
@@ -89,6 +90,8 @@ pub(crate) enum RunOutcome {
     Foreign(String),
     /// This worker can't run the job, another one may. Contains the reason.
     Misfit(Misfit, String),
+    /// The job waits at its own request, until this time in milliseconds since the Unix epoch.
+    Waiting(i64),
     /// Another delivery of the job is running, or the job was moved away.
     Later(Duration, &'static str),
     /// The job moves to the queue for jobs that interruptions keep from moving on. Contains the reason.
@@ -277,26 +280,16 @@ impl Execution {
                 continue;
             }
             match ended {
-                Ok(Step::Continue(mut next)) => {
-                    let is_first = cx.steps() == 0;
-                    self.run.steps.fetch_add(1, Relaxed);
-                    self.run.unsaved_steps.fetch_add(1, Relaxed);
-                    if is_first && !cx.is_interrupted() {
-                        // Without a look at the state where nothing was loaded.
-                        let before = if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
-                        let before = before.filter(|before| self.saver.has_loaded(*before));
-                        next = rehearse(next)?;
-                        if let Some(before) = before {
-                            // The order of a map with hashing is another one now.
-                            self.saver.reload(self.loaded(&next, Some(before))?);
-                        }
-                        self.run.saves.checked.store(true, Relaxed);
-                    }
-                    self.estimate(job, args, &next);
+                Ok(Step::Continue(next)) => {
+                    at = self.count_step(next)?;
+                    self.estimate(job, args, &at);
                     if self.saver.is_due_after_step() && !cx.is_interrupted() {
-                        Box::pin(self.save(&self.encode(&next)?, Company::Shared)).await?;
+                        Box::pin(self.save(&self.encode(&at)?, Company::Shared)).await?;
                     }
-                    at = next;
+                }
+                Ok(Step::Wait(next, delay)) => {
+                    let next = self.count_step(next)?;
+                    return Err(Box::pin(self.wait(&self.encode(&next)?, delay)).await);
                 }
                 Ok(Step::Done(output)) => {
                     self.run.steps.fetch_add(1, Relaxed);
@@ -312,6 +305,47 @@ impl Execution {
                 }
                 Err(error) => return Err(RunOutcome::Failed(error)),
             }
+        }
+    }
+
+    /// Counts a step, and returns the state after it. After the first step of a delivery that is the
+    /// state as it comes back from a save.
+    fn count_step<C: Serialize + DeserializeOwned + 'static>(&mut self, next: C) -> Result<C, RunOutcome> {
+        let is_first = self.run.steps.load(Relaxed) == self.run.steps_at_load.load(Relaxed);
+        self.run.steps.fetch_add(1, Relaxed);
+        self.run.unsaved_steps.fetch_add(1, Relaxed);
+        if !is_first || self.run.interrupted.is_cancelled() {
+            return Ok(next);
+        }
+        // Without a look at the state where nothing was loaded.
+        let before = if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
+        let before = before.filter(|before| self.saver.has_loaded(*before));
+        let next = rehearse(next)?;
+        if let Some(before) = before {
+            // The order of a map with hashing is another one now.
+            self.saver.reload(self.loaded(&next, Some(before))?);
+        }
+        self.run.saves.checked.store(true, Relaxed);
+        Ok(next)
+    }
+
+    /// Saves, with the time at which the job wants to continue. Tries until that succeeds or the job
+    /// must yield.
+    async fn wait(&mut self, state: &Encoded, delay: Duration) -> RunOutcome {
+        let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+        let due = unix_millis().saturating_add(delay);
+        self.saver.wait_until(due);
+        let interrupted = self.run.interrupted.clone();
+        while !interrupted.is_cancelled() {
+            match self.save(state, Company::Shared).await {
+                Ok(true) => return RunOutcome::Waiting(due),
+                Ok(false) => drop(timeout(SAVE_AGAIN, interrupted.cancelled()).await),
+                Err(ended) => return ended,
+            }
+        }
+        match self.save_and_yield(state).await {
+            RunOutcome::Yielded => RunOutcome::Waiting(due),
+            ended => ended,
         }
     }
 

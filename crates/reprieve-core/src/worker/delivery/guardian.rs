@@ -393,6 +393,8 @@ pub enum Outcome {
     DeadLettered,
     /// The job was moved to another queue, because interruptions kept it from moving on here.
     Escalated,
+    /// Released until a time that its job chose, with its progress saved.
+    Waiting,
     /// Released before any step had run.
     Unstarted,
     /// Released with its progress saved.
@@ -420,6 +422,7 @@ impl Outcome {
             Self::Retried => "retried",
             Self::DeadLettered => "dead_lettered",
             Self::Escalated => "escalated",
+            Self::Waiting => "waiting",
             Self::Unstarted => "unstarted",
             Self::Saved => "saved",
             Self::Cut => "cut",

@@ -21,7 +21,7 @@ use crate::ids::PayloadName;
 use crate::job::{Job, OldState};
 use crate::names::result_blob;
 use crate::process::in_process;
-use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Verdict, judge};
+use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Status, Verdict, judge};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::worker::isolation::{Alone, Presence};
 use crate::worker::reporter::report_every;
@@ -141,6 +141,11 @@ impl Execution {
                 return Err(self.leave_to_another("another delivery of the job is running"));
             }
         };
+        if let Status::Waiting { due_unix_ms } = record.status
+            && unix_millis() < due_unix_ms
+        {
+            return Err(RunOutcome::Waiting(due_unix_ms));
+        }
         self.can_read(record)?;
         Ok(Some(generation))
     }
@@ -155,7 +160,7 @@ impl Execution {
     /// worker reports the job.
     async fn is_abandoned(&self, record: &Record) -> bool {
         let due = match record.status {
-            crate::record::Status::Waiting { due_unix_ms } => due_unix_ms.max(record.changed_unix_ms),
+            Status::Waiting { due_unix_ms } => due_unix_ms.max(record.changed_unix_ms),
             _ => record.changed_unix_ms,
         };
         let quiet = i64::try_from(record.abandoned_after_ms).unwrap_or(i64::MAX);

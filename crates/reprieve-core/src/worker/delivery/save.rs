@@ -50,6 +50,8 @@ pub(super) struct Saver {
     went_back: bool,
     /// The fingerprint of the state that this run saved last.
     saved: Option<Fingerprint>,
+    /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
+    waits_until: Option<i64>,
     /// Until when every step is saved, because the job vanished before.
     careful_until: Option<Instant>,
     /// After how many more steps the job saves each time, because it failed there.
@@ -130,6 +132,7 @@ impl Saver {
             loaded: None,
             went_back: false,
             saved: None,
+            waits_until: None,
             careful_until: None,
             careful_steps: 0,
             asked_to_save: shared.rules.get().saves,
@@ -154,6 +157,11 @@ impl Saver {
         (self.loaded, self.saved) = (loaded, loaded.map(|loaded| loaded.fingerprint));
         self.note_try();
         set(&self.run.last_saved, self.tried);
+    }
+
+    /// Makes further saves note that the job waits.
+    pub(super) fn wait_until(&mut self, due_unix_ms: i64) {
+        self.waits_until = Some(due_unix_ms);
     }
 
     /// Whether this is the state that was loaded.
@@ -257,7 +265,7 @@ impl Saver {
     /// soft mark, or until an error that does not pass.
     pub(super) async fn save_in_drain(&mut self, state: &Encoded) -> Saved {
         let is_saved = self.saved == Some(state.fingerprint()) && get(&self.run.unconfirmed).is_none();
-        if is_saved && !self.run.record.lock().await.attachments.has_changed() {
+        if is_saved && self.waits_until.is_none() && !self.run.record.lock().await.attachments.has_changed() {
             return Saved::Yes;
         }
         self.run.record.lock().await.use_store(Arc::clone(&self.shared.drain_store.records));
@@ -317,8 +325,11 @@ impl Saver {
         saved
     }
 
-    /// Whether the job's state or attachments differ from those that were loaded.
+    /// Whether the job's state or attachments differ from those that were loaded, or the job waits.
     async fn has_moved(&self, state: &Encoded) -> bool {
+        if self.waits_until.is_some() {
+            return true;
+        }
         if self.went_back {
             return false;
         }
@@ -347,7 +358,8 @@ impl Saver {
         let mut record = run.record.lock().await;
         let is_alone = !moved && Presence::lock(presence).is_alone();
         let company = if is_alone { Company::Alone } else { company };
-        let saved = record.save(state, Saving { moved, company, careful_steps: self.careful_steps }).await;
+        let (careful_steps, waits_until) = (self.careful_steps, self.waits_until);
+        let saved = record.save(state, Saving { moved, company, careful_steps, waits_until }).await;
         if moved && matches!(saved, Ok(Written::Taken)) {
             Presence::lock(presence).join_others();
         }

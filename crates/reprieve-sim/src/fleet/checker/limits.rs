@@ -24,6 +24,7 @@ impl Checker<'_> {
             }
             What::Released { message, ends, .. } => self.released(message, ends),
             What::Written { job, record, state, saved, issued, .. } => {
+                self.woke_early(*job, record);
                 self.moved(*job, record, (*state).filter(|_| *saved), *issued);
                 self.alone_too_late(*job, record, *issued);
                 self.not_proved_after_all(event.process, *job, record);
@@ -137,6 +138,18 @@ impl Checker<'_> {
                 Some(job),
                 format!("it failed {failures} times at one place, and goes on"),
             );
+        }
+    }
+
+    /// A job that waits at its own request is not claimed before its time.
+    fn woke_early(&mut self, job: usize, record: &Record) {
+        let before = self.view.jobs.get(job).and_then(|job| job.record.as_ref()).map(|before| &before.status);
+        if let Some(Status::Waiting { due_unix_ms }) = before
+            && record.status == Status::Running
+            && record.changed_unix_ms < *due_unix_ms
+        {
+            let early = due_unix_ms - record.changed_unix_ms;
+            self.accuse("woke early", Some(job), format!("{early} ms before its time"));
         }
     }
 

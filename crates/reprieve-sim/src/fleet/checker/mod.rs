@@ -5,7 +5,8 @@
 //!   worker is free.
 //! - [`owners`]: no older owner writes after a newer one; jobs resume from the saved state; little
 //!   work is at stake.
-//! - [`limits`]: rogues are found within their limits, and no other job is mistaken for one.
+//! - [`limits`]: rogues are found within their limits, and no other job is mistaken for one; no job
+//!   wakes before its time.
 //! - [`finish`]: the store's final contents.
 
 mod finish;
