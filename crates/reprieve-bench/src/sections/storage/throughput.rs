@@ -33,7 +33,7 @@ const MIB: f64 = 1_048_576.0;
 /// The target speed, as a share of the hand-written loop on each server, and of the peer on
 /// Azurite.
 const OF_LOOP_ON_AZURITE: f64 = 0.9;
-const OF_LOOP_ON_DOUBLE: f64 = 0.8;
+const OF_LOOP_ON_DOUBLE: f64 = 0.9;
 const OF_CELERY: f64 = 5.0;
 
 /// The time limit of the first portion, with the contestant's start.
