@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_tests::{Log, Sandbox};
 use reprieve_tests::azurite::azurite;
+use reprieve_tests::{Log, Sandbox};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{Walk, double, emptied, worker};
@@ -23,9 +23,8 @@ const LEASE: &str = "2s";
 /// renewal until the lease has ended.
 fn lapses(log: &Log) -> usize {
     let lost = log.lines("the job's lease was lost; the job is cancelled and nothing is settled");
-    let superseded = log.lines(
-        "another owner of the job wrote to the store; the job is cancelled and its message released",
-    );
+    let superseded = log
+        .lines("another owner of the job wrote to the store; the job is cancelled and its message released");
     lost.len() + superseded.len()
 }
 

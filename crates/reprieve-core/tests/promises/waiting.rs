@@ -29,10 +29,13 @@ enum Act {
     WaitFor(JobId),
 }
 
+/// The steps that a job began, each with its time.
+type Began = Vec<(u32, Instant)>;
+
 /// A job that does one act after another.
 #[derive(Debug, Clone, Default)]
 struct Script {
-    began: Arc<Mutex<BTreeMap<JobId, Vec<(u32, Instant)>>>>,
+    began: Arc<Mutex<BTreeMap<JobId, Began>>>,
 }
 
 #[async_trait]
@@ -96,8 +99,7 @@ async fn send(store: &Store, acts: &[Act]) -> JobId {
 /// Sends a message of the job with this id.
 async fn send_as(store: &Store, id: &JobId, acts: &[Act]) {
     on_one_clock();
-    let event =
-        json!({"specversion": "1.0", "id": id.as_str(), "source": "reprieve", "type": Script::KIND, "data": acts});
+    let event = json!({"specversion": "1.0", "id": id.as_str(), "source": "reprieve", "type": Script::KIND, "data": acts});
     let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
     store.queue.send(vec![message]).await.unwrap();
 }

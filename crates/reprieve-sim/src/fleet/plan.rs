@@ -342,7 +342,9 @@ impl Dice {
             steps,
             step_ms,
             long,
-            waits: self.chance(0.25).then(|| (self.step(steps), self.of(&[200, 3_000, 3 * lease_ms], 20_000))),
+            waits: self
+                .chance(0.25)
+                .then(|| (self.step(steps), self.of(&[200, 3_000, 3 * lease_ms], 20_000))),
             result: self.chance(result),
             state_bytes: self.of(&[0, 0, 0, 100, 30_000], 0),
             args_in_blob: nature == Nature::Kills(Where::Args) || self.chance(blobs),

@@ -439,7 +439,11 @@ impl Guardian {
 
     /// Releases the message of a job that waits at its own request. No end of this delivery is noted:
     /// the record says that the job waits, or this delivery did not claim the job.
-    async fn wait_until(self: Box<Self>, mut assignment: Box<Assignment>, due_unix_ms: i64) -> DeliveryReport {
+    async fn wait_until(
+        self: Box<Self>,
+        mut assignment: Box<Assignment>,
+        due_unix_ms: i64,
+    ) -> DeliveryReport {
         let left = u64::try_from(due_unix_ms.saturating_sub(unix_millis())).unwrap_or(0);
         let delay = Duration::from_millis(left).min(LEASE_MAX);
         tracing::info!(job = %assignment.job(), kind = assignment.kind.name, ?delay, "the job waits");
