@@ -59,6 +59,12 @@ impl Line {
         self.fields.get(field).and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Returns a text field of the line's span; empty when there is none of that name.
+    #[must_use]
+    pub fn span(&self, field: &str) -> &str {
+        self.fields.get("span").and_then(|span| span.get(field)).and_then(Value::as_str).unwrap_or_default()
+    }
+
     /// Returns a number field.
     ///
     /// # Panics

@@ -116,6 +116,23 @@ async fn a_panic_costs_a_try_and_not_the_worker() {
     let running = worker(&sandbox);
     let deliveries: u32 = until("the job is done", PATIENCE, async || sandbox.result(&job).await).await;
     assert_eq!(deliveries, 2);
-    assert_eq!(running.log().lines("a job failed; retrying it").len(), 1);
+    let failed = running.log().lines("a job failed; retrying it");
+    let place = "tests/src/bin/test-jobs.rs:";
+    assert_eq!(failed.len(), 1);
+    let reason = failed[0].text("error");
+    assert!(
+        reason.contains(&format!("panicked at {place}")) && reason.ends_with(": panicking as asked"),
+        "{reason}"
+    );
+    // The panic is in the log like all else, with its place and its job.
+    let panics = running.log().lines("a thread panicked");
+    assert_eq!((panics.len(), panics[0].text("panic")), (1, "panicking as asked"));
+    assert!(panics[0].text("place").starts_with(place), "{panics:?}");
+    assert_eq!(panics[0].span("id"), job.as_str());
+    let text = running.log().text();
+    assert!(text.lines().all(|line| line.starts_with('{')), "{text}");
+    let ended = running.log().lines("the job's run ended");
+    let ended: Vec<_> = ended.iter().map(|line| (line.text("outcome"), line.number("delivery"))).collect();
+    assert_eq!(ended, [("retried", 1), ("completed", 2)]);
     running.stop().await;
 }

@@ -1,11 +1,13 @@
 //! Jobs that keep every core busy and never await: leases and notices have their own thread.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 use reprieve_core::worker::DrainReport;
 use reprieve_sim::control::evict;
-use reprieve_sim::metadata::{Config, MetadataServer};
+use reprieve_sim::metadata::{Config, MetadataServer, Which};
 use reprieve_tests::{Sandbox, Worker, until};
 use serde::Deserialize;
 use serde_json::json;
@@ -22,6 +24,15 @@ fn worker(sandbox: &Sandbox, mock: &MetadataServer, vm: &str) -> Worker {
     let url = mock.vm_url(vm);
     let arguments = ["--metadata-url", &url, "--lease", "3s", "--budget", "2s"];
     Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments)
+}
+
+/// Asks a worker's endpoints.
+fn ask(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("an endpoint");
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 fn cores() -> usize {
@@ -96,7 +107,9 @@ async fn a_job_that_never_yields_is_released_all_the_same() {
     let sandbox = Sandbox::new().await;
     let mock = MetadataServer::start(Config::with_vms(["spot_0"])).await.unwrap();
     sandbox.enqueue("spin", vec![json!({"steps": 1, "each_ms": 600_000}); cores()]).await;
-    let stubborn = worker(&sandbox, &mock, "spot_0");
+    let url = mock.vm_url("spot_0");
+    let arguments = ["--metadata-url", &url, "--lease", "3s", "--budget", "2s", "--listen", "127.0.0.1:0"];
+    let stubborn = Worker::start(&sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments);
     stubborn.reports(&sandbox, "every core spins", |report| report.in_flight.len() == cores()).await;
 
     let (drain, _) = evicted(&sandbox, &mock, &stubborn, "spot_0").await;
@@ -111,5 +124,19 @@ async fn a_job_that_never_yields_is_released_all_the_same() {
     assert!(drain.released_after_ms < 2000, "{drain:?}");
     let depth = sandbox.depth().await;
     assert_eq!((depth.ready, depth.leased), (Some(all), Some(0)));
+
+    // The notice passes; the slots stay occupied.
+    mock.withdraw(&Which::Vm("spot_0".to_owned())).expect("a withdrawal");
+    until("the worker says that it is stuck", PATIENCE, async || {
+        let lines = stubborn.log().lines(
+            "every slot is occupied by a job that was given up and does not end; this worker can run nothing \
+             until it is restarted",
+        );
+        (lines.len() == 1).then_some(())
+    })
+    .await;
+    let address = stubborn.log().lines("listening for health checks")[0].text("address").to_owned();
+    let answer = tokio::task::spawn_blocking(move || ask(&address, "/readyz")).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.0 503") && answer.ends_with("stuck\n"), "{answer}");
     stubborn.stop().await;
 }

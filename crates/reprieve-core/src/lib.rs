@@ -102,6 +102,7 @@ pub mod memory;
 mod names;
 mod notice;
 
+pub mod panics;
 pub mod ports;
 #[cfg(not(feature = "testing"))]
 #[expect(unreachable_pub, reason = "a simulation replaces it")]

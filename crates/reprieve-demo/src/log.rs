@@ -44,10 +44,13 @@ impl Logged {
             timestamp: Timestamp,
             message: String,
             job: Option<String>,
+            outcome: Option<String>,
         }
-        let Line { timestamp, message, job } = serde_json::from_str(line).ok()?;
+        let Line { timestamp, message, job, outcome } = serde_json::from_str(line).ok()?;
         let what = match message.as_str() {
-            "completed" => LogEvent::Completed { id: job? },
+            "the job's run ended" if outcome.as_deref() == Some("completed") => {
+                LogEvent::Completed { id: job? }
+            }
             "drained" => LogEvent::Drained(serde_json::from_str(line).ok()?),
             _ => return None,
         };
@@ -60,7 +63,7 @@ mod tests {
     use super::*;
 
     const DRAINED: &str = r#"{"timestamp":"2026-11-21T12:44:03.600Z","level":"INFO","notice":"Preempt","held":2,"unstarted":0,"saved":2,"cut":0,"finished":0,"leases_lost":0,"abandoned":0,"still_running":0,"work_lost_ms":0,"released_after_ms":14,"quiesced_after_ms":15,"budget_left_ms":4970,"message":"drained","target":"reprieve_core::worker::drain"}"#;
-    const COMPLETED: &str = r#"{"timestamp":"2026-11-21T12:44:03.600Z","level":"DEBUG","message":"completed","job":"019a","kind":"frame","target":"reprieve_core::worker"}"#;
+    const COMPLETED: &str = r#"{"timestamp":"2026-11-21T12:44:03.600Z","level":"DEBUG","message":"the job's run ended","job":"019a","kind":"frame","delivery":1,"steps":40,"seconds":0.8,"outcome":"completed","target":"reprieve_core::worker"}"#;
 
     #[test]
     fn the_lines_that_matter_are_read() {

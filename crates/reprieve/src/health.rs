@@ -83,6 +83,11 @@ impl Health {
         self.monitor.get().map(|monitor| monitor.last_beat().elapsed()).unwrap_or_default()
     }
 
+    /// Whether the worker can run no job, because all its slots are stuck.
+    fn is_stuck(&self) -> bool {
+        self.monitor.get().is_some_and(Monitor::is_stuck)
+    }
+
     /// The worker's stage.
     pub(crate) fn stage(&self) -> Stage {
         self.monitor.get().map_or(Stage::Recover, Monitor::stage)
@@ -130,9 +135,13 @@ async fn livez(State(health): State<Health>) -> impl IntoResponse {
 }
 
 /// Returns 200 in the stage Start, else 503: until the metadata service and the store have
-/// answered, during a drain, and after it while its notice is active.
+/// answered, during a drain, and after it while its notice is active. 503 also while every slot is
+/// occupied by a job that was given up and does not end.
 async fn readyz(State(health): State<Health>) -> impl IntoResponse {
     let stage = health.stage();
+    if health.is_stuck() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stuck\n".to_owned());
+    }
     let status = if stage == Stage::Start { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{}\n", stage.as_str()))
 }

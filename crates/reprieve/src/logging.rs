@@ -1,9 +1,11 @@
 //! The log: on stderr, as text for people and JSON for machines. Logging never blocks the worker.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{panic, thread};
 
 use reprieve_core::{Error, ErrorKind, Result};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -35,19 +37,36 @@ impl Log {
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || handle.clone());
         let begun = match format {
             LogFormat::Text => log.with_ansi(terminal).finish().try_init(),
-            LogFormat::Json => log.json().flatten_event(true).finish().try_init(),
+            LogFormat::Json => log.json().flatten_event(true).with_span_list(false).finish().try_init(),
         };
         if begun.is_ok() {
             let lines = Arc::clone(&lines);
-            let thread = std::thread::Builder::new().name("reprieve-log".to_owned());
+            let thread = thread::Builder::new().name("reprieve-log".to_owned());
             thread.spawn(move || lines.write_to(io::stderr())).map_err(|error| {
                 Error::new(ErrorKind::Internal, "start the log", error.to_string()).with_source(error)
             })?;
         } else {
             tracing::debug!("the program has installed its own tracing subscriber, which is used");
         }
+        log_panics();
         Ok(Self { lines })
     }
+}
+
+/// Logs panics as everything else is logged, with their place; with `RUST_BACKTRACE=1` also the stack.
+fn log_panics() {
+    panic::set_hook(Box::new(|panic| {
+        reprieve_core::panics::note(panic);
+        let text = panic.payload_as_str().unwrap_or("(no message)");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = thread::current();
+        let (thread, backtrace) = (thread.name().unwrap_or_default(), Backtrace::capture());
+        if backtrace.status() == BacktraceStatus::Captured {
+            tracing::error!(thread, place, panic = text, %backtrace, "a thread panicked");
+        } else {
+            tracing::error!(thread, place, panic = text, "a thread panicked");
+        }
+    }));
 }
 
 impl Drop for Log {

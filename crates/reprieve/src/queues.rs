@@ -48,6 +48,11 @@ impl Queues {
 }
 
 impl Queues {
+    /// Returns those that are poison queues, by their names.
+    pub(crate) fn poison(&self) -> impl Iterator<Item = &QueueName> {
+        self.names.iter().filter(|name| QueueName::is_poison(name.as_str()))
+    }
+
     /// Returns a queue of `others` that is one of these, or a poison queue of one.
     pub(crate) fn shared_with<'a>(&self, others: &'a Self) -> Option<&'a QueueName> {
         others

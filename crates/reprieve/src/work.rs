@@ -192,7 +192,7 @@ async fn start(
     let (opened, escalation, vm) = tokio::join!(opening, escalation(&settings), vm(&settings));
     let (opened, escalation) = (keep_receipts(opened?, &settings, &id)?, escalation?);
     let vm = vm.unwrap_or_default();
-    let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown);
+    let (store, queue) = (settings.store.address.to_string(), settings.store.queues.shown.clone());
     let (roster, approve_wait) = (Arc::clone(&opened.store.roster), settings.worker.policy.approve_wait);
     let mut worker = Worker::builder(opened.store)
         .drain_store(opened.drain)
@@ -221,6 +221,13 @@ async fn start(
     }
     if let Some(metadata) = settings.metadata {
         tasks.spawn(check_vm(metadata, settings.vm_name, settings.store.address));
+    }
+    for queue in settings.store.queues.poison() {
+        tracing::warn!(
+            %queue,
+            "this is a poison queue: the worker runs jobs that could not be done again; `reprieve redrive` \
+             returns them to their own queue"
+        );
     }
     let worker = configure(worker).build()?;
     let monitor = worker.monitor();

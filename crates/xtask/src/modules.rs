@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
     "reprieve-core",
     &[
         // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
-        &["chance", "clock", "codec", "hash", "process", "shorten", "telemetry", "watch"],
+        &["chance", "clock", "codec", "hash", "panics", "process", "shorten", "telemetry", "watch"],
         // The values that ports and formats consist of.
         &[
             "checkpoint",

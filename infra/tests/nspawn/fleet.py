@@ -383,6 +383,10 @@ class Machine:
                 lines.append(json.loads(line))
         return [line for line in lines if message in (None, line.get("message"))]
 
+    def completed(self):
+        """Returns the ids of the jobs that the worker completed, once for each time."""
+        return [line["job"] for line in self.log("the job's run ended") if line["outcome"] == "completed"]
+
 
 def ip(arguments):
     subprocess.run(["ip", *arguments.split()], check=True)

@@ -121,7 +121,7 @@ class PackageTest(unittest.TestCase):
         self.assertEqual(self.fleet.status()["queue"]["poisoned"], 0)
         for job in jobs:
             self.assertEqual(self.fleet.result(job)["sum"], steps * (steps - 1) // 2, job)
-        completed = collections.Counter(line["job"] for line in self.machine.log("completed"))
+        completed = collections.Counter(self.machine.completed())
         self.assertEqual({job: count for job, count in completed.items() if count > 1}, {})
 
     def repeated(self):
@@ -181,7 +181,7 @@ class Install(PackageTest):
         jobs = self.walks(8)
         self.done_once(jobs)
         self.assertEqual(self.repeated(), 0)
-        completed = [line["job"] for line in machine.log("completed")]
+        completed = [line["job"] for line in machine.completed()]
         self.assertEqual(sorted(completed), sorted(jobs))
         # What rsyslog and the Azure Monitor agent choose by.
         entry = machine.run("journalctl", "-o", "json", "-n", "1", "-t", "reprieve-worker").stdout
@@ -751,7 +751,7 @@ class ScaleSet(PackageTest):
         self.assertEqual(outputs, {f"walks/{job}/{step}" for job in jobs for step in range(self.STEPS)})
         completed = collections.Counter()
         for machine in self.machines:
-            completed.update(line["job"] for line in machine.log("completed"))
+            completed.update(machine.completed())
         for job in jobs:
             self.assertEqual(self.fleet.result(job)["sum"], self.STEPS * (self.STEPS - 1) // 2, job)
         # A machine that died before it logged the end of a job has none.

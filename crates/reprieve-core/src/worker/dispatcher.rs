@@ -95,7 +95,7 @@ impl Dispatcher {
         self.leave_recover();
         loop {
             let event = self.next().await;
-            self.drains.note_silence(self.reporter.beat());
+            self.drains.note_silence(self.reporter.beat(self.shared.is_stuck()));
             self.act_on(event);
             self.end_drain();
             let state = (!self.interruptions.is_idle()).then(|| self.state());

@@ -1,6 +1,7 @@
 //! Reports the worker's state: to the roster, to health endpoints and metrics, and as stored reports
 //! of its drains. None of it makes the worker wait.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -71,8 +72,19 @@ impl Reporter {
         &self.published.queue
     }
 
-    /// Notes that the dispatcher runs, and returns for how long it did not.
-    pub(super) fn beat(&self) -> Duration {
+    /// Notes that the dispatcher runs, and whether all slots are stuck. Returns for how long it did
+    /// not run.
+    pub(super) fn beat(&self, is_stuck: bool) -> Duration {
+        if self.monitor.is_stuck.swap(is_stuck, Relaxed) != is_stuck {
+            if is_stuck {
+                tracing::error!(
+                    "every slot is occupied by a job that was given up and does not end; this worker can run \
+                     nothing until it is restarted"
+                );
+            } else {
+                tracing::info!("a job that was given up has ended; this worker can run jobs again");
+            }
+        }
         let silent = self.monitor.last_beat().elapsed();
         self.monitor.beat();
         silent
@@ -194,6 +206,7 @@ pub struct Monitor {
     stage: watch::Sender<Stage>,
     last_drain: Arc<Mutex<Option<DrainReport>>>,
     beat: Arc<Mutex<Instant>>,
+    is_stuck: Arc<AtomicBool>,
 }
 
 impl Monitor {
@@ -204,6 +217,7 @@ impl Monitor {
             stage: watch::Sender::new(Stage::Recover),
             last_drain: Arc::default(),
             beat: Arc::new(Mutex::new(Instant::now())),
+            is_stuck: Arc::default(),
         };
         monitor.enter(Stage::Recover);
         monitor
@@ -237,6 +251,13 @@ impl Monitor {
     #[must_use]
     pub fn last_drain(&self) -> Option<DrainReport> {
         self.last_drain.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether every slot is occupied by a job that was given up and does not end, so that the worker
+    /// can run no job.
+    #[must_use]
+    pub fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Relaxed)
     }
 
     /// Returns when the control loop last ran. It runs at least once a second, so a worker with an

@@ -67,6 +67,11 @@ impl Shared {
         taken.saturating_sub(self.guarded.load(Relaxed))
     }
 
+    /// Whether every slot is occupied by such a task, so that this worker can run no job.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck() >= self.settings.concurrency
+    }
+
     /// Returns a number for a delivery, unique in this worker.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)

@@ -87,7 +87,9 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> String {
 }
 
 fn unknown(key: &str) -> String {
-    format!("there is no setting {key:?}; there are {}", table::keys().collect::<Vec<_>>().join(", "))
+    let keys: Vec<_> = table::keys().collect();
+    let nearest = table::nearest(key, keys.iter().copied());
+    format!("there is no setting {key:?}; did you mean {nearest:?}? There are {}", keys.join(", "))
 }
 
 fn wrong_type(setting: &Setting, value: &toml::Value) -> String {
@@ -114,9 +116,9 @@ mod tests {
         assert_eq!(faults.len(), 3, "{faults:?}");
         assert_eq!(faults[0], "etc/reprieve.toml: budget must be text in quotes, and is an integer");
         assert_eq!(faults[1], "etc/reprieve.toml: lease must be text in quotes, and is an array");
-        assert!(
-            faults[2].starts_with("etc/reprieve.toml: there is no setting \"queu\"; there are store, queue,")
-        );
+        assert!(faults[2].starts_with(
+            "etc/reprieve.toml: there is no setting \"queu\"; did you mean \"queue\"? There are store, queue,"
+        ));
     }
 
     #[test]

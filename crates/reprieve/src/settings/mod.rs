@@ -100,6 +100,8 @@ impl WorkerSettings {
     /// Reads the settings like [`read`](Self::read), and also returns where each came from.
     pub(crate) fn read_with_origins(args: &WorkerArgs) -> Result<(Self, Vec<Origin>)> {
         let mut reading = Reading::begin(args.texts());
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        reading.faults.extend(table::unknown_variables(variables));
         reading.read(&STORE);
         reading.read(&WORKER);
         reading.read(&KEEP);

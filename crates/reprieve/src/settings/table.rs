@@ -374,6 +374,46 @@ fn settings() -> impl Iterator<Item = &'static Setting> {
     STORE.iter().chain(&WORKER).chain(&KEEP)
 }
 
+/// Names of variables that other programs of the project read, or that they set for the programs that
+/// they start.
+const OTHERS: [&str; 10] = [
+    "REPRIEVE_ALLOWED_IPS",
+    "REPRIEVE_APPLICATION_VERSION",
+    "REPRIEVE_BIN",
+    "REPRIEVE_CLI",
+    "REPRIEVE_CONTACT_EMAILS",
+    "REPRIEVE_CURRENT_CAPACITIES",
+    "REPRIEVE_INSTANCES",
+    "REPRIEVE_NAME",
+    "REPRIEVE_PRESET",
+    "REPRIEVE_SSH_PUBLIC_KEY",
+];
+
+/// The beginnings of such names: of what hooks get, and of what tests need.
+const OTHERS_BEGIN: [&str; 3] = ["REPRIEVE_EVENT", "REPRIEVE_PACKAGE", "REPRIEVE_TEST"];
+
+/// Returns a sentence for each variable that looks like a setting and is none: a misspelt one would
+/// have no effect.
+pub(super) fn unknown_variables(names: impl Iterator<Item = String>) -> Vec<String> {
+    let is_known = |name: &str| {
+        keys().chain([CONFIG.key]).any(|key| variable(key) == name)
+            || OTHERS.contains(&name)
+            || OTHERS_BEGIN.iter().any(|begin| name.starts_with(begin))
+    };
+    let unknown = names.filter(|name| name.starts_with("REPRIEVE_") && !is_known(name));
+    let sentence = |name: String| {
+        let nearest = nearest(&name, keys().chain([CONFIG.key]).map(variable));
+        format!("{name}: there is no such setting; did you mean {nearest}?")
+    };
+    unknown.map(sentence).collect()
+}
+
+/// Returns the candidate that is most like `name`.
+pub(super) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> &'a str {
+    let likeness = |candidate: &&str| strsim::jaro_winkler(name, candidate);
+    candidates.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).unwrap_or_default()
+}
+
 /// The environment variable of the setting with this key.
 pub(super) fn variable(key: &str) -> &'static str {
     static VARIABLES: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {

@@ -147,6 +147,21 @@ fn every_setting_can_be_given_by_flag_and_by_file() {
 }
 
 #[test]
+fn a_misspelt_variable_is_named_with_the_nearest_setting() {
+    let unknown = |names: &[&str]| super::table::unknown_variables(names.iter().map(ToString::to_string));
+    assert_eq!(
+        unknown(&["REPRIEVE_CONCURENCY", "REPRIEVE_STORES", "reprieve_store", "PATH"]),
+        [
+            "REPRIEVE_CONCURENCY: there is no such setting; did you mean REPRIEVE_CONCURRENCY?",
+            "REPRIEVE_STORES: there is no such setting; did you mean REPRIEVE_STORE?",
+        ]
+    );
+    let known =
+        ["REPRIEVE_STORE", "REPRIEVE_CONFIG", "REPRIEVE_LOG", "REPRIEVE_INSTANCES", "REPRIEVE_EVENT_ID"];
+    assert_eq!(unknown(&known), [""; 0]);
+}
+
+#[test]
 fn all_faults_are_reported_at_once_with_their_origins() {
     let file = "queue = 'A'\nlease = '5'\ncolour = 'red'";
     let all =

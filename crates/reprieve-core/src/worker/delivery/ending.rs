@@ -115,14 +115,11 @@ impl Guardian {
         let (lease_ends, drain) = (self.lease.ends(), self.drain.clone());
         let settled = self.settle(Settlement::Complete).await;
         let report = DeliveryReport::new(assignment.kind.name, Outcome::Completed, &settled);
-        if settled.is_ok() {
-            tracing::debug!(job = %assignment.job(), kind = assignment.kind.name, "completed");
-            if recorded {
-                // After the lease's end, a delete that finds no message of its receipt counts as
-                // done. The message may belong to a worker that needs the record.
-                let may_remove = remembered.is_zero() && Instant::now() < lease_ends;
-                Box::pin(clean_up(&shared, assignment, may_remove, drain)).await;
-            }
+        if settled.is_ok() && recorded {
+            // After the lease's end, a delete that finds no message of its receipt counts as
+            // done. The message may belong to a worker that needs the record.
+            let may_remove = remembered.is_zero() && Instant::now() < lease_ends;
+            Box::pin(clean_up(&shared, assignment, may_remove, drain)).await;
         }
         report
     }

@@ -2,36 +2,44 @@
 //! releases the message by tiers in a drain. It runs on the control thread and is the delivery's
 //! only owner.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
+use tracing::Instrument;
 
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
 use crate::clock::unix_millis;
-use crate::context::{get, set};
+use crate::context::{JobRun, get, set};
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobError;
+use crate::panics;
 use crate::ports::{Delivery, Store};
 use crate::process::in_process;
 use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
 use crate::worker::settings::Expiring;
-use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
+use crate::worker::shared::{Entry, Kind, Rules, RunningJob, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// From this time on a job is worth a line in the log when it begins and when it ends, however well.
+const NOTEWORTHY: Duration = Duration::from_secs(1);
 
 /// The pause between two tries to replace a message that expires.
 const REPLACE_PAUSE: Duration = Duration::from_millis(500);
@@ -232,16 +240,18 @@ impl Guardian {
         let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
         let began = Instant::now();
         set(&assignment.run.began, Some(began));
+        let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
         let mut task = self.start(&mut assignment, slot);
         let waited = self.watch(&assignment, &mut task).await;
         drop(guarded);
-        match waited {
+        let ran = began.elapsed();
+        let report = match waited {
             Waited::Done(ended) => {
                 let ended = flatten(ended);
                 // The remainder of a job that began elsewhere does not show how long jobs take.
                 if matches!(ended, RunOutcome::Done) && assignment.run.delivery <= 1 {
-                    self.shared.runs.note(began.elapsed());
-                    assignment.kind.runs.note(began.elapsed());
+                    self.shared.runs.note(ran);
+                    assignment.kind.runs.note(ran);
                 }
                 match ended {
                     RunOutcome::Done => self.complete(&assignment, false).await,
@@ -250,7 +260,9 @@ impl Guardian {
             }
             Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
             Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
-        }
+        };
+        log_end(&kind, &run, ran, report.outcome);
+        report
     }
 
     fn start(&self, assignment: &mut Assignment, slot: OwnedSemaphorePermit) -> JoinHandle<RunOutcome> {
@@ -258,13 +270,16 @@ impl Guardian {
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
         let runnable = Arc::clone(&assignment.runnable);
-        self.shared.jobs.spawn(in_process(async move {
-            let ended = runnable.run(execution).await;
+        // Whatever is logged in a step has the job's id.
+        let span = tracing::info_span!("job", id = %assignment.job(), kind = assignment.kind.name);
+        let run = async move {
+            let ended = AssertUnwindSafe(runnable.run(execution)).catch_unwind().await;
             // The slot belongs to the task, not to the guardian: a task that never ends keeps its
             // slot.
             drop(slot);
-            ended
-        }))
+            ended.unwrap_or_else(|panic| panicked(&*panic))
+        };
+        self.shared.jobs.spawn(in_process(run.instrument(span)))
     }
 
     /// Waits for the job. In a drain, asks the job to yield and waits no longer than the soft mark.
@@ -274,6 +289,9 @@ impl Guardian {
         assignment: &Assignment,
         task: &mut JoinHandle<RunOutcome>,
     ) -> Waited<Result<RunOutcome, JoinError>> {
+        let (kind, delivery) = (assignment.kind.name, assignment.run.delivery);
+        tracing::debug!(job = %assignment.job(), kind, delivery, "the job begins");
+        let mut noteworthy = Some(Instant::now() + NOTEWORTHY);
         let mut asked = None;
         loop {
             if let Some(deadline) = self.deadline()
@@ -287,8 +305,11 @@ impl Guardian {
                 Some(own) => Some(soft(own)),
                 None => self.deadline().map(|_| Instant::now() + LOOK_AGAIN),
             };
-            match self.wait(task, until).await {
+            match self.wait(task, until.into_iter().chain(noteworthy).min()).await {
                 Waited::Drain => {}
+                Waited::Time if noteworthy.take_if(|at| *at <= Instant::now()).is_some() => {
+                    tracing::info!(job = %assignment.job(), kind, delivery, "the job runs");
+                }
                 // A save that takes longer than was known may have begun meanwhile.
                 Waited::Time if asked.is_none_or(|own| soft(own) > Instant::now()) => {}
                 ended => return ended,
@@ -364,18 +385,28 @@ impl Guardian {
     }
 }
 
-/// Maps a task's end to a run's outcome: a panic is a failure of the job, and an abort only follows
-/// a decision that was already made.
+/// A panic is a failure of the job.
+fn panicked(panic: &(dyn Any + Send)) -> RunOutcome {
+    RunOutcome::Failed(JobError::retry(panics::describe(panic)))
+}
+
+/// Maps a task's end to a run's outcome. An abort only follows a decision that was already made.
 fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
     ended.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => {
-            let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-            let text = text.as_deref().unwrap_or("(no message)");
-            RunOutcome::Failed(JobError::retry(format!("the job panicked: {text}")))
-        }
+        Ok(panic) => panicked(&*panic),
         Err(_) => RunOutcome::Lost,
     })
+}
+
+/// Logs how a job's run ended here, for everyone to see unless it was short and ended well.
+fn log_end(kind: &Kind, run: &JobRun, ran: Duration, outcome: Outcome) {
+    let (job, kind, delivery, steps) = (&run.job, kind.name, run.delivery, run.steps.load(Relaxed));
+    let (seconds, ended) = (ran.as_secs_f64(), outcome.as_str());
+    if ran < NOTEWORTHY && outcome.is_well() {
+        tracing::debug!(%job, kind, delivery, steps, seconds, outcome = ended, "the job's run ended");
+    } else {
+        tracing::info!(%job, kind, delivery, steps, seconds, outcome = ended, "the job's run ended");
+    }
 }
 
 /// The outcome of a delivery, for metrics and reports. Only `Retried` and `DeadLettered` are
@@ -413,6 +444,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether the job needs nothing more, or asked for this end.
+    const fn is_well(self) -> bool {
+        matches!(self, Self::Completed | Self::Duplicate | Self::Waiting)
+    }
+
     /// Returns the outcome's metric label.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

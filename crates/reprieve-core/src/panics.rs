@@ -1,0 +1,32 @@
+//! The places of panics. A job's task sees only what a panic says, so the hook for panics notes on the
+//! panicking thread where it was, and the job's reason names the place.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::PanicHookInfo;
+
+thread_local! {
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Notes where this thread panics, for the reason of the job that panicked. Call it from a panic hook;
+/// [`std::panic::set_hook`] belongs to the program.
+pub fn note(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string);
+    // Another panic while this one is noted aborts the process in any case.
+    PLACE.with(|noted| {
+        if let Ok(mut noted) = noted.try_borrow_mut() {
+            *noted = place;
+        }
+    });
+}
+
+/// Describes a panic that was caught on this thread, and forgets its place.
+pub(crate) fn describe(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("(no message)");
+    match PLACE.with(RefCell::take) {
+        Some(place) => format!("the job panicked at {place}: {text}"),
+        None => format!("the job panicked: {text}"),
+    }
+}
