@@ -55,6 +55,7 @@ fn record() -> Record {
             attachments: Some(part(b"a manifest")),
         }],
         careful_steps: 0,
+        went_back: 0,
         changed_unix_ms: 0,
         abandoned_after_ms: 0,
         expires_unix_ms: None,

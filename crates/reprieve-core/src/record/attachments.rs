@@ -88,6 +88,9 @@ pub(crate) struct Attachments {
     known: HashMap<ContentHash, Chunk>,
     /// Payloads of this delivery that no record names, or need not name any more.
     loose: BTreeSet<PayloadName>,
+    /// Chunks that are not used again: they were found damaged, or a write that may have been applied
+    /// removed them.
+    unusable: BTreeSet<PayloadName>,
     pins: Pins,
 }
 
@@ -167,11 +170,18 @@ impl Attachments {
     /// Does not use a chunk again that was found damaged.
     pub(crate) fn forget(&mut self, damaged: &Chunk) {
         self.known.remove(&damaged.sha256);
+        self.unusable.insert(damaged.payload.clone());
     }
 
-    /// Knows the chunks of the kept checkpoints, and no others.
+    /// Does not use these payloads again: a write removes them, even if it is not answered.
+    pub(crate) fn note_removal(&mut self, removed: &[PayloadName]) {
+        self.unusable.extend(removed.iter().cloned());
+    }
+
+    /// Knows the usable chunks of the kept checkpoints, and no others.
     fn know_kept(&mut self) {
         let chunks = self.kept.values().flat_map(|manifest| manifest.chunks());
+        let chunks = chunks.filter(|chunk| !self.unusable.contains(&chunk.payload));
         self.known = chunks.map(|chunk| (chunk.sha256, chunk.clone())).collect();
     }
 

@@ -1,5 +1,6 @@
 //! One delivery's handle to the record of its job: claims, saves and settles.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,8 @@ pub(crate) struct Handle {
     removed: Vec<PayloadName>,
     /// Whether the job moved in this delivery, and that is saved.
     has_moved: bool,
+    /// The checkpoints that were found damaged.
+    discarded: BTreeSet<u64>,
     /// The manifest that was stored as a payload for a write that failed.
     placed: Option<Part>,
     /// The job's attachments.
@@ -132,6 +135,7 @@ impl Handle {
             unanswered: 0,
             removed: Vec::new(),
             has_moved: false,
+            discarded: BTreeSet::new(),
             placed: None,
             attachments: Attachments::default(),
         }
@@ -217,7 +221,7 @@ impl Handle {
         }
         if generation > record.generation {
             record.forgive();
-            (record.generation, record.careful_steps) = (generation, 0);
+            (record.generation, record.careful_steps, record.went_back) = (generation, 0, 0);
         } else {
             self.enter_owners_end(&mut record);
         }
@@ -251,7 +255,8 @@ impl Handle {
 
     /// Adopts a record that this delivery wrote without an answer, or another owner's record that
     /// it settles.
-    pub(crate) fn adopt(&mut self, found: Found) {
+    pub(crate) fn adopt(&mut self, mut found: Found) {
+        found.record.checkpoints.retain(|checkpoint| !self.discarded.contains(&checkpoint.sequence));
         if self.own.is_none() && self.is_own(&found.record) {
             self.unanswered = self.unanswered.saturating_sub(1);
         }
@@ -393,6 +398,8 @@ impl Handle {
 
     /// Drops a checkpoint that is damaged: the next save keeps the intact ones.
     pub(crate) fn discard(&mut self, sequence: u64) {
+        self.discarded.insert(sequence);
+        self.attachments.discard(sequence);
         let Some((record, _)) = &mut self.own else { return };
         let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence == sequence);
         record.checkpoints = intact;
@@ -400,7 +407,13 @@ impl Handle {
         for name in damaged.iter().flat_map(Checkpoint::payloads) {
             self.attachments.note_loose(name);
         }
-        self.attachments.discard(sequence);
+    }
+
+    /// Counts that the job goes back to an older state, and returns how often it did so in its life.
+    pub(crate) fn count_going_back(&mut self) -> u32 {
+        let Some((record, _)) = &mut self.own else { return 0 };
+        record.went_back = record.went_back.saturating_add(1);
+        record.went_back
     }
 
     /// Records beside which other jobs the job runs from now on.
@@ -548,6 +561,7 @@ impl Handle {
                 // A store may write it and then refuse the record.
                 self.attachments.note_loose(name.clone());
             }
+            self.attachments.note_removal(&obsolete);
             self.removed.clone_from(&obsolete);
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { record: seal(&record), payload, obsolete };
@@ -603,6 +617,7 @@ impl Handle {
             sequence: 0,
             checkpoints: Vec::new(),
             careful_steps: 0,
+            went_back: 0,
             changed_unix_ms: 0,
             abandoned_after_ms: self.abandoned_after_ms(),
             expires_unix_ms: None,

@@ -73,6 +73,10 @@ pub struct Record {
     /// For how many more steps the job saves after each one, because it failed there.
     #[serde(default)]
     pub careful_steps: u32,
+    /// How often the job went back to an older checkpoint because chunks of its attachments were
+    /// damaged. Progress does not clear it.
+    #[serde(default, skip_serializing_if = "account::is_zero")]
+    pub went_back: u32,
     /// When it was written, in milliseconds since the Unix epoch, by its writer's clock.
     pub changed_unix_ms: i64,
     /// How long after that time the owner counts as dead if its message was not delivered again.
@@ -286,6 +290,7 @@ mod tests {
             sequence: 9,
             checkpoints: states.iter().zip(7..).map(checkpoint).collect(),
             careful_steps: 0,
+            went_back: 0,
             changed_unix_ms: 1_000,
             abandoned_after_ms: 60_000,
             expires_unix_ms: None,
@@ -347,6 +352,7 @@ mod tests {
         let mut record = record(&[&state, &state]);
         (record.job, record.kind) = (JobId::parse(long(JOB_ID_BYTES_MAX)).unwrap(), long(256));
         (record.generation, record.sequence, record.careful_steps) = (u32::MAX, u64::MAX, u32::MAX);
+        record.went_back = u32::MAX;
         (record.changed_unix_ms, record.abandoned_after_ms) = (i64::MIN, u64::MAX);
         record.expires_unix_ms = Some(i64::MIN);
         record.escalated = Some(Escalated { queue: long(63), why: long(500), at_unix_ms: i64::MIN });

@@ -5,9 +5,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The stack of a job thread: a state is read and compared recursively, and an unoptimized build
-/// takes up to 4 KiB for each of its levels. Memory that is not used is not taken.
-const JOB_STACK_BYTES: usize = 8 * 1024 * 1024;
+use crate::codec::STACK_BYTES;
 
 /// The runtimes of a worker process. The watcher, the guardians, the drain and all timers run on
 /// the control runtime, which is the thread that calls [`block_on`](Self::block_on). Jobs have
@@ -32,7 +30,7 @@ impl Threads {
         let jobs = Builder::new_multi_thread()
             .worker_threads(job_threads.max(1))
             .thread_name("reprieve-job")
-            .thread_stack_size(JOB_STACK_BYTES)
+            .thread_stack_size(STACK_BYTES)
             .enable_all()
             .build()?;
         let io = || {

@@ -41,6 +41,10 @@ const ARGS_WITHIN: Duration = Duration::from_secs(10);
 /// chunk each time must not keep it going for ever.
 const GOING_BACK_MAX: u32 = 3;
 
+/// How often it does so in its life. Each time, it may have made progress before it comes to the same
+/// place, so that failures are forgiven.
+const GOING_BACK_EVER_MAX: u32 = 20;
+
 /// The same for arguments that could not be read in an earlier delivery either.
 const ARGS_AGAIN_WITHIN: Duration = Duration::from_secs(2);
 
@@ -264,8 +268,16 @@ impl Execution {
             }
             let ended = self.step(job, &cx, args, at).await?;
             let damaged = cx.run.saves.take_damaged();
-            if !damaged.is_empty() && Box::pin(self.drop_damaged(&damaged, ended.is_err())).await {
+            // A finished job has no next checkpoint.
+            let is_done = matches!(ended, Ok(Step::Done(_)));
+            if !damaged.is_empty() && !is_done && Box::pin(self.drop_damaged(&damaged, ended.is_err())).await
+            {
                 went_back += 1;
+                if self.run.record.lock().await.count_going_back() > GOING_BACK_EVER_MAX {
+                    return Err(RunOutcome::Refused(format!(
+                        "chunks of the job's attachments were damaged or missing more than {GOING_BACK_EVER_MAX} times"
+                    )));
+                }
                 if went_back > GOING_BACK_MAX {
                     return Err(RunOutcome::Failed(JobError::retry(
                         "chunks of the job's attachments are damaged or missing again and again",
@@ -350,7 +362,11 @@ impl Execution {
     }
 
     /// Returns the identity of a state.
-    fn loaded<C: Serialize>(&self, at: &C, stored: Option<Fingerprint>) -> Result<Loaded, RunOutcome> {
+    fn loaded<C: Serialize + DeserializeOwned>(
+        &self,
+        at: &C,
+        stored: Option<Fingerprint>,
+    ) -> Result<Loaded, RunOutcome> {
         Loaded::new(&self.kind, at, stored).map_err(|error| not_savable(&error))
     }
 

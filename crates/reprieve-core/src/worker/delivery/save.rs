@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use crate::checkpoint::SHORTEST;
@@ -61,9 +62,6 @@ pub(super) struct Saver {
     failures: LogThrottle,
 }
 
-/// From this length of an encoding on, two random orders of its elements are never the same.
-const ORDER_SHOWS_FROM: u64 = 16 * 1024;
-
 /// The identity of a loaded state, in any order of its elements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loaded {
@@ -78,18 +76,20 @@ impl Loaded {
     ///
     /// # Errors
     /// Why the state can't be encoded.
-    pub(super) fn new<C: Serialize>(
+    pub(super) fn new<C: Serialize + DeserializeOwned>(
         kind: &Kind,
         at: &C,
         stored: Option<Fingerprint>,
     ) -> std::result::Result<Self, String> {
         let fingerprint = codec::fingerprint(at)?;
-        if stored.is_some_and(|stored| stored != fingerprint) {
-            kind.is_unordered.store(true, Relaxed);
-        }
-        // A few elements may come in the same order by chance.
-        let is_short = fingerprint.length() <= ORDER_SHOWS_FROM;
-        let is_ordered = stored.is_some() && !is_short && !kind.is_unordered.load(Relaxed);
+        // Where every element comes back at its place, the order is a part of the state, such as that
+        // of a list that is being sorted.
+        let is_ordered = codec::keeps_order(at, fingerprint).unwrap_or_else(|| {
+            if stored.is_some_and(|stored| stored != fingerprint) {
+                kind.is_unordered.store(true, Relaxed);
+            }
+            stored.is_some() && !kind.is_unordered.load(Relaxed)
+        });
         let digest = if is_ordered { None } else { codec::digest(at).ok() };
         Ok(Self { fingerprint, digest })
     }
@@ -327,11 +327,11 @@ impl Saver {
 
     /// Whether the job's state or attachments differ from those that were loaded, or the job waits.
     async fn has_moved(&self, state: &Encoded) -> bool {
-        if self.waits_until.is_some() {
-            return true;
-        }
         if self.went_back {
             return false;
+        }
+        if self.waits_until.is_some() {
+            return true;
         }
         self.loaded.is_none_or(|loaded| !loaded.is(state))
             || self.run.record.lock().await.attachments.has_changed()
