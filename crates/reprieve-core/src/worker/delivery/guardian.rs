@@ -270,8 +270,8 @@ impl Guardian {
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
         let runnable = Arc::clone(&assignment.runnable);
-        // Whatever is logged in a step has the job's id.
-        let span = tracing::info_span!("job", id = %assignment.job(), kind = assignment.kind.name);
+        // Whatever is logged in a step has the job's id, also where only errors are logged.
+        let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);
         let run = async move {
             let ended = AssertUnwindSafe(runnable.run(execution)).catch_unwind().await;
             // The slot belongs to the task, not to the guardian: a task that never ends keeps its
