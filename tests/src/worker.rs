@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -129,6 +131,18 @@ impl Worker {
     /// When the operating system can't tell.
     pub fn has_ended(&mut self) -> bool {
         self.process.try_ended().is_some()
+    }
+
+    /// Asks an endpoint of a worker that was started with `--listen 127.0.0.1:0`. Returns the whole
+    /// answer; `None` if there is none.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<String> {
+        let address = self.log.lines("listening for health checks").pop()?.text("address").to_owned();
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
     }
 
     /// Asks the process to stop, and waits until it has ended successfully.

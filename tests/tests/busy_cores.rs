@@ -1,7 +1,5 @@
 //! Jobs that keep every core busy and never await: leases and notices have their own thread.
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,15 +22,6 @@ fn worker(sandbox: &Sandbox, mock: &MetadataServer, vm: &str) -> Worker {
     let url = mock.vm_url(vm);
     let arguments = ["--metadata-url", &url, "--lease", "3s", "--budget", "2s"];
     Worker::start(sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments)
-}
-
-/// Asks a worker's endpoints.
-fn ask(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("an endpoint");
-    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("a request");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
 }
 
 fn cores() -> usize {
@@ -135,8 +124,7 @@ async fn a_job_that_never_yields_is_released_all_the_same() {
         (lines.len() == 1).then_some(())
     })
     .await;
-    let address = stubborn.log().lines("listening for health checks")[0].text("address").to_owned();
-    let answer = tokio::task::spawn_blocking(move || ask(&address, "/readyz")).await.unwrap();
+    let answer = stubborn.get("/readyz").expect("an answer");
     assert!(answer.starts_with("HTTP/1.0 503") && answer.ends_with("stuck\n"), "{answer}");
     stubborn.stop().await;
 }

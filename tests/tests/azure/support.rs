@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -159,10 +157,6 @@ pub(crate) fn failures(worker: &Worker) -> usize {
 
 /// Reads a gauge of a worker that was started with `--listen 127.0.0.1:0`.
 pub(crate) fn gauge(worker: &Worker, name: &str) -> Option<u64> {
-    let address = worker.log().lines("listening for health checks").pop()?.text("address").to_owned();
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
+    let answer = worker.get("/metrics")?;
     answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }

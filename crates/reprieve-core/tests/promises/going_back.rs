@@ -5,22 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use reprieve_core::memory::{Fault, Faults, MemoryRecords, Op};
-use reprieve_core::ports::{RecordStore, Store};
-use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Step};
+use reprieve_core::ports::Store;
+use reprieve_core::{BlobName, Job, JobContext, JobError, Step};
 
 use crate::support::*;
-
-/// Returns the payloads of the job by age.
-fn by_age(records: &MemoryRecords) -> Vec<(JobId, PayloadName)> {
-    let number = |name: &PayloadName| name.as_str().rsplit('-').next().unwrap().parse::<u64>().unwrap();
-    let mut payloads = records.payloads();
-    payloads.sort_by_key(|(_, name)| number(name));
-    payloads
-}
-
-async fn remove(records: &MemoryRecords, (job, name): &(JobId, PayloadName)) {
-    records.remove_payloads(job, std::slice::from_ref(name)).await.unwrap();
-}
 
 /// Counts its steps in an attachment. In its third step it loses its cache, without which it is only slower.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{Fault, Faults, MemoryRecords, Op};
-use reprieve_core::ports::{RecordStore, Store};
+use reprieve_core::ports::Store;
 use reprieve_core::record::{Manifest, Place};
 use reprieve_core::worker::Settings;
 use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Step};
@@ -62,25 +62,13 @@ impl Acts {
         self.began.lock().unwrap().clone()
     }
 
-    /// The payloads, oldest first.
-    fn payloads(&self) -> Vec<(JobId, PayloadName)> {
-        let number = |name: &PayloadName| name.as_str().rsplit('-').next().unwrap().parse::<u64>().unwrap();
-        let mut payloads = self.records.payloads();
-        payloads.sort_by_key(|(_, name)| number(name));
-        payloads
-    }
-
-    async fn lose(&self, payload: &(JobId, PayloadName)) {
-        self.records.remove_payloads(&payload.0, std::slice::from_ref(&payload.1)).await.unwrap();
-    }
-
     async fn lose_newest(&self) {
-        self.lose(self.payloads().last().unwrap()).await;
+        remove(&self.records, by_age(&self.records).last().unwrap()).await;
     }
 
     async fn lose_all(&self) {
-        for payload in self.payloads() {
-            self.lose(&payload).await;
+        for payload in by_age(&self.records) {
+            remove(&self.records, &payload).await;
         }
     }
 
@@ -124,7 +112,7 @@ async fn read(cx: &JobContext) -> Result<(), JobError> {
     Ok(())
 }
 
-/// A, then B, then C, whose save gets no answer and whose chunk is lost; from then on A.
+/// Attaches A, then B, then C. The save with C gets no answer and its chunk is lost; after that, A.
 fn reuses<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
     async move {
         if cx.steps() == 0 && at > 0 {

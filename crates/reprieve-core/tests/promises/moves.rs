@@ -1,5 +1,5 @@
-//! What counts as progress of a job: another state than the one that was loaded, but not the same one in
-//! another random order.
+//! A job makes progress when its state is another one than the state that was loaded. The same state in
+//! another random order is no progress.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -10,13 +10,15 @@ use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
 use reprieve_core::interruption::{DuringFreeze, Policy, Stage};
 use reprieve_core::memory::{self, ManualNotices, MemoryRecords};
-use reprieve_core::ports::{NewMessage, RecordWrite, Store};
+use reprieve_core::ports::{NewMessage, RecordStore, RecordWrite, Store};
 use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::{DrainReport, Escalation, Monitor, Settings, Stopped, Stopper, Worker, stopping};
-use reprieve_core::{Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, Producer, Step};
+use reprieve_core::{
+    Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, PayloadName, Producer, Step,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
@@ -350,6 +352,19 @@ impl Running {
 pub(crate) fn listed_store() -> (Store, Arc<MemoryRecords>) {
     let records = Arc::new(MemoryRecords::new());
     (Store { records: records.clone(), ..memory::store() }, records)
+}
+
+/// Returns the payloads, oldest first.
+pub(crate) fn by_age(records: &MemoryRecords) -> Vec<(JobId, PayloadName)> {
+    let number = |name: &PayloadName| name.as_str().rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    let mut payloads = records.payloads();
+    payloads.sort_by_key(|(_, name)| number(name));
+    payloads
+}
+
+/// Loses a payload.
+pub(crate) async fn remove(records: &MemoryRecords, (job, name): &(JobId, PayloadName)) {
+    records.remove_payloads(job, std::slice::from_ref(name)).await.unwrap();
 }
 
 pub(crate) fn preempt(id: &str) -> Notice {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::support::*;
 
-/// What a [`Script`] job does in one step.
+/// One step of a [`Script`] job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Act {
     /// Works for this number of seconds.
