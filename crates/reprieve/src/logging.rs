@@ -8,12 +8,18 @@ use std::time::Duration;
 use std::{panic, thread};
 
 use reprieve_core::{Error, ErrorKind, Result};
+use serde_json::{Map, Value};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::settings::{LogFormat, LogSettings};
 
 /// How many lines may wait to be written. More are dropped and counted. Some megabytes at most.
 const WAITING_MAX: usize = 4096;
+
+/// The longest line of JSON, in bytes. rsyslog cuts a message at 8 KiB with its header, and nothing can
+/// read an object that was cut.
+/// <https://www.rsyslog.com/doc/rainerscript/global.html>
+const JSON_LINE_MAX: usize = 7 * 1024;
 
 /// How long the process waits at its end for the last lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -114,7 +120,7 @@ impl Lines {
                 tracing::warn!(lost, "log lines were dropped, because they were not read fast enough");
             }
             // There is no other place to report a log that can't be written.
-            let _unwritable = out.write_all(&line);
+            let _unwritable = out.write_all(&fitted(line));
         }
     }
 
@@ -139,6 +145,28 @@ impl Lines {
     }
 }
 
+/// Shortens the longest fields of a JSON line that is longer than [`JSON_LINE_MAX`].
+fn fitted(mut line: Vec<u8>) -> Vec<u8> {
+    if line.len() <= JSON_LINE_MAX {
+        return line;
+    }
+    // A line of text is for people, who read it whole.
+    let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(&line) else { return line };
+    while line.len() > JSON_LINE_MAX {
+        let texts = fields.values_mut().filter_map(|field| match field {
+            Value::String(text) => Some(text),
+            _ => None,
+        });
+        let Some(longest) = texts.max_by_key(|text| text.len()).filter(|text| text.len() > 8) else { break };
+        longest.truncate(longest.floor_char_boundary(longest.len() / 2));
+        longest.push('…');
+        let Ok(shorter) = serde_json::to_vec(&fields) else { break };
+        line = shorter;
+        line.push(b'\n');
+    }
+    line
+}
+
 /// The subscriber's writer: one write per event.
 #[derive(Debug, Clone)]
 struct Handle(Arc<Lines>);
@@ -157,6 +185,8 @@ impl Write for Handle {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+
+    use serde_json::json;
 
     use super::*;
 
@@ -197,6 +227,29 @@ mod tests {
         allow.send(()).unwrap();
         lines.flush(Duration::from_secs(60));
         assert_eq!(read.try_iter().collect::<Vec<_>>(), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_long_line_of_json_is_shortened_and_still_read() {
+        let event =
+            json!({ "level": "WARN", "error": "ä\n".repeat(20_000), "stack": "s".repeat(9_000), "step": 7 });
+        let whole = fitted(format!("{event}\n").into_bytes());
+        assert!(whole.len() <= JSON_LINE_MAX && whole.len() > 2_000, "{}", whole.len());
+        assert_eq!(whole.last(), Some(&b'\n'));
+        let read: Value = serde_json::from_slice(&whole).unwrap();
+        assert_eq!((&read["level"], &read["step"]), (&event["level"], &event["step"]));
+        for field in ["error", "stack"] {
+            let start = read[field].as_str().unwrap().trim_end_matches('…');
+            assert!(!start.is_empty() && event[field].as_str().unwrap().starts_with(start), "{field}");
+        }
+    }
+
+    #[test]
+    fn other_lines_stay_as_they_are() {
+        let numbers = format!("{}\n", json!({ "sizes": vec![1; 9_000] }));
+        for line in ["{\"a\":1}\n".to_owned(), "text ".repeat(9_000), numbers] {
+            assert_eq!(fitted(line.clone().into_bytes()), line.into_bytes());
+        }
     }
 
     #[test]

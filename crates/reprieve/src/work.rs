@@ -1,5 +1,6 @@
 //! A worker process, from its arguments to its exit code.
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +28,10 @@ use crate::systemd;
 /// higher concurrency, and those share threads well.
 const JOB_THREADS_MAX: usize = 512;
 
-/// The threads for the connections to a storage account.
-const IO_THREADS: usize = 2;
+/// The most threads for the connections to a storage account. On two cores one thread is enough:
+/// a second only competes with the control thread and the jobs (measured: 8 % to 15 % more processor
+/// time for the same number of jobs).
+const IO_THREADS_MAX: usize = 2;
 
 /// How long the start waits for this VM's name, which is needed for reports only. The watcher asks
 /// for the name itself.
@@ -123,13 +126,19 @@ pub fn work(args: WorkerArgs, configure: impl FnOnce(WorkerBuilder) -> WorkerBui
 /// Starts the threads and becomes the control thread. Returns true when the worker stopped and
 /// released everything.
 fn process(settings: WorkerSettings, configure: impl FnOnce(WorkerBuilder) -> WorkerBuilder) -> Result<bool> {
-    let io_threads = if matches!(settings.store.address, Address::Azure(_)) { IO_THREADS } else { 0 };
+    let io_threads = if matches!(settings.store.address, Address::Azure(_)) { io_threads() } else { 0 };
     let threads =
         Threads::start(settings.worker.concurrency.min(JOB_THREADS_MAX), io_threads).map_err(|error| {
             Error::new(ErrorKind::Internal, "start the threads", error.to_string()).with_source(error)
         })?;
     let (jobs, io) = (threads.jobs(), threads.io());
     threads.block_on(control(settings, io, |worker| configure(worker.jobs_on(jobs))))
+}
+
+/// The number of threads for connections: half of this machine's cores, one or two.
+fn io_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    (cores / 2).clamp(1, IO_THREADS_MAX)
 }
 
 /// Everything that runs on the control thread.

@@ -1,9 +1,12 @@
 //! `cargo xtask infra`: tests of the templates, of the package's scripts, and of the package on
 //! machines with a real systemd.
 
+use std::env;
 use std::process::{Command, Stdio};
 
 use crate::command::{Failure, builds, cargo, is_needed, root, run as run_command, say};
+use crate::install;
+use crate::services::{NEED_PYTHON, unless_needed};
 
 /// Makes it a failure that this machine can't run the scripts' and the machines' tests.
 const NEEDED: &str = "REPRIEVE_TESTS_NEED_NSPAWN";
@@ -29,9 +32,20 @@ fn in_root(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Checks the templates with what there is: the types, the kept snapshots, and the real compiler.
+/// Checks the templates with what there is: the types, the kept snapshots, checkov, and the real
+/// compiler.
 fn templates() -> Result<(), Failure> {
-    run_command(in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests"]))
+    let mut test = in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests"]);
+    // checkov reads evaluated templates, and only the checker evaluates them.
+    if env::var_os("BICEPLINT").is_some()
+        && let Some(programs) = unless_needed(NEED_PYTHON, "with checkov", install::checkov())?
+    {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([programs].into_iter().chain(env::split_paths(&path)))
+            .map_err(|error| Failure::Failed(format!("PATH can't be extended: {error}")))?;
+        test.env("PATH", path).env("INFRA_TESTS_NEED_CHECKOV", "1");
+    }
+    run_command(test)
 }
 
 /// Runs the package's scripts, without a machine.

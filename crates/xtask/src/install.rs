@@ -21,10 +21,21 @@ pub(crate) fn azurite() -> Result<(), Failure> {
 
 /// Makes a virtual environment with the packages of the Python tests, and returns its interpreter.
 pub(crate) fn python() -> Result<PathBuf, Failure> {
-    let environment = builds()?.join("python");
+    let bin = environment("python", "tests/python/requirements.txt")?;
+    Ok(bin.join("python").with_extension(std::env::consts::EXE_EXTENSION))
+}
+
+/// Makes a virtual environment with checkov, and returns the folder of its programs.
+pub(crate) fn checkov() -> Result<PathBuf, Failure> {
+    environment("checkov", "infra/tests/requirements.txt")
+}
+
+/// Makes the virtual environment `name` with the packages of a lock file, and returns the folder of
+/// its programs.
+fn environment(name: &str, requirements: &str) -> Result<PathBuf, Failure> {
+    let environment = builds()?.join(name);
     let bin = environment.join(if cfg!(windows) { "Scripts" } else { "bin" });
-    let python = bin.join("python").with_extension(std::env::consts::EXE_EXTENSION);
-    let requirements = root().join("tests/python/requirements.txt");
+    let requirements = root().join(requirements);
     once(&requirements, &environment, || {
         let mut create = Command::new(if cfg!(windows) { "python" } else { "python3" });
         // From scratch, so that packages that are no longer required do not stay.
@@ -32,13 +43,13 @@ pub(crate) fn python() -> Result<PathBuf, Failure> {
         run(create).map_err(|failure| {
             Failure::Failed(format!("{failure} (on Debian: apt-get install python3-venv)"))
         })?;
-        let mut install = Command::new(&python);
+        let mut install = Command::new(bin.join("python").with_extension(std::env::consts::EXE_EXTENSION));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         // Only packages with a checksum, and none that have to be built.
         install.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&requirements);
         run(install)
     })?;
-    Ok(python)
+    Ok(bin)
 }
 
 /// Runs `install`, which fills `directory`, unless it ran for the present `lock` file before.

@@ -12,7 +12,7 @@ use crate::command::{Failure, is_needed, say};
 use crate::install;
 
 const NEED_AZURITE: &str = "REPRIEVE_TESTS_NEED_AZURITE";
-const NEED_PYTHON: &str = "REPRIEVE_TESTS_NEED_PYTHON";
+pub(crate) const NEED_PYTHON: &str = "REPRIEVE_TESTS_NEED_PYTHON";
 
 /// The running services; they end when this is stopped or dropped.
 #[derive(Default)]
@@ -67,7 +67,11 @@ impl Services {
 }
 
 /// Returns `prepared`; an error becomes a warning unless `variable` is set.
-fn unless_needed<T>(variable: &str, what: &str, prepared: Result<T, Failure>) -> Result<Option<T>, Failure> {
+pub(crate) fn unless_needed<T>(
+    variable: &str,
+    what: &str,
+    prepared: Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
     match prepared {
         Ok(prepared) => Ok(Some(prepared)),
         Err(failure) if is_needed(variable) => {

@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PACKAGE = REPOSITORY / "infra/package"
 # The address of storage on the bridge, and of the control of both mocks.
 HUB = "10.99.0.1"
 BLOB_PORT, QUEUE_PORT, METADATA_PORT = 10000, 10001, 8169
@@ -42,6 +41,7 @@ def missing():
         ("ip", "iproute2"),
         ("strace", "strace"),
         ("curl", "curl"),
+        ("rsyslogd", "rsyslog"),
         ("strip", "binutils"),
     ]:
         if shutil.which(tool) is None:
@@ -174,6 +174,9 @@ class Fleet:
 
 class Machine:
     """A machine of the fleet."""
+
+    # The folder with the application's commands.
+    commands = REPOSITORY / "infra/package/commands"
 
     def __init__(self, fleet, index, name):
         self.fleet, self.index, self.name = fleet, index, name
@@ -329,7 +332,7 @@ class Machine:
 
     def command(self, name, version, shell="/bin/sh", tracer=()):
         """Runs a command of the application as the agent does: its text, in the download folder."""
-        text = (PACKAGE / "commands" / f"{name}.sh").read_text()
+        text = (self.commands / f"{name}.sh").read_text()
         line = self.enter("sh", "-c", 'umask 077; exec "$@"', "sh", shell, "-c", text, directory=f"{AGENT}/{version}")
         begun = time.monotonic()
         ran = subprocess.run(

@@ -1,15 +1,36 @@
-"""Archives for the tests: the real one of `cargo xtask package`, and changed copies of it."""
+"""Archives for the tests: the real one of `cargo xtask package`, and changed copies of it; and the
+commands of the VM Application."""
 
 import gzip
 import hashlib
 import io
 import json
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
+INFRA = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(INFRA / "tests"))
+import evaluator  # noqa: E402
+
 # The archive's name.
 NAME = "worker.tgz"
+COMMANDS = ("install", "update", "remove")
+
+
+def commands(directory):
+    """Writes the commands that a deployment of the template has to files, install.sh and so on."""
+    if evaluator.AVAILABLE:
+        resources = evaluator.evaluate(str(INFRA / "presets/elastic.bicepparam"))[0]
+        found = [r["properties"]["publishingProfile"] for r in resources if "manageActions" in json.dumps(r)]
+        assert len(found) == 1, found
+        texts = found[0]["manageActions"]
+    else:
+        print("NOT CHECKED: the commands are the files', not those of the evaluated template", file=sys.stderr)
+        texts = {name: (INFRA / "package/commands" / f"{name}.sh").read_text() for name in COMMANDS}
+    for name in COMMANDS:
+        (Path(directory) / f"{name}.sh").write_text(texts[name])
 
 
 def build(xtask, worker, version, directory):

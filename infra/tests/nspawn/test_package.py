@@ -9,12 +9,16 @@ With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
 
 import collections
 import concurrent.futures
+import itertools
 import json
 import os
+import re
 import shutil
+import socketserver
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import unittest
@@ -114,12 +118,12 @@ class PackageTest(unittest.TestCase):
         """Waits until this number of steps has begun."""
         until(f"{steps} steps", lambda: self.machine.steps(JOURNAL) >= steps)
 
-    def done_once(self, jobs, steps=20, patience=120):
+    def done_once(self, jobs, steps=20, patience=120, poisoned=0):
         """Waits for all jobs, and checks that each was done once, with one result and no step lost."""
         until("every job has a result", lambda: self.fleet.results() >= set(jobs), patience)
         self.assertEqual(self.fleet.results(), set(jobs))
         until("the queue is empty", lambda: self.fleet.status()["queue"]["total"] == 0)
-        self.assertEqual(self.fleet.status()["queue"]["poisoned"], 0)
+        self.assertEqual(self.fleet.status()["queue"]["poisoned"], poisoned)
         for job in jobs:
             self.assertEqual(self.fleet.result(job)["sum"], steps * (steps - 1) // 2, job)
         # A machine that died before it logged the end of a job has none.
@@ -255,6 +259,18 @@ class Install(PackageTest):
             self.assertNotIn(line, found)
         self.succeed("remove", "1.0.0")
         self.assertTrue(drop_in.exists(), "what an operator added stays")
+
+    def test_doctor_finds_nothing_to_mend(self):
+        self.install()
+        self.done_once(self.walks(2))
+        shutil.copy(BINARIES / "reprieve", self.machine.root / "usr/local/bin/reprieve")
+        # As infra/README.md says, where the package has no command of its own.
+        asked = "--property=EnvironmentFile=/etc/reprieve/worker.env --property=User=reprieve".split()
+        asked = ["systemd-run", "--quiet", "--pipe", "--wait", *asked, "/usr/local/bin/reprieve", "doctor"]
+        ran = self.machine.run(*asked, check=False)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        figures(ran.stdout.replace("\n", "\n    "))
+        self.assertIn("\nno problems, no warnings\n", ran.stdout)
 
     def test_the_worker_starts_when_its_settings_come_late(self):
         settings = self.machine.root / "etc/reprieve/worker.env"
@@ -738,6 +754,98 @@ class ScaleSet(PackageTest):
         self.report("all done")
 
 
+class Logs(PackageTest):
+    """The way of a line to the workspace: journald, rsyslog, and the port that the Azure Monitor agent
+    listens on. The agent itself can't run here."""
+
+    # The agent writes this file. https://learn.microsoft.com/azure/azure-monitor/vm/data-collection-syslog
+    OF_THE_AGENT = """
+template(name="AMA_RSYSLOG_TraditionalForwardFormat" type="string" string="<%PRI%>%TIMESTAMP% %HOSTNAME% %syslogtag%%msg:::sp-if-no-1st-sp%%msg%")
+*.* action(type="omfwd"
+template="AMA_RSYSLOG_TraditionalForwardFormat"
+queue.type="LinkedList"
+queue.filename="omfwd-azuremonitoragent"
+queue.maxFileSize="32m"
+queue.maxDiskSpace="1g"
+action.resumeRetryCount="-1"
+action.resumeInterval="5"
+action.reportSuspension="on"
+action.reportSuspensionContinuation="on"
+queue.size="25000"
+queue.workerThreads="100"
+queue.dequeueBatchSize="2048"
+queue.saveonshutdown="on"
+target="127.0.0.1" Port="28330" Protocol="tcp")
+"""
+    LINE = re.compile(r"<(\d+)>\w{3} [ \d]\d \d\d:\d\d:\d\d (\S+) (reprieve-\w+)(?:\[\d+\])?: (.*)")
+
+    def listen(self):
+        """Stands in for the agent in the machine, and returns what it has received."""
+        received = bytearray()
+
+        class Connection(socketserver.BaseRequestHandler):
+            def handle(self):
+                while data := self.request.recv(1 << 16):
+                    received.extend(data)
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection)
+        server.daemon_threads = True
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.fleet.forward(f"{self.machine.namespace}/127.0.0.1:28330", f"-/127.0.0.1:{server.server_address[1]}")
+        return received
+
+    def first_boot(self):
+        """Writes what the cloud-init file of the evaluated template writes for the report."""
+        text = (fleet.REPOSITORY / "infra/cloud-init.yaml").read_text()
+        unit = text.split("path: /etc/systemd/system/reprieve-report.service")[1].split("content: |\n")[1]
+        lines = itertools.takewhile(lambda line: line.startswith("      ") or not line, unit.splitlines())
+        program = self.machine.root / "usr/local/lib/reprieve/report.py"
+        program.parent.mkdir(parents=True)
+        program.write_bytes((fleet.REPOSITORY / "infra/vm/report.py").read_bytes())
+        service = self.machine.root / "etc/systemd/system/reprieve-report.service"
+        service.write_text(textwrap.dedent("\n".join(lines)) + "\n")
+
+    def test_the_agent_gets_every_line_of_the_worker_and_of_the_report_whole(self):
+        received = self.listen()
+        (self.machine.root / "etc/rsyslog.d/10-azuremonitoragent-omfwd.conf").write_text(self.OF_THE_AGENT)
+        self.machine.run("systemctl", "restart", "rsyslog")
+        self.first_boot()
+        self.install()
+        jobs = self.walks(20)
+        # A line that rsyslog would cut, and its object with it.
+        [failed] = self.fleet.enqueue("fail", [{"fatal": True, "journal": JOURNAL, "logs_bytes": 30_000}])
+        self.done_once(jobs, poisoned=1)
+        self.machine.run("systemctl", "start", "reprieve-report", check=False)
+
+        def lines():
+            found = collections.defaultdict(list)
+            for line in received.decode().splitlines():
+                if re.match(r"<\d+>.{15} \S+ reprieve-", line):
+                    whole = self.LINE.fullmatch(line)
+                    self.assertTrue(whole, f"cut, or not as expected: {line}")
+                    priority, host, program, message = whole.groups()
+                    self.assertEqual((int(priority) >> 3, host), (19, self.machine.namespace), line)
+                    found[program].append(json.loads(message))
+            return found
+
+        def ended():
+            runs = [line for line in lines()["reprieve-worker"] if line["message"] == "the job's run ended"]
+            return collections.Counter(line["job"] for line in runs)
+
+        def reports():
+            return [line["report"] for line in lines()["reprieve-report"]]
+
+        until("the report's metrics arrive", lambda: "metrics" in reports())
+        until("the last job's line arrives", lambda: set(ended()) == {*jobs, failed})
+        self.assertEqual(set(ended().values()), {1})
+        self.assertEqual(len(lines()["reprieve-worker"]), len(self.machine.log()))
+        [long] = [line["text"] for line in lines()["reprieve-worker"] if "text" in line]
+        self.assertRegex(long, "^x{1000,7000}…$")
+        figures(f"{sum(map(len, lines().values()))} lines reached the agent's port")
+
+
 class Instances(PackageTest):
     def test_several_instances_on_a_machine(self):
         # One of them answers for both.
@@ -766,13 +874,19 @@ class Instances(PackageTest):
         self.assertEqual(self.traces("bin/worker"), [])
 
 
+def prepare(directory):
+    packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
+    packages.commands(directory)
+
+
 def setUpModule():
     directory = os.environ.get("REPRIEVE_TEST_PACKAGES")
     if directory is None:
         directory = tempfile.mkdtemp(prefix="reprieve-packages-")
         unittest.addModuleCleanup(shutil.rmtree, directory)
-        packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
+        prepare(directory)
     PackageTest.archive = Path(directory) / packages.NAME
+    fleet.Machine.commands = Path(directory)
 
 
 class Names:
@@ -800,7 +914,7 @@ def run_each(count):
         return name if ran.returncode else None
 
     with tempfile.TemporaryDirectory(prefix="reprieve-packages-") as directory:
-        packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
+        prepare(directory)
         environment = os.environ | {"REPRIEVE_TEST_PACKAGES": directory}
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
             failed = list(filter(None, pool.map(run, names.names)))

@@ -120,6 +120,9 @@ struct Fail;
 struct FailArgs {
     fatal: bool,
     journal: PathBuf,
+    /// The length of a line that it logs.
+    #[serde(default)]
+    logs_bytes: usize,
 }
 
 #[async_trait]
@@ -133,6 +136,9 @@ impl Job for Fail {
 
     async fn step(&self, cx: &JobContext, args: &FailArgs, (): ()) -> Result<Step<(), ()>, JobError> {
         Journal::new(&args.journal).note(cx.job().as_str(), 0).map_err(JobError::fatal)?;
+        if args.logs_bytes > 0 {
+            tracing::warn!(text = "x".repeat(args.logs_bytes), "a long line");
+        }
         if args.fatal {
             Err(JobError::fatal("this can't be done"))
         } else {
