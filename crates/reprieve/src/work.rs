@@ -29,7 +29,7 @@ use crate::systemd;
 const JOB_THREADS_MAX: usize = 512;
 
 /// The most threads for the connections to a storage account. On two cores one thread is enough:
-/// a second only competes with the control thread and the jobs (measured: 8 % to 15 % more processor
+/// a second only competes with the control thread and the jobs (measured: 9 % to 22 % more processor
 /// time for the same number of jobs).
 const IO_THREADS_MAX: usize = 2;
 
