@@ -122,11 +122,7 @@ impl Sandbox {
     /// # Panics
     /// When the store fails.
     pub async fn enqueue<A: Serialize>(&self, kind: &str, args: impl IntoIterator<Item = A>) -> Vec<JobId> {
-        let job = |args: A| NewJob {
-            kind: kind.to_owned(),
-            args: serde_json::value::to_raw_value(&args).expect("JSON"),
-            delay: std::time::Duration::ZERO,
-        };
+        let job = |args: A| NewJob::new(kind, serde_json::value::to_raw_value(&args).expect("JSON"));
         let jobs = args.into_iter().map(job).collect();
         Producer::new(self.store.clone()).enqueue(jobs).await.expect("enqueued jobs")
     }

@@ -125,7 +125,7 @@ pub(crate) async fn started(worker: &Process) -> Result<()> {
 /// Returns a job of `kind`, due now.
 pub(crate) fn job(kind: &str, args: &impl Serialize) -> Result<NewJob> {
     let args = serde_json::value::to_raw_value(args)?;
-    Ok(NewJob { kind: kind.to_owned(), args, delay: Duration::ZERO })
+    Ok(NewJob::new(kind, args))
 }
 
 /// Returns the path of a binary in this program's own directory.

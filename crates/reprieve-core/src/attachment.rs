@@ -1,6 +1,6 @@
 //! Attachments: contents of any size that belong to a job's checkpoints and are stored in chunks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -95,7 +95,7 @@ impl Attachment<'_> {
         let mut pinned = self.cx.run.record_in_step().await.attachments.pin();
         let (mut attached, mut sending) = (Content::default(), FuturesUnordered::new());
         // Its own chunks so far: it may have equal ones.
-        let mut own = HashMap::new();
+        let (mut own, mut reused) = (HashMap::new(), BTreeSet::new());
         loop {
             let bytes = next_chunk(&mut content).await.map_err(|error| unreadable(OPERATION, error))?;
             if bytes.is_empty() {
@@ -111,10 +111,12 @@ impl Attachment<'_> {
                 Some(chunk) => (Chunk::clone(chunk), false),
                 None => self.chunk(hash, &mut pinned).await,
             };
-            own.insert(hash, chunk.clone());
             if is_new {
                 sending.push(self.send(OPERATION, chunk.payload.clone(), bytes));
+            } else if !own.contains_key(&hash) {
+                reused.insert(chunk.payload.clone());
             }
+            own.insert(hash, chunk.clone());
             attached.chunks.push(chunk);
             while sending.len() >= AT_ONCE {
                 sending.next().await.unwrap_or(Ok(()))?;
@@ -127,6 +129,7 @@ impl Attachment<'_> {
             sent?;
         }
         let length = attached.bytes;
+        self.copy_unnamed(OPERATION, &reused, &mut attached, &mut pinned).await?;
         self.change(|attachments| attachments.set(self.name, attached.clone())).await;
         Ok(length)
     }
@@ -195,6 +198,32 @@ impl Attachment<'_> {
         };
         pinned.add(&chunk.payload);
         (chunk, is_new)
+    }
+
+    /// Copies the chunks that a checkpoint had when this write came to them, and that none has any
+    /// more. Retention removes payloads that no record names, by their age, and they may be old.
+    async fn copy_unnamed(
+        &self,
+        operation: &'static str,
+        reused: &BTreeSet<PayloadName>,
+        content: &mut Content,
+        pinned: &mut Pinned,
+    ) -> Result<()> {
+        if reused.is_empty() {
+            return Ok(());
+        }
+        let unnamed = self.cx.run.record_in_step().await.attachments.unnamed(reused);
+        for old in unnamed {
+            let Some(chunk) = content.chunks.iter().find(|chunk| chunk.payload == old) else { continue };
+            let bytes = self.fetch(operation, chunk).await?;
+            let copy = self.cx.run.record_in_step().await.new_payload();
+            pinned.add(&copy);
+            self.send(operation, copy.clone(), bytes).await?;
+            for chunk in content.chunks.iter_mut().filter(|chunk| chunk.payload == old) {
+                chunk.payload = copy.clone();
+            }
+        }
+        Ok(())
     }
 
     async fn send(&self, operation: &'static str, name: PayloadName, bytes: Bytes) -> Result<()> {

@@ -337,25 +337,6 @@ fn comes_back<T: Serialize + DeserializeOwned + Send>(state: &T) -> io::Result<b
 /// several KiB for each level. Memory that is not used is not taken.
 pub(crate) const STACK_BYTES: usize = 8 << 20;
 
-/// How many times a short state is decoded to see whether its elements keep their order: two elements
-/// in random order look ordered once in 65,536 times then.
-const PROBES: u64 = 16;
-
-/// The length of what is decoded for that at the most.
-const PROBED_BYTES_MAX: u64 = 1 << 20;
-
-/// Whether each element of a state is at the same place whenever the state is decoded, unlike those of
-/// a set with hashing. `None` for a state that is too long to try it.
-pub(crate) fn keeps_order<T: Serialize + DeserializeOwned>(state: &T, is: Fingerprint) -> Option<bool> {
-    let probes = PROBED_BYTES_MAX.checked_div(is.length()).unwrap_or(PROBES).min(PROBES);
-    if probes == 0 {
-        return None;
-    }
-    let encoded = encode_state(state).ok()?;
-    let same = || decode_state::<T>(&encoded.bytes).is_ok_and(|again| fingerprint(&again) == Ok(is));
-    Some((0..probes).all(|_| same()))
-}
-
 /// Whether a state is bytes alone, which come back as they are.
 fn is_raw<T: 'static>() -> bool {
     TypeId::of::<T>() == TypeId::of::<Bytes>()

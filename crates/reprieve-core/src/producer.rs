@@ -2,19 +2,25 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::value::RawValue;
 
 use crate::codec;
 use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash::ContentHash;
 use crate::ids::{BlobName, JobId};
 use crate::job::Job;
 use crate::names::{args_blob, check_own};
 use crate::ports::LEASE_MAX;
-use crate::ports::{NewMessage, Store};
+use crate::ports::{NewMessage, RecordWrite, Store};
+use crate::record::{Record, Status, open, seal};
+
+/// How many jobs of a batch are prepared at a time.
+const AT_ONCE: usize = 32;
 
 /// A job to be enqueued, by the name of its kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct NewJob {
     /// The kind.
     pub kind: String,
@@ -22,6 +28,8 @@ pub struct NewJob {
     pub args: Box<RawValue>,
     /// How long the message stays invisible; zero for none.
     pub delay: Duration,
+    /// An id of the caller's own; `None` for a unique one. See [`with_id`](Self::with_id).
+    pub id: Option<JobId>,
 }
 
 impl NewJob {
@@ -35,7 +43,31 @@ impl NewJob {
     {
         let invalid = |why| Error::new(ErrorKind::Invalid, "enqueue a job", format!("the arguments: {why}"));
         let args = codec::encode_json(args).map_err(invalid)?;
-        Ok(Self { kind: J::KIND.to_owned(), args, delay: Duration::ZERO })
+        Ok(Self::new(J::KIND, args))
+    }
+
+    /// A job of this kind, to be run as soon as possible.
+    #[must_use]
+    pub fn new(kind: impl Into<String>, args: Box<RawValue>) -> Self {
+        Self { kind: kind.into(), args, delay: Duration::ZERO, id: None }
+    }
+
+    /// Gives the job an id of the caller's own, such as `import-2026-11-24`, which names one job:
+    /// enqueued again, by whomever, it is the same job, which is not run a second time.
+    ///
+    /// The id is remembered while the job waits or runs, and for 30 days after its end. It costs a
+    /// write when the job is enqueued, and a read and a write when it begins.
+    #[must_use]
+    pub fn with_id(mut self, id: JobId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// Delays the job's first delivery, by at most seven days.
+    #[must_use]
+    pub fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
     }
 }
 
@@ -52,33 +84,88 @@ impl Producer {
         Self { store }
     }
 
-    /// Enqueues jobs and returns their ids in the same order.
+    /// Enqueues jobs and returns their ids in the same order. A job under an id of its own that was
+    /// enqueued before is not enqueued again, whatever became of it.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when a delay is over seven days, the longest that a Storage
-    /// queue allows. The store's errors; where the store sends all messages or none, no job is
-    /// enqueued then.
+    /// queue allows. [`Conflict`](ErrorKind::Conflict) when an id of the caller's own belongs to a
+    /// job of another kind or with other arguments. The store's errors; where the store sends all
+    /// messages or none, no job is enqueued then. After any error, enqueueing jobs with ids of their
+    /// own again enqueues those that are missing.
     ///
     /// # Cancel safety
     /// Dropping the future may or may not enqueue the jobs.
     pub async fn enqueue(&self, jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
-        let mut ids = Vec::with_capacity(jobs.len());
-        let mut messages = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            if job.delay > LEASE_MAX {
-                let message = format!("a delay of {:?} is over seven days; enqueue the job later", job.delay);
+        for NewJob { delay, .. } in &jobs {
+            if *delay > LEASE_MAX {
+                let message = format!("a delay of {delay:?} is over seven days; enqueue the job later");
                 return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
             }
-            let id = JobId::unique();
-            let data = self.place(&id, job.args).await?;
-            messages.push(NewMessage {
-                body: Envelope::new(id.clone(), &job.kind, data).to_body(),
-                delay: job.delay,
-            });
-            ids.push(id);
         }
-        self.store.queue.send(messages).await?;
+        let prepared = jobs.into_iter().map(|job| self.prepare(job));
+        let prepared: Vec<_> = stream::iter(prepared).buffered(AT_ONCE).try_collect().await?;
+        let (ids, messages): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
+        let messages: Vec<_> = messages.into_iter().flatten().collect();
+        if !messages.is_empty() {
+            self.store.queue.send(messages).await?;
+        }
         Ok(ids)
+    }
+
+    /// Stores what must be there before the job's message, and returns the message; none for a job
+    /// that was enqueued before.
+    async fn prepare(&self, NewJob { kind, args, delay, id }: NewJob) -> Result<(JobId, Option<NewMessage>)> {
+        let envelope = match id {
+            None => {
+                let id = JobId::unique();
+                let data = self.place(&id, args).await?;
+                Envelope::new(id, &kind, data)
+            }
+            Some(id) => {
+                if !self.is_new(&id, &kind, &args).await? {
+                    return Ok((id, None));
+                }
+                let data = self.place(&id, args).await?;
+                Envelope::of_recorded(id, &kind, data)
+            }
+        };
+        let body = envelope.to_body();
+        Ok((envelope.job, Some(NewMessage { body, delay })))
+    }
+
+    /// Records that the job was enqueued. Returns false if it has been before, so that it has a
+    /// message or is over.
+    ///
+    /// A producer that died between this record and the message leaves a job that nobody has
+    /// received, like one that still waits. A second message of the latter is harmless: the first to
+    /// be received claims the job, and the other is deleted when the job is over.
+    async fn is_new(&self, id: &JobId, kind: &str, args: &RawValue) -> Result<bool> {
+        const OPERATION: &str = "enqueue a job";
+        let args_sha256 = hash_of(args)?;
+        let record = Record::enqueued(id.clone(), kind, args_sha256);
+        let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+        loop {
+            match self.store.records.put(id, None, write.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                written => return written.map(|_| true),
+            }
+            // Removed since, by retention.
+            let Some(found) = self.store.records.load(id).await? else { continue };
+            let found = open(&found.bytes).map_err(|unreadable| {
+                Error::new(ErrorKind::Corrupt, OPERATION, format!("the record of job {id}: {unreadable}"))
+            })?;
+            let refused = |other: &str| {
+                let message = format!("the id {id} is that of a job {other}; give this one another id");
+                Err(Error::new(ErrorKind::Conflict, OPERATION, message))
+            };
+            return match found.args_sha256 {
+                _ if found.kind != kind => refused(&format!("of kind {:?}", found.kind)),
+                None => refused("that was enqueued without an id of its own"),
+                Some(theirs) if theirs != args_sha256 => refused("with other arguments"),
+                Some(_) => Ok(found.status == Status::Enqueued),
+            };
+        }
     }
 
     /// Stores an input blob for jobs to read.
@@ -101,4 +188,12 @@ impl Producer {
         self.store.blobs.put(&name, args.get().as_bytes().to_vec(), None).await?;
         Ok(Data::Blob(name))
     }
+}
+
+/// The hash of arguments, the same for every order of their objects' members and any spaces.
+fn hash_of(args: &RawValue) -> Result<ContentHash> {
+    let value: serde_json::Value = serde_json::from_str(args.get()).map_err(|error| {
+        Error::new(ErrorKind::Invalid, "enqueue a job", format!("the arguments: {error}"))
+    })?;
+    Ok(ContentHash::of(value.to_string().as_bytes()))
 }

@@ -21,8 +21,7 @@ async fn enqueue(sandbox: &Sandbox, to: u64) -> JobId {
     let cli = Cli::parse_from(["test", "--store", &sandbox.address(), "--queue", "default"]);
     let client = Client::open(&cli.store).await.expect("a store");
     let args = serde_json::value::to_raw_value(&to).expect("JSON");
-    let job = NewJob { kind: "count-to".to_owned(), args, delay: Duration::ZERO };
-    client.producer().enqueue(vec![job]).await.expect("an enqueued job").remove(0)
+    client.producer().enqueue(vec![NewJob::new("count-to", args)]).await.expect("an enqueued job").remove(0)
 }
 
 fn worker(sandbox: &Sandbox) -> Worker {

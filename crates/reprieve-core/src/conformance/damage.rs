@@ -60,6 +60,7 @@ fn record() -> Record {
         abandoned_after_ms: 0,
         expires_unix_ms: None,
         escalated: None,
+        args_sha256: None,
     }
 }
 

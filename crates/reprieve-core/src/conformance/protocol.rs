@@ -129,6 +129,7 @@ fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> R
         abandoned_after_ms: 600_000,
         expires_unix_ms: None,
         escalated: None,
+        args_sha256: None,
     }
 }
 

@@ -38,6 +38,7 @@ struct Attributes<'a> {
     reprieveends: Option<&'a RawValue>,
     reprievedeferred: Option<&'a RawValue>,
     reprievejob: Option<&'a RawValue>,
+    reprieverecorded: Option<&'a RawValue>,
     // Event Grid's names. Each of its events has the last three, and an id.
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
@@ -221,9 +222,14 @@ impl Attributes<'_> {
                 .unwrap_or_default(),
             job: pinned.clone(),
         };
+        let recorded = match self.reprieverecorded.map(RawValue::get) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(_) => return Err("`reprieverecorded` must be true or false".to_owned()),
+        };
         let job = pinned.unwrap_or(job);
-        let original = json.to_owned();
-        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, named_by_message: false })
+        let (original, noted) = (json.to_owned(), notes.clone());
+        Ok(Envelope { original, noted, notes, job, kind, data, recorded, named_by_message: false })
     }
 }
 

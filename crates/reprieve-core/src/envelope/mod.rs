@@ -7,6 +7,7 @@
 //! | `type` | the job's kind |
 //! | `data` | the job's arguments; or `dataref`, the name of the blob that contains them |
 //! | `reprievegeneration` | how often the job was redriven |
+//! | `reprieverecorded` | `true` for a job that has had a record since it was enqueued: its first delivery reads it |
 //! | `reprieveends` | how deliveries of the message ended, unless a [record](crate::record) has it; JSON in a string |
 //! | `reprievedeferred` | why and since when no worker could use the message |
 //! | `reprievejob` | the job id, if the event has no id and the message was moved to another queue |
@@ -65,6 +66,8 @@ pub struct Envelope {
     pub kind: String,
     /// The job's arguments.
     pub data: Data,
+    /// Whether the job has had a record since it was enqueued.
+    pub recorded: bool,
     /// Reprieve's notes in the message.
     pub notes: Notes,
 }
@@ -145,6 +148,8 @@ struct NewEvent<'a> {
     data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dataref: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reprieverecorded: bool,
 }
 
 /// The `source` of events from Reprieve's own producers. Their ids are unique without it.
@@ -175,6 +180,16 @@ impl Envelope {
     /// Creates a message for `job` of `kind`.
     #[must_use]
     pub fn new(job: JobId, kind: &str, data: Data) -> Self {
+        Self::make(job, kind, data, false)
+    }
+
+    /// Creates a message for `job` of `kind`, which has a record.
+    #[must_use]
+    pub fn of_recorded(job: JobId, kind: &str, data: Data) -> Self {
+        Self::make(job, kind, data, true)
+    }
+
+    fn make(job: JobId, kind: &str, data: Data, recorded: bool) -> Self {
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
         let (inline, dataref) = match &data {
             Data::Inline(args) => (Some(&**args), None),
@@ -189,12 +204,13 @@ impl Envelope {
             datacontenttype: inline.map(|_| "application/json"),
             data: inline,
             dataref,
+            reprieverecorded: recorded,
         };
         // Strings and JSON values always have a JSON form.
         let original = serde_json::to_string(&event).unwrap_or_default();
         let kind = kind.to_owned();
         let notes = Notes::default();
-        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, notes }
+        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, recorded, notes }
     }
 
     /// Returns the body to send: the envelope with its present notes.

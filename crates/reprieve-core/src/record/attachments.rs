@@ -28,6 +28,14 @@ pub(crate) struct Content {
     pub(crate) chunks: Vec<Chunk>,
 }
 
+impl Content {
+    /// Whether the bytes are the same, wherever they are stored.
+    fn equals(&self, other: &Self) -> bool {
+        let hashes = |content: &'_ Self| content.chunks.iter().map(|chunk| chunk.sha256).collect::<Vec<_>>();
+        self.bytes == other.bytes && hashes(self) == hashes(other)
+    }
+}
+
 /// A piece of a content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Chunk {
@@ -215,7 +223,7 @@ impl Attachments {
 
     /// Sets an attachment from the next checkpoint on.
     pub(crate) fn set(&mut self, name: &str, content: Content) {
-        for chunk in &content.chunks {
+        for chunk in content.chunks.iter().filter(|chunk| !self.unusable.contains(&chunk.payload)) {
             self.known.insert(chunk.sha256, chunk.clone());
         }
         self.next.0.insert(name.to_owned(), content);
@@ -255,6 +263,32 @@ impl Attachments {
     /// Whether the attachments differ from those of the newest checkpoint.
     pub(crate) fn has_changed(&self) -> bool {
         self.next != *self.newest
+    }
+
+    /// Whether a content differs from that of the newest checkpoint. One that was only sent again does
+    /// not.
+    pub(crate) fn has_moved(&self) -> bool {
+        let (next, newest) = (&self.next.0, &self.newest.0);
+        next.len() != newest.len()
+            || next.iter().zip(newest).any(|(next, newest)| next.0 != newest.0 || !next.1.equals(newest.1))
+    }
+
+    /// Whether a chunk that the next checkpoint would name is damaged, or may be gone.
+    pub(crate) fn is_next_damaged(&self) -> bool {
+        self.next.has_any(&self.unusable)
+    }
+
+    /// Whether no chunk of the checkpoint is known to be damaged or gone.
+    pub(crate) fn is_intact(&self, sequence: u64) -> bool {
+        let manifest = self.kept.get(&sequence).or_else(|| self.unconfirmed.get(&sequence));
+        manifest.is_none_or(|manifest| !manifest.has_any(&self.unusable))
+    }
+
+    /// Returns those of these payloads that no checkpoint names any more, nor will the next one.
+    pub(crate) fn unnamed(&self, payloads: &BTreeSet<PayloadName>) -> BTreeSet<PayloadName> {
+        let manifests = self.kept.values().map(|manifest| &**manifest).chain([&self.next]);
+        let named: BTreeSet<_> = manifests.flat_map(Manifest::payloads).collect();
+        payloads.iter().filter(|payload| !named.contains(payload)).cloned().collect()
     }
 
     /// Returns the encoded manifest for the next checkpoint; `None` without attachments.
@@ -306,6 +340,11 @@ impl Attachments {
         let dropped: BTreeMap<u64, Arc<Manifest>> = dropped;
         self.loose.extend(dropped.values().flat_map(|manifest| manifest.payloads().cloned()));
         let mut gone: BTreeSet<_> = self.kept.values().flat_map(|manifest| manifest.payloads()).collect();
+        // What nothing names any more can't be used again.
+        let pinned = self.pins.names();
+        let next: BTreeSet<_> = self.next.payloads().collect();
+        self.unusable
+            .retain(|payload| gone.contains(payload) || next.contains(payload) || pinned.contains(payload));
         gone.extend(named.iter().chain(removed));
         self.loose.retain(|payload| !gone.contains(payload));
         self.know_kept();
@@ -405,5 +444,24 @@ mod tests {
         assert!(attachments.find(hash).is_some(), "the checkpoint before names it");
         attachments.saved(&[12, 11], &[], &[]);
         assert!(attachments.find(hash).is_none());
+    }
+
+    #[test]
+    fn removed_names_are_not_remembered_once_nothing_can_use_them_again() {
+        let mut attachments = Attachments::default();
+        for at in 1..100 {
+            attachments.set("grid", content(&[2 * at, 2 * at + 1]));
+            let removed = attachments.obsolete(&[(at, true), (at - 1, at > 1)]);
+            attachments.note_removal(&removed);
+            let kept = [at, at - 1];
+            attachments.saved(&kept[..if at > 1 { 2 } else { 1 }], &[], &removed);
+            assert_eq!(attachments.unusable.len(), 0, "after {at} saves");
+        }
+        // What a write under way holds stays unusable.
+        let mut pinned = attachments.pin();
+        pinned.add(&payload(7));
+        attachments.note_removal(&names(&[7, 8]));
+        attachments.saved(&[100, 99], &[], &[]);
+        assert_eq!(attachments.unusable, names(&[7]).into_iter().collect());
     }
 }

@@ -310,6 +310,12 @@ impl Handle {
             };
             let place = if inside { Place::Inside(state.to_vec()) } else { Place::Payload(name.clone()) };
             let (sequence, bytes) = (record.sequence, state.len() as u64);
+            if attachments.is_next_damaged() {
+                // This checkpoint can't be read as a whole, so the newest that can is kept.
+                let intact = |kept: &Checkpoint| attachments.is_intact(kept.sequence);
+                let intact = record.checkpoints.iter().position(intact).unwrap_or_default();
+                record.checkpoints.rotate_left(intact);
+            }
             let mut obsolete = record.push(Checkpoint {
                 sequence,
                 schema,
@@ -409,11 +415,14 @@ impl Handle {
         }
     }
 
-    /// Counts that the job goes back to an older state, and returns how often it did so in its life.
-    pub(crate) fn count_going_back(&mut self) -> u32 {
-        let Some((record, _)) = &mut self.own else { return 0 };
-        record.went_back = record.went_back.saturating_add(1);
-        record.went_back
+    /// Records that the job goes back to an older state, and which checkpoints are left. It is written
+    /// at once: the delivery may fail before its next save. A job without a record has nothing to go
+    /// back to.
+    pub(crate) async fn note_going_back(&mut self) -> Result<Written> {
+        if self.own.is_none() {
+            return Ok(Written::Taken);
+        }
+        self.change(|record| record.went_back = record.went_back.saturating_add(1)).await
     }
 
     /// Records beside which other jobs the job runs from now on.
@@ -622,6 +631,7 @@ impl Handle {
             abandoned_after_ms: self.abandoned_after_ms(),
             expires_unix_ms: None,
             escalated: None,
+            args_sha256: None,
         }
     }
 

@@ -50,17 +50,20 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
             Status::Done | Status::Cancelled | Status::DeadLettered { .. } | Status::Escalated { .. } => {
                 Verdict::Finish
             }
-            Status::Running | Status::Waiting { .. } if claimant.count > owner.count => {
+            Status::Enqueued | Status::Running | Status::Waiting { .. } if claimant.count > owner.count => {
                 Verdict::Claim(record.generation.max(claimant.generation))
             }
-            Status::Running | Status::Waiting { .. } => Verdict::Stop,
+            Status::Enqueued | Status::Running | Status::Waiting { .. } => Verdict::Stop,
         };
     }
     match &record.status {
         Status::Done => return Verdict::Delete("another message of the job finished it"),
         Status::Cancelled => return Verdict::Delete("the job was cancelled"),
-        Status::Running | Status::Waiting { .. } | Status::DeadLettered { .. } | Status::Escalated { .. } => {
-        }
+        Status::Enqueued
+        | Status::Running
+        | Status::Waiting { .. }
+        | Status::DeadLettered { .. }
+        | Status::Escalated { .. } => {}
     }
     if claimant.generation > record.generation {
         return Verdict::Claim(claimant.generation);
@@ -69,6 +72,7 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
         return Verdict::Delete("the job was redriven since this message was sent");
     }
     match &record.status {
+        Status::Enqueued => Verdict::Claim(record.generation),
         Status::Escalated { .. } => Verdict::MovedAway,
         Status::DeadLettered { .. } => {
             // Both times are from one clock, which may have whole seconds. If they are equal, the

@@ -35,6 +35,7 @@ pub use named::named_payloads;
 
 pub use crate::hash::ContentHash;
 
+use crate::clock::unix_millis;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 
 /// The largest state that is kept inside the record, in bytes. Two of them and everything else fit
@@ -87,6 +88,9 @@ pub struct Record {
     /// The job's move to the queue in which it is now. It is not moved again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Escalated>,
+    /// The hash of the arguments, if the job was enqueued under an id of its producer's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args_sha256: Option<ContentHash>,
 }
 
 /// A delivery that owns a job.
@@ -120,6 +124,9 @@ pub struct Escalated {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Status {
+    /// The job was enqueued under an id of its producer's own, and no delivery has claimed it yet.
+    /// The owner in the record is the producer.
+    Enqueued,
     /// The job runs, or waits for a worker.
     Running,
     /// The job waits at its own request.
@@ -199,6 +206,36 @@ fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D:
 }
 
 impl Record {
+    /// The record of a job that is enqueued under an id of its producer's own.
+    pub(crate) fn enqueued(job: JobId, kind: &str, args_sha256: ContentHash) -> Self {
+        let owner = Owner {
+            // No delivery, so that nothing is charged to it.
+            message: MessageId::new(""),
+            count: 0,
+            worker: WorkerId::unique(),
+            nonce: uuid::Uuid::now_v7().simple().to_string(),
+            company: Company::default(),
+        };
+        Self {
+            job,
+            kind: kind.to_owned(),
+            generation: 0,
+            owner,
+            status: Status::Enqueued,
+            account: Account::default(),
+            history: Vec::new(),
+            sequence: 0,
+            checkpoints: Vec::new(),
+            careful_steps: 0,
+            went_back: 0,
+            changed_unix_ms: unix_millis(),
+            abandoned_after_ms: 0,
+            expires_unix_ms: None,
+            escalated: None,
+            args_sha256: Some(args_sha256),
+        }
+    }
+
     /// The names of the payloads that the record itself names: of states, and of manifests. The
     /// manifests name further ones.
     #[must_use]
@@ -295,6 +332,7 @@ mod tests {
             abandoned_after_ms: 60_000,
             expires_unix_ms: None,
             escalated: None,
+            args_sha256: None,
         }
     }
 
@@ -423,6 +461,11 @@ mod tests {
             assert!(delete(&verdict(&running, T, 7, 0, '+')));
             assert_eq!(verdict(&running, T, 7, 1, '+'), Verdict::AnotherIsRunning);
         }
+        // No delivery has claimed it: each one may.
+        let enqueued = Record::enqueued(record(&[]).job, "k", ContentHash::of(b"1"));
+        assert_eq!(verdict(&enqueued, M, 1, 0, '+'), Verdict::Claim(0));
+        assert_eq!(verdict(&enqueued, T, 2, 0, '-'), Verdict::Claim(0));
+        assert_eq!(verdict(&enqueued, T, 1, 3, '+'), Verdict::Claim(3));
         for status in [Status::Done, Status::Cancelled, dead.clone(), away.clone()] {
             let ended = Record { status, ..record(&[]) };
             for count in 2..4 {

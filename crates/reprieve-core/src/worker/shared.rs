@@ -1,7 +1,7 @@
 //! The state that all parts of one worker share, and in it the jobs that run now.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -97,15 +97,12 @@ pub(crate) struct Kind {
     pub(crate) runs: Recent,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
-    /// Whether an equal state had another encoding, such as one with a `HashMap`.
-    pub(crate) is_unordered: AtomicBool,
 }
 
 impl Kind {
     pub(super) fn new(name: &'static str, schema: u32) -> Self {
         let packing = Packing::default();
-        let is_unordered = AtomicBool::new(false);
-        Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT), packing, is_unordered }
+        Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT), packing }
     }
 }
 

@@ -7,11 +7,13 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::memory::{Fault, Faults, MemoryRecords, Op};
-use reprieve_core::ports::Store;
-use reprieve_core::record::{Manifest, Place};
+use reprieve_core::memory::{self, Fault, Faults, MemoryRecords, Op};
+use reprieve_core::ports::{RecordStore, Store};
+use reprieve_core::record::{CHUNK_BYTES, Manifest, Place};
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
 use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Step};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::support::*;
 
@@ -263,4 +265,183 @@ async fn a_job_that_loses_the_same_content_each_time_ends_in_the_poison_queue() 
             worker.kill().await;
         }
     }
+}
+
+/// The second step of each delivery finds the content lost; the first step of a new life fails before
+/// anything is saved.
+fn moves_then_fails<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        if at == 0 {
+            if job.began().len() > 1 {
+                return Err(JobError::retry("the source does not answer"));
+            }
+            write(cx, "content").await?;
+        } else if cx.steps() == 1 {
+            job.lose_all().await;
+            read(cx).await?;
+        }
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn going_back_is_counted_although_the_delivery_fails_before_its_next_save() {
+    for every in [0, 10] {
+        let (store, job) = Acts::new(moves_then_fails).await;
+        let job = Acts { step_ms: 50, ..job };
+        let checkpoint_every = CheckpointEvery::Every(secs(every));
+        let worker = start_any(&store, job.clone(), Settings { checkpoint_every, ..settings() });
+        within(secs(36_000), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+        assert!(job.times(0) <= 26, "it began {} times", job.times(0));
+        worker.kill().await;
+    }
+}
+
+/// Makes its content again whenever that is lost, and never moves.
+fn makes_the_same<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        if cx.steps() == 0 {
+            job.lose_all().await;
+            if !matches!(cx.attach("a").read(&mut Vec::new()).await, Ok(Some(_))) {
+                write(cx, "the same").await?;
+            }
+        }
+        if cx.steps() == 3 {
+            return Err(JobError::retry("always"));
+        }
+        Ok(Step::Continue(at))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_content_sent_again_is_no_progress() {
+    let (store, job) = Acts::new(makes_the_same).await;
+    let worker = start_saving(&store, job.clone());
+    within(secs(36_000), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    assert_eq!(job.began().len(), 5 * 4, "five failures without progress");
+    worker.kill().await;
+}
+
+/// Its fifth step finds its content damaged, and saves before it returns the error.
+fn saves_a_damaged_content<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        if at == 5 && job.times(5) == 1 {
+            job.lose_newest().await;
+            let found = read(cx).await;
+            assert!(cx.save::<Acts>(&at).await?);
+            found?;
+        }
+        if at == 8 {
+            return Ok(Step::Done(at));
+        }
+        write(cx, &at.to_string()).await?;
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_of_a_damaged_content_keeps_the_newest_intact_checkpoint() {
+    let (store, job) = Acts::new(saves_a_damaged_content).await;
+    let worker = start_saving(&store, job.clone());
+    emptied(&store, secs(3_600)).await;
+    assert_eq!(job.began(), [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8]);
+    worker.stop().await;
+}
+
+/// Writes a whole chunk to `name` in a slow call, and does `meanwhile` once the chunk was taken.
+async fn write_slowly<T>(
+    cx: &JobContext,
+    name: &str,
+    rest: &[u8],
+    meanwhile: impl Future<Output = T>,
+) -> Result<T, JobError> {
+    let (mut to, from) = tokio::io::duplex(1 << 16);
+    let feed = async {
+        to.write_all(&vec![7; CHUNK_BYTES]).await.unwrap();
+        to.write_all(rest).await.unwrap();
+        tokio::time::sleep(ms(50)).await;
+        let done = meanwhile.await;
+        drop(to);
+        done
+    };
+    let (written, done) = tokio::join!(cx.attach(name).write(from), feed);
+    written?;
+    Ok(done)
+}
+
+/// A read finds a chunk damaged while a write uses it again. Then both contents are made again.
+fn mends_both<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        let content = vec![7; CHUNK_BYTES];
+        if at == 0 {
+            cx.attach("a").write(&content[..]).await?;
+        }
+        if at == 3 && job.times(3) == 1 {
+            job.lose_all().await;
+            let found = write_slowly(cx, "b", b"", read(cx)).await?;
+            assert!(found.is_err());
+            cx.attach("a").write(&content[..]).await?;
+            cx.attach("b").write(&content[..]).await?;
+        }
+        Ok(if at == 5 { Step::Done(at) } else { Step::Continue(at + 1) })
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_that_is_found_damaged_during_a_write_is_not_used_again() {
+    let (store, job) = Acts::new(mends_both).await;
+    let worker = start_saving(&store, job.clone());
+    emptied(&store, secs(3_600)).await;
+    assert_eq!(job.began(), [0, 1, 2, 3, 4, 5]);
+    worker.stop().await;
+}
+
+/// Replaces a content after nine days, and then writes the former one again, in a call that outlasts
+/// the saves that drop its chunk. A round of retention comes during the first such call, and after each.
+fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
+        let store = Store { records, ..memory::store() };
+        match at {
+            0 => {
+                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
+                return Ok(Step::Wait(1, secs(9 * 24 * 3_600)));
+            }
+            1 => write(cx, "something else").await?,
+            2 => {
+                write_slowly(cx, "a", b"x", async {
+                    for _ in 0..3 {
+                        assert!(cx.save::<Acts>(&2).await.unwrap());
+                    }
+                    if job.times(2) == 1 {
+                        clean(&store, Keep::default(), false).await;
+                    }
+                })
+                .await?;
+                clean(&store, Keep::default(), false).await;
+            }
+            3 => {
+                clean(&store, Keep::default(), false).await;
+                read(cx).await?;
+            }
+            _ => return Ok(Step::Done(at)),
+        }
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retention_takes_no_chunk_that_a_write_used_again() {
+    let (store, job) = Acts::new(writes_for_long).await;
+    let worker = start_saving(&store, job.clone());
+    emptied(&store, secs(30 * 24 * 3_600)).await;
+    assert_eq!(poisoned(&store).await, [""; 0]);
+    // The first call found its chunk removed, and failed.
+    assert_eq!(job.began(), [0, 1, 2, 2, 3, 4]);
+    worker.stop().await;
 }

@@ -25,6 +25,7 @@ mod migrations;
 mod misfits;
 mod moves;
 mod odd_jobs;
+mod own_ids;
 mod redrive;
 mod retention;
 mod settlements;

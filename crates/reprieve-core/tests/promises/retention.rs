@@ -61,6 +61,7 @@ async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: O
         abandoned_after_ms: 60_000,
         expires_unix_ms,
         escalated: None,
+        args_sha256: None,
     };
     put_bytes(store, job, seal(&record)).await;
 }

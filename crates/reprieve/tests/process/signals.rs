@@ -12,8 +12,7 @@ use crate::support::{Place, Worker, until};
 async fn enqueue(place: &Place, kind: &str, args: &str) -> reprieve::Client {
     let client = place.client().await;
     let args = RawValue::from_string(args.to_owned()).expect("JSON");
-    let job = NewJob { kind: kind.to_owned(), args, delay: Duration::ZERO };
-    client.producer().enqueue(vec![job]).await.expect("it is enqueued");
+    client.producer().enqueue(vec![NewJob::new(kind, args)]).await.expect("it is enqueued");
     client
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use reprieve::{Client, Error, ErrorKind, NewJob, Producer, Result, StoreArgs};
+use reprieve::{Client, Error, ErrorKind, JobId, NewJob, Producer, Result, StoreArgs};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -48,6 +48,13 @@ pub(crate) struct Args {
     /// How long the jobs are delayed, such as 5m; at most seven days (168h) [default: 0s]
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration)]
     delay: Option<Duration>,
+
+    /// An id of your own for the one job: enqueued again under it, it is the same job
+    ///
+    /// It is not run a second time, while it waits or runs and for 30 days after its end. The same id
+    /// with another kind or other arguments is an error. 1 to 128 of A-Z a-z 0-9 . _ -
+    #[arg(long, value_name = "ID", conflicts_with = "jsonl", value_parser = |id: &str| JobId::parse(id))]
+    id: Option<JobId>,
 
     /// Enqueues jobs even when no running worker of the queue knows their kind
     #[arg(long)]
@@ -149,7 +156,7 @@ async fn enqueue(
     printer: &mut Printer<'_>,
 ) -> Result<()> {
     let delay = args.delay.unwrap_or_default();
-    let job = |of| NewJob { kind: args.kind.clone(), args: of, delay };
+    let job = |of| NewJob { id: args.id.clone(), ..NewJob::new(&args.kind, of).after(delay) };
     while let Some(batch) = jobs.recv().await {
         let enqueued = match batch {
             Ok(batch) => producer.enqueue(batch.into_iter().map(job).collect()).await,

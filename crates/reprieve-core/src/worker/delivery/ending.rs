@@ -36,6 +36,10 @@ const REFUSED_DELAY: Duration = Duration::from_secs(5);
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
+/// How long a finished job is remembered that was enqueued under an id of its producer's own: as
+/// long as results are kept by default.
+const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
+
 /// How long a worker that lost a lease keeps trying to note that in the job's record.
 const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
 
@@ -158,7 +162,13 @@ impl Guardian {
             |record: &Record| record.owner.message != *message && record.expires_unix_ms.is_some();
         let kept = handle.own().is_some_and(|it| it.generation > 0 || is_anothers_mark(it));
         let needed = kept || assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
-        if needed { asked.max(REMEMBERED) } else { asked }
+        if handle.own().is_some_and(|record| record.args_sha256.is_some()) {
+            asked.max(OWN_ID_REMEMBERED)
+        } else if needed {
+            asked.max(REMEMBERED)
+        } else {
+            asked
+        }
     }
 
     /// Writes the job's final status into its record.
@@ -194,7 +204,7 @@ impl Guardian {
             Status::DeadLettered { reason } => self.send_dead_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
             Status::Escalated { queue, .. } => self.send_copy(assignment, &queue).await,
-            Status::Running | Status::Waiting { .. } | Status::Cancelled => {
+            Status::Enqueued | Status::Running | Status::Waiting { .. } | Status::Cancelled => {
                 let settled = self.settle(Settlement::Complete).await;
                 DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
             }

@@ -58,6 +58,8 @@ pub(crate) struct Execution {
     pub(super) saver: Saver,
     /// The arguments could not be read in an earlier delivery either.
     pub(super) unreadable_before: bool,
+    /// Whether the job has had a record since it was enqueued.
+    pub(super) recorded: bool,
     /// Whether the job runs alone or beside others. It changes only while the record is locked, so
     /// that the two always agree.
     pub(super) presence: Arc<Mutex<Presence>>,
@@ -132,6 +134,7 @@ impl Execution {
             data,
             saver: Saver::new(shared, kind, run, &presence),
             unreadable_before: false,
+            recorded: false,
             presence,
             chaperone: None,
             control: Handle::current(),
@@ -153,9 +156,9 @@ impl Execution {
     }
 
     /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
-    /// finished jobs are remembered.
+    /// finished jobs are remembered or the job has had a record since it was enqueued.
     fn needs_claim(&self) -> bool {
-        !self.is_first() || !self.shared.settings.remember_done.is_zero()
+        !self.is_first() || self.recorded || !self.shared.settings.remember_done.is_zero()
     }
 
     /// Reports whether this is the first delivery of the message.
@@ -174,10 +177,10 @@ impl Execution {
             Some(record) => Box::pin(self.load::<J>(record)).await?,
             None => None,
         };
-        let (at, stored) = or_begin(at, job, &args);
+        let at = at.unwrap_or_else(|| job.begin(&args));
         self.estimate(job, &args, &at);
         self.fits()?;
-        self.saver.begin(record.is_some().then(|| self.loaded(&at, stored)).transpose()?);
+        self.saver.begin(record.is_some().then(|| loaded(&at)).transpose()?);
         self.steps(job, &args, at).await
     }
 
@@ -273,7 +276,7 @@ impl Execution {
             if !damaged.is_empty() && !is_done && Box::pin(self.drop_damaged(&damaged, ended.is_err())).await
             {
                 went_back += 1;
-                if self.run.record.lock().await.count_going_back() > GOING_BACK_EVER_MAX {
+                if Box::pin(self.count_going_back()).await? > GOING_BACK_EVER_MAX {
                     return Err(RunOutcome::Refused(format!(
                         "chunks of the job's attachments were damaged or missing more than {GOING_BACK_EVER_MAX} times"
                     )));
@@ -284,9 +287,8 @@ impl Execution {
                     )));
                 }
                 let back = Box::pin(self.go_back::<J>()).await?;
-                let stored;
-                (at, stored) = or_begin(back, job, args);
-                self.saver.go_back(self.loaded(&at, stored)?);
+                at = back.unwrap_or_else(|| job.begin(args));
+                self.saver.go_back(loaded(&at)?);
                 // What the job keeps beside its state is loaded anew.
                 self.run.steps_at_load.store(self.run.steps.load(Relaxed), Relaxed);
                 continue;
@@ -330,12 +332,11 @@ impl Execution {
             return Ok(next);
         }
         // Without a look at the state where nothing was loaded.
-        let before = if self.saver.is_at_rest() { Some(fingerprint(&next)?) } else { None };
-        let before = before.filter(|before| self.saver.has_loaded(*before));
+        let is_loaded = self.saver.is_at_rest() && self.saver.has_loaded(fingerprint(&next)?);
         let next = rehearse(next)?;
-        if let Some(before) = before {
+        if is_loaded {
             // The order of a map with hashing is another one now.
-            self.saver.reload(self.loaded(&next, Some(before))?);
+            self.saver.reload(fingerprint(&next)?);
         }
         self.run.saves.checked.store(true, Relaxed);
         Ok(next)
@@ -359,15 +360,6 @@ impl Execution {
             RunOutcome::Yielded => RunOutcome::Waiting(due),
             ended => ended,
         }
-    }
-
-    /// Returns the identity of a state.
-    fn loaded<C: Serialize + DeserializeOwned>(
-        &self,
-        at: &C,
-        stored: Option<Fingerprint>,
-    ) -> Result<Loaded, RunOutcome> {
-        Loaded::new(&self.kind, at, stored).map_err(|error| not_savable(&error))
     }
 
     /// Stores the job's own estimate of its remaining time at `at`.
@@ -594,16 +586,9 @@ fn not_savable(error: &str) -> RunOutcome {
     RunOutcome::Failed(JobError::fatal(format!("the checkpoint can't be saved again: {error}")))
 }
 
-/// Returns the loaded state with the fingerprint of its stored form, or else the initial one.
-fn or_begin<J: Job>(
-    loaded: Option<(J::Checkpoint, Fingerprint)>,
-    job: &J,
-    args: &J::Args,
-) -> (J::Checkpoint, Option<Fingerprint>) {
-    match loaded {
-        Some((at, stored)) => (at, Some(stored)),
-        None => (job.begin(args), None),
-    }
+/// Returns the identity of a state.
+fn loaded<C: Serialize>(at: &C) -> Result<Loaded, RunOutcome> {
+    Loaded::new(at).map_err(|error| not_savable(&error))
 }
 
 #[cfg(test)]

@@ -14,14 +14,14 @@ use super::executor::{Execution, RunOutcome};
 use super::save::TRY;
 use crate::checkpoint::SHORTEST;
 use crate::clock::unix_millis;
-use crate::codec::{self, Fingerprint};
+use crate::codec;
 use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::PayloadName;
 use crate::job::{Job, OldState};
 use crate::names::result_blob;
 use crate::process::in_process;
-use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Status, Verdict, judge};
+use crate::record::{CROWDED_MAX, Checkpoint, Company, Look, Place, Record, Status, Verdict, Written, judge};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::worker::isolation::{Alone, Presence};
 use crate::worker::reporter::report_every;
@@ -314,12 +314,8 @@ impl Execution {
         Ok(record)
     }
 
-    /// Returns the newest intact state, and the fingerprint of its stored form; `None` when the job
-    /// has none.
-    pub(super) async fn load<J: Job>(
-        &self,
-        record: &Record,
-    ) -> Result<Option<(J::Checkpoint, Fingerprint)>, RunOutcome> {
+    /// Returns the newest intact state; `None` when the job has none.
+    pub(super) async fn load<J: Job>(&self, record: &Record) -> Result<Option<J::Checkpoint>, RunOutcome> {
         let job = &self.run.job;
         if record.checkpoints.iter().any(|checkpoint| checkpoint.attachments.is_some()) {
             let run = Arc::clone(&self.run);
@@ -331,7 +327,6 @@ impl Execution {
                 self.discard(checkpoint.sequence).await;
                 continue;
             };
-            let stored = Fingerprint::of(&state);
             let at = read::<J>(checkpoint.schema, state).map_err(|error| {
                 // The state is intact, so another build of this kind wrote it. Restarting the job
                 // would silently discard its work.
@@ -344,7 +339,7 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
-            return Ok(Some((at, stored)));
+            return Ok(Some(at));
         }
         self.run.record.lock().await.attachments.begin();
         if !record.checkpoints.is_empty() {
@@ -376,15 +371,30 @@ impl Execution {
         if failed { !damaged.is_empty() } else { is_needed }
     }
 
+    /// Records that the job goes back, and returns how often it did so in its life.
+    pub(super) async fn count_going_back(&mut self) -> Result<u32, RunOutcome> {
+        let run = Arc::clone(&self.run);
+        let count = || async {
+            run.may_write("write a record").await?;
+            let mut record = run.record.lock().await;
+            let written = record.note_going_back().await?;
+            Ok((written, record.own().map_or(0, |record| record.went_back)))
+        };
+        match self.wait_for("write a record", count).await.map_err(cut_short)? {
+            (Written::Taken, times) => Ok(times),
+            (Written::Refused, _) => Err(self.refused().await),
+        }
+    }
+
     /// Returns the state of the newest checkpoint that is left; `None` when there is none.
-    pub(super) async fn go_back<J: Job>(&self) -> Result<Option<(J::Checkpoint, Fingerprint)>, RunOutcome> {
+    pub(super) async fn go_back<J: Job>(&self) -> Result<Option<J::Checkpoint>, RunOutcome> {
         let mut handle = self.run.record.lock().await;
         let Some(record) = handle.own().cloned() else {
             handle.attachments.begin();
             return Ok(None);
         };
         drop(handle);
-        self.load::<J>(&record).await
+        self.load::<J>(&record).await.map_err(cut_short)
     }
 
     /// Returns a checkpoint's state; `None` when it is damaged or missing.
@@ -418,6 +428,16 @@ impl Execution {
             done = persist(operation, patience, may_pass, op) => done.map_err(|error: Error| self.halt_on(error)),
             () = self.run.interrupted.cancelled() => Err(RunOutcome::Yielded),
         }
+    }
+}
+
+/// The end of a delivery that was asked to yield before it had gone back.
+fn cut_short(ended: RunOutcome) -> RunOutcome {
+    match ended {
+        RunOutcome::Yielded => {
+            RunOutcome::CutShort("a part of an attachment is damaged or missing".to_owned())
+        }
+        ended => ended,
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep};
 
 use crate::checkpoint::SHORTEST;
@@ -62,44 +61,29 @@ pub(super) struct Saver {
     failures: LogThrottle,
 }
 
-/// The identity of a loaded state, in any order of its elements.
+/// The identity of a loaded state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Loaded {
     fingerprint: Fingerprint,
-    /// Set where an equal state may have another encoding.
-    digest: Option<Digest>,
+    /// The identity in any order of its elements: that of a map with hashing is another one each time.
+    digest: Digest,
 }
 
 impl Loaded {
-    /// The identity of `at`, which was decoded from an encoding with the fingerprint `stored`; `None` for
-    /// a state that was not stored.
+    /// The identity of `at`.
     ///
     /// # Errors
     /// Why the state can't be encoded.
-    pub(super) fn new<C: Serialize + DeserializeOwned>(
-        kind: &Kind,
-        at: &C,
-        stored: Option<Fingerprint>,
-    ) -> std::result::Result<Self, String> {
-        let fingerprint = codec::fingerprint(at)?;
-        // Where every element comes back at its place, the order is a part of the state, such as that
-        // of a list that is being sorted.
-        let is_ordered = codec::keeps_order(at, fingerprint).unwrap_or_else(|| {
-            if stored.is_some_and(|stored| stored != fingerprint) {
-                kind.is_unordered.store(true, Relaxed);
-            }
-            stored.is_some() && !kind.is_unordered.load(Relaxed)
-        });
-        let digest = if is_ordered { None } else { codec::digest(at).ok() };
-        Ok(Self { fingerprint, digest })
+    pub(super) fn new<C: Serialize>(at: &C) -> std::result::Result<Self, String> {
+        let digest = codec::digest(at).map_err(|error| error.to_string())?;
+        Ok(Self { fingerprint: codec::fingerprint(at)?, digest })
     }
 
     /// Whether `state` is the same, perhaps in another order.
     fn is(&self, state: &Encoded) -> bool {
         let other = state.fingerprint();
         self.fingerprint == other
-            || self.fingerprint.length() == other.length()
-                && self.digest.is_some_and(|it| state.has_digest(it))
+            || self.fingerprint.length() == other.length() && state.has_digest(self.digest)
     }
 }
 
@@ -174,12 +158,13 @@ impl Saver {
         self.loaded.is_some()
     }
 
-    /// Notes the loaded state, which has been decoded again.
-    pub(super) fn reload(&mut self, loaded: Loaded) {
-        if self.saved == self.loaded.map(|before| before.fingerprint) {
-            self.saved = Some(loaded.fingerprint);
+    /// Notes that the loaded state has been decoded again, and how it is encoded now.
+    pub(super) fn reload(&mut self, fingerprint: Fingerprint) {
+        let Some(loaded) = &mut self.loaded else { return };
+        if self.saved == Some(loaded.fingerprint) {
+            self.saved = Some(fingerprint);
         }
-        self.loaded = Some(loaded);
+        loaded.fingerprint = fingerprint;
     }
 
     /// Notes that the job has gone back to this state. From here on it counts as not moved until its next
@@ -334,7 +319,7 @@ impl Saver {
             return true;
         }
         self.loaded.is_none_or(|loaded| !loaded.is(state))
-            || self.run.record.lock().await.attachments.has_changed()
+            || self.run.record.lock().await.attachments.has_moved()
     }
 
     /// Writes the state through the record. The first save of a job without a record looks for a

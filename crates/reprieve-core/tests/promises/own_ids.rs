@@ -1,0 +1,200 @@
+//! An id of a producer's own names one job, however often and by whomever it is enqueued.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ports::Store;
+use reprieve_core::record::Status;
+use reprieve_core::worker::Settings;
+use reprieve_core::{ErrorKind, Job, JobContext, JobError, JobId, NewJob, Producer, Step};
+use serde_json::value::to_raw_value;
+
+use crate::support::*;
+
+/// A job without a result, which works for the number of milliseconds in its arguments.
+#[derive(Debug, Clone, Default)]
+struct Silent {
+    begun: Arc<Mutex<BTreeMap<JobId, u32>>>,
+}
+
+#[async_trait]
+impl Job for Silent {
+    const KIND: &'static str = "silent";
+    type Args = u64;
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, _: &u64) {}
+
+    async fn step(&self, cx: &JobContext, millis: &u64, (): ()) -> Result<Step<(), ()>, JobError> {
+        *self.begun.lock().unwrap().entry(cx.job().clone()).or_default() += 1;
+        if *millis == u64::MAX {
+            return Err(JobError::fatal("it can't be done"));
+        }
+        tokio::time::sleep(ms(*millis)).await;
+        Ok(Step::Done(()))
+    }
+}
+
+impl Silent {
+    fn times(&self, job: &JobId) -> u32 {
+        self.begun.lock().unwrap().get(job).copied().unwrap_or_default()
+    }
+
+    fn start(&self, store: &Store) -> Running {
+        start_any(store, self.clone(), Settings { concurrency: 4, ..settings() })
+    }
+}
+
+fn named(id: &str, millis: u64) -> NewJob {
+    on_one_clock();
+    NewJob::of::<Silent>(&millis).unwrap().with_id(JobId::parse(id).unwrap())
+}
+
+async fn enqueue_one(store: &Store, job: NewJob) -> Result<JobId, reprieve_core::Error> {
+    Producer::new(store.clone()).enqueue(vec![job]).await.map(|mut ids| ids.remove(0))
+}
+
+async fn status(store: &Store, job: &JobId) -> Option<Status> {
+    record(store, job).await.map(|record| record.status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn enqueued_again_it_is_the_same_job_at_every_stage() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let id = enqueue_one(&store, named("import-1", 10_000)).await.unwrap();
+    assert_eq!(id.as_str(), "import-1");
+    assert_eq!(status(&store, &id).await, Some(Status::Enqueued));
+    // While it waits: a second message, because the first producer may have died before its own.
+    assert_eq!(enqueue_one(&store, named("import-1", 10_000)).await.unwrap(), id);
+    let worker = jobs.start(&store);
+    within(secs(5), "the job runs", async || status(&store, &id).await == Some(Status::Running)).await;
+    let waiting = total(&store).await;
+    enqueue_one(&store, named("import-1", 10_000)).await.unwrap();
+    assert_eq!(total(&store).await, waiting, "a running job gets no other message");
+    emptied(&store, secs(600)).await;
+    assert_eq!(jobs.times(&id), 1);
+    // Afterwards, also for a job that has no result.
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_hours(8 * 24)).await;
+        enqueue_one(&store, named("import-1", 10_000)).await.unwrap();
+        assert_eq!((total(&store).await, status(&store, &id).await), (0, Some(Status::Done)));
+    }
+    assert_eq!(jobs.times(&id), 1);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_lettered_job_is_not_enqueued_again() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let id = enqueue_one(&store, named("import-1", u64::MAX)).await.unwrap();
+    let worker = jobs.start(&store);
+    within(secs(5), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+    enqueue_one(&store, named("import-1", u64::MAX)).await.unwrap();
+    assert_eq!((total(&store).await, poisoned(&store).await.len(), jobs.times(&id)), (0, 1, 1));
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_kind_or_other_arguments_under_an_id_are_refused() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let text = r#"{ "b": 1.50, "a": [1, 2] }"#;
+    let sent = |kind: &str, args: &str| {
+        let args = to_raw_value(&serde_json::from_str::<serde_json::Value>(args).unwrap()).unwrap();
+        enqueue_one(&store, NewJob::new(kind, args).with_id(JobId::parse("j").unwrap()))
+    };
+    sent("silent", text).await.unwrap();
+    sent("silent", r#"{"a":[1,2],"b":1.5}"#).await.expect("the same arguments, written otherwise");
+    let before = total(&store).await;
+    for (kind, args, part) in [
+        ("loud", text, "is that of a job of kind \"silent\""),
+        ("silent", r#"{"a":[2,1],"b":1.5}"#, "is that of a job with other arguments"),
+        ("silent", "null", "is that of a job with other arguments"),
+    ] {
+        let refused = sent(kind, args).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict);
+        assert!(refused.to_string().contains(part), "{refused}");
+    }
+    assert_eq!(total(&store).await, before);
+    // Also when it is over.
+    let id = enqueue_one(&store, named("k", 5)).await.unwrap();
+    let worker = jobs.start(&store);
+    within(secs(5), "the end", async || status(&store, &id).await == Some(Status::Done)).await;
+    assert_eq!(enqueue_one(&store, named("k", 6)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_arguments_do_not_replace_those_of_the_job() {
+    let store = memory::store();
+    let long = |letter: &str| {
+        let args = to_raw_value(&letter.repeat(40_000)).unwrap();
+        NewJob::new("silent", args).with_id(JobId::parse("j").unwrap())
+    };
+    enqueue_one(&store, long("a")).await.unwrap();
+    let name = store.blobs.list("args/").await.unwrap().remove(0);
+    let before = store.blobs.get(&name).await.unwrap();
+    enqueue_one(&store, long("b")).await.unwrap_err();
+    assert_eq!(store.blobs.get(&name).await.unwrap(), before);
+}
+
+/// A producer fails or dies at any of its calls, and enqueues the same jobs again.
+#[tokio::test(start_paused = true)]
+async fn a_producer_that_dies_and_enqueues_again_enqueues_each_job_once() {
+    for seed in 0..16 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (inner, jobs) = (memory::store(), Silent::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let names: Vec<_> = (0..rng.random_range(1..20)).map(|n| format!("child-{n}")).collect();
+        let batch = || names.iter().map(|name| named(name, 700)).collect::<Vec<_>>();
+        let workers: Vec<_> = (0..2).map(|_| jobs.start(&inner)).collect();
+        let mut enqueued = Vec::new();
+        for _ in 0..rng.random_range(1..6) {
+            let op = [Op::Put, Op::Save, Op::Send][rng.random_range(0..3)];
+            let fault =
+                [Fault::Fail(ErrorKind::Unavailable), Fault::LoseAnswer, Fault::Hang][rng.random_range(0..3)];
+            faults.next_calls(op, 1, fault);
+            let producer = Producer::new(store.clone());
+            let patience = ms(rng.random_range(1..3_000));
+            if let Ok(Ok(ids)) = tokio::time::timeout(patience, producer.enqueue(batch())).await {
+                enqueued = ids;
+            }
+            tokio::time::sleep(ms(rng.random_range(0..5_000))).await;
+        }
+        if enqueued.is_empty() {
+            enqueued = Producer::new(inner.clone()).enqueue(batch()).await.unwrap();
+        }
+        emptied(&inner, secs(3_600)).await;
+        for id in &enqueued {
+            assert_eq!(jobs.times(id), 1, "{id}");
+            assert_eq!(status(&inner, id).await, Some(Status::Done));
+        }
+        assert_eq!(enqueued.len(), names.len());
+        for worker in workers {
+            worker.stop().await;
+        }
+    }
+}
+
+/// The worker dies while the job runs: the death is charged to its delivery, and not to the producer.
+#[tokio::test(start_paused = true)]
+async fn its_deliveries_are_accounted_as_those_of_any_job() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let id = enqueue_one(&store, named("j", 30_000)).await.unwrap();
+    for deaths in 0..2 {
+        let worker = jobs.start(&store);
+        within(secs(300), "the job runs", async || jobs.times(&id) > deaths).await;
+        worker.kill().await;
+    }
+    assert_eq!(record(&store, &id).await.unwrap().account.vanished, 1, "the second is not known yet");
+    let worker = jobs.start(&store);
+    emptied(&store, secs(600)).await;
+    assert_eq!(status(&store, &id).await, Some(Status::Done));
+    worker.stop().await;
+}
