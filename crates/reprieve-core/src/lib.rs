@@ -95,6 +95,7 @@ mod hash;
 mod ids;
 pub mod interruption;
 mod job;
+mod job_end;
 mod long_step;
 
 #[cfg(any(test, feature = "testing"))]
@@ -132,6 +133,7 @@ pub use ids::{
     BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, PayloadName, WorkerId, Writer,
 };
 pub use job::{Job, JobError, OldState, Step};
+pub use job_end::JobEnd;
 pub use notice::{Initiator, Notice, NoticeId, NoticeKind, Phase};
 pub use producer::{NewJob, Producer};
 pub use queue_name::QueueName;

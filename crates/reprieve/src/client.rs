@@ -1,12 +1,22 @@
 //! A store for programs that are not workers.
 
+use std::time::Duration;
+
 use reprieve_core::ports::Store;
 use reprieve_core::retention::Cleaner;
-use reprieve_core::{Producer, Result};
+use reprieve_core::{Job, JobEnd, JobId, Producer, Result};
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
 
 use crate::queues::Queues;
 use crate::settings::{CleanArgs, StoreArgs, read_cleaning, read_store};
 use crate::stores::Purpose;
+
+/// The pauses between two looks at a job that somebody waits for: the first, by how much each is longer
+/// than the one before, and the longest.
+const LOOK_FIRST: Duration = Duration::from_millis(100);
+const LOOK_LESS_OFTEN: f64 = 1.5;
+const LOOK_LAST: Duration = Duration::from_secs(10);
 
 /// An open store and queue, for enqueueing jobs and for inspecting them.
 ///
@@ -40,7 +50,7 @@ use crate::stores::Purpose;
 ///     let client = Client::open(&cli.store).await?;
 ///     let ids = client.producer().enqueue(vec![NewJob::of::<CountTo>(&1_000)?]).await?;
 ///     assert_eq!(client.store().queue.depth().await?.total, 1);
-/// #   assert_eq!(ids.len(), 1);
+///     assert_eq!(client.result::<CountTo>(&ids[0]).await?, None); // no worker has done it yet
 ///     Ok::<(), reprieve::Error>(())
 /// })
 /// # .unwrap();
@@ -110,6 +120,47 @@ impl Client {
     #[must_use]
     pub fn producer(&self) -> Producer {
         Producer::new(self.store.clone())
+    }
+
+    /// Returns how a job of type `J` ended, with its result; `None` while it waits or runs.
+    ///
+    /// A job whose output is `()` leaves a trace only if it has an
+    /// [id of its own](reprieve_core::NewJob::with_id). Results and ids are kept for 30 days by
+    /// default.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::ErrorKind::NotFound) when the job is done and its result was removed,
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when the result is not of this type, and the store's
+    /// errors.
+    pub async fn result<J: Job>(&self, job: &JobId) -> Result<Option<JobEnd<J::Output>>>
+    where
+        J::Output: DeserializeOwned,
+    {
+        self.store.end_of(job).await
+    }
+
+    /// Waits until a job of type `J` has ended, and returns how, with its result. Asks the store
+    /// after 0.1 s, and then less often: at last every ten seconds.
+    ///
+    /// # Errors
+    /// Those of [`result`](Self::result), but no temporary ones: it asks again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: put it into a `timeout`. For a job that does not exist it waits for ever.
+    pub async fn wait<J: Job>(&self, job: &JobId) -> Result<JobEnd<J::Output>>
+    where
+        J::Output: DeserializeOwned,
+    {
+        let mut pause = LOOK_FIRST;
+        loop {
+            match self.result::<J>(job).await {
+                Ok(Some(end)) => return Ok(end),
+                Err(error) if !error.is_temporary() => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = pause.mul_f64(LOOK_LESS_OFTEN).min(LOOK_LAST);
+        }
     }
 
     /// The store: the queue, the records, the blobs and the roster.

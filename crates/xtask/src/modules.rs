@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["saving"],
         &["context", "job"],
         &["attachment", "long_step"],
-        &["producer", "redrive", "retention", "shards"],
+        &["job_end", "producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],
     ],

@@ -228,8 +228,8 @@ impl Attributes<'_> {
             Some(_) => return Err("`reprieverecorded` must be true or false".to_owned()),
         };
         let job = pinned.unwrap_or(job);
-        let (original, noted) = (json.to_owned(), notes.clone());
-        Ok(Envelope { original, noted, notes, job, kind, data, recorded, named_by_message: false })
+        let (original, named_by_message) = (json.to_owned(), false);
+        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, recorded, named_by_message })
     }
 }
 

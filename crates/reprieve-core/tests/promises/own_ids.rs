@@ -11,7 +11,9 @@ use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Status;
 use reprieve_core::worker::Settings;
-use reprieve_core::{ErrorKind, Job, JobContext, JobError, JobId, NewJob, Producer, Step};
+use reprieve_core::{
+    BlobName, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step,
+};
 use serde_json::value::to_raw_value;
 
 use crate::support::*;
@@ -196,5 +198,56 @@ async fn its_deliveries_are_accounted_as_those_of_any_job() {
     let worker = jobs.start(&store);
     emptied(&store, secs(600)).await;
     assert_eq!(status(&store, &id).await, Some(Status::Done));
+    worker.stop().await;
+}
+
+/// A job with a result that is its argument.
+#[derive(Debug, Clone)]
+struct Echo;
+
+#[async_trait]
+impl Job for Echo {
+    const KIND: &'static str = "echo";
+    type Args = f64;
+    type Checkpoint = ();
+    type Output = f64;
+
+    fn begin(&self, _: &f64) {}
+
+    async fn step(&self, _: &JobContext, value: &f64, (): ()) -> Result<Step<(), f64>, JobError> {
+        Ok(Step::Done(*value))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_is_known_to_whoever_enqueued_it() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let silent = enqueue_one(&store, named("silent", 10_000)).await.unwrap();
+    let failing = enqueue_one(&store, named("failing", u64::MAX)).await.unwrap();
+    assert_eq!(store.end_of::<()>(&silent).await.unwrap(), None);
+    let worker = jobs.start(&store);
+    within(secs(5), "the job runs", async || jobs.times(&silent) == 1).await;
+    assert_eq!(store.end_of::<()>(&silent).await.unwrap(), None);
+    emptied(&store, secs(60)).await;
+    within(secs(5), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+    worker.stop().await;
+    assert_eq!(store.end_of::<()>(&silent).await.unwrap(), Some(JobEnd::Done(())));
+    let failed = store.end_of::<()>(&failing).await.unwrap();
+    assert_eq!(failed, Some(JobEnd::Failed("it can't be done".to_owned())));
+    store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!(poisoned(&store).await, [""; 0]);
+
+    let worker = start_any(&store, Echo, settings());
+    let echo = enqueue_one(&store, NewJob::of::<Echo>(&0.1).unwrap()).await.unwrap();
+    within(secs(5), "the result", async || store.end_of::<f64>(&echo).await.unwrap().is_some()).await;
+    assert_eq!(store.end_of::<f64>(&echo).await.unwrap(), Some(JobEnd::Done(0.1)));
+    let wrong = store.end_of::<Vec<u8>>(&echo).await.unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::Corrupt, "{wrong}");
+    let job = NewJob::of::<Echo>(&2.5).unwrap().with_id(JobId::parse("e").unwrap());
+    let named = enqueue_one(&store, job).await.unwrap();
+    within(secs(5), "the end", async || status(&store, &named).await == Some(Status::Done)).await;
+    store.blobs.delete(&BlobName::parse("results/e.json").unwrap()).await.unwrap();
+    assert_eq!(store.end_of::<f64>(&named).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(store.end_of::<f64>(&JobId::parse("unheard-of").unwrap()).await.unwrap(), None);
     worker.stop().await;
 }
