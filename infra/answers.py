@@ -15,6 +15,9 @@ DELETION_ORDER = [
     "Microsoft.Insights/autoscaleSettings",
     "Microsoft.AzureFleet/fleets",
     "Microsoft.Compute/virtualMachineScaleSets",
+    # Another preset has other alerts.
+    "Microsoft.Insights/metricAlerts",
+    "Microsoft.Insights/scheduledQueryRules",
 ]
 ENDED = {"Succeeded", "Failed", "Canceled", "Deleted"}
 
@@ -148,8 +151,10 @@ def capacities():
     return json.dumps({s["name"]: s["sku"]["capacity"] for s in load()}, sort_keys=True)
 
 
-def ssh_key():
+def ssh_key(name):
     for found in load():
+        if not is_ours(found, name):
+            continue
         linux = ((found.get("virtualMachineProfile") or {}).get("osProfile") or {}).get("linuxConfiguration") or {}
         for key in (linux.get("ssh") or {}).get("publicKeys") or []:
             return key["keyData"].strip()
@@ -173,6 +178,12 @@ def contacts(name):
     return ",".join(r["emailAddress"] for g in load() if g["name"] == f"ag-{name}" for r in g["emailReceivers"])
 
 
+def budget_start(name):
+    """The first day of the budget, which Azure lets nobody change."""
+    starts = [b["properties"]["timePeriod"]["startDate"] for b in load()["value"] if b["name"] == f"budget-{name}"]
+    return starts[0][:10] if starts else ""
+
+
 # ----------------------------------------------------------------- deployments
 
 
@@ -192,6 +203,8 @@ def version_before(prefix, version):
     found = [d for d in load() if d["name"].startswith(prefix) and d["properties"]["provisioningState"] == "Succeeded"]
     found.sort(key=lambda d: d["properties"]["timestamp"])
     versions = [d["name"].removeprefix(prefix) for d in found]
+    # The deployments of NAME-fleet begin with the same letters.
+    versions = [v for v in versions if re.fullmatch(r"[0-9.]+", v)]
     return next((v for v in reversed(versions) if v != version), "")
 
 
@@ -265,6 +278,7 @@ QUESTIONS = {
         ssh_key,
         ip_rules,
         contacts,
+        budget_start,
         running,
         version_before,
         vms,

@@ -35,9 +35,9 @@ param tags tagsType = {}
 @minLength(1)
 param regions regionType[]
 
-@description('Name of the queue, 3 to 50 characters: lower-case letters, digits and single hyphens. Its poison queue is NAME-poison.')
+@description('Name of the queue, 3 to 46 characters: lower-case letters, digits and single hyphens. Its poison queue is NAME-poison.')
 @minLength(3)
-@maxLength(50)
+@maxLength(46)
 param queue string = 'work'
 
 @description('Number of queues that share the jobs. One carries some 750 short jobs a second; more than 1 are named QUEUE-0, QUEUE-1 and so on.')

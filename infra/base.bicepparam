@@ -16,5 +16,14 @@ param collectLogs = empty(filter(fleets, fleet => fleet.network == 'serviceEndpo
 param escalation = true
 param uploaderPrincipalId = readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
 param uploaderPrincipalType = readEnvironmentVariable('AZURE_PRINCIPAL_TYPE', 'User')
+// Who deploys a fleet may also send jobs to it.
+param producers = empty(readEnvironmentVariable('AZURE_PRINCIPAL_ID', ''))
+  ? []
+  : [
+      {
+        principalId: readEnvironmentVariable('AZURE_PRINCIPAL_ID', '')
+        principalType: readEnvironmentVariable('AZURE_PRINCIPAL_TYPE', 'User')
+      }
+    ]
 // Where the package is uploaded from: an address, or several with commas.
 param allowedIpRanges = filter(split(readEnvironmentVariable('REPRIEVE_ALLOWED_IPS', ''), ','), address => !empty(address))

@@ -112,7 +112,7 @@ param repairGracePeriod string = 'PT10M'
 
 @description('Name of the queue; the same as in base.bicep.')
 @minLength(3)
-@maxLength(50)
+@maxLength(46)
 param queue string = 'work'
 
 @description('Number of queues that share the jobs; the same as in base.bicep.')
@@ -134,7 +134,7 @@ param workerSettings string[] = []
 @description('Name of the administrator of the VMs.')
 @minLength(1)
 @maxLength(32)
-param adminUsername string = 'operator'
+param adminUsername string = 'azureuser'
 
 @description('Public SSH key of the administrator. Nothing comes in from outside, so it serves a Bastion only.')
 param sshPublicKey string
@@ -178,8 +178,11 @@ param contactEmails string[] = []
 @minValue(1)
 param monthlyBudget int = 100
 
-@description('First day of the budget\'s first month. It can\'t be changed later; the default is this month.')
-param budgetStart string = utcNow('yyyy-MM-01')
+@description('First day of the budget\'s first month, yyyy-MM-01. Azure refuses another one later: infra/deploy reads and passes it. Empty: this month.')
+param budgetStart string = ''
+
+@description('First day of this month. Leave it out.')
+param thisMonth string = utcNow('yyyy-MM-01')
 
 @description('Alert when a message has waited for longer, in minutes.')
 @minValue(5)
@@ -243,9 +246,13 @@ var problems = concat(
     ? ['queueShards: autoscale has ten rules at most, which is enough for four queues. Use steady, or fewer queues.']
     : [],
   isVersion(applicationVersion) ? [] : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0.'],
-  startsWith(sshPublicKey, 'ssh-') || startsWith(sshPublicKey, 'ecdsa-')
+  startsWith(sshPublicKey, 'ssh-ed25519 ') || startsWith(sshPublicKey, 'ssh-rsa ')
     ? []
-    : ['sshPublicKey: not a public SSH key; it begins with ssh- or ecdsa-.'],
+    : ['sshPublicKey: not a public SSH key that VMs take; it begins with ssh-ed25519 or ssh-rsa.'],
+  contains(['root', 'admin', 'administrator', 'operator', 'reprieve'], toLower(adminUsername))
+    ? ['adminUsername: the name is taken on the image, or by the worker; use another, such as azureuser.']
+    : [],
+  container == 'packages' ? ['container: packages is the container of the packages; use another name.'] : [],
   length(filter(workerSettings, line => !contains(line, '=') || contains(line, '\n'))) == 0
     ? []
     : ['workerSettings: each is one line NAME=VALUE.'],
@@ -553,7 +560,7 @@ module monitoring 'modules/monitoring.bicep' = {
     restoreTimeout: restoreTimeout
     contactEmails: contactEmails
     monthlyBudget: monthlyBudget
-    budgetStart: budgetStart
+    budgetStart: empty(budgetStart) ? thisMonth : budgetStart
     oldestMessageMinutes: oldestMessageMinutes
     evictionsPerHour: evictionsPerHour
   }

@@ -6,7 +6,7 @@
 # Every script can be cut at any line and run again. Nothing is remembered on this machine: each run asks Azure
 # what exists, and does the rest. All changes are made by calls that have the same result when they are repeated.
 
-infra=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+infra=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 root=$(dirname "$infra")
 script=$(basename "$0")
 started_in=$PWD
@@ -104,6 +104,7 @@ package=${REPRIEVE_PACKAGE:-}
 program=${REPRIEVE_BIN:-}
 cli=${REPRIEVE_CLI:-}
 ssh_key=
+allow_large=
 
 # Azure writes regions in lower case and without spaces.
 region_name() {
@@ -111,8 +112,9 @@ region_name() {
 }
 
 check_settings() {
-  [[ $name =~ ^[a-z0-9-]{2,9}$ ]] ||
-    misuse "--name has 2 to 9 lower-case letters, digits and hyphens, and \"$name\" does not."
+  [[ $name =~ ^[a-z0-9][a-z0-9-]{0,7}[a-z0-9]$ && $name != *--* ]] ||
+    misuse "--name has 2 to 9 lower-case letters, digits and single hyphens inside, and \"$name\" does not."
+  [[ -z $ssh_key || -f $ssh_key && -r $ssh_key ]] || misuse "The public key $ssh_key can't be read."
   group=${group:-rg-reprieve-$name}
   location=$(region_name "$location")
   [[ -z $preset || " $presets " == *" $preset "* ]] || misuse "--preset is one of: ${presets// /, }."
@@ -174,16 +176,16 @@ read_capacities() {
 choose_ssh_key() {
   local file
   if [[ -n $ssh_key ]]; then
-    [[ -r $ssh_key ]] || misuse "The public key $ssh_key can't be read."
     REPRIEVE_SSH_PUBLIC_KEY=$(<"$ssh_key")
   elif [[ -z ${REPRIEVE_SSH_PUBLIC_KEY:-} ]]; then
-    REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key <"$work/sets")
-    for file in "${HOME:-/}"/.ssh/id_{ed25519,ecdsa,rsa}.pub; do
+    REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key "$name" <"$work/sets")
+    for file in "${HOME:-/}"/.ssh/id_{ed25519,rsa}.pub; do
       [[ -n $REPRIEVE_SSH_PUBLIC_KEY || ! -r $file ]] || REPRIEVE_SSH_PUBLIC_KEY=$(<"$file")
     done
   fi
-  [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^(ssh|ecdsa)- ]] ||
-    fail "No public SSH key was found; make one by \"ssh-keygen -t ed25519\", or give one in REPRIEVE_SSH_PUBLIC_KEY."
+  # VMs take no other kinds. https://learn.microsoft.com/azure/virtual-machines/linux/mac-create-ssh-keys
+  [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^ssh-(ed25519|rsa)\  ]] ||
+    fail "No public SSH key of the kind ed25519 or rsa was found; make one by \"ssh-keygen -t ed25519\", or give one in REPRIEVE_SSH_PUBLIC_KEY."
   export REPRIEVE_SSH_PUBLIC_KEY
 }
 
@@ -195,18 +197,27 @@ keep_contacts() {
   export REPRIEVE_CONTACT_EMAILS
 }
 
+# The first day of a budget can't be changed, and the template's own is this month's.
+keep_budget() {
+  [[ -n ${REPRIEVE_CONTACT_EMAILS:-} ]] || return 0
+  ask "Reading the budget of $group" "$work/budgets" rest --method get --url \
+    "/subscriptions/$subscription/resourceGroups/$group/providers/Microsoft.Consumption/budgets?api-version=2024-08-01"
+  REPRIEVE_BUDGET_START=$(answer budget-start "$name" <"$work/budgets")
+  export REPRIEVE_BUDGET_START
+}
+
 # ----------------------------------------------------------------- the package
 
 # Makes the package if a program was given, and reads its version and checksum. Without both, `checksum` is empty.
 read_package() {
   checksum=
   if [[ -n $program ]]; then
-    [[ -r $program ]] || fail "The program $program can't be read; build it by \"cargo build --release\" first."
+    [[ -f $program && -r $program ]] || fail "The program $program can't be read; build it by \"cargo build --release\" first."
     command -v cargo >/dev/null || fail "cargo is not installed, and --bin needs it; take a package by --package FILE."
     local line
     # It prints the checksum and the path; the same inputs give the same bytes.
     line=$(cd "$root" && cargo xtask package --bin "$(absolute "$program")" \
-      ${version:+--version "$version"} ${cli:+--cli "$(absolute "$cli")"} | tail -n 1) ||
+      ${version:+--version "$version"} ${cli:+--cli "$(absolute "$cli")"} ${allow_large:+--allow-large} | tail -n 1) ||
       fail "The package could not be made; the reason is above."
     package=${line#*  }
   fi

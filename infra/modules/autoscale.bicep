@@ -45,8 +45,17 @@ param sharePercent int
 
 // A profile has at most ten rules. Each queue takes one for the first VM and one for none; the rest are steps between.
 var steps = min(11 - 2 * length(queues), maximum - minimum)
-// From minimum + 1 to maximum in even steps.
-var targets = map(range(0, steps), i => steps == 1 ? maximum : minimum + 1 + (maximum - minimum - 1) * i / (steps - 1))
+// From minimum + 1 to maximum: a small set in even steps, a large one in steps of one ratio, so that at no number of
+// messages a few VMs work on what hundreds could.
+var even = map(range(0, steps), i => steps == 1 ? maximum : minimum + 1 + (maximum - minimum - 1) * i / (steps - 1))
+var divisors = [
+  [128, 64, 32, 16, 8, 4, 2, 1]
+  [243, 81, 27, 9, 3, 1]
+  [216, 36, 6, 1]
+  [16, 1]
+]
+var ratio = map(divisors[length(queues) - 1], divisor => minimum + max(1, (maximum - minimum) / divisor))
+var targets = maximum - minimum <= 3 * steps ? even : union([minimum + 1], ratio)
 var uris = map(queues, queue => '${storageAccountId}/services/queue/queues/${queue}')
 
 // Messages of one queue above which a VM is useful, after so many VMs of this set.

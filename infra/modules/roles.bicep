@@ -6,6 +6,7 @@ import {
   packagesContainer
   queueDataContributor
   queueDataMessageSender
+  queueDataReader
   blobDataContributor
   assignmentName
 } from 'shared.bicep'
@@ -154,6 +155,20 @@ resource uploaderOnPackages 'Microsoft.Authorization/roleAssignments@2022-04-01'
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', blobDataContributor)
   }
 }
+
+// Who deploys a fleet also asks how it goes: `reprieve status` counts the queues and peeks at them.
+resource uploaderOnQueues 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
+  for i in empty(uploaderPrincipalId) ? [] : range(0, length(allQueues)): {
+    scope: queue[i]
+    name: assignmentName(queue[i].id, uploaderPrincipalId, 'reader')
+    properties: {
+      description: 'Looks at the queues.'
+      principalId: uploaderPrincipalId
+      principalType: uploaderPrincipalType
+      roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', queueDataReader)
+    }
+  }
+]
 
 resource producerOnQueues 'Microsoft.Authorization/roleAssignments@2022-04-01' = [
   for pair in pairs: {

@@ -94,6 +94,10 @@ var queueDataContributor = '974c5e8b-45b9-4653-ba55-5f855dd0fb88'
 var queueDataMessageSender = 'c6a89b2d-59bc-44d0-9896-0f6e12d7b80a'
 
 @export()
+@description('Storage Queue Data Reader: may peek and count.')
+var queueDataReader = '19e7f393-937e-4f77-808e-94535e297925'
+
+@export()
 @description('Storage Blob Data Contributor.')
 var blobDataContributor = 'ba92f5b4-2d11-453d-a403-e96b0029c9fe'
 

@@ -20,9 +20,10 @@ main() {
   systemctl daemon-reload
   rm -rf /run/reprieve
   if has_store; then
-    say "$state stays: it has the jobs of the store $(setting REPRIEVE_STORE)"
+    say "$state stays: it has the jobs of an embedded store"
   else
-    rm -rf "$state"
+    # A mount stays, empty.
+    rm -rf "$state" 2>/dev/null || [ -z "$(ls -A "$state")" ]
     remove_user
   fi
   say "the worker is removed; $environment stays for the next installation"
@@ -33,17 +34,22 @@ main() {
   rm -rf "$root"
 }
 
-# Whether the jobs of an embedded store are in the state directory. In Azure, they are not.
+# Whether the jobs of an embedded store are in the state directory: a file of SQLite, whatever its name
+# and whoever named it.
 has_store() {
-  case $(setting REPRIEVE_STORE) in
-    '' | sqlite:*) [ -n "$(find "$state" -name '*.db' -print 2>/dev/null | head -n 1)" ] ;;
-    *) false ;;
-  esac
+  [ -n "$(find "$state" -type f -exec sh -c \
+    'for file; do head -c 15 "$file" | grep -q "^SQLite format 3" && echo "$file"; done' sh {} + 2>/dev/null |
+    head -n 1)" ]
 }
 
+# Removes the user and the group that prepare_machine has made, and none that was there before.
 remove_user() {
   ! [ -e "$environment" ] || chown root:root "$environment"
   ! [ -d "${environment%/*}" ] || chown root:root "${environment%/*}"
+  case $(getent passwd "$user" | cut -d: -f5) in
+    '' | "Reprieve worker") ;;
+    *) return 0 ;;
+  esac
   ! getent passwd "$user" >/dev/null || userdel "$user" 2>/dev/null || :
   ! getent group "$user" >/dev/null || groupdel "$user" 2>/dev/null || :
 }

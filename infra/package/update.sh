@@ -6,6 +6,8 @@
 # /opt/reprieve/rollback names the old version until the new one has been found healthy, so that a
 # repetition after a cut knows what worked.
 set -eu
+# Set while no worker runs that should: a failure then starts the old version again.
+stopped=
 here=$(cd "$(dirname "$0")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
@@ -25,9 +27,12 @@ main() {
   check_worker "$version" "version $(linked current) continues to run"
   link rollback "$old"
   say "updating from version $old to $version: draining the workers"
+  stopped=1
+  trap restart_old EXIT
   stop_units
   switch_to "$version"
   start_units
+  stopped=
   if await_health 40; then
     if [ "$old" = "$version" ]; then
       rm -f "$root/rollback"
@@ -49,9 +54,11 @@ main() {
 
 roll_back() {
   say "version $version is not healthy ($failure): returning to version $old"
+  stopped=1
   stop_unhealthy_units
   switch_to "$old"
   start_units
+  stopped=
   if await_health 60; then
     rm -f "$root/rollback"
     prune
@@ -61,6 +68,23 @@ roll_back() {
   show_log
   fail $E_NOT_HEALTHY "version $version is not healthy ($failure), and version $old, which was started again," \
     "is not healthy either ($reason)"
+}
+
+# Starts the old version again when a tool has failed, for example on a full disk, between the stop
+# of the workers and their start. systemd does not: they were stopped.
+restart_old() {
+  code=$?
+  trap - EXIT
+  if [ -n "$stopped" ] && [ "$code" != 0 ]; then
+    set +e
+    link current "$old"
+    systemctl daemon-reload
+    start_units
+    printf 'reprieve-worker: the update to version %s failed; the reason is above. Version %s was started again\n' \
+      "$version" "$(linked current)" >&2
+    record err ERROR "the update to version $version failed; version $(linked current) was started again"
+  fi
+  exit "$code"
 }
 
 # A function, so that the shell has read all of this before its file may be replaced.

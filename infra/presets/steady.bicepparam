@@ -23,4 +23,5 @@ param collectLogs = empty(filter(regions, region => region.network == 'serviceEn
 param applicationVersion = readEnvironmentVariable('REPRIEVE_APPLICATION_VERSION', '')
 param sshPublicKey = readEnvironmentVariable('REPRIEVE_SSH_PUBLIC_KEY', '')
 param contactEmails = filter(split(readEnvironmentVariable('REPRIEVE_CONTACT_EMAILS', ''), ','), email => !empty(email))
+param budgetStart = readEnvironmentVariable('REPRIEVE_BUDGET_START', '')
 param currentCapacities = json(readEnvironmentVariable('REPRIEVE_CURRENT_CAPACITIES', '{}'))

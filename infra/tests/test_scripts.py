@@ -440,6 +440,26 @@ class Deploy(Case):
         self.succeeds(cloud.deploy())
         self.assertEqual(cloud.sleeps, [5])
 
+    def test_a_budget_keeps_its_first_day_in_later_months(self):
+        cloud = Cloud(self)
+        cloud.have_fleet()
+        self.succeeds(cloud.run("deploy", AZ_MONTH="2026-12"))
+        self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1"), AZ_MONTH="2027-01"))
+        self.assertEqual(cloud.group()["budgets"], {"budget-demo": "2026-11-01"})
+
+    def test_a_deployment_does_not_take_the_key_of_another(self):
+        cloud = Cloud(self)
+        cloud.have_fleet()
+        keys = cloud.folder / ".ssh"
+        keys.mkdir()
+        (keys / "id_ed25519.pub").write_text("ssh-ed25519 AAAAother operator")
+        # VMs take no such key.
+        (keys / "id_ecdsa.pub").write_text("ecdsa-sha2-nistp256 AAAAthird operator")
+        there = ["--name", "other", "--group", "rg-reprieve-demo", "--allow-ip", ADDRESS]
+        self.succeeds(cloud.run("deploy", *there, "--package", cloud.package("1.0.0"), REPRIEVE_SSH_PUBLIC_KEY=None))
+        sets = cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")
+        self.assertEqual({s["tags"]["deployment"]: s["key"] for s in sets}, {"demo": KEY, "other": "ssh-ed25519 AAAAother operator"})
+
     def test_a_version_with_other_bytes_is_refused(self):
         cloud = Cloud(self)
         cloud.have_fleet()

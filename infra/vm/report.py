@@ -4,7 +4,9 @@ is, how many jobs were poisoned, and the worker's metrics. Runs every five minut
 
 import datetime
 import email.utils
+import http.client
 import json
+import math
 import os
 import re
 import sys
@@ -18,6 +20,8 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 TIMEOUT = 10
 # A longer line might be cut on its way to the workspace: rsyslog's default is 8 KiB.
 LINE_MAX = 6000
+# What a service that is not well brings about, besides XML that is none.
+WRONG = (OSError, ValueError, KeyError, TypeError, http.client.HTTPException)
 
 
 def get(url, headers=None):
@@ -54,16 +58,20 @@ def token():
 
 
 def queue_report(endpoint, name, bearer, now):
-    """Counts a queue and its poison queue, and peeks at the oldest visible message, which takes nothing away."""
+    """Counts a queue and its poison queue, and peeks at the oldest visible messages, which takes nothing away.
+
+    A message that a worker has had, and released at an eviction, waits for another one; how long it waits is not
+    known. So the age is that of the oldest message that no worker has received yet."""
     headers = {"Authorization": f"Bearer {bearer}", "x-ms-version": "2023-11-03"}
 
     def count(queue):
         answer, _ = get(f"{endpoint}/{queue}?comp=metadata", headers)
         return int(answer["x-ms-approximate-messages-count"])
 
-    _, text = get(f"{endpoint}/{name}/messages?peekonly=true&numofmessages=1", headers)
-    inserted = xml.etree.ElementTree.fromstring(text.lstrip("\ufeff")).findtext(".//InsertionTime")
-    age = now - email.utils.parsedate_to_datetime(inserted) if inserted else datetime.timedelta()
+    _, text = get(f"{endpoint}/{name}/messages?peekonly=true&numofmessages=32", headers)
+    seen = xml.etree.ElementTree.fromstring(text.lstrip("\ufeff")).iter("QueueMessage")
+    waiting = [message.findtext("InsertionTime") for message in seen if message.findtext("DequeueCount") == "0"]
+    age = max((now - email.utils.parsedate_to_datetime(time) for time in waiting if time), default=datetime.timedelta())
     return {
         "report": "queue",
         "queue": name,
@@ -85,8 +93,10 @@ def metric_reports(text):
         if size + len(line) > LINE_MAX:
             yield {"report": "metrics", "values": values}
             values, size = {}, 0
-        values[name] = float(value)
-        size += len(line) + 16
+        # JSON has neither NaN nor infinities.
+        if math.isfinite(float(value)):
+            values[name] = float(value)
+            size += len(line) + 16
     if values:
         yield {"report": "metrics", "values": values}
 
@@ -99,7 +109,7 @@ def main():
         try:
             for line in make():
                 print(json.dumps(line, separators=(",", ":")), flush=True)
-        except (OSError, ValueError, KeyError, TypeError, xml.etree.ElementTree.ParseError) as error:
+        except (*WRONG, xml.etree.ElementTree.ParseError) as error:
             failed = True
             print(json.dumps({"report": "failed", "what": what, "error": str(error)}), flush=True)
 
@@ -107,9 +117,10 @@ def main():
         endpoint = os.environ.get("REPORT_QUEUES", queue_endpoint(os.environ["REPRIEVE_STORE"]))
         bearer, now = token(), datetime.datetime.now(datetime.timezone.utc)
         # No VM may serve the queue of the escalated jobs at the moment, so those that send to it report it too.
-        names = queues(os.environ["REPRIEVE_QUEUE"]) + queues(os.environ.get("REPRIEVE_ESCALATE_TO", ""))
-        for name in names:
-            yield queue_report(endpoint, name, bearer, now)
+        for name in queues(os.environ["REPRIEVE_QUEUE"]) + queues(os.environ.get("REPRIEVE_ESCALATE_TO", "")):
+            # One queue that can't be read does not silence the others.
+            attempt(f"queue {name}", lambda name=name: [queue_report(endpoint, name, bearer, now)])
+        return []
 
     def all_metrics():
         _, text = get(f"http://{os.environ.get('REPRIEVE_LISTEN', '127.0.0.1:9090')}/metrics")

@@ -32,8 +32,8 @@ fn in_root(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Checks the templates with what there is: the types, the kept snapshots, checkov, and the real
-/// compiler.
+/// Checks the templates with what there is: the types, the kept snapshots, checkov, the parser of
+/// queries, and the real compiler.
 fn templates() -> Result<(), Failure> {
     let mut test = in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests"]);
     // checkov reads evaluated templates, and only the checker evaluates them.
@@ -44,6 +44,9 @@ fn templates() -> Result<(), Failure> {
         let path = env::join_paths([programs].into_iter().chain(env::split_paths(&path)))
             .map_err(|error| Failure::Failed(format!("PATH can't be extended: {error}")))?;
         test.env("PATH", path).env("INFRA_TESTS_NEED_CHECKOV", "1");
+    }
+    if let Some(()) = unless_needed(NEED_PYTHON, "of queries", install::kusto())? {
+        test.env("INFRA_TESTS_NEED_KQL", "1");
     }
     run_command(test)
 }

@@ -9,11 +9,22 @@ use crate::command::{Failure, builds, root, run, say};
 
 /// Installs Azurite from its lock file.
 pub(crate) fn azurite() -> Result<(), Failure> {
-    let package = reprieve_azurite::package();
-    once(&package.join("package-lock.json"), &package.join("node_modules"), || {
+    node_package(&reprieve_azurite::package(), || {
         say("installing Azurite; ignore a warning that it needs a newer Node.js than 20");
+    })
+}
+
+/// Installs Microsoft's parser of the workspace's queries.
+pub(crate) fn kusto() -> Result<(), Failure> {
+    node_package(&root().join("infra/tests/kql"), || {})
+}
+
+/// Installs what a folder's lock file for Node.js names.
+fn node_package(folder: &Path, announce: impl FnOnce()) -> Result<(), Failure> {
+    once(&folder.join("package-lock.json"), &folder.join("node_modules"), || {
+        announce();
         let mut install = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" });
-        install.args(["ci", "--prefix", "tests/azurite", "--no-audit", "--no-fund", "--loglevel=error"]);
+        install.args(["ci", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(folder);
         install.current_dir(root());
         run(install)
     })

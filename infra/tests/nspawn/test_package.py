@@ -283,6 +283,54 @@ class Install(PackageTest):
         self.machine.await_ready()
 
 
+class Failing(PackageTest):
+    """Tools that fail in the middle of a command."""
+
+    def test_an_update_whose_tools_fail_after_the_drain_starts_the_old_version_again(self):
+        units = "/etc/systemd/system"
+        breaks = {
+            "read-only": [f"mount --bind {units} {units}", f"mount -o remount,ro,bind {units}"],
+            "full": [
+                f"cp -a {units} /root/units && mount -t tmpfs -o size=256k tmpfs {units} && cp -a /root/units/. {units}",
+                f"dd if=/dev/zero of={units}/fill bs=1k || true",
+            ],
+        }
+        self.install()
+        self.machine.download(self.package("1.1.0"), "1.1.0")
+        for what, commands in breaks.items():
+            with self.subTest(what):
+                before = self.machine.worker()
+                for command in commands:
+                    self.machine.run("sh", "-c", command)
+                ran = self.machine.command("update", "1.1.0")
+                self.machine.run("umount", units)
+                self.assertNotEqual(ran.returncode, 0)
+                self.assertIn("Version 1.0.0 was started again", ran.stderr)
+                until("a worker runs again", lambda: (self.machine.worker() or before) != before)
+                self.machine.await_ready()
+                self.assertEqual(self.current(), "1.0.0")
+        self.succeed("update", "1.1.0")
+        self.machine.await_ready()
+        self.assertEqual(self.current(), "1.1.0")
+
+    def test_remove_keeps_an_embedded_store_whatever_its_name_and_whoever_names_it(self):
+        self.machine.write_environment(REPRIEVE_STORE="azure:elsewhere")
+        drop_in = self.machine.root / "etc/systemd/system/reprieve-worker.service.d/store.conf"
+        drop_in.parent.mkdir()
+        drop_in.write_text("[Service]\nEnvironment=REPRIEVE_LISTEN=127.0.0.1:9090\nEnvironmentFile=/etc/store.env\n")
+        (self.machine.root / "etc/store.env").write_text("REPRIEVE_STORE=sqlite:/var/lib/reprieve/my.jobs\n")
+        self.install()
+        self.assertTrue((self.machine.root / "var/lib/reprieve/my.jobs").exists())
+        self.assertIn("has the jobs of an embedded store", self.succeed("remove", "1.0.0").stdout)
+        self.assertTrue((self.machine.root / "var/lib/reprieve/my.jobs").exists())
+
+    def test_remove_keeps_a_user_that_was_there_before(self):
+        self.machine.run("useradd", "--uid", "1234", "--comment", "an administrator", "reprieve")
+        self.install()
+        self.succeed("remove", "1.0.0")
+        self.assertEqual(self.machine.run("id", "-u", "reprieve").stdout, "1234\n")
+
+
 class Cut(PackageTest):
     """SIGKILL at ten of a command's forks, spread over all of them, and the command again."""
 
