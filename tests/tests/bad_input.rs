@@ -131,7 +131,12 @@ async fn a_panic_costs_a_try_and_not_the_worker() {
     assert_eq!(panics[0].span("id"), job.as_str());
     let text = running.log().text();
     assert!(text.lines().all(|line| line.starts_with('{')), "{text}");
-    let ended = running.log().lines("the job's run ended");
+    // The result is there before the run has ended.
+    let ended = until("both runs have ended", PATIENCE, async || {
+        let ended = running.log().lines("the job's run ended");
+        (ended.len() > 1).then_some(ended)
+    });
+    let ended = ended.await;
     let ended: Vec<_> = ended.iter().map(|line| (line.text("outcome"), line.number("delivery"))).collect();
     assert_eq!(ended, [("retried", 1), ("completed", 2)]);
     running.stop().await;
