@@ -47,6 +47,22 @@ async fn one_job_is_enqueued_with_the_arguments_it_was_given() {
 }
 
 #[tokio::test]
+async fn an_id_of_ones_own_names_one_job() {
+    let place = Place::new();
+    for _ in 0..2 {
+        assert_eq!(place.succeeds(&["enqueue", "resize", "--args", "7", "--id", "film-7"]), "film-7\n");
+    }
+    let refused = place.run(&["enqueue", "resize", "--args", "8", "--id", "film-7"]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(1), ""));
+    assert!(refused.err.contains("the id film-7 is that of a job with other arguments"), "{}", refused.err);
+    let wrong = place.run(&["enqueue", "resize", "--id", "a b"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.err.contains("use 1 to 128 of"), "{}", wrong.err);
+    // A second message, because the first producer may have died before it sent one.
+    assert_eq!(jobs(&place).await, vec![("resize".to_owned(), "7".to_owned()); 2]);
+}
+
+#[tokio::test]
 async fn a_job_per_line_is_enqueued_in_order_from_a_file_and_from_stdin() {
     let place = Place::new();
     let lines: Vec<_> = (0..1_234).map(|n| n.to_string()).collect();
