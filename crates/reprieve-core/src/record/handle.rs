@@ -615,24 +615,10 @@ impl Handle {
 
     /// A record with only the owner filled in.
     fn blank(&self, generation: u32) -> Record {
-        Record {
-            job: self.identity.job.clone(),
-            kind: self.identity.kind.to_owned(),
-            generation,
-            owner: self.owner(),
-            status: Status::Running,
-            account: Account::default(),
-            history: Vec::new(),
-            sequence: 0,
-            checkpoints: Vec::new(),
-            careful_steps: 0,
-            went_back: 0,
-            changed_unix_ms: 0,
-            abandoned_after_ms: self.abandoned_after_ms(),
-            expires_unix_ms: None,
-            escalated: None,
-            args_sha256: None,
-        }
+        let Identity { job, kind, .. } = &self.identity;
+        let abandoned_after_ms = self.abandoned_after_ms();
+        let blank = Record::blank(job.clone(), kind, self.owner(), Status::Running);
+        Record { generation, abandoned_after_ms, ..blank }
     }
 
     fn owner(&self) -> Owner {

@@ -206,6 +206,28 @@ fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D:
 }
 
 impl Record {
+    /// A record without checkpoints, written by nobody yet.
+    fn blank(job: JobId, kind: &str, owner: Owner, status: Status) -> Self {
+        Self {
+            job,
+            kind: kind.to_owned(),
+            generation: 0,
+            owner,
+            status,
+            account: Account::default(),
+            history: Vec::new(),
+            sequence: 0,
+            checkpoints: Vec::new(),
+            careful_steps: 0,
+            went_back: 0,
+            changed_unix_ms: 0,
+            abandoned_after_ms: 0,
+            expires_unix_ms: None,
+            escalated: None,
+            args_sha256: None,
+        }
+    }
+
     /// The record of a job that is enqueued under an id of its producer's own.
     pub(crate) fn enqueued(job: JobId, kind: &str, args_sha256: ContentHash) -> Self {
         let owner = Owner {
@@ -216,24 +238,8 @@ impl Record {
             nonce: uuid::Uuid::now_v7().simple().to_string(),
             company: Company::default(),
         };
-        Self {
-            job,
-            kind: kind.to_owned(),
-            generation: 0,
-            owner,
-            status: Status::Enqueued,
-            account: Account::default(),
-            history: Vec::new(),
-            sequence: 0,
-            checkpoints: Vec::new(),
-            careful_steps: 0,
-            went_back: 0,
-            changed_unix_ms: unix_millis(),
-            abandoned_after_ms: 0,
-            expires_unix_ms: None,
-            escalated: None,
-            args_sha256: Some(args_sha256),
-        }
+        let blank = Self::blank(job, kind, owner, Status::Enqueued);
+        Self { changed_unix_ms: unix_millis(), args_sha256: Some(args_sha256), ..blank }
     }
 
     /// The names of the payloads that the record itself names: of states, and of manifests. The
