@@ -1,5 +1,6 @@
 //! Enqueueing jobs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -55,8 +56,9 @@ impl NewJob {
     /// Gives the job an id of the caller's own, such as `import-2026-11-24`, which names one job:
     /// enqueued again, by whomever, it is the same job, which is not run a second time.
     ///
-    /// The id is remembered while the job waits or runs, and for 30 days after its end. It costs a
-    /// write when the job is enqueued, and a read and a write when it begins.
+    /// The id is remembered while the job waits or runs, and after its end as long as results are
+    /// kept, but at least 30 days. It costs a write when the job is enqueued, and a read and a write
+    /// when it begins.
     #[must_use]
     pub fn with_id(mut self, id: JobId) -> Self {
         self.id = Some(id);
@@ -123,11 +125,12 @@ impl Producer {
                 Envelope::new(id, &kind, data)
             }
             Some(id) => {
-                if !self.is_new(&id, &kind, &args).await? {
+                let hash = ContentHash::of(canonical(args.get())?.as_bytes());
+                if !self.is_new(&id, &kind, hash).await? {
                     return Ok((id, None));
                 }
                 let data = self.place(&id, args).await?;
-                Envelope::of_recorded(id, &kind, data)
+                Envelope::with_own_id(id, &kind, data, hash)
             }
         };
         let body = envelope.to_body();
@@ -140,31 +143,36 @@ impl Producer {
     /// A producer that died between this record and the message leaves a job that nobody has
     /// received, like one that still waits. A second message of the latter is harmless: the first to
     /// be received claims the job, and the other is deleted when the job is over.
-    async fn is_new(&self, id: &JobId, kind: &str, args: &RawValue) -> Result<bool> {
+    async fn is_new(&self, id: &JobId, kind: &str, args_sha256: ContentHash) -> Result<bool> {
         const OPERATION: &str = "enqueue a job";
-        let args_sha256 = hash_of(args)?;
         let record = Record::enqueued(id.clone(), kind, args_sha256);
         let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+        let mut expected = None;
         loop {
-            match self.store.records.put(id, None, write.clone()).await {
+            match self.store.records.put(id, expected.as_ref(), write.clone()).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 written => return written.map(|_| true),
             }
             // Removed since, by retention.
-            let Some(found) = self.store.records.load(id).await? else { continue };
-            let found = open(&found.bytes).map_err(|unreadable| {
+            let Some(stored) = self.store.records.load(id).await? else {
+                expected = None;
+                continue;
+            };
+            let found = open(&stored.bytes).map_err(|unreadable| {
                 Error::new(ErrorKind::Corrupt, OPERATION, format!("the record of job {id}: {unreadable}"))
             })?;
             let refused = |other: &str| {
                 let message = format!("the id {id} is that of a job {other}; give this one another id");
                 Err(Error::new(ErrorKind::Conflict, OPERATION, message))
             };
-            return match found.args_sha256 {
-                _ if found.kind != kind => refused(&format!("of kind {:?}", found.kind)),
-                None => refused("that was enqueued without an id of its own"),
-                Some(theirs) if theirs != args_sha256 => refused("with other arguments"),
-                Some(_) => Ok(found.status == Status::Enqueued),
-            };
+            match found.args_sha256 {
+                _ if found.kind != kind => return refused(&format!("of kind {:?}", found.kind)),
+                None => return refused("that was enqueued without an id of its own"),
+                Some(theirs) if theirs != args_sha256 => return refused("with other arguments"),
+                // Written again, so that its age is that of the message to come.
+                Some(_) if found.status == Status::Enqueued => expected = Some(stored.version),
+                Some(_) => return Ok(false),
+            }
         }
     }
 
@@ -190,10 +198,61 @@ impl Producer {
     }
 }
 
-/// The hash of arguments, the same for every order of their objects' members and any spaces.
-fn hash_of(args: &RawValue) -> Result<ContentHash> {
-    let value: serde_json::Value = serde_json::from_str(args.get()).map_err(|error| {
+/// The arguments in one form for every order of their objects' members, any spaces, and any way to write
+/// a number that a computer reads as the same one. Numbers of over 64 bits stay as they are written.
+fn canonical(json: &str) -> Result<String> {
+    let invalid = |error: serde_json::Error| {
         Error::new(ErrorKind::Invalid, "enqueue a job", format!("the arguments: {error}"))
-    })?;
-    Ok(ContentHash::of(value.to_string().as_bytes()))
+    };
+    let json = json.trim();
+    Ok(match json.as_bytes().first() {
+        Some(b'{') => {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(json).map_err(invalid)?;
+            let members = members.into_iter().map(|(name, value)| {
+                Ok(format!("{}:{}", serde_json::Value::from(name), canonical(value.get())?))
+            });
+            format!("{{{}}}", members.collect::<Result<Vec<_>>>()?.join(","))
+        }
+        Some(b'[') => {
+            let elements: Vec<&RawValue> = serde_json::from_str(json).map_err(invalid)?;
+            let elements = elements.into_iter().map(|element| canonical(element.get()));
+            format!("[{}]", elements.collect::<Result<Vec<_>>>()?.join(","))
+        }
+        Some(b'"') => serde_json::from_str::<serde_json::Value>(json).map_err(invalid)?.to_string(),
+        _ => match json.parse::<f64>() {
+            Ok(number) if number.is_finite() && json.contains(['.', 'e', 'E']) => number.to_string(),
+            _ => json.to_owned(),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_arguments_have_one_form_and_others_another() {
+        let same = [r#"{"b": 1.50, "a": [1, "\u00e4"]}"#, "{\"a\":[1,\"ä\"],\n\"b\":15e-1}"];
+        assert_eq!(canonical(same[0]).unwrap(), canonical(same[1]).unwrap());
+        let all = [
+            "340282366920938463463374607431768211455",
+            "340282366920938463463374607431768211454",
+            "340282366920938463463374607431768211455.0",
+            "1e400",
+            "-1e400",
+            "1",
+            "1.5",
+            "true",
+            "null",
+            "\"1\"",
+            "[1]",
+            "[1,1]",
+            "{}",
+            "{\"1\":1}",
+        ];
+        let forms: std::collections::BTreeSet<_> = all.iter().map(|json| canonical(json).unwrap()).collect();
+        assert_eq!(forms.len(), all.len(), "{forms:?}");
+        let deep = format!("{}{}", "[".repeat(120), "]".repeat(120));
+        assert_eq!(canonical(&deep).unwrap(), deep);
+    }
 }

@@ -700,7 +700,12 @@ class Life(PackageTest):
         self.assertIn("/var/lib/reprieve stays", ran.stdout)
         self.assertTrue((self.machine.root / "var/lib/reprieve/jobs.db").exists())
         self.install()
+        # Also when the settings name another store by now.
         self.machine.write_environment()
+        self.succeed("remove", "1.0.0")
+        self.assertTrue((self.machine.root / "var/lib/reprieve/jobs.db").exists())
+        self.install()
+        self.machine.run("find", "/var/lib/reprieve", "-name", "jobs.db*", "-delete")
         self.succeed("remove", "1.0.0")
         self.assertEqual(self.traces("bin/worker"), [])
 

@@ -38,7 +38,7 @@ struct Attributes<'a> {
     reprieveends: Option<&'a RawValue>,
     reprievedeferred: Option<&'a RawValue>,
     reprievejob: Option<&'a RawValue>,
-    reprieverecorded: Option<&'a RawValue>,
+    reprieveargs: Option<&'a RawValue>,
     // Event Grid's names. Each of its events has the last three, and an id.
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
@@ -222,14 +222,11 @@ impl Attributes<'_> {
                 .unwrap_or_default(),
             job: pinned.clone(),
         };
-        let recorded = match self.reprieverecorded.map(RawValue::get) {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(_) => return Err("`reprieverecorded` must be true or false".to_owned()),
-        };
+        let own_id = self.reprieveargs.map(|hash| serde_json::from_str(hash.get())).transpose();
+        let own_id = own_id.map_err(|_| "`reprieveargs` must be the hash of arguments".to_owned())?;
         let job = pinned.unwrap_or(job);
         let (original, named_by_message) = (json.to_owned(), false);
-        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, recorded, named_by_message })
+        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, own_id, named_by_message })
     }
 }
 

@@ -7,7 +7,7 @@
 //! | `type` | the job's kind |
 //! | `data` | the job's arguments; or `dataref`, the name of the blob that contains them |
 //! | `reprievegeneration` | how often the job was redriven |
-//! | `reprieverecorded` | `true` for a job that has had a record since it was enqueued: its first delivery reads it |
+//! | `reprieveargs` | the hash of the arguments of a job that was enqueued under an id of its producer's own: its first delivery reads its record |
 //! | `reprieveends` | how deliveries of the message ended, unless a [record](crate::record) has it; JSON in a string |
 //! | `reprievedeferred` | why and since when no worker could use the message |
 //! | `reprievejob` | the job id, if the event has no id and the message was moved to another queue |
@@ -32,6 +32,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use self::body::Body;
+use crate::hash::ContentHash;
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
 
@@ -66,8 +67,9 @@ pub struct Envelope {
     pub kind: String,
     /// The job's arguments.
     pub data: Data,
-    /// Whether the job has had a record since it was enqueued.
-    pub recorded: bool,
+    /// The hash of the arguments, if the job was enqueued under an id of its producer's own. It has had
+    /// a record since then.
+    pub own_id: Option<ContentHash>,
     /// Reprieve's notes in the message.
     pub notes: Notes,
 }
@@ -148,8 +150,8 @@ struct NewEvent<'a> {
     data: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dataref: Option<&'a str>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    reprieverecorded: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reprieveargs: Option<ContentHash>,
 }
 
 /// The `source` of events from Reprieve's own producers. Their ids are unique without it.
@@ -180,16 +182,17 @@ impl Envelope {
     /// Creates a message for `job` of `kind`.
     #[must_use]
     pub fn new(job: JobId, kind: &str, data: Data) -> Self {
-        Self::make(job, kind, data, false)
+        Self::make(job, kind, data, None)
     }
 
-    /// Creates a message for `job` of `kind`, which has a record.
+    /// Creates a message for `job` of `kind`, which has an id of its producer's own, and arguments of this
+    /// hash.
     #[must_use]
-    pub fn of_recorded(job: JobId, kind: &str, data: Data) -> Self {
-        Self::make(job, kind, data, true)
+    pub fn with_own_id(job: JobId, kind: &str, data: Data, args: ContentHash) -> Self {
+        Self::make(job, kind, data, Some(args))
     }
 
-    fn make(job: JobId, kind: &str, data: Data, recorded: bool) -> Self {
+    fn make(job: JobId, kind: &str, data: Data, own_id: Option<ContentHash>) -> Self {
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
         let (inline, dataref) = match &data {
             Data::Inline(args) => (Some(&**args), None),
@@ -204,13 +207,13 @@ impl Envelope {
             datacontenttype: inline.map(|_| "application/json"),
             data: inline,
             dataref,
-            reprieverecorded: recorded,
+            reprieveargs: own_id,
         };
         // Strings and JSON values always have a JSON form.
         let original = serde_json::to_string(&event).unwrap_or_default();
         let kind = kind.to_owned();
         let notes = Notes::default();
-        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, recorded, notes }
+        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, own_id, notes }
     }
 
     /// Returns the body to send: the envelope with its present notes.

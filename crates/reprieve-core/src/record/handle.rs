@@ -13,6 +13,7 @@ use super::{
 use crate::clock::unix_millis;
 use crate::codec::Encoded;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash::ContentHash;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite, Version};
 
@@ -36,6 +37,8 @@ pub(crate) struct Identity {
     /// How long after its last write this owner counts as dead if its message was not delivered
     /// again.
     pub(crate) abandoned_after: Duration,
+    /// The hash of the arguments, if the job was enqueued under an id of its producer's own.
+    pub(crate) own_id: Option<ContentHash>,
 }
 
 impl Identity {
@@ -237,6 +240,7 @@ impl Handle {
         Record {
             owner,
             status,
+            args_sha256: record.args_sha256.or(self.identity.own_id),
             expires_unix_ms: None,
             abandoned_after_ms: self.abandoned_after_ms(),
             ..record
@@ -416,13 +420,21 @@ impl Handle {
     }
 
     /// Records that the job goes back to an older state, and which checkpoints are left. It is written
-    /// at once: the delivery may fail before its next save. A job without a record has nothing to go
-    /// back to.
-    pub(crate) async fn note_going_back(&mut self) -> Result<Written> {
+    /// at once: the delivery may fail before its next save. `times` is how often it did so by now, and
+    /// the same for each try.
+    pub(crate) async fn note_going_back(&mut self, times: u32) -> Result<Written> {
+        self.change(|record| record.went_back = record.went_back.max(times)).await
+    }
+
+    /// Records that the job's message stays invisible for this long, so that another message of the job
+    /// does not take its owner for dead meanwhile. Does nothing without a record.
+    pub(crate) async fn note_delay(&mut self, delay: Duration) -> Result<()> {
         if self.own.is_none() {
-            return Ok(Written::Taken);
+            return Ok(());
         }
-        self.change(|record| record.went_back = record.went_back.saturating_add(1)).await
+        let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let abandoned_after_ms = self.abandoned_after_ms().saturating_add(delay);
+        self.change(|record| record.abandoned_after_ms = abandoned_after_ms).await.map(drop)
     }
 
     /// Records beside which other jobs the job runs from now on.
@@ -616,9 +628,9 @@ impl Handle {
     /// A record with only the owner filled in.
     fn blank(&self, generation: u32) -> Record {
         let Identity { job, kind, .. } = &self.identity;
-        let abandoned_after_ms = self.abandoned_after_ms();
+        let (abandoned_after_ms, args_sha256) = (self.abandoned_after_ms(), self.identity.own_id);
         let blank = Record::blank(job.clone(), kind, self.owner(), Status::Running);
-        Record { generation, abandoned_after_ms, ..blank }
+        Record { generation, abandoned_after_ms, args_sha256, ..blank }
     }
 
     fn owner(&self) -> Owner {

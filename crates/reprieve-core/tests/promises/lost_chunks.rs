@@ -12,7 +12,7 @@ use reprieve_core::ports::{RecordStore, Store};
 use reprieve_core::record::{CHUNK_BYTES, Manifest, Place};
 use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Step};
+use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Redrive, Step};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::support::*;
@@ -443,5 +443,67 @@ async fn retention_takes_no_chunk_that_a_write_used_again() {
     assert_eq!(poisoned(&store).await, [""; 0]);
     // The first call found its chunk removed, and failed.
     assert_eq!(job.began(), [0, 1, 2, 2, 3, 4]);
+    worker.stop().await;
+}
+
+/// Loses its content in the sixth step, makes it again, and fails for good in the next one.
+fn mends_and_fails<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        match at {
+            0 => write(cx, "content").await?,
+            6 if job.times(6) == 1 => {
+                job.lose_all().await;
+                assert!(read(cx).await.is_err());
+                write(cx, "content").await?;
+            }
+            7 if job.times(7) == 1 => return Err(JobError::fatal("a bug, to be mended")),
+            9 => return Ok(Step::Done(at)),
+            _ => {}
+        }
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_makes_its_content_again_and_fails_keeps_its_checkpoints() {
+    let (store, job) = Acts::new(mends_and_fails).await;
+    let job = Acts { step_ms: 1_000, ..job };
+    let checkpoint_every = CheckpointEvery::Every(secs(4));
+    let worker = start_any(&store, job.clone(), Settings { checkpoint_every, ..settings() });
+    within(secs(600), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+    store.redrive(&Redrive::All).await.unwrap();
+    emptied(&store, secs(600)).await;
+    assert_eq!(job.times(0), 1, "{:?}", job.began());
+    worker.stop().await;
+}
+
+/// Goes back once, while the store loses the answers of its writes.
+fn goes_back_once<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        if at == 0 {
+            write(cx, "content").await?;
+        }
+        if at == 5 && job.times(5) == 1 {
+            job.lose_all().await;
+            job.faults.every_call(Op::Save, Fault::LoseAnswer);
+            let faults = job.faults.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(secs(80)).await;
+                faults.clear(Op::Save);
+            });
+            read(cx).await?;
+        }
+        Ok(if at == 9 { Step::Done(at) } else { Step::Continue(at + 1) })
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn going_back_is_counted_once_however_many_answers_are_lost() {
+    let (store, job) = Acts::new(goes_back_once).await;
+    let worker = start_saving(&store, job.clone());
+    emptied(&store, secs(3_600)).await;
+    assert_eq!(poisoned(&store).await, [""; 0]);
     worker.stop().await;
 }

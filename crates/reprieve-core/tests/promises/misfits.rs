@@ -3,6 +3,7 @@
 
 use reprieve_core::memory;
 use reprieve_core::ports::{NewMessage, Store, WorkerReport};
+use reprieve_core::record::Status;
 use reprieve_core::worker::{Settings, Worker, stopping};
 use reprieve_core::{BlobName, ErrorKind, Job, JobContext, JobError, JobId, Step};
 use serde_json::{Value, json};
@@ -251,4 +252,21 @@ async fn arguments_in_a_blob_that_cannot_be_read_are_deferred_with_their_own_rea
         emptied(&inner, secs(3 * 3600)).await;
         assert!(poisoned(&inner).await[0].contains(wanted), "{fault:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_state_no_worker_can_read_is_dead_lettered_in_the_end() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue(&store, &[Plan::new(100, 1_000)]).await.remove(0);
+    let worker = start_saving(&store, job.clone());
+    within(secs(60), "some steps", async || job.trace.steps(&id).len() > 5).await;
+    worker.kill().await;
+    rewrite(&store, &id, |record| record.checkpoints.iter_mut().for_each(|it| it.schema = 9)).await;
+    let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+    let worker = start_any(&store, job.clone(), settings);
+    within(secs(3 * 3_600), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+    let record = record(&store, &id).await.unwrap();
+    assert!(matches!(record.status, Status::DeadLettered { .. }), "{:?}", record.status);
+    assert_eq!(record.checkpoints.len(), 2, "a newer worker continues it after a redrive");
+    worker.stop().await;
 }

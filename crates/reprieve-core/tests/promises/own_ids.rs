@@ -10,11 +10,13 @@ use rand::{Rng, SeedableRng};
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Status;
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
 use reprieve_core::{
     BlobName, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step,
 };
 use serde_json::value::to_raw_value;
+use tokio::time::Instant;
 
 use crate::support::*;
 
@@ -250,4 +252,124 @@ async fn the_end_of_a_job_is_known_to_whoever_enqueued_it() {
     assert_eq!(store.end_of::<f64>(&named).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(store.end_of::<f64>(&JobId::parse("unheard-of").unwrap()).await.unwrap(), None);
     worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_no_worker_knows_has_ended_when_it_is_dead_lettered() {
+    let (store, jobs) = (memory::store(), Silent::default());
+    let id = enqueue_one(&store, named("j", 600_000)).await.unwrap();
+    let others = start(&store, &Steps::default());
+    within(secs(50 * 3_600), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+    others.stop().await;
+    assert!(matches!(store.end_of::<()>(&id).await.unwrap(), Some(JobEnd::Failed(_))));
+    enqueue_one(&store, named("j", 600_000)).await.unwrap();
+    assert_eq!(total(&store).await, 0);
+    let worker = jobs.start(&store);
+    store.redrive(&Redrive::All).await.unwrap();
+    emptied(&store, secs(7_200)).await;
+    assert_eq!((jobs.times(&id), status(&store, &id).await), (1, Some(Status::Done)));
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_remembered_as_long_as_its_result() {
+    on_one_clock();
+    let store = memory::store();
+    let keep = Keep { results: Some(Duration::from_hours(24 * 90)), ..Keep::default() };
+    let worker = start_any(&store, Echo, Settings { keep, ..settings() });
+    let job = |value: f64| NewJob::of::<Echo>(&value).unwrap().with_id(JobId::parse("monthly").unwrap());
+    let id = enqueue_one(&store, job(1.0)).await.unwrap();
+    within(secs(60), "the end", async || status(&store, &id).await == Some(Status::Done)).await;
+    worker.stop().await;
+    let day = async || {
+        tokio::time::sleep(Duration::from_hours(24)).await;
+        clean(&store, keep, false).await;
+    };
+    for _ in 0..33 {
+        day().await;
+    }
+    assert_eq!(enqueue_one(&store, job(2.0)).await.unwrap_err().kind(), ErrorKind::Conflict);
+    for _ in 0..70 {
+        day().await;
+    }
+    enqueue_one(&store, job(2.0)).await.unwrap();
+    let worker = start_any(&store, Echo, Settings { keep, ..settings() });
+    within(secs(60), "the end", async || status(&store, &id).await == Some(Status::Done)).await;
+    assert_eq!(store.end_of::<f64>(&id).await.unwrap(), Some(JobEnd::Done(2.0)));
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_record_is_damaged_or_removed_keeps_its_id() {
+    for is_removed in [false, true] {
+        let (store, jobs) = (memory::store(), Silent::default());
+        let id = enqueue_one(&store, named("j", 1_000)).await.unwrap();
+        if is_removed {
+            let stored = store.records.load(&id).await.unwrap().unwrap();
+            store.records.remove(&id, &stored.version, &[]).await.unwrap();
+        } else {
+            overwrite(&store, &id, b"junk".to_vec()).await;
+        }
+        let worker = jobs.start(&store);
+        emptied(&store, secs(600)).await;
+        enqueue_one(&store, named("j", 1_000)).await.unwrap();
+        assert_eq!((total(&store).await, jobs.times(&id)), (0, 1), "removed: {is_removed}");
+        worker.stop().await;
+    }
+}
+
+/// Of a producer that was away for days, the age of its first try is not that of the job.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_enqueued_again_is_as_old_as_its_last_message() {
+    let (inner, jobs) = (memory::store(), Silent::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    faults.next_calls(Op::Send, 1, Fault::Fail(ErrorKind::Unavailable));
+    enqueue_one(&store, named("j", 30_000)).await.unwrap_err();
+    tokio::time::sleep(Duration::from_hours(24 * 12)).await;
+    let id = enqueue_one(&store, named("j", 30_000)).await.unwrap();
+    let keep = Keep { unfinished: Some(Duration::from_hours(24 * 10)), ..Keep::default() };
+    clean(&inner, keep, false).await;
+    let worker = jobs.start(&inner);
+    within(secs(60), "the job runs", async || jobs.times(&id) == 1).await;
+    enqueue_one(&store, named("j", 30_000)).await.unwrap();
+    emptied(&inner, secs(600)).await;
+    assert_eq!(jobs.times(&id), 1);
+    worker.stop().await;
+}
+
+/// A job that fails, and asks to be tried again in an hour.
+#[derive(Debug, Clone, Default)]
+struct Hourly(Arc<Mutex<Vec<Instant>>>);
+
+#[async_trait]
+impl Job for Hourly {
+    const KIND: &'static str = "hourly";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        self.0.lock().unwrap().push(Instant::now());
+        Err(JobError::retry("later").after(secs(3_600)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_message_does_not_shorten_the_delay_of_a_retry() {
+    for messages in [1, 2, 4] {
+        on_one_clock();
+        let (store, job) = (memory::store(), Hourly::default());
+        let new = || NewJob::of::<Hourly>(&()).unwrap().with_id(JobId::parse("j").unwrap());
+        for _ in 0..messages {
+            enqueue_one(&store, new()).await.unwrap();
+        }
+        let worker = start_any(&store, job.clone(), settings());
+        emptied(&store, secs(40 * 3_600)).await;
+        let began = job.0.lock().unwrap().clone();
+        assert_eq!(began.len(), 5, "{messages} messages");
+        assert!(began.windows(2).all(|pair| pair[1] - pair[0] >= secs(3_600)), "{began:?}");
+        worker.stop().await;
+    }
 }

@@ -51,8 +51,9 @@ pub(crate) struct Args {
 
     /// An id of your own for the one job: enqueued again under it, it is the same job
     ///
-    /// It is not run a second time, while it waits or runs and for 30 days after its end. The same id
-    /// with another kind or other arguments is an error. 1 to 128 of A-Z a-z 0-9 . _ -
+    /// It is not run a second time, while it waits or runs, and after its end as long as results are
+    /// kept, but at least 30 days. The same id with another kind or other arguments is an error.
+    /// 1 to 128 of A-Z a-z 0-9 . _ -
     #[arg(long, value_name = "ID", conflicts_with = "jsonl", value_parser = |id: &str| JobId::parse(id))]
     id: Option<JobId>,
 

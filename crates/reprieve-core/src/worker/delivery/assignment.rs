@@ -135,6 +135,7 @@ fn job_run(
         worker: shared.worker.clone(),
         number: shared.next_number(),
         abandoned_after: abandoned_after(&shared.settings),
+        own_id: envelope.own_id,
     };
     let handle = Handle::new(Arc::clone(&shared.store.records), identity, envelope.notes.ends.clone());
     JobRun {

@@ -16,12 +16,13 @@ use crate::context::{JobRun, get};
 use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, Result};
+use crate::ids::JobId;
 use crate::job::JobError;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
-use crate::ports::{DeadLetter, DeferredMessage, NewMessage, Release};
-use crate::record::{End, EndKind, Handle, Record, Status, Written};
-use crate::retry::{Patience, may_pass, persist};
+use crate::ports::{DeadLetter, DeferredMessage, NewMessage, RecordWrite, Release};
+use crate::record::{End, EndKind, Handle, Record, Status, Written, open, seal};
+use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::watch;
 use crate::worker::shared::Shared;
 
@@ -36,8 +37,8 @@ const REFUSED_DELAY: Duration = Duration::from_secs(5);
 /// <https://learn.microsoft.com/rest/api/storageservices/put-message>
 const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
-/// How long a finished job is remembered that was enqueued under an id of its producer's own: as
-/// long as results are kept by default.
+/// How long a finished job is remembered at least that was enqueued under an id of its producer's own:
+/// as long as results are kept by default.
 const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
 
 /// How long a worker that lost a lease keeps trying to note that in the job's record.
@@ -163,7 +164,8 @@ impl Guardian {
         let kept = handle.own().is_some_and(|it| it.generation > 0 || is_anothers_mark(it));
         let needed = kept || assignment.run.generation.load(Relaxed) > 0 || assignment.args_in_blob;
         if handle.own().is_some_and(|record| record.args_sha256.is_some()) {
-            asked.max(OWN_ID_REMEMBERED)
+            // A result that outlives its record would settle a later job of that id.
+            asked.max(OWN_ID_REMEMBERED).max(self.shared.settings.keep.results.unwrap_or(FOREVER))
         } else if needed {
             asked.max(REMEMBERED)
         } else {
@@ -271,7 +273,18 @@ impl Guardian {
         let delay = error.delay().unwrap_or_else(|| account.delay_after_one_more_failure()).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; retrying it");
+        if delay > self.shared.settings.lease {
+            self.note_delay(&assignment, delay).await;
+        }
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
+    }
+
+    /// Records a long delay. Without the record, a second message of the job might run it sooner.
+    async fn note_delay(&self, assignment: &Assignment, delay: Duration) {
+        let note = timeout(TRY, async { assignment.run.record.lock().await.note_delay(delay).await });
+        if let Ok(Err(error)) = note.await {
+            tracing::debug!(job = %assignment.job(), %error, "failed to record the delay of a retry");
+        }
     }
 
     /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
@@ -354,6 +367,13 @@ impl Guardian {
     ) -> DeliveryReport {
         let since = assignment.envelope.misfit_since(misfit);
         let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
+            if misfit == Misfit::Unknown {
+                // A job whose state is newer is left unclaimed, and nobody else claims it now.
+                let adopt = async { assignment.run.record.lock().await.adopt_present().await };
+                if let Ok(Err(error)) = timeout(TRY, adopt).await {
+                    tracing::debug!(job = %assignment.job(), %error, "failed to read the record of a dead letter");
+                }
+            }
             return self.dead_letter_job(&assignment, reason).await;
         };
         self.show_deferred(assignment.job().as_str(), assignment.kind.name, &reason, since);
@@ -377,6 +397,9 @@ impl Guardian {
                 Some(envelope) => envelope.to_copy(envelope.notes.generation.saturating_add(1)),
                 None => delivery.body.clone(),
             };
+            if let Some(envelope) = envelope.filter(|envelope| envelope.own_id.is_some()) {
+                self.note_dead_letter(&envelope.job, &reason).await;
+            }
             return self.dead_letter("", None, reason, body).await;
         };
         let job = envelope.as_ref().map_or(delivery.id.as_str(), |envelope| envelope.job.as_str());
@@ -390,6 +413,27 @@ impl Guardian {
         });
         let settled = self.settle(Settlement::Release(Release { body, delay })).await;
         DeliveryReport::new(&kind, Outcome::Deferred, &settled)
+    }
+
+    /// Records that a job is dead-lettered that was enqueued under an id of its producer's own and that
+    /// no delivery has claimed, because no worker knows its kind. Whoever enqueued it waits for its end.
+    async fn note_dead_letter(&self, job: &JobId, reason: &str) {
+        let note = || async {
+            let records = &self.shared.store.records;
+            let Some(stored) = records.load(job).await? else { return Ok(()) };
+            let Ok(mut record) = open(&stored.bytes) else { return Ok(()) };
+            if record.status != Status::Enqueued {
+                return Ok(());
+            }
+            record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
+            record.changed_unix_ms = unix_millis();
+            let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+            records.put(job, Some(&stored.version), write).await.map(drop)
+        };
+        let patience = Patience::calm(TRY, Instant::now() + TRY);
+        if let Err(error) = persist("write a record", patience, may_pass, note).await {
+            tracing::warn!(%job, %error, "failed to record that a job is dead-lettered");
+        }
     }
 
     fn show_deferred(&self, job: &str, kind: &str, reason: &str, since_unix_ms: i64) {

@@ -58,8 +58,8 @@ pub(crate) struct Execution {
     pub(super) saver: Saver,
     /// The arguments could not be read in an earlier delivery either.
     pub(super) unreadable_before: bool,
-    /// Whether the job has had a record since it was enqueued.
-    pub(super) recorded: bool,
+    /// Whether the job was enqueued under an id of its producer's own, and so has a record.
+    pub(super) has_own_id: bool,
     /// Whether the job runs alone or beside others. It changes only while the record is locked, so
     /// that the two always agree.
     pub(super) presence: Arc<Mutex<Presence>>,
@@ -134,7 +134,7 @@ impl Execution {
             data,
             saver: Saver::new(shared, kind, run, &presence),
             unreadable_before: false,
-            recorded: false,
+            has_own_id: false,
             presence,
             chaperone: None,
             control: Handle::current(),
@@ -156,9 +156,9 @@ impl Execution {
     }
 
     /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
-    /// finished jobs are remembered or the job has had a record since it was enqueued.
+    /// finished jobs are remembered or the job has an id of its producer's own.
     fn needs_claim(&self) -> bool {
-        !self.is_first() || self.recorded || !self.shared.settings.remember_done.is_zero()
+        !self.is_first() || self.has_own_id || !self.shared.settings.remember_done.is_zero()
     }
 
     /// Reports whether this is the first delivery of the message.

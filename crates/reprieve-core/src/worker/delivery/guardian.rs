@@ -269,7 +269,7 @@ impl Guardian {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
-        execution.recorded = assignment.envelope.recorded;
+        execution.has_own_id = assignment.envelope.own_id.is_some();
         let runnable = Arc::clone(&assignment.runnable);
         // Whatever is logged in a step has the job's id, also where only errors are logged.
         let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);

@@ -43,7 +43,8 @@ impl Execution {
         let mut alone = None;
         loop {
             let (look, has_result) = self.look().await?;
-            if is_first && !has_result && matches!(look, Look::Nothing) {
+            // The record of an own id may have been removed: the claim makes another.
+            if is_first && !self.has_own_id && !has_result && matches!(look, Look::Nothing) {
                 return Ok(None);
             }
             let Some(generation) = self.decide(&look, has_result).await? else {
@@ -365,24 +366,28 @@ impl Execution {
             let record = self.run.record.lock().await;
             (record.attachments.checkpoints_with(chunks), record.attachments.next_has(chunks))
         };
-        for sequence in &damaged {
+        let goes_back = if failed { !damaged.is_empty() } else { is_needed };
+        // A step that goes on keeps them until its next save: they are better than none.
+        for sequence in damaged.iter().filter(|_| goes_back) {
             self.discard(*sequence).await;
         }
-        if failed { !damaged.is_empty() } else { is_needed }
+        goes_back
     }
 
     /// Records that the job goes back, and returns how often it did so in its life.
     pub(super) async fn count_going_back(&mut self) -> Result<u32, RunOutcome> {
         let run = Arc::clone(&self.run);
+        let before = run.record.lock().await.own().map(|record| record.went_back);
+        // A job without a record has nothing to go back to.
+        let Some(before) = before else { return Ok(0) };
+        let times = before.saturating_add(1);
         let count = || async {
             run.may_write("write a record").await?;
-            let mut record = run.record.lock().await;
-            let written = record.note_going_back().await?;
-            Ok((written, record.own().map_or(0, |record| record.went_back)))
+            run.record.lock().await.note_going_back(times).await
         };
         match self.wait_for("write a record", count).await.map_err(cut_short)? {
-            (Written::Taken, times) => Ok(times),
-            (Written::Refused, _) => Err(self.refused().await),
+            Written::Taken => Ok(times),
+            Written::Refused => Err(self.refused().await),
         }
     }
 
