@@ -705,7 +705,7 @@ class Life(PackageTest):
         self.succeed("remove", "1.0.0")
         self.assertTrue((self.machine.root / "var/lib/reprieve/jobs.db").exists())
         self.install()
-        self.machine.run("find", "/var/lib/reprieve", "-name", "jobs.db*", "-delete")
+        self.machine.run("sh", "-c", "rm -r /var/lib/reprieve/jobs.db*")
         self.succeed("remove", "1.0.0")
         self.assertEqual(self.traces("bin/worker"), [])
 

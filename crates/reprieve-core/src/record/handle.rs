@@ -226,7 +226,7 @@ impl Handle {
             record.forgive();
             (record.generation, record.careful_steps, record.went_back) = (generation, 0, 0);
         } else {
-            self.enter_owners_end(&mut record);
+            self.enter_owners_end(&mut record, found.modified_unix_ms);
         }
         for end in &self.ends {
             // Earlier ends were entered when the owner claimed.
@@ -507,7 +507,8 @@ impl Handle {
             if found.record.owner.message != self.identity.message {
                 return Ok(Written::Refused);
             }
-            self.enter_owners_end(&mut found.record);
+            let modified_unix_ms = found.modified_unix_ms;
+            self.enter_owners_end(&mut found.record, modified_unix_ms);
             found.record.account.enter(end, Company::Shared);
             return self.put_for_owner(*found).await;
         }
@@ -668,14 +669,18 @@ impl Handle {
 
     /// Enters the end of the owner's delivery, unless it is known: lost if the owner was this
     /// process, vanished otherwise.
-    fn enter_owners_end(&self, record: &mut Record) {
+    fn enter_owners_end(&self, record: &mut Record, modified_unix_ms: i64) {
         let Owner { message, count, worker, company, .. } = record.owner.clone();
         let known = record.account.holds(&message, count)
             || self.ends.iter().any(|end| end.count == count && end.message == message);
         if known || record.status != Status::Running {
             return;
         }
-        let (kind, why) = if worker == self.identity.worker {
+        // The claim landed when a later delivery had come and gone: that owner had lost its lease before,
+        // and its death proves nothing about this job.
+        let is_later = |end: &End| end.message == message && end.count > count;
+        let landed_late = self.ends.iter().any(|end| is_later(end) && end.at_unix_ms < modified_unix_ms);
+        let (kind, why) = if landed_late || worker == self.identity.worker {
             (EndKind::Lost, "the lease was lost")
         } else {
             (EndKind::Vanished, "the worker died")

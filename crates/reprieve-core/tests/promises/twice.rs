@@ -3,11 +3,12 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use reprieve_core::clock::unix_millis;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
-use reprieve_core::ports::{NewMessage, Store};
-use reprieve_core::record::{Owner, Status};
+use reprieve_core::ports::{NewMessage, RecordWrite, Release, Store};
+use reprieve_core::record::{Account, Company, Owner, Record, Status, seal};
 use reprieve_core::worker::Settings;
-use reprieve_core::{BlobName, ErrorKind, Fence, JobId, MessageId, Writer};
+use reprieve_core::{BlobName, ErrorKind, Fence, JobId, MessageId, WorkerId, Writer};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -371,4 +372,66 @@ async fn the_record_of_a_done_job_stays_while_another_worker_may_have_its_messag
     first_faults.clear(Op::Complete);
     emptied(&inner, secs(60)).await;
     assert_eq!(job.trace.steps(&id), (0..8).collect::<Vec<_>>(), "no step ran twice");
+}
+
+/// A claim lands half a minute late, when its worker had lost the lease and another delivery had come
+/// and gone. Then that worker dies.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lands_after_a_later_delivery_proves_no_death() {
+    on_one_clock();
+    let (store, job) = (memory::store(), Steps::default());
+    let id = JobId::parse("j").unwrap();
+    let plan = Plan::new(3, 100);
+    let ends = |message: &MessageId| {
+        let end = json!({"message": message, "count": 3, "how": "crowded", "by": "w", "at": unix_millis()});
+        json!([end]).to_string()
+    };
+    let event = json!({"specversion": "1.0", "id": "j", "source": "reprieve", "type": "steps", "data": plan});
+    let body = |event: &serde_json::Value| event.to_string().into_bytes();
+    store.queue.send(vec![NewMessage { body: body(&event), delay: secs(0) }]).await.unwrap();
+    let mut message = None;
+    for delivery in 1..=3 {
+        let received = store.queue.receive(1, secs(60)).await.unwrap().remove(0);
+        let mut noted = event.clone();
+        if delivery == 3 {
+            noted["reprieveends"] = ends(&received.id).into();
+        }
+        let release = Release { body: Some(body(&noted)), delay: secs(5) };
+        store.queue.release(&received.receipt, &release).await.unwrap();
+        message = Some(received.id);
+        tokio::time::sleep(secs(6)).await;
+    }
+    // The second delivery's claim, of a suspect that ran alone.
+    let owner = Owner {
+        message: message.unwrap(),
+        count: 2,
+        worker: WorkerId::new("dead"),
+        nonce: "n".to_owned(),
+        company: Company::Alone,
+    };
+    let record = Record {
+        job: id.clone(),
+        kind: "steps".to_owned(),
+        generation: 0,
+        owner,
+        status: Status::Running,
+        account: Account { vanished: 2, ..Account::default() },
+        history: Vec::new(),
+        sequence: 1,
+        checkpoints: Vec::new(),
+        careful_steps: 0,
+        went_back: 0,
+        changed_unix_ms: 0,
+        abandoned_after_ms: 60_000,
+        expires_unix_ms: None,
+        escalated: None,
+        args_sha256: None,
+    };
+    let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+    store.records.put(&id, None, write).await.unwrap();
+    let worker = start(&store, &job);
+    emptied(&store, secs(600)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+    assert_eq!(job.trace.steps(&id), [0, 1, 2]);
+    worker.stop().await;
 }

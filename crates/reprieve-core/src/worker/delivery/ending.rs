@@ -15,7 +15,7 @@ use crate::clock::unix_millis;
 use crate::context::{JobRun, get};
 use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::JobId;
 use crate::job::JobError;
 use crate::names::args_blob;
@@ -654,7 +654,13 @@ fn note_lost(run: Arc<JobRun>) -> Epilogue {
         let noted = persist("note a lost lease", patience, may_pass, || async {
             let mut handle = run.record.lock().await;
             let end = handle.end(EndKind::Lost, "the lease was lost", 0);
-            handle.note(end).await
+            let noted = handle.note(end).await?;
+            if noted == Written::Refused && handle.is_in_doubt() {
+                // A claim that was not answered may still arrive, and make this delivery the owner.
+                let message = "a write of this delivery may still arrive";
+                return Err(Error::new(ErrorKind::Unavailable, "note a lost lease", message));
+            }
+            Ok(noted)
         });
         if let Err(error) = noted.await {
             tracing::debug!(%error, "failed to record the lost lease");
