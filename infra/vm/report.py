@@ -20,8 +20,8 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 TIMEOUT = 10
 # A longer line might be cut on its way to the workspace: rsyslog's default is 8 KiB.
 LINE_MAX = 6000
-# What a service that is not well brings about, besides XML that is none.
-WRONG = (OSError, ValueError, KeyError, TypeError, http.client.HTTPException)
+# What a service that is not well brings about.
+WRONG = (OSError, ValueError, KeyError, TypeError, http.client.HTTPException, xml.etree.ElementTree.ParseError)
 
 
 def get(url, headers=None):
@@ -109,7 +109,7 @@ def main():
         try:
             for line in make():
                 print(json.dumps(line, separators=(",", ":")), flush=True)
-        except (*WRONG, xml.etree.ElementTree.ParseError) as error:
+        except WRONG as error:
             failed = True
             print(json.dumps({"report": "failed", "what": what, "error": str(error)}), flush=True)
 

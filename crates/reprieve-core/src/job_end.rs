@@ -23,7 +23,7 @@ pub enum JobEnd<T> {
 impl Store {
     /// Returns how the job ended, with its result; `None` while it waits or runs. It takes two reads.
     ///
-    /// A job without a result, whose output is `()`, leaves a trace only if it has an
+    /// A job without a result (its output is `()`) leaves a trace only if it has an
     /// [id of its own](crate::NewJob::with_id): without one, this returns `None` for ever. So it does
     /// for a job that was never enqueued, and, after 30 days, for every job.
     ///

@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::names::{args_blob, check_own};
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, RecordWrite, Store};
-use crate::record::{Record, Status, open, seal};
+use crate::record::{Record, Status, seal};
 
 /// How many jobs of a batch are prepared at a time.
 const AT_ONCE: usize = 32;
@@ -140,8 +140,8 @@ impl Producer {
     /// Records that the job was enqueued. Returns false if it has been before, so that it has a
     /// message or is over.
     ///
-    /// A producer that died between this record and the message leaves a job that nobody has
-    /// received, like one that still waits. A second message of the latter is harmless: the first to
+    /// A producer that died between this record and the message leaves a job that no worker
+    /// has received, like one that still waits. A second message of the latter is harmless: the first to
     /// be received claims the job, and the other is deleted when the job is over.
     async fn is_new(&self, id: &JobId, kind: &str, args_sha256: ContentHash) -> Result<bool> {
         const OPERATION: &str = "enqueue a job";
@@ -154,13 +154,10 @@ impl Producer {
                 written => return written.map(|_| true),
             }
             // Removed since, by retention.
-            let Some(stored) = self.store.records.load(id).await? else {
+            let Some((found, version)) = self.store.versioned_record(id).await? else {
                 expected = None;
                 continue;
             };
-            let found = open(&stored.bytes).map_err(|unreadable| {
-                Error::new(ErrorKind::Corrupt, OPERATION, format!("the record of job {id}: {unreadable}"))
-            })?;
             let refused = |other: &str| {
                 let message = format!("the id {id} is that of a job {other}; give this one another id");
                 Err(Error::new(ErrorKind::Conflict, OPERATION, message))
@@ -170,7 +167,7 @@ impl Producer {
                 None => return refused("that was enqueued without an id of its own"),
                 Some(theirs) if theirs != args_sha256 => return refused("with other arguments"),
                 // Written again, so that its age is that of the message to come.
-                Some(_) if found.status == Status::Enqueued => expected = Some(stored.version),
+                Some(_) if found.status == Status::Enqueued => expected = Some(version),
                 Some(_) => return Ok(false),
             }
         }

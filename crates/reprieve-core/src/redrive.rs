@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId};
-use crate::ports::{Delivery, NewMessage, Receipt, Store};
+use crate::ports::{Delivery, NewMessage, Receipt, Store, Version};
 use crate::record::{Record, Status, Unreadable, open};
 
 /// How long a redrive leases the dead letters that it receives. It returns those that it does not
@@ -122,14 +122,20 @@ impl Store {
     /// [`Corrupt`](ErrorKind::Corrupt) or [`Incompatible`](ErrorKind::Incompatible) when the record
     /// can't be read, and the store's errors.
     pub async fn record(&self, job: &JobId) -> Result<Option<Record>> {
+        Ok(self.versioned_record(job).await?.map(|(record, _)| record))
+    }
+
+    /// Returns the record of a job with its version; `None` when it has none.
+    pub(crate) async fn versioned_record(&self, job: &JobId) -> Result<Option<(Record, Version)>> {
         let Some(stored) = self.records.load(job).await? else { return Ok(None) };
-        open(&stored.bytes).map(Some).map_err(|unreadable| {
+        let record = open(&stored.bytes).map_err(|unreadable| {
             let kind = match unreadable {
                 Unreadable::Damaged(_) => ErrorKind::Corrupt,
                 Unreadable::NewerFormat(_) => ErrorKind::Incompatible,
             };
             Error::new(kind, "read a record", format!("job {job}: {unreadable}"))
-        })
+        })?;
+        Ok(Some((record, stored.version)))
     }
 }
 

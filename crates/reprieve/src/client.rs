@@ -124,7 +124,7 @@ impl Client {
 
     /// Returns how a job of type `J` ended, with its result; `None` while it waits or runs.
     ///
-    /// A job whose output is `()` leaves a trace only if it has an
+    /// A job with the output `()` leaves a trace only if it has an
     /// [id of its own](reprieve_core::NewJob::with_id). Results and ids are kept for 30 days by
     /// default.
     ///

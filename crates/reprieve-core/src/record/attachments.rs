@@ -31,8 +31,8 @@ pub(crate) struct Content {
 impl Content {
     /// Whether the bytes are the same, wherever they are stored.
     fn equals(&self, other: &Self) -> bool {
-        let hashes = |content: &'_ Self| content.chunks.iter().map(|chunk| chunk.sha256).collect::<Vec<_>>();
-        self.bytes == other.bytes && hashes(self) == hashes(other)
+        let hash = |chunk: &Chunk| chunk.sha256;
+        self.bytes == other.bytes && self.chunks.iter().map(hash).eq(other.chunks.iter().map(hash))
     }
 }
 

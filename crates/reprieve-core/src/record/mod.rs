@@ -206,7 +206,7 @@ fn no_bytes_yet<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D:
 }
 
 impl Record {
-    /// A record without checkpoints, written by nobody yet.
+    /// A record without checkpoints that is not written yet.
     fn blank(job: JobId, kind: &str, owner: Owner, status: Status) -> Self {
         Self {
             job,

@@ -368,7 +368,7 @@ impl Guardian {
         let since = assignment.envelope.misfit_since(misfit);
         let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
             if misfit == Misfit::Unknown {
-                // A job whose state is newer is left unclaimed, and nobody else claims it now.
+                // A job with a newer state is left unclaimed, and no other delivery claims it now.
                 let adopt = async { assignment.run.record.lock().await.adopt_present().await };
                 if let Ok(Err(error)) = timeout(TRY, adopt).await {
                     tracing::debug!(job = %assignment.job(), %error, "failed to read the record of a dead letter");

@@ -368,8 +368,10 @@ impl Execution {
         };
         let goes_back = if failed { !damaged.is_empty() } else { is_needed };
         // A step that goes on keeps them until its next save: they are better than none.
-        for sequence in damaged.iter().filter(|_| goes_back) {
-            self.discard(*sequence).await;
+        if goes_back {
+            for sequence in damaged {
+                self.discard(sequence).await;
+            }
         }
         goes_back
     }
