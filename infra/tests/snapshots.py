@@ -26,6 +26,14 @@ def command_mark(action):
     return f"(the text of infra/package/commands/{action}.sh)"
 
 
+def mark(content):
+    """The name of the file of infra/ that has this content, else the content's checksum."""
+    for path in [*INFRA.glob("vm/*"), *INFRA.glob("monitoring/**/*.*")]:
+        if path.is_file() and path.read_bytes() == content:
+            return f"(the text of infra/{path.relative_to(INFRA)})"
+    return f"sha256 {hashlib.sha256(content).hexdigest()}"
+
+
 def readable(resources, outputs):
     """Texts in base64 as lines, and texts that are files by their names, so that a change of them is seen once."""
 
@@ -39,14 +47,14 @@ def readable(resources, outputs):
         if key in ("install", "update", "remove") and value == (COMMANDS / f"{key}.sh").read_text():
             return command_mark(key)
         if key in ("query", "serializedData") and "\n" in value:
-            return "sha256 " + hashlib.sha256(value.encode()).hexdigest()
+            return mark(value.encode())
         return value
 
     return {"resources": walk(resources), "outputs": walk(outputs)}
 
 
 def cloud_init(data):
-    """The text of a cloud-init, with the files that are in it as base64 as lines or by their checksum."""
+    """The text of a cloud-init, with the files that are in it as base64 as lines, and scripts by their names."""
     lines = base64.b64decode(data).decode().splitlines()
     shown = []
     for line in lines:
@@ -54,7 +62,7 @@ def cloud_init(data):
         if name == "content" and len(content) > 20:
             file = base64.b64decode(content)
             if file.startswith(b"#!"):
-                shown.append(f"    content: (sha256 {hashlib.sha256(file).hexdigest()})")
+                shown.append(f"    content: {mark(file)}")
             else:
                 shown += ["    content:"] + [f"      {one}" for one in file.decode().splitlines()]
         else:
