@@ -6,6 +6,7 @@ arithmetic, can't look into a JSON text inside a JSON text, and a stand-in for a
 
 import json
 import re
+import signal
 import sys
 
 OURS = "reprieve"
@@ -289,4 +290,6 @@ QUESTIONS = {
 }
 
 if __name__ == "__main__":
+    # The script says that it was stopped.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     print(QUESTIONS[sys.argv[1]](*sys.argv[2:]) or "")

@@ -6,6 +6,7 @@ Prints a table of findings. The exit code is 1 if one of them would make a deplo
 import json
 import pathlib
 import re
+import signal
 import sys
 
 INFRA = pathlib.Path(__file__).parent
@@ -255,6 +256,8 @@ def report(folder, location, preset):
 
 
 if __name__ == "__main__":
+    # The script says that it was stopped.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     question, *rest = sys.argv[1:]
     if question == "report":
         sys.exit(report(*rest))

@@ -13,6 +13,17 @@ started_in=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# A terminal sends Ctrl-C to az, too, which catches it and returns 1: for bash that is a failure like any other, and a
+# script that goes on after some failures would go on. A signal to the script alone counts when its call has ended.
+stopped_by() {
+  trap '' INT TERM HUP
+  say "Stopped by SIG$1. What was begun in Azure goes on; run infra/$script again."
+  exit "$2"
+}
+trap 'stopped_by HUP 129' HUP
+trap 'stopped_by INT 130' INT
+trap 'stopped_by TERM 143' TERM
+
 # An extension that az would install, or a question that it would ask, must not stop a script that nobody watches.
 export AZURE_EXTENSION_USE_DYNAMIC_INSTALL=no AZURE_CORE_DISABLE_CONFIRM_PROMPT=1
 
@@ -69,7 +80,7 @@ reason() {
 ask() {
   local what=$1
   shift
-  azure "$@" || fail "$what failed: $(reason) Nothing is lost; mend that, and run infra/$script again."
+  azure "$@" || fail "$what failed: $(reason) Mend that, and run infra/$script again."
 }
 
 denied() {

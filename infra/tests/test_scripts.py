@@ -61,6 +61,8 @@ FRESH = {
 
 # The stand-in runs in this process: starting Python for each call would take most of the tests' time.
 AZ = """#!/bin/bash
+# The real one catches SIGINT, and returns 1.
+trap '' INT TERM HUP
 exec 3<>"/dev/tcp/127.0.0.1/$AZ_PORT"
 {
   printf '%s\\0' "$$" "$PWD" "$#" "$@"
@@ -311,6 +313,10 @@ JOURNEYS = [
 ]
 
 
+# Signals of which a script ends with a sentence of its own, and its exit codes.
+STOPPED = {"INT": 130, "TERM": 143, "HUP": 129}
+
+
 class Disturbed(Case):
     """Every script, disturbed at each of its calls in turn."""
 
@@ -325,6 +331,10 @@ class Disturbed(Case):
         what = f"{journey.__name__}: {fault} {when} call {at}, {command}"
         if fault == "KILL":
             self.assertEqual(done.returncode, -signal.SIGKILL, what)
+        elif fault in STOPPED:
+            self.assertEqual(done.returncode, STOPPED[fault], what + done.stderr)
+            self.assertRegex(last_line(done), rf"^\w+: Stopped by SIG{fault}\. .* again\.$", what)
+            self.assertEqual(len(cloud.calls), at, what)
         elif command not in OPTIONAL:
             self.assertEqual(done.returncode, 1, what + done.stderr)
             self.assertRegex(last_line(done), r"^\w+: .*internal server error.* again( to watch it)?\.$", what)
@@ -349,10 +359,14 @@ class Disturbed(Case):
             if reads or command in CHANGES:
                 tasks.append(("FAIL", "before", at, command))
                 tasks.append(("KILL", "after", at, command))
+            # Also those whose failure stops nothing.
+            if reads or command in CHANGES or command in OPTIONAL:
+                tasks.append(("INT", "before", at, command))
             if command in CHANGES:
                 # Before a call that changes nothing is the same as after the one before it.
                 tasks.append(("KILL", "before", at, command))
                 tasks.append(("FAIL", "after", at, command))
+                tasks.append((("TERM", "HUP")[at % 2], "after", at, command))
         with concurrent.futures.ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
             disturbed = list(pool.map(lambda task: self.disturb(journey, prepared, *task), tasks))
             # The scripts remember nothing here, so that a second run depends on Azure's state alone: one for each.
