@@ -3,6 +3,7 @@
 REPRIEVE_REAL_AZ=PATH also compares the stand-in's commands and flags with those of a real azure-cli, without a login.
 """
 
+import atexit
 import concurrent.futures
 import functools
 import hashlib
@@ -75,6 +76,19 @@ printf '%s' "${text:0:size}"
 printf '%s' "${text:size}" >&2
 exit "$code"
 """
+# The same for the questions about az's answers, in `questions.py`.
+PYTHON = """#!/bin/bash
+LC_ALL=C
+text=
+[[ ! -f /dev/stdin ]] || text=$(</dev/stdin)
+exec 3<>"/dev/tcp/127.0.0.1/$PYTHON_PORT"
+printf '%s\\0' "$text" "$PWD" "$@" END >&3
+read -r code size <&3
+IFS= read -r -d '' text <&3
+printf '%s' "${text:0:size}"
+printf '%s' "${text:size}" >&2
+exit "${code:-1}"
+"""
 SLEEP = '#!/bin/sh\necho "$1" >>"$SLEEPS"\n'
 CARGO = '#!/bin/sh\necho "$@" >>"$CARGO_LOG"\necho "0000  $CARGO_PACKAGE"\n'
 
@@ -109,6 +123,16 @@ def port():
     return server.server_address[1]
 
 
+@functools.cache
+def python_port():
+    command = [sys.executable, str(INFRA / "tests" / "questions.py")]
+    files = [str(INFRA / name) for name in ("answers.py", "findings.py")]
+    # Ends with this process, which has the other end of its stdin.
+    server = subprocess.Popen([*command, *files], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(server.communicate)
+    return int(server.stdout.readline())
+
+
 class Cloud:
     """A subscription, and a machine from which the scripts are run."""
 
@@ -117,8 +141,7 @@ class Cloud:
         test.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         bin_folder = self.folder / "bin"
         bin_folder.mkdir()
-        (bin_folder / "python3").symlink_to(os.path.realpath(sys.executable))
-        for name, text in (("az", AZ), ("sleep", SLEEP), ("cargo", CARGO)):
+        for name, text in (("az", AZ), ("sleep", SLEEP), ("cargo", CARGO), ("python3", PYTHON)):
             (bin_folder / name).write_text(text)
             (bin_folder / name).chmod(0o755)
         (self.folder / "tmp").mkdir()
@@ -163,6 +186,7 @@ class Cloud:
             "AZ_STATE": str(self.state_file),
             "AZ_LOG": str(log),
             "AZ_PORT": str(port()),
+            "PYTHON_PORT": str(python_port()),
             "PWD": str(self.folder),
             "SLEEPS": str(sleeps),
             "CARGO_LOG": str(self.folder / "cargo"),
@@ -393,6 +417,14 @@ add_journeys()
 
 
 class Deploy(Case):
+    def test_with_the_real_python(self):
+        cloud = Cloud(self)
+        (cloud.folder / "bin" / "python3").unlink()
+        (cloud.folder / "bin" / "python3").symlink_to(os.path.realpath(sys.executable))
+        self.succeeds(cloud.run("preflight", "--location", "westeurope"))
+        self.succeeds(cloud.deploy())
+        self.succeeds(cloud.run("destroy", "--yes"))
+
     def test_a_first_deployment(self):
         cloud = Cloud(self)
         done = self.succeeds(cloud.deploy())
@@ -511,13 +543,16 @@ class Deploy(Case):
         self.assertEqual([s["capacity"] for s in cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")], [4])
 
     def test_every_preset(self):
-        for preset in ("steady", "steady-fleet", "elastic", "balanced", "swap"):
+        def come_and_go(preset):
             cloud = Cloud(self)
             self.succeeds(cloud.deploy("1.0.0", "--preset", preset))
             self.succeeds(cloud.run("deploy"))
             self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
             kinds = {r["type"].split("/")[1] for r in cloud.group()["resources"].values()}
             self.assertEqual(kinds & {"virtualMachineScaleSets", "fleets", "autoscaleSettings"}, set())
+
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(come_and_go, ("steady", "steady-fleet", "elastic", "balanced", "swap")))
 
     def test_a_program_is_packaged(self):
         cloud = Cloud(self)
