@@ -279,25 +279,66 @@ class Parameters(unittest.TestCase):
             self.assertEqual(sum(sizes), total)
             self.assertLessEqual(max(sizes) - min(sizes), 2)
 
+    def autoscale(self, **wanted):
+        resources, _ = evaluator.evaluate(str(INFRA / FILES["elastic"]), overrides=wanted)
+        (scale,) = [r for r in resources if r["type"].endswith("/autoscalesettings")]
+        return scale["properties"]["profiles"][0]
+
     def test_autoscale_has_ten_rules_at_most_and_rising_steps(self):
         checker(self)
         for instances in (1, 2, 3, 8, 9, 10, 11, 20, 1000):
             for shards in (1, 2, 3, 4):
-                wanted = {"instances": instances, "queueShards": shards}
-                resources, _ = evaluator.evaluate(str(INFRA / FILES["elastic"]), overrides=wanted)
-                (scale,) = [r for r in resources if r["type"].endswith("/autoscalesettings")]
-                rules = scale["properties"]["profiles"][0]["rules"]
+                profile = self.autoscale(instances=instances, queueShards=shards)
+                rules = profile["rules"]
                 self.assertLessEqual(len(rules), 10)
-                first = rules[0]["metricTrigger"]["metricResourceUri"]
-                up = [
-                    r
-                    for r in rules
-                    if r["scaleAction"]["direction"] == "Increase" and r["metricTrigger"]["metricResourceUri"] == first
-                ]
-                steps = [(r["metricTrigger"]["threshold"], int(r["scaleAction"]["value"])) for r in up]
+                # All rules are used where there is something between.
+                if instances >= 11 - 2 * shards:
+                    self.assertGreaterEqual(len(rules), 9, (instances, shards))
+                steps = steps_of(profile)
                 self.assertEqual(steps[0], (0, 1))
                 self.assertEqual(steps[-1][1], instances)
                 self.assertEqual(steps, sorted(set(steps)))
+
+    def test_a_base_of_regular_vms_counts_as_vms_that_are_there(self):
+        checker(self)
+        resources, _ = evaluator.evaluate(str(INFRA / FILES["balanced"]), overrides={"instances": 100, "baseInstances": 20})
+        (scale,) = [r for r in resources if r["type"].endswith("/autoscalesettings")]
+        steps = steps_of(scale["properties"]["profiles"][0])
+        self.assertEqual((steps[0], steps[-1][1]), ((40, 21), 100))
+        self.assertLess(max((after - 1) / before for (_, before), (_, after) in zip(steps, steps[1:])), 1.25)
+
+    def test_the_readme_says_how_many_vms_too_few_there_may_be(self):
+        checker(self)
+        rows = ["| `instances` | 1 queue | 2 queues | 3 queues | 4 queues |", "|---|---|---|---|---|"]
+        for instances in (10, 20, 50, 100, 1000):
+            cells = []
+            for shards in (1, 2, 3, 4):
+                profile = self.autoscale(instances=instances, queueShards=shards)
+                vms = ", ".join(str(n) for _, n in steps_of(profile))
+                cells.append(f"{worst(profile, instances, 2, shards):.1f} ({vms})")
+            rows.append(f"| {instances} | {' | '.join(cells)} |")
+        table = "\n".join(rows)
+        self.assertTrue(table in (INFRA / "README.md").read_text(), f"README.md must have this:\n{table}")
+
+
+def steps_of(profile):
+    """The messages of the first queue above which there are so many VMs, and the VMs."""
+    rules = profile["rules"]
+    first = rules[0]["metricTrigger"]["metricResourceUri"]
+    return [
+        (rule["metricTrigger"]["threshold"], int(rule["scaleAction"]["value"]))
+        for rule in rules
+        if rule["scaleAction"]["direction"] == "Increase" and rule["metricTrigger"]["metricResourceUri"] == first
+    ]
+
+
+def worst(profile, instances, jobs, shards):
+    """How many times the VMs that there are the messages would need, at worst."""
+    steps, found = steps_of(profile), 1
+    for messages in range(1, instances * jobs + 1):
+        there = max(vms for threshold, vms in steps if messages / shards > threshold)
+        found = max(found, -(-messages // jobs) / there)
+    return found
 
 
 class Scanner(unittest.TestCase):
