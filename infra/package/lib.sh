@@ -226,33 +226,54 @@ uptime_seconds() {
   echo "${uptime%.*}"
 }
 
+# Ends the script at a signal, so that its EXIT trap runs: dash runs none for a signal. A signal that comes while a
+# tool runs counts when that has ended.
+end_at_signals() {
+  trap 'exit 129' HUP
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+}
+
+# Goes on at a signal: what follows takes a moment, and a machine must not stay in the middle of it.
+ignore_signals() {
+  trap '' HUP INT TERM
+}
+
 # Checks all workers once. Sets `pids` and `reason`.
 look() {
   pids=
   restarts=0
   reason=
+  unready=
   for unit in $units; do
     pid=$(systemctl show --property=MainPID --value "$unit")
     count=$(systemctl show --property=NRestarts --value "$unit")
+    state_now=$(systemctl show --property=ActiveState --value "$unit")
     restarts=$((restarts + ${count:-0}))
     pids="$pids $pid"
     if [ "${pid:-0}" = 0 ]; then
-      reason="$unit is $(systemctl show --property=ActiveState --value "$unit") and has no process"
+      reason="$unit is $state_now and has no process"
+    elif [ "$state_now" != active ]; then
+      # It may answer all the same, and systemd ends it after TimeoutStartSec.
+      unready="$unit is $state_now: it has not reported that it is ready"
     fi
   done
   [ -z "$reason" ] || return 1
-  [ -n "$url" ] || return 0
-  answer=$(get "$url") || {
-    reason="$url does not answer: $(printf '%s' "$answer" | tail -n 1)"
-    return 1
-  }
-  case $answer in
-    *'"ApplicationHealthState":"Healthy"'*) ;;
-    *)
-      reason="$url answers $(printf '%s' "$answer" | head -c 200)"
+  if [ -n "$url" ]; then
+    answer=$(get "$url") || {
+      reason="$url does not answer: $(printf '%s' "$answer" | tail -n 1)"
       return 1
-      ;;
-  esac
+    }
+    case $answer in
+      *'"ApplicationHealthState":"Healthy"'*) ;;
+      *)
+        reason="$url answers $(printf '%s' "$answer" | head -c 200)"
+        return 1
+        ;;
+    esac
+  fi
+  reason=$unready
+  [ -z "$reason" ]
 }
 
 # Waits until the workers are healthy for five seconds without a restart. Gives up after a number

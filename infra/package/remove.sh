@@ -9,7 +9,13 @@ here=$(cd "$(dirname "$0")" && pwd -P)
 main() {
   begin
   say "removing the worker: draining it"
+  units=$(running_units)
+  trap restart_units EXIT
+  end_at_signals
   stop_units
+  # The rest takes a moment, and nothing of it is of use alone.
+  ignore_signals
+  trap - EXIT
   for unit in $(known_units); do
     systemctl --quiet disable "$unit" 2>/dev/null || :
     systemctl reset-failed "$unit" 2>/dev/null || :
@@ -32,6 +38,29 @@ main() {
   rm -f "$root/current" "$root/previous" "$root/rollback"
   mv "$versions" "$root/.removed"
   rm -rf "$root"
+}
+
+# Prints the units whose worker runs or starts.
+running_units() {
+  for unit in $(known_units); do
+    case $(systemctl show --property=ActiveState --value "$unit") in
+      active | activating | reloading) echo "$unit" ;;
+    esac
+  done
+}
+
+# Starts the workers again when a signal has come during their drain: nothing else was changed.
+restart_units() {
+  code=$?
+  trap - EXIT
+  ignore_signals
+  [ -z "$units" ] || {
+    # shellcheck disable=SC2086
+    systemctl start --no-block $units || :
+    printf 'reprieve-worker: the removal was stopped, and the worker was started again; remove it again\n' >&2
+    record err ERROR "the removal was stopped, and the worker was started again"
+  }
+  exit "$code"
 }
 
 # Whether the jobs of an embedded store are in the state directory: a file of SQLite, whatever its name

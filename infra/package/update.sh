@@ -4,7 +4,8 @@
 # one, one of them has been found healthy: 40 s, 5 s to stop it, and the old one's start.
 #
 # /opt/reprieve/rollback names the old version until the new one has been found healthy, so that a
-# repetition after a cut knows what worked.
+# repetition after a cut knows what worked. An update to a third version returns to the one that ran
+# last, if that is healthy.
 set -eu
 # Set while no worker runs that should: a failure then starts the old version again.
 stopped=
@@ -16,6 +17,9 @@ main() {
   begin
   units=$(wanted_units)
   old=$(linked rollback)
+  if [ -n "$old" ] && [ "$(linked current)" != "$version" ] && await_health 10; then
+    old=
+  fi
   if [ -z "$old" ]; then
     old=$(linked current)
     if [ -z "$old" ] || [ "$old" = "$version" ]; then
@@ -29,6 +33,7 @@ main() {
   say "updating from version $old to $version: draining the workers"
   stopped=1
   trap restart_old EXIT
+  end_at_signals
   stop_units
   switch_to "$version"
   start_units
@@ -70,21 +75,29 @@ roll_back() {
     "is not healthy either ($reason)"
 }
 
-# Starts the old version again when a tool has failed, for example on a full disk, between the stop
-# of the workers and their start. systemd does not: they were stopped.
+# Starts the old version again when a tool has failed, for example on a full disk, or a signal has
+# come, between the stop of the workers and their start. systemd does not: they were stopped.
 restart_old() {
   code=$?
   trap - EXIT
+  ignore_signals
   if [ -n "$stopped" ] && [ "$code" != 0 ]; then
     set +e
     link current "$old"
     systemctl daemon-reload
     start_units
-    printf 'reprieve-worker: the update to version %s failed; the reason is above. Version %s was started again\n' \
-      "$version" "$(linked current)" >&2
+    printf 'reprieve-worker: the update to version %s %s. Version %s was started again\n' \
+      "$version" "$(why "$code")" "$(linked current)" >&2
     record err ERROR "the update to version $version failed; version $(linked current) was started again"
   fi
   exit "$code"
+}
+
+why() {
+  case $1 in
+    129 | 130 | 143) echo "was stopped by signal $(($1 - 128))" ;;
+    *) echo "failed; the reason is above" ;;
+  esac
 }
 
 # A function, so that the shell has read all of this before its file may be replaced.

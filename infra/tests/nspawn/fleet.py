@@ -43,6 +43,7 @@ def missing():
         ("curl", "curl"),
         ("rsyslogd", "rsyslog"),
         ("strip", "binutils"),
+        ("cc", "gcc libc6-dev"),
     ]:
         if shutil.which(tool) is None:
             lacks.append(f"{tool} (apt-get install {package})")

@@ -41,6 +41,13 @@ def build(xtask, worker, version, directory):
     subprocess.run([xtask, "package", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
 
 
+def small(directory):
+    """Compiles the small workers of the tests: one that works, and one that is never ready."""
+    source = Path(__file__).with_name("small.c")
+    for name, flags in (("small", []), ("never-ready", ["-DNEVER_READY"])):
+        subprocess.run(["cc", "-O1", "-s", *flags, "-o", Path(directory) / name, source], check=True)
+
+
 def change(archive, version, directory, **files):
     """Copies an archive with another version and, by their names with `_` for `/`, other files."""
     members = {}

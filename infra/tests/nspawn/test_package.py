@@ -92,6 +92,10 @@ class PackageTest(unittest.TestCase):
     def package(self, version, **files):
         return packages.change(self.archive, version, self.fleet.directory, **files)
 
+    def use_small_worker(self):
+        """All versions of this test have a worker that takes no jobs and no time to unpack."""
+        self.archive = self.package("1.0.0", bin_worker=self.small)
+
     def succeed(self, name, version, machine=None, **options):
         ran = (machine or self.machine).command(name, version, **options)
         self.assertEqual(ran.returncode, 0, f"{name} {version}: {ran.stdout}{ran.stderr}")
@@ -295,6 +299,7 @@ class Failing(PackageTest):
                 f"dd if=/dev/zero of={units}/fill bs=1k || true",
             ],
         }
+        self.use_small_worker()
         self.install()
         self.machine.download(self.package("1.1.0"), "1.1.0")
         for what, commands in breaks.items():
@@ -336,6 +341,10 @@ class Cut(PackageTest):
 
     POINTS = 10
     FORKS = "clone,clone3,fork,vfork"
+
+    def setUp(self):
+        super().setUp()
+        self.use_small_worker()
 
     def points(self, name, version, spare=0):
         """Runs a command to its end, and chooses among its shell's forks: the call, and the how many-th."""
@@ -468,7 +477,7 @@ class Update(PackageTest):
         self.assertEqual(self.machine.show("ActiveState"), "active")
         self.done_once(jobs, steps=50)
         # A better version can be installed after it.
-        self.machine.download(self.package("1.1.1"), "1.1.1")
+        self.machine.download(self.package("1.1.1", bin_worker=self.small), "1.1.1")
         self.succeed("update", "1.1.1")
         self.assertEqual((self.current(), self.versions()), ("1.1.1", ["1.0.0", "1.1.1"]))
         return ran
@@ -506,22 +515,96 @@ class Update(PackageTest):
         self.succeed("update", "1.0.0")
         self.machine.await_ready()
 
+    def cut_update(self, version):
+        """Kills an update when its new version starts."""
+        update = threading.Thread(target=self.machine.command, args=("update", version))
+        before = self.machine.worker()
+        update.start()
+
+        def starts():
+            return self.machine.worker() not in (None, before) or self.machine.show("NRestarts") != "0"
+
+        until("the new version starts", lambda: self.current() == version and starts())
+        self.machine.run("pkill", "-KILL", "-f", f"^/bin/sh /opt/reprieve/versions/{version}/update.sh")
+        update.join()
+        self.assertEqual(self.current(), version)
+
+    def goes_back(self, version, to):
+        """Updates to a version that does not work."""
+        self.machine.download(self.package(version, bin_worker=EXITS), version)
+        ran = self.machine.command("update", version)
+        self.assertEqual(ran.returncode, 13, ran.stderr)
+        self.assertEqual(self.current(), to)
+        self.assertTrue(self.machine.healthy())
+        self.assertFalse(os.path.lexists(self.machine.root / "opt/reprieve/rollback"))
+
+    def test_an_update_after_a_cut_one_returns_to_what_ran_last(self):
+        self.use_small_worker()
+        self.install()
+        self.machine.download(self.package("1.1.0"), "1.1.0")
+        self.cut_update("1.1.0")
+        self.machine.await_ready()
+        self.goes_back("1.2.0", "1.1.0")
+        self.assertIn("1.1.0", self.versions())
+
+    def test_an_installation_forgets_the_way_back_of_a_cut_update(self):
+        self.use_small_worker()
+        self.install()
+        self.machine.download(self.package("1.1.0"), "1.1.0")
+        self.cut_update("1.1.0")
+        self.assertTrue(os.path.lexists(self.machine.root / "opt/reprieve/rollback"))
+        self.succeed("install", "1.1.0")
+        self.assertFalse(os.path.lexists(self.machine.root / "opt/reprieve/rollback"))
+        self.goes_back("1.2.0", "1.1.0")
+
+    def test_a_worker_that_is_never_ready_is_rolled_back(self):
+        self.use_small_worker()
+        self.install()
+        self.machine.download(self.package("1.1.0", bin_worker=self.never_ready), "1.1.0")
+        ran = self.machine.command("update", "1.1.0")
+        self.assertEqual(ran.returncode, 13, ran.stderr)
+        self.assertIn("reprieve-worker.service is activating: it has not reported that it is ready", ran.stderr)
+        self.assertEqual(self.current(), "1.0.0")
+        self.assertTrue(self.machine.healthy())
+
+    def test_a_signal_in_the_drain_leaves_a_worker(self):
+        self.install()
+        self.machine.download(self.package("1.1.0", bin_worker=self.small), "1.1.0")
+        self.walks(4, steps=400)
+        for signal, script, arguments, code in [
+            ("TERM", "update.sh", ("update", "1.1.0"), 143),
+            ("HUP", "update.sh", ("update", "1.1.0"), 129),
+            ("TERM", "remove.sh", ("remove", "1.0.0"), 143),
+        ]:
+            with self.subTest(signal=signal, script=script):
+                begun = self.machine.steps(JOURNAL)
+                self.stepped(begun + 4)
+                before = self.machine.worker()
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    running = pool.submit(self.machine.command, *arguments)
+                    drains = lambda: self.machine.show("ActiveState") == "deactivating"  # noqa: E731
+                    until("the worker drains", drains, every=0.01)
+                    self.machine.run("pkill", f"-{signal}", "-f", f"^/bin/sh /opt/reprieve/.*/{script}")
+                    ran = running.result()
+                self.assertEqual(ran.returncode, code, ran.stderr)
+                self.assertIn("was started again", ran.stderr)
+                until("a worker runs again", lambda: self.machine.worker() not in (None, before))
+                self.machine.await_ready()
+                self.assertEqual(self.current(), "1.0.0")
+
     def test_an_update_after_one_that_was_cut_returns_to_what_worked(self):
+        self.use_small_worker()
         self.install()
         for version in ("1.1.0", "1.2.0"):
             self.machine.download(self.package(version, bin_worker=EXITS), version)
-        update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"))
-        update.start()
-        until("the new version starts", lambda: self.current() == "1.1.0")
-        self.machine.run("pkill", "-KILL", "-f", "^/bin/sh /opt/reprieve/versions/1.1.0/update.sh")
-        update.join()
-        self.assertEqual(self.current(), "1.1.0")
+        self.cut_update("1.1.0")
         ran = self.machine.command("update", "1.2.0")
         self.assertEqual(ran.returncode, 13, ran.stderr)
         self.assertEqual((self.current(), self.versions()), ("1.0.0", ["1.0.0"]))
         self.assertTrue(self.machine.healthy())
 
     def test_a_reboot_in_the_middle_leaves_a_worker_and_a_way_back(self):
+        self.use_small_worker()
         self.install()
         self.machine.download(self.package("1.1.0", bin_worker=HANGS), "1.1.0")
         update = threading.Thread(target=self.machine.command, args=("update", "1.1.0"))
@@ -930,6 +1013,7 @@ class Instances(PackageTest):
 def prepare(directory):
     packages.build(XTASK, BINARIES / "test-jobs", "1.0.0", directory)
     packages.commands(directory)
+    packages.small(directory)
 
 
 def setUpModule():
@@ -939,6 +1023,8 @@ def setUpModule():
         unittest.addModuleCleanup(shutil.rmtree, directory)
         prepare(directory)
     PackageTest.archive = Path(directory) / packages.NAME
+    PackageTest.small = (Path(directory) / "small").read_bytes()
+    PackageTest.never_ready = (Path(directory) / "never-ready").read_bytes()
     fleet.Machine.commands = Path(directory)
 
 
