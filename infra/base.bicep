@@ -10,8 +10,11 @@ import {
   storageAccountName
   galleryName
   nameOf
-  characters
+  hasTwice
   inLowerCase
+  isName
+  isPrivate
+  isRange
   queueNames
   escalationQueueName
   packagesContainer
@@ -97,18 +100,21 @@ var prefixes = map(regions, region => region.addressPrefix)
 var privateRegions = filter(resolved, region => region.network == 'privateEndpoints')
 
 var problems = concat(
-  length(filter(characters(name), c => !contains('abcdefghijklmnopqrstuvwxyz0123456789-', c))) == 0
+  isName(name)
     ? []
-    : ['name: use lower-case letters, digits and hyphens, because it is part of names that allow nothing else.'],
+    : ['name: use lower-case letters, digits and single hyphens inside, because it is part of names that allow nothing else.'],
+  isName(queue) ? [] : ['queue: use lower-case letters, digits and single hyphens inside; Azure takes no other names of queues.'],
+  isName(container)
+    ? []
+    : ['container: use lower-case letters, digits and single hyphens inside; Azure takes no other names of containers.'],
+  container == packagesContainer ? ['container: packages is the container of the packages; use another name.'] : [],
   length(union(locations, [])) == length(locations)
     ? []
     : ['regions: a region is listed twice; give its fleet more sizes instead.'],
-  length(union(prefixes, [])) == length(prefixes)
+  hasTwice(prefixes) ? ['regions: two regions have the same addressPrefix; they could never be peered.'] : [],
+  length(filter(prefixes, prefix => !endsWith(prefix, '.0.0/16') || !isRange(prefix) || !isPrivate(prefix))) == 0
     ? []
-    : ['regions: two regions have the same addressPrefix; they could never be peered.'],
-  length(filter(prefixes, prefix => !endsWith(prefix, '/16'))) == 0
-    ? []
-    : ['regions: addressPrefix must be a /16, of which the workers get one half.'],
+    : ['regions: addressPrefix must be a /16 of private addresses, such as 10.64.0.0/16, of which the workers get one half.'],
   length(privateRegions) <= 1
     ? []
     : ['regions: privateEndpoints in two regions would share one private DNS zone, and each would be sent to the other\'s addresses. Use it in one region, and natGateway or serviceEndpoints in the others.'],
@@ -117,7 +123,18 @@ var problems = concat(
     : [],
   length(filter(allowedIpRanges, address => endsWith(address, '/31') || endsWith(address, '/32'))) == 0
     ? []
-    : ['allowedIpRanges: the storage firewall refuses /31 and /32; write the address alone.']
+    : ['allowedIpRanges: the storage firewall refuses /31 and /32; write the address alone.'],
+  length(filter(allowedIpRanges, address => !isRange(address) || isPrivate(address))) == 0
+    ? []
+    : ['allowedIpRanges: each is a public IPv4 address or range, such as 203.0.113.7 or 203.0.113.0/24; the storage firewall takes no others.'],
+  hasTwice(map(producers, producer => producer.principalId))
+    ? ['producers: an object id is listed twice; Azure refuses a second assignment of a role.']
+    : [],
+  empty(sshSourcePrefix) || (isRange(sshSourcePrefix) && isPrivate(sshSourcePrefix))
+    ? []
+    : ['sshSourcePrefix: a private IPv4 range, such as that of a Bastion\'s subnet; nothing comes in from the internet.'],
+  logQuotaGb == 0 ? ['logQuotaGb: 0 would drop all logs; set collectLogs to false, or use -1 for no limit.'] : [],
+  length(tags) > 40 ? ['tags: at most 40, because a resource has at most 50 with those that are added here.'] : []
 )
 var checkedRegions = empty(problems) ? resolved : fail(join(problems, ' '))
 

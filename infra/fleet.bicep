@@ -5,15 +5,21 @@ targetScope = 'resourceGroup'
 
 import {
   capacitiesType
-  characters
   fleetType
   imageType
   tagsType
   assignmentName
+  canMix
   escalationQueueName
   galleryName
+  hasTwice
   inLowerCase
+  isName
+  isOf
   isPrice
+  isSetting
+  isSize
+  isSshKey
   isVersion
   nameIn
   nameOf
@@ -214,6 +220,21 @@ var shares = shareOf(fleets, length(fleets))
 var fleetIndexes = range(0, length(fleets))
 var spotParts = map(fleetIndexes, i => partOf(instances, fleets, i) - partOf(baseInstances, fleets, i))
 
+// https://learn.microsoft.com/azure/virtual-machines/linux/faq lists the names that Azure refuses.
+var takenNames = split(
+  'root admin administrator operator reprieve user user1 user2 user3 user4 user5 test test1 test2 test3 admin1 admin2 a actuser adm aspnet backup console david guest john owner server sql support support_388945a0 sys',
+  ' '
+)
+var fixedSettings = [
+  'REPRIEVE_STORE'
+  'REPRIEVE_QUEUE'
+  'REPRIEVE_CONTAINER'
+  'REPRIEVE_LISTEN'
+  'REPRIEVE_STATE_DIR'
+  'REPRIEVE_INSTANCES'
+  'REPRIEVE_LOG_FORMAT'
+]
+
 var problems = concat(
   empty(fleets) ? ['fleets: the list is empty; name at least one region with sizes.'] : [],
   empty(fleets) || shares == 100 ? [] : ['fleets: the shares add up to ${shares} percent, not to 100.'],
@@ -245,20 +266,53 @@ var problems = concat(
   autoscaled && queueShards > 4
     ? ['queueShards: autoscale has ten rules at most, which is enough for four queues. Use steady, or fewer queues.']
     : [],
-  isVersion(applicationVersion) ? [] : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0.'],
-  startsWith(sshPublicKey, 'ssh-ed25519 ') || startsWith(sshPublicKey, 'ssh-rsa ')
+  length(filter(fleets, fleet => hasTwice(fleet.sizes) || hasTwice(fleet.zones))) == 0
     ? []
-    : ['sshPublicKey: not a public SSH key that VMs take; it begins with ssh-ed25519 or ssh-rsa.'],
-  contains(['root', 'admin', 'administrator', 'operator', 'reprieve'], toLower(adminUsername))
-    ? ['adminUsername: the name is taken on the image, or by the worker; use another, such as azureuser.']
+    : ['fleets: a size or a zone is listed twice.'],
+  length(filter(fleets, fleet => length(filter(fleet.zones, zone => !contains(['1', '2', '3'], zone))) > 0)) == 0
+    ? []
+    : ['fleets: zones are "1", "2" and "3".'],
+  length(filter(fleets, fleet => length(filter(fleet.sizes, size => !isSize(size))) > 0)) == 0 && (empty(escalationSize) || isSize(escalationSize))
+    ? []
+    : ['fleets, escalationSize: a size is written as Azure does, such as Standard_D2as_v5.'],
+  length(filter(fleets, fleet => !canMix(fleet.sizes))) == 0
+    ? []
+    : ['fleets: several sizes must be of the families A, B, D, E and F; an instance mix takes no others.'],
+  isVersion(applicationVersion)
+    ? []
+    : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0, of numbers with at most nine digits.'],
+  isSshKey(sshPublicKey)
+    ? []
+    : ['sshPublicKey: not a public SSH key that VMs take; it is one line, and begins with ssh-ed25519 or ssh-rsa.'],
+  contains(takenNames, toLower(adminUsername))
+    ? ['adminUsername: the name is taken on the image, by the worker, or by Azure; use another, such as azureuser.']
     : [],
-  container == 'packages' ? ['container: packages is the container of the packages; use another name.'] : [],
-  length(filter(workerSettings, line => !contains(line, '=') || contains(line, '\n'))) == 0
+  isOf(adminUsername, 'abcdefghijklmnopqrstuvwxyz0123456789_-') && !isOf(take(adminUsername, 1), '0123456789_-')
     ? []
-    : ['workerSettings: each is one line NAME=VALUE.'],
-  length(filter(characters(name), c => !contains('abcdefghijklmnopqrstuvwxyz0123456789-', c))) == 0
+    : ['adminUsername: use lower-case letters, digits, hyphens and underscores, and begin with a letter.'],
+  contains(toLower('${image.publisher} ${image.offer}'), 'windows')
+    ? ['image: the package and the scripts are for Linux; a Windows image can\'t run them.']
+    : [],
+  container == packagesContainer ? ['container: packages is the container of the packages; use another name.'] : [],
+  isName(container) && isName(queue)
     ? []
-    : ['name: use lower-case letters, digits and hyphens, because it is part of names that allow nothing else.']
+    : ['queue, container: use lower-case letters, digits and single hyphens inside; Azure takes no other names.'],
+  length(filter(workerSettings, line => !isSetting(line))) == 0
+    ? []
+    : ['workerSettings: each is one line NAME=VALUE, without a backslash at its end and without an open quote.'],
+  length(filter(workerSettings, line => contains(fixedSettings, first(split(line, '='))))) == 0
+    ? []
+    : ['workerSettings: ${join(fixedSettings, ', ')} follow from other parameters, or the VM\'s health depends on them.'],
+  length(filter(contactEmails, email => length(split(email, '@')) != 2)) == 0
+    ? []
+    : ['contactEmails: each is one address, such as ops@example.com.'],
+  empty(budgetStart) || (endsWith(budgetStart, '-01') && length(budgetStart) == 10)
+    ? []
+    : ['budgetStart: the first day of a month, yyyy-MM-01.'],
+  length(tags) > 40 ? ['tags: at most 40, because a resource has at most 50 with those that are added here.'] : [],
+  isName(name)
+    ? []
+    : ['name: use lower-case letters, digits and single hyphens inside, because it is part of names that allow nothing else.']
 )
 // All problems at once. Whatever depends on the fleets does not exist while there is one.
 var checkedFleets = empty(problems) ? resolved : fail(join(problems, ' '))

@@ -102,7 +102,8 @@ resource set 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
     singlePlacementGroup: false
     // Spreads VMs over as many fault domains as Azure has; a fixed number would refuse VMs where capacity is scarce.
     platformFaultDomainCount: 1
-    zoneBalance: empty(zones) ? null : false
+    // There is nothing to balance in one zone, and Azure refuses the property where there is none.
+    zoneBalance: length(zones) > 1 ? false : null
     skuProfile: mixed
       ? { allocationStrategy: allocationStrategy, vmSizes: map(checkedSizes, size => { name: size }) }
       : null

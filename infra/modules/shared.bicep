@@ -146,8 +146,9 @@ func nameOf(kind string, name string) string => '${kind}-${name}'
 func nameIn(kind string, name string, location string) string => '${kind}-${name}-${location}'
 
 @export()
-@description('Name of a region as Azure writes it; an empty one is another one.')
-func inLowerCase(location string, otherwise string) string => empty(location) ? otherwise : toLower(location)
+@description('Name of a region as Azure writes it, such as westeurope for West Europe; an empty one is another one.')
+func inLowerCase(location string, otherwise string) string =>
+  toLower(replace(empty(location) ? otherwise : location, ' ', ''))
 
 @export()
 @description('Names of the queues: the queue itself, or its shards.')
@@ -181,6 +182,70 @@ func isDigits(text string) bool => length(filter(characters(text), c => !contain
 func isWhole(text string) bool => !empty(text) && isDigits(text) && (text == '0' || !startsWith(text, '0'))
 
 @export()
+@description('Whether a text has characters of an alphabet only.')
+func isOf(text string, alphabet string) bool =>
+  length(filter(characters(text), c => !contains(alphabet, c))) == 0
+
+@export()
+@description('Whether a text has lower-case letters, digits and single hyphens inside: the names of queues and containers.')
+func isName(text string) bool =>
+  isOf(text, 'abcdefghijklmnopqrstuvwxyz0123456789-') && !startsWith(text, '-') && !endsWith(text, '-') && !contains(text, '--')
+
+@export()
+@description('Whether a list has a text twice, in any spelling.')
+func hasTwice(list string[]) bool => length(union(map(list, text => toLower(text)), [])) != length(list)
+
+@export()
+@description('Whether a text is a whole number up to a limit.')
+func isUpTo(text string, limit int) bool => isWhole(text) && length(text) <= 3 && int(isWhole(text) ? take(text, 3) : '0') <= limit
+
+@export()
+@description('Whether a text is an IPv4 address.')
+func isAddress(text string) bool =>
+  length(split(text, '.')) == 4 && length(filter(split(text, '.'), part => !isUpTo(part, 255))) == 0
+
+@export()
+@description('Whether a text is an IPv4 address, or a range ADDRESS/BITS.')
+func isRange(text string) bool =>
+  isAddress(first(split(text, '/'))) && length(split(text, '/')) <= 2 && (!contains(text, '/') || isUpTo(last(split(text, '/')), 32))
+
+@export()
+@description('Whether an IPv4 address or range is a private one, which no other network can have in public.')
+func isPrivate(text string) bool =>
+  startsWith(text, '10.') || startsWith(text, '192.168.') || (startsWith(text, '172.') && contains(
+    map(range(16, 16), second => '172.${second}'),
+    join(take(split(text, '.'), 2), '.')
+  ))
+
+@export()
+@description('Whether a text is one line with a public SSH key of a kind that VMs take. The kind is repeated in the key.')
+func isSshKey(text string) bool =>
+  !contains(text, '\n') && !contains(text, '\r') && (startsWith(text, 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI') || startsWith(
+    text,
+    'ssh-rsa AAAAB3NzaC1yc2EAAAA'
+  )) && isOf(
+    split(text, ' ')[1],
+    'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/='
+  )
+
+@export()
+@description('Whether a text is one line NAME=VALUE of an environment file of systemd, which ends where it ends: a backslash or an open quote would swallow the next line.')
+func isSetting(line string) bool =>
+  contains(line, '=') && !contains(line, '\n') && !contains(line, '\r') && !endsWith(line, '\\') && !startsWith(line, '=') && isOf(
+    toLower(first(split(line, '='))),
+    'abcdefghijklmnopqrstuvwxyz0123456789_'
+  ) && length(split(line, '"')) % 2 == 1 && length(split(line, '\'')) % 2 == 1
+
+@export()
+@description('Whether a text is a name of a VM size.')
+func isSize(size string) bool => startsWith(size, 'Standard_') && length(size) > 10 && !contains(size, ' ')
+
+@export()
+@description('Whether several sizes can be in one instance mix: it takes the families A, B, D, E and F only.')
+func canMix(sizes string[]) bool =>
+  length(sizes) < 2 || length(filter(sizes, size => isSize(size) && !contains('ABDEF', substring(size, 9, 1)))) == 0
+
+@export()
 @description('Whether the two parts of a text are a whole number and at most five decimals.')
 func isDecimal(parts string[]) bool =>
   length(parts) == 2 && isWhole(first(parts)) && isDigits(last(parts)) && !empty(last(parts)) && length(last(parts)) <= 5
@@ -192,12 +257,12 @@ func isZero(text string) bool => empty(replace(replace(text, '0', ''), '.', ''))
 @export()
 @description('Whether a maximum price is -1, or a positive number with at most five decimals.')
 func isPrice(price string) bool =>
-  price == '-1' || (!isZero(price) && (isWhole(price) || isDecimal(split(price, '.'))))
+  price == '-1' || (!isZero(price) && length(first(split(price, '.'))) <= 4 && (isWhole(price) || isDecimal(split(price, '.'))))
 
 @export()
-@description('Whether a version is Major.Minor.Patch, of digits.')
+@description('Whether a version is Major.Minor.Patch, of numbers with at most nine digits.')
 func isVersion(version string) bool =>
-  length(split(version, '.')) == 3 && length(filter(split(version, '.'), part => empty(part) || !isDigits(part))) == 0
+  length(split(version, '.')) == 3 && length(filter(split(version, '.'), part => !isWhole(part) || length(part) > 9)) == 0
 
 @export()
 @description('The share of the first fleets of a list together, in percent.')

@@ -217,6 +217,64 @@ REFUSED = [
     ("base", {"allowedIpRanges": ["203.0.113.7/32"]}, "write the address alone"),
     ("base", {"name": "Demo"}, "lower-case"),
     ("base", {"queueShards": 0}, "is less than 1"),
+    *[("base", {"queue": name}, "queue: use lower-case") for name in ("Work_Q", "a--b", "-ab", "ab-", "a.b")],
+    *[("elastic", {"queue": name}, "queue, container: use lower-case") for name in ("Work_Q", "a--b", "-ab", "ab-")],
+    ("base", {"container": "My_Cont"}, "container: use lower-case"),
+    ("base", {"container": "packages"}, "is the container of the packages"),
+    ("elastic", {"container": "packages"}, "is the container of the packages"),
+    *[("base", {"name": name}, "single hyphens inside") for name in ("-ab", "ab-", "a--b")],
+    ("base", {"regions": [REGION, {**REGION, "location": "West Europe", "addressPrefix": "10.65.0.0/16"}]}, "listed twice"),
+    *[
+        ("base", {"regions": [{**REGION, "addressPrefix": prefix}]}, "must be a /16 of private")
+        for prefix in ("foo/16", "10.64.1.0/16", "8.8.0.0/16", "10.300.0.0/16", "172.32.0.0/16")
+    ],
+    *[
+        ("base", {"allowedIpRanges": [address]}, "public IPv4 address or range")
+        for address in ("me", "10.0.0.4", "2001:db8::1", "1.2.3", "1.2.3.256", "1.2.3.4/33", "1.2.3.4/8/9", "01.2.3.4")
+    ],
+    (
+        "base",
+        {"producers": [{"principalId": "00000000-0000-0000-0000-0000000000bb", "principalType": "User"}] * 2},
+        "object id is listed twice",
+    ),
+    *[("base", {"sshSourcePrefix": prefix}, "a private IPv4 range") for prefix in ("*", "Internet", "0.0.0.0/0")],
+    ("base", {"logQuotaGb": 0}, "would drop all logs"),
+    ("base", {"logRetentionDays": 29}, "is less than 30"),
+    ("base", {"tags": {f"t{i}": "x" for i in range(41)}}, "at most 40"),
+    ("elastic", {"fleets": [fleet(sizes=["Standard_D2as_v5", "standard_d2as_v5"])]}, "listed twice"),
+    ("elastic", {"fleets": [fleet(zones=["1", "1"])]}, "listed twice"),
+    ("elastic", {"fleets": [fleet(zones=["x"])]}, 'zones are "1"'),
+    ("elastic", {"fleets": [fleet(sizes=["D2as"])]}, "such as Standard_D2as_v5"),
+    ("swap", {"escalationSize": "x"}, "such as Standard_D2as_v5"),
+    ("elastic", {"fleets": [fleet(sizes=["Standard_NC4as_T4_v3", "Standard_L8s_v3"])]}, "families A, B, D, E and F"),
+    ("elastic", {"fleets": [fleet(), fleet(location="West Europe")]}, "a region is listed twice"),
+    ("elastic", {"fleets": [fleet(maxPrice="99999999999999999999")]}, "maxPrice is"),
+    *[("elastic", {"applicationVersion": v}, "Major.Minor.Patch") for v in ("99999999999.0.0", "01.2.3")],
+    *[
+        ("elastic", {"sshPublicKey": key}, "not a public SSH key")
+        for key in (
+            "ssh-rsa ",
+            "ssh-rsa AAAA",
+            "ecdsa-sha2-nistp256 AAAAE2VjZHNh",
+            "ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB\nssh-rsa AAAAB3NzaC1yc2EAAAADAQAB",
+            "ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB%",
+            "ssh-ed25519 AAAAB3NzaC1yc2EAAAADAQAB",
+        )
+    ],
+    *[("elastic", {"adminUsername": name}, "the name is taken") for name in ("root", "test", "guest", "Admin")],
+    *[("elastic", {"adminUsername": name}, "begin with a letter") for name in ("my admin", "1user", "Me")],
+    (
+        "elastic",
+        {"image": {"publisher": "MicrosoftWindowsServer", "offer": "WindowsServer", "sku": "2022", "version": "latest"}},
+        "for Linux",
+    ),
+    *[
+        ("elastic", {"workerSettings": [line]}, "NAME=VALUE")
+        for line in ("=x", "FOO BAR=1", "A=b\r", "A=b\nC=d", "A=b\\", 'A="b', "A='b", "#A=b")
+    ],
+    ("elastic", {"workerSettings": ["REPRIEVE_LISTEN=0.0.0.0:9091"]}, "follow from other parameters"),
+    ("elastic", {"contactEmails": ["nobody"]}, "contactEmails"),
+    ("elastic", {"budgetStart": "2026-11-15"}, "first day of a month"),
 ]
 # What must not be refused.
 ACCEPTED = [
@@ -226,6 +284,11 @@ ACCEPTED = [
     ("steady", {"queueShards": 8}),
     ("elastic", {"queueShards": 4}),
     ("elastic", {"instances": 1}),
+    ("elastic", {"workerSettings": ["REPRIEVE_LEASE=2m", "A=", 'B="c d"', "C=it\\s", "REPRIEVE_CONCURRENCY=4"]}),
+    ("elastic", {"sshPublicKey": "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC+/a== me@example.com (a comment)"}),
+    ("elastic", {"budgetStart": "2026-11-01"}),
+    ("base", {"allowedIpRanges": ["203.0.113.7", "203.0.113.0/24", "172.32.0.1", "8.8.8.8/0"]}),
+    ("base", {"sshSourcePrefix": "172.31.0.0/24"}),
     ("balanced", {"fleets": HALVES, "instances": 20, "baseInstances": 3}),
     (
         "steady",
@@ -339,6 +402,27 @@ def worst(profile, instances, jobs, shards):
         there = max(vms for threshold, vms in steps if messages / shards > threshold)
         found = max(found, -(-messages // jobs) / there)
     return found
+
+
+class Regions(unittest.TestCase):
+    def test_names_of_regions_are_written_as_azure_does(self):
+        checker(self)
+        for name, changes in (
+            ("base", {"regions": [{**REGION, "location": "West Europe"}]}),
+            ("elastic", {"fleets": [fleet(location="West Europe")]}),
+        ):
+            for r in evaluator.evaluate(str(INFRA / FILES[name]), overrides=changes)[0]:
+                self.assertNotIn(" ", r["name"], r["type"])
+                self.assertIn(r.get("location", "global"), ("westeurope", "global"), r["name"])
+
+    def test_zones_are_balanced_where_there_are_several(self):
+        checker(self)
+        for zones, balance in (([], None), (["1"], None), (["1", "2"], False)):
+            for preset in ("steady", "elastic", "balanced", "swap"):
+                wanted = {"fleets": [fleet(zones=zones)]}
+                for r in evaluator.evaluate(str(INFRA / FILES[preset]), overrides=wanted)[0]:
+                    if r["type"].endswith("virtualMachineScaleSets"):
+                        self.assertEqual(r["properties"].get("zoneBalance"), balance, (preset, zones))
 
 
 class Scanner(unittest.TestCase):
