@@ -149,7 +149,8 @@ def count_ours(name):
 
 
 def capacities():
-    return json.dumps({s["name"]: s["sku"]["capacity"] for s in load()}, sort_keys=True)
+    # A set of somebody else may have no size: a Flexible one without a profile.
+    return json.dumps({s["name"]: s["sku"]["capacity"] for s in load() if s.get("sku")}, sort_keys=True)
 
 
 def ssh_key(name):

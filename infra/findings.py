@@ -45,9 +45,94 @@ def dotted(version):
     return ".".join(str(part) for part in version)
 
 
+NETWORKS = ("natGateway", "serviceEndpoints", "privateEndpoints")
+MEMBERS = ("location", "addressPrefix", "network", "sizes", "zones", "sharePercent", "maxPrice")
+
+
+def region_name(name, otherwise):
+    return (name or otherwise).lower().replace(" ", "")
+
+
+def listed():
+    """The list in fleets.json, and what is wrong with its form."""
+    try:
+        found = json.loads((INFRA / "fleets.json").read_text())
+    except ValueError as error:
+        return [], [f"is not JSON: {error}"]
+    if not isinstance(found, list) or not all(isinstance(fleet, dict) for fleet in found):
+        return [], ["is not a list of objects"]
+    problems = [] if found else ["is empty; name at least one region with sizes"]
+    for fleet in found:
+        problems += [f"a region has no {name}" for name in MEMBERS if name not in fleet]
+        problems += [f"{name} is a text" for name in ("location", "addressPrefix", "network", "maxPrice") if not
+                     isinstance(fleet.get(name, ""), str)]
+        problems += [f"{name} is a list of texts" for name in ("sizes", "zones") if not
+                     (isinstance(fleet.get(name, []), list) and all(isinstance(x, str) for x in fleet.get(name, [])))]
+        share = fleet.get("sharePercent", 1)
+        if type(share) is not int or not 1 <= share <= 100:
+            problems.append("sharePercent is a whole number from 1 to 100")
+    return ([] if problems else found), problems
+
+
 def fleets(location):
-    found = json.loads((INFRA / "fleets.json").read_text())
-    return [{**fleet, "location": (fleet["location"] or location).lower().replace(" ", "")} for fleet in found]
+    return [{**fleet, "location": region_name(fleet["location"], location)} for fleet in listed()[0]]
+
+
+def is_price(text):
+    return text == "-1" or bool(re.fullmatch(r"(0|[1-9]\d{0,3})(\.\d{1,5})?", text) and float(text) > 0)
+
+
+def is_private_16(text):
+    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})\.0\.0/16", text)
+    if not found or any(part.startswith("0") and part != "0" for part in found.groups()):
+        return False
+    a, b = map(int, found.groups())
+    return (a == 10 and b < 256) or (a == 172 and 16 <= b < 32) or (a, b) == (192, 168)
+
+
+def twice(texts):
+    lowered = [text.lower() for text in texts]
+    return sorted({text for text in lowered if lowered.count(text) > 1})
+
+
+def settings(location, preset):
+    """What the templates refuse about fleets.json: the same checks as in base.bicep and fleet.bicep."""
+    problems = listed()[1]
+    chosen = fleets(location)
+    if chosen:
+        shares = sum(fleet["sharePercent"] for fleet in chosen)
+        if shares != 100:
+            problems.append(f"the shares add up to {shares} percent, not to 100")
+        elif min(parts(parameters(preset)["instances"], chosen)) < 1:
+            problems.append(f"too few instances in presets/{preset}.bicepparam for the shares")
+        problems += [f"{region} is listed twice; give its fleet more sizes instead"
+                     for region in twice(fleet["location"] for fleet in chosen)]
+        problems += [f"two regions have addressPrefix {prefix}"
+                     for prefix in twice(fleet["addressPrefix"] for fleet in chosen)]
+        if sum(fleet["network"] == "privateEndpoints" for fleet in chosen) > 1:
+            problems.append("privateEndpoints can be had in one region")
+    for fleet in chosen:
+        region, sizes = fleet["location"], fleet["sizes"]
+        if fleet["network"] not in NETWORKS:
+            problems.append(f'network "{fleet["network"]}" of {region} is none of {", ".join(NETWORKS)}')
+        if not is_price(fleet["maxPrice"]):
+            problems.append(f'maxPrice "{fleet["maxPrice"]}" of {region} is neither "-1" nor such as "0.05"')
+        elif preset == "steady" and fleet["maxPrice"] != "-1":
+            problems.append(f'with steady, maxPrice of {region} must be "-1"')
+        if not is_private_16(fleet["addressPrefix"]):
+            problems.append(f'addressPrefix "{fleet["addressPrefix"]}" of {region} is no /16 such as 10.64.0.0/16')
+        if not 1 <= len(sizes) <= 5:
+            problems.append(f"{region} has {len(sizes)} sizes, and one to five are possible")
+        problems += [f"{region} lists {text} twice" for text in twice(sizes) + twice(fleet["zones"])]
+        problems += [f'zone "{zone}" of {region} is none of 1, 2, 3' for zone in fleet["zones"] if zone not in
+                     ("1", "2", "3")]
+        if len(sizes) > 1:
+            problems += [f"{size} of {region} can't be in an instance mix, which takes A, B, D, E and F" for size in
+                         sizes if not re.match("Standard_[ABDEF]", size)]
+    for problem in problems:
+        yield FAIL, "fleets.json", problem, "change infra/fleets.json"
+    if not problems:
+        yield OK, "fleets.json", f"{len(chosen)} region{'s' if len(chosen) > 1 else ''}", ""
 
 
 def parameters(preset):
@@ -179,6 +264,9 @@ def enough(usages, kind, label, region, least, most):
 
 def capacity(folder, location, preset):
     chosen, wanted = fleets(location), parameters(preset)
+    if any(row[0] == FAIL for row in settings(location, preset)):
+        # Parts of wrong shares would be wrong.
+        return
     elastic = preset in ("elastic", "balanced", "swap")
     totals, bases = parts(wanted["instances"], chosen), parts(wanted["baseInstances"], chosen)
     for i, fleet in enumerate(chosen):
@@ -192,6 +280,8 @@ def capacity(folder, location, preset):
             found += [sku] if sku else []
         if len({capability(sku, "CpuArchitectureType") for sku in found}) > 1:
             yield FAIL, "size", f"the sizes in {region} have different processors", "one package is for one processor"
+        if len({capability(sku, "MaxResourceVolumeMB") not in ("", "0") for sku in found}) > 1:
+            yield FAIL, "size", f"some sizes in {region} have a local disk", "an instance mix has them all, or none"
         if not found:
             continue
         cores = max(int(capability(sku, "vCPUs") or 1) for sku in found)
@@ -245,6 +335,7 @@ def report(folder, location, preset):
         *tools(folder),
         *sign_in(folder, location),
         *providers(folder, preset),
+        *settings(location, preset),
         *capacity(folder, location, preset),
         *rights(folder, preset),
     ]

@@ -129,7 +129,7 @@ check_settings() {
   group=${group:-rg-reprieve-$name}
   location=$(region_name "$location")
   [[ -z $preset || " $presets " == *" $preset "* ]] || misuse "--preset is one of: ${presets// /, }."
-  [[ -z $version || $version =~ ^(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,9})$ ]] ||
+  [[ -z $version || $version =~ ^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$ ]] ||
     misuse "--version is Major.Minor.Patch, such as 1.4.0, and \"$version\" is not."
   [[ -z $program || -z $package ]] || misuse "Give either --bin, to make a package, or --package, to take one."
   export REPRIEVE_NAME=$name AZURE_ENV_NAME=${AZURE_ENV_NAME:-$name}
@@ -140,9 +140,10 @@ signed_in() {
     fail "The Azure CLI is not installed; install it from https://aka.ms/azure-cli, and run infra/$script again."
   command -v python3 >/dev/null || fail "Python 3 is not installed; install it, and run infra/$script again."
   ask 'Asking who is signed in' "$work/account" account show
-  { read -r subscription && read -r user_type && read -r user_name; } < <(
-    answer fields id user.type user.name <"$work/account"
+  { read -r subscription && read -r subscription_name && read -r user_type && read -r user_name; } < <(
+    answer fields id name user.type user.name <"$work/account"
   )
+  say "Subscription: $subscription_name ($subscription)."
 }
 
 group_exists() {
@@ -195,7 +196,8 @@ choose_ssh_key() {
     done
   fi
   # VMs take no other kinds. https://learn.microsoft.com/azure/virtual-machines/linux/mac-create-ssh-keys
-  [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^ssh-(ed25519|rsa)\  ]] ||
+  [[ ${REPRIEVE_SSH_PUBLIC_KEY:-} != *$'\n'* &&
+    ${REPRIEVE_SSH_PUBLIC_KEY:-} =~ ^ssh-(ed25519|rsa)\ AAAA[A-Za-z0-9+/]+={0,3}(\ |$) ]] ||
     fail "No public SSH key of the kind ed25519 or rsa was found; make one by \"ssh-keygen -t ed25519\", or give one in REPRIEVE_SSH_PUBLIC_KEY."
   export REPRIEVE_SSH_PUBLIC_KEY
 }

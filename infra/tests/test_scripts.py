@@ -175,7 +175,7 @@ class Cloud:
                 archive.addfile(member, io.BytesIO(data))
         return str(path)
 
-    def run(self, script, *arguments, stdin="", **env):
+    def run(self, script, *arguments, stdin="", infra=INFRA, **env):
         log, sleeps = self.folder / "calls", self.folder / "sleeps"
         for file in (log, sleeps):
             file.write_text("")
@@ -196,7 +196,7 @@ class Cloud:
         }
         # Its own process group, which the stand-in kills as a whole.
         done = subprocess.run(
-            [str(INFRA / script), *arguments],
+            [str(infra / script), *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -642,6 +642,32 @@ class Deploy(Case):
         self.fails(cloud.run("deploy", *there, *package, REPRIEVE_SSH_PUBLIC_KEY=None), "ssh-keygen")
         self.fails(cloud.run("deploy", "--location", "northeurope", *package), "is in westeurope; leave --location out")
 
+    def test_a_set_of_somebody_else_without_a_size_is_left_alone(self):
+        cloud = Cloud(self)
+        cloud.have_fleet()
+        state = cloud.state
+        kind = "Microsoft.Compute/virtualMachineScaleSets"
+        foreign = {"type": kind, "name": "someones", "tags": None, "location": "westeurope", "capacity": None, "key": ""}
+        state["groups"]["rg-reprieve-demo"]["resources"][f"/x/{kind}/someones"] = foreign
+        cloud.state = state
+        self.succeeds(cloud.deploy())
+        self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
+        self.assertEqual([s["name"] for s in cloud.of_type(kind)], ["someones"])
+
+    def test_every_script_says_in_which_subscription_it_works(self):
+        for script in SCRIPTS:
+            cloud = Cloud(self)
+            cloud.have_fleet()
+            done = cloud.run(script, *(["--version", "1.0.0"] if script == "update" else []))
+            self.assertRegex(done.stderr, rf"^{script}: Subscription: .+ \(11111111-2222-3333-4444-555555555555\)\.\n")
+
+    def test_addresses_and_keys_are_checked(self):
+        cloud = Cloud(self)
+        for address in ("hello", "2001:db8::1", "10.0.0.4", "203.0.113.7/32", "1.2.3"):
+            self.fails(cloud.deploy("1.0.0", "--allow-ip", address), "public IPv4 address", 2)
+        for key in ("ssh-rsa ", KEY + "\n" + KEY, "ecdsa-sha2-nistp256 AAAA", "ssh-rsa BBBB"):
+            self.fails(cloud.deploy(REPRIEVE_SSH_PUBLIC_KEY=key), "ssh-keygen")
+
     def test_nothing_secret_is_printed(self):
         cloud = Cloud(self)
         done = cloud.deploy()
@@ -884,6 +910,61 @@ class Preflight(Case):
     def test_a_region_without_the_sizes(self):
         done = Cloud(self).run("preflight", "--location", "Mars Central")
         self.assertRegex(done.stdout, "FAIL +size +Standard_D2as_v5 is not offered in marscentral")
+
+    def with_fleets(self, fleets, *arguments):
+        cloud = Cloud(self)
+        infra = cloud.folder / "copy" / "infra"
+        left_out = shutil.ignore_patterns("node_modules", "__pycache__", "tests")
+        shutil.copytree(INFRA, infra, ignore=left_out)
+        text = fleets if isinstance(fleets, str) else json.dumps(fleets)
+        (infra / "fleets.json").write_text(text)
+        return cloud.run("preflight", "--location", "westeurope", *arguments, infra=infra)
+
+    def test_wrong_fleets_are_named_as_stage_2_would(self):
+        [good] = json.loads((INFRA / "fleets.json").read_text())
+
+        def one(**changes):
+            return [{**good, **changes}]
+
+        half = {**good, "sharePercent": 50}
+        north = {**half, "location": "northeurope", "addressPrefix": "10.65.0.0/16"}
+        for fleets, pattern in (
+            ("[", "is not JSON"),
+            ([], "is empty"),
+            ({}, "is not a list"),
+            (one(sharePercent=60), "add up to 60 percent, not to 100"),
+            (one(sharePercent="100"), "whole number"),
+            (one(maxPrice=".05"), 'maxPrice ".05" of westeurope'),
+            (one(maxPrice=0.05), "maxPrice is a text"),
+            (one(network="nat"), 'network "nat" of westeurope is none of natGateway'),
+            ([half, {**half, "location": "West Europe", "addressPrefix": "10.65.0.0/16"}], "westeurope is listed twice"),
+            ([half, {**north, "addressPrefix": "10.64.0.0/16"}], "two regions have addressPrefix"),
+            ([{k: v for k, v in good.items() if k != "maxPrice"}], "a region has no maxPrice"),
+            (one(addressPrefix="10.64.0.0/24"), "is no /16"),
+            (one(sizes=[]), "one to five"),
+            (one(sizes=["Standard_D2as_v5", "standard_d2as_v5"]), "lists standard_d2as_v5 twice"),
+            (one(sizes=["Standard_D2as_v5", "Standard_L8s_v3"]), "Standard_L8s_v3 of westeurope can't be in"),
+            (one(zones=["4"]), 'zone "4"'),
+        ):
+            done = self.with_fleets(fleets)
+            self.assertRegex(done.stdout, rf"(?m)^FAIL +fleets.json +.*{re.escape(pattern)}.* change infra/fleets.json")
+            self.fails(done, "Mend what is marked FAIL")
+        done = self.with_fleets(one(maxPrice="0.05"), "--preset", "steady")
+        self.assertRegex(done.stdout, '(?m)^FAIL +fleets.json +with steady')
+        self.succeeds(self.with_fleets(one(location="West Europe", maxPrice="0.05")))
+        self.succeeds(self.with_fleets([half, north]))
+
+    def test_sizes_that_can_not_be_mixed(self):
+        self.refused("size +some sizes in westeurope have a local disk", local_disks=["Standard_D2s_v4"])
+        self.refused("size +the sizes in westeurope have different processors", arm=["Standard_D2s_v4"])
+
+    def test_the_fleets_own_preset_is_checked(self):
+        cloud = Cloud(self)
+        self.succeeds(cloud.deploy("1.0.0", "--preset", "steady-fleet"))
+        cloud.state = {**cloud.state, "unregistered": ["Microsoft.AzureFleet"]}
+        done = cloud.run("preflight")
+        self.assertRegex(done.stdout, "FAIL +provider +Microsoft.AzureFleet")
+        self.assertIn("has the preset steady-fleet, and elastic is checked", cloud.run("preflight", "--preset", "elastic").stderr)
 
     def test_quotas(self):
         # An elastic fleet that can have one VM works, and says how far it gets.
