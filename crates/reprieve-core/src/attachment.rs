@@ -231,8 +231,8 @@ impl Attachment<'_> {
         let payload = Payload { name, bytes };
         let sent = self.cx.outlast(operation, || async {
             run.may_write(operation).await?;
-            let store = run.records(self.cx.is_interrupted());
-            store.store_payload(&run.job, payload.clone()).await
+            let records = &run.store(self.cx.is_interrupted()).records;
+            records.store_payload(&run.job, payload.clone()).await
         });
         let sent = sent.await;
         if let Err(error) = &sent {
@@ -244,7 +244,7 @@ impl Attachment<'_> {
     async fn fetch(&self, operation: &'static str, chunk: &Chunk) -> Result<Bytes> {
         let run = &self.cx.run;
         let fetch =
-            || async { run.records(self.cx.is_interrupted()).payload(&run.job, &chunk.payload).await };
+            || async { run.store(self.cx.is_interrupted()).records.payload(&run.job, &chunk.payload).await };
         let found = self.cx.outlast(operation, fetch).await?;
         let intact = found.filter(|bytes| chunk.fits(bytes));
         let Some(bytes) = intact else {

@@ -6,20 +6,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::deadline::Deadline;
+use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
 use crate::ids::{BlobName, Fence, JobId, Writer};
 use crate::names::check_own;
-use crate::ports::{BlobStore, Progress, RecordStore};
+use crate::ports::{Progress, Store};
 use crate::record::Handle;
 use crate::retry::{FOREVER, Patience, persist};
 use crate::saving::{LOOK_EVERY, StepSaves};
+use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
+use crate::turns::Turns;
 use crate::watch;
 
 /// The longest that one blob call may take. The stores set tighter limits, by the size of a blob.
@@ -41,10 +44,17 @@ pub(crate) struct JobRun {
     pub(crate) generation: AtomicU32,
     /// The handle to the job's record.
     pub(crate) record: AsyncMutex<Handle>,
-    pub(crate) blobs: Arc<dyn BlobStore>,
-    pub(crate) drain_blobs: Arc<dyn BlobStore>,
-    pub(crate) records: Arc<dyn RecordStore>,
-    pub(crate) drain_records: Arc<dyn RecordStore>,
+    pub(crate) store: Store,
+    /// The same store through clients that give up sooner.
+    pub(crate) drain_store: Store,
+    /// What all jobs of the worker share.
+    pub(crate) states: SharedStates,
+    /// One permit for each closure that may compute at once.
+    pub(crate) computing: Arc<Semaphore>,
+    /// How often the job came to another state.
+    pub(crate) turns: Turns,
+    /// The trace that the job's message is part of.
+    pub(crate) trace: Option<Trace>,
     pub(crate) telemetry: Arc<Telemetry>,
     /// Cancelled when the job should yield.
     pub(crate) interrupted: CancellationToken,
@@ -93,9 +103,9 @@ impl JobRun {
         set(&self.saving, Some((now, now + each)));
     }
 
-    /// Returns the store of the job's payloads: in a drain, the one that gives up sooner.
-    pub(crate) fn records(&self, draining: bool) -> &Arc<dyn RecordStore> {
-        if draining { &self.drain_records } else { &self.records }
+    /// Returns the store: in a drain, the one that gives up sooner.
+    pub(crate) fn store(&self, draining: bool) -> &Store {
+        if draining { &self.drain_store } else { &self.store }
     }
 
     /// Locks the record for a call of the step, which may await nothing while it holds the lock.
@@ -174,6 +184,16 @@ impl JobContext {
         self.run.fence()
     }
 
+    /// What all jobs of this worker share; see
+    /// [`WorkerBuilder::share`](crate::worker::WorkerBuilder::share).
+    ///
+    /// # Panics
+    /// When the worker shares no `T`.
+    #[must_use]
+    pub fn shared<T: Send + Sync + 'static>(&self) -> &T {
+        self.run.states.get()
+    }
+
     /// The number of this delivery of the message: 1 the first time.
     #[must_use]
     pub fn delivery(&self) -> u32 {
@@ -230,7 +250,7 @@ impl JobContext {
     pub async fn input(&self, name: &str) -> Result<Vec<u8>> {
         const OPERATION: &str = "read an input";
         let name = BlobName::parse(name)?;
-        self.outlast(OPERATION, || self.run.blobs.get(&name)).await?.ok_or_else(|| {
+        self.outlast(OPERATION, || self.run.store.blobs.get(&name)).await?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, OPERATION, format!("there is no blob named {name}"))
         })
     }
@@ -248,8 +268,8 @@ impl JobContext {
         check_own(OPERATION, &name)?;
         let put = self.outlast(OPERATION, || async {
             self.run.may_write(OPERATION).await?;
-            let store = if self.is_interrupted() { &self.run.drain_blobs } else { &self.run.blobs };
-            store.put(&name, bytes.clone(), Some(&self.run.writer())).await
+            let store = self.run.store(self.is_interrupted());
+            store.blobs.put(&name, bytes.clone(), Some(&self.run.writer())).await
         });
         let put = put.await;
         if let Err(error) = &put {

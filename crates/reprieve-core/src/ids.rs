@@ -6,9 +6,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash::ContentHash;
 
 /// The longest job id, in bytes. Event ids of other systems may be longer; see [`JobId::of_event`].
 pub const JOB_ID_BYTES_MAX: usize = 128;
+
+/// How many hexadecimal digits the id of a child has for its parent, and for itself.
+const CHILDREN_HASH_DIGITS: usize = 16;
+const CHILD_HASH_DIGITS: usize = 24;
 
 /// The longest blob name, in bytes: Blob Storage's limit of 1,024 characters, less room for a
 /// prefix.
@@ -39,6 +44,33 @@ impl JobId {
     pub fn of_event(source: &str, id: &str) -> Self {
         let name = format!("{source}\n{id}");
         Self(uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, name.as_bytes()).to_string())
+    }
+
+    /// The id of a job that `parent` enqueues: the same for the same `what`. All children of one parent,
+    /// and no others, begin with [`children_of`](Self::children_of).
+    pub(crate) fn of_child(parent: &Self, what: &str) -> Self {
+        let hash = ContentHash::of(format!("{parent}\n{what}").as_bytes()).to_string();
+        Self(format!("{}{}", Self::children_of(parent), &hash[..CHILD_HASH_DIGITS]))
+    }
+
+    /// What the ids of all children of one parent, and hardly any others, begin with; empty for an id of
+    /// another form.
+    pub(crate) fn family(&self) -> &str {
+        let end = CHILDREN_HASH_DIGITS + 1;
+        let is_child = self.0.len() == end + CHILD_HASH_DIGITS
+            && self
+                .0
+                .bytes()
+                .enumerate()
+                .all(|(at, byte)| if at + 1 == end { byte == b'.' } else { byte.is_ascii_hexdigit() });
+        if is_child { &self.0[..end] } else { "" }
+    }
+
+    /// The beginning of the ids of a parent's children. It has the same length for every parent, also one
+    /// that is a child itself.
+    pub(crate) fn children_of(parent: &Self) -> String {
+        let hash = ContentHash::of(parent.0.as_bytes()).to_string();
+        format!("{}.", &hash[..CHILDREN_HASH_DIGITS])
     }
 
     /// Validates `id`.

@@ -78,12 +78,14 @@ mod chance;
 #[cfg(feature = "testing")]
 pub mod chance;
 pub mod checkpoint;
+mod children;
 pub mod clock;
 #[cfg(not(feature = "testing"))]
 #[expect(unreachable_pub, reason = "tests read states")]
 mod codec;
 #[cfg(feature = "testing")]
 pub mod codec;
+mod compute;
 #[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod context;
@@ -119,13 +121,16 @@ pub mod retention;
 pub mod retry;
 mod saving;
 mod shards;
+mod shared_state;
 mod shorten;
 pub mod telemetry;
+mod turns;
 mod watch;
 pub mod worker;
 
 pub use attachment::{ATTACHMENT_NAME_BYTES_MAX, Attachment};
 pub use bytes::Bytes;
+pub use compute::StopFlag;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};
 pub use error::{Error, ErrorKind, Result};
@@ -140,3 +145,4 @@ pub use queue_name::QueueName;
 pub use redrive::{Redrive, RedriveFailure, Redriven};
 pub use retry::Patience;
 pub use shards::Shards;
+pub use shared_state::Start;

@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::panic::PanicHookInfo;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind};
 
 thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -19,6 +19,26 @@ pub fn note(panic: &PanicHookInfo<'_>) {
             *noted = place;
         }
     });
+}
+
+/// A panic of another thread, with its place.
+pub(crate) struct Panic {
+    cause: Box<dyn Any + Send>,
+    place: Option<String>,
+}
+
+/// Runs `work`, and returns its panic as an error, which another thread can continue.
+pub(crate) fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
+    // The panic continues where the result would be used, so nobody sees what it left half done.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|cause| Panic { cause, place: PLACE.with(RefCell::take) })
+}
+
+impl Panic {
+    /// Continues the panic on this thread, which then is at the place where it began.
+    pub(crate) fn resume(self) -> ! {
+        PLACE.with(|noted| noted.replace(self.place));
+        resume_unwind(self.cause)
+    }
 }
 
 /// Describes a panic that was caught on this thread, and forgets its place.

@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::value::RawValue;
 
 use crate::codec;
-use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX};
+use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX, Trace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::ContentHash;
 use crate::ids::{BlobName, JobId};
@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::names::{args_blob, check_own};
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, RecordWrite, Store};
-use crate::record::{Record, Status, seal};
+use crate::record::{Record, Status};
 
 /// How many jobs of a batch are prepared at a time.
 const AT_ONCE: usize = 32;
@@ -77,13 +77,19 @@ impl NewJob {
 #[derive(Debug, Clone)]
 pub struct Producer {
     store: Store,
+    trace: Option<Trace>,
 }
 
 impl Producer {
     /// A producer for the store's queue.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store }
+        Self { store, trace: None }
+    }
+
+    /// Enqueues jobs as parts of this trace.
+    pub(crate) fn with_trace(self, trace: Option<Trace>) -> Self {
+        Self { trace, ..self }
     }
 
     /// Enqueues jobs and returns their ids in the same order. A job under an id of its own that was
@@ -122,15 +128,15 @@ impl Producer {
             None => {
                 let id = JobId::unique();
                 let data = self.place(&id, args).await?;
-                Envelope::new(id, &kind, data)
+                Envelope::make(id, &kind, data, None, self.trace.as_ref())
             }
             Some(id) => {
-                let hash = ContentHash::of(canonical(args.get())?.as_bytes());
+                let hash = hash_args(&args)?;
                 if !self.is_new(&id, &kind, hash).await? {
                     return Ok((id, None));
                 }
                 let data = self.place(&id, args).await?;
-                Envelope::with_own_id(id, &kind, data, hash)
+                Envelope::make(id, &kind, data, Some(hash), self.trace.as_ref())
             }
         };
         let body = envelope.to_body();
@@ -146,7 +152,7 @@ impl Producer {
     async fn is_new(&self, id: &JobId, kind: &str, args_sha256: ContentHash) -> Result<bool> {
         const OPERATION: &str = "enqueue a job";
         let record = Record::enqueued(id.clone(), kind, args_sha256);
-        let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+        let write = RecordWrite::of(&record, None);
         let mut expected = None;
         loop {
             match self.store.records.put(id, expected.as_ref(), write.clone()).await {
@@ -193,6 +199,14 @@ impl Producer {
         self.store.blobs.put(&name, args.get().as_bytes().to_vec(), None).await?;
         Ok(Data::Blob(name))
     }
+}
+
+/// The hash of the arguments in one form.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) when they are no JSON.
+pub(crate) fn hash_args(args: &RawValue) -> Result<ContentHash> {
+    Ok(ContentHash::of(canonical(args.get())?.as_bytes()))
 }
 
 /// The arguments in one form for every order of their objects' members, any spaces, and any way to write

@@ -41,8 +41,8 @@ impl RecordStore for Ports {
 
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
         let (shared, expected) = (Arc::clone(&self.shared), Expected::read(expected));
-        let RecordWrite { record, payload, obsolete } = write;
-        let change = Change { job: job.clone(), expected, record, payload: None, obsolete };
+        let RecordWrite { record, payload, obsolete, note } = write;
+        let change = Change { job: job.clone(), expected, record, note, payload: None, obsolete };
         let written = match payload {
             Some(payload) if payload.bytes.len() > INLINE_BYTES_MAX => {
                 blocking(move || change.with_file(&shared, &payload)).await
@@ -89,16 +89,20 @@ impl RecordStore for Ports {
         Ok(read.map(Bytes::from))
     }
 
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        const LIST: &str = "SELECT job, at FROM record WHERE job > ?1 ORDER BY job LIMIT ?2";
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        const LIST: &str = "SELECT job, at, note FROM record
+             WHERE job > ?1 AND job >= ?2 AND job < ?3 ORDER BY job LIMIT ?4";
         let (shared, at) = (Arc::clone(&self.shared), at.unwrap_or_default().to_owned());
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?));
-        let list = move || shared.reader.rows(LIST, (at, PAGE), row);
+        // The first text after all ids that begin with it: an id has no character after z.
+        let (prefix, end) = (prefix.to_owned(), format!("{prefix}{{"));
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+        let list = move || shared.reader.rows(LIST, (at, prefix, end, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
-        let page = page_of(listed, |(job, _)| job.clone());
+        let page = page_of(listed, |(job, ..)| job.clone());
         // A name that is no job id was not written by Reprieve.
-        let entry =
-            |(job, modified_unix_ms)| Some(ListedRecord { job: JobId::parse(job).ok()?, modified_unix_ms });
+        let entry = |(job, modified_unix_ms, note)| {
+            Some(ListedRecord { job: JobId::parse(job).ok()?, modified_unix_ms, note })
+        };
         Ok(page.filter_map(entry))
     }
 
@@ -172,6 +176,7 @@ struct Change {
     job: JobId,
     expected: Expected,
     record: Vec<u8>,
+    note: String,
     payload: Option<Row>,
     obsolete: Vec<PayloadName>,
 }
@@ -265,8 +270,8 @@ impl Change {
         }
         // A new row, not an update: its id is the version.
         tx.execute("DELETE FROM record WHERE job = ?1", [job])?;
-        let version =
-            tx.insert("INSERT INTO record(job, at, data) VALUES(?1, ?2, ?3)", (job, tx.now, &self.record))?;
+        let row = (job, tx.now, self.note.as_str(), &self.record);
+        let version = tx.insert("INSERT INTO record(job, at, note, data) VALUES(?1, ?2, ?3, ?4)", row)?;
         Ok((Version::new(version.to_string()), files))
     }
 }

@@ -18,7 +18,7 @@ const APPLICATION_ID: i32 = 0x5250_5256;
 
 /// The format of the file (`PRAGMA user_version`). Raised when an older program would misread the
 /// newer file.
-const FORMAT: i32 = 2;
+const FORMAT: i32 = 3;
 
 /// Older versions can corrupt a file when several connections write and checkpoint, which happens
 /// here: <https://sqlite.org/wal.html#the_wal_reset_bug>.

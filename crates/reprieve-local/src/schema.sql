@@ -1,4 +1,4 @@
--- Format 2. The tables of a store; schema.rs says when they are made and which versions are read.
+-- Format 3. The tables of a store; schema.rs says when they are made and which versions are read.
 
 CREATE TABLE queue(
   id INTEGER PRIMARY KEY,
@@ -41,10 +41,12 @@ CREATE TABLE body(
 
 -- The version is the row id: AUTOINCREMENT never gives one out twice, not even after a removal.
 --   at          when it was written
+--   note        what lists show of it
 CREATE TABLE record(
   version INTEGER PRIMARY KEY AUTOINCREMENT,
   job TEXT NOT NULL UNIQUE,
   at INTEGER NOT NULL,
+  note TEXT NOT NULL,
   data BLOB NOT NULL
 ) STRICT;
 

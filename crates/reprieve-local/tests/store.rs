@@ -77,6 +77,7 @@ async fn save(
         record: state.0.into(),
         payload: Some(Payload { name, bytes: bytes.into() }),
         obsolete: obsolete.iter().map(|name| payload(name)).collect(),
+        ..RecordWrite::default()
     };
     store.records.put(&job(id), expected, write).await
 }

@@ -139,6 +139,19 @@ impl Client {
         self.store.end_of(job).await
     }
 
+    /// Returns how each of these jobs of type `J` ended, with its result, in their order; `None` for one that
+    /// waits or runs. For jobs with ids of their own it takes a few requests, whatever their number; see
+    /// [`Store::ends_of`].
+    ///
+    /// # Errors
+    /// Those of [`result`](Self::result).
+    pub async fn results<J: Job>(&self, jobs: &[JobId]) -> Result<Vec<Option<JobEnd<J::Output>>>>
+    where
+        J::Output: DeserializeOwned,
+    {
+        self.store.ends_of(jobs).await
+    }
+
     /// Waits until a job of type `J` has ended, and returns how, with its result. Asks the store
     /// after 0.1 s, and then less often: at last every ten seconds.
     ///

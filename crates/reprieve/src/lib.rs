@@ -73,7 +73,7 @@ pub use reprieve_core::memory;
 pub use reprieve_core::{
     Attachment, BlobName, Bytes, Deadline, Error, ErrorKind, Job, JobContext, JobEnd, JobError, JobId,
     NewJob, Notice, NoticeId, NoticeKind, OldState, Producer, Redrive, RedriveFailure, Redriven, Result,
-    SOFT_MARK, Step, WorkerId,
+    SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
 pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
 
@@ -84,6 +84,10 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/checkpoints.md")]
 struct Checkpoints;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/jobs.md")]
+struct Jobs;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-to-your-project.md")]

@@ -42,10 +42,10 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Decisions without I/O.
         &["interruption"],
         // What a team implements and uses.
-        &["saving"],
+        &["saving", "shared_state", "turns"],
         &["context", "job"],
-        &["attachment", "long_step"],
-        &["job_end", "producer", "redrive", "retention", "shards"],
+        &["attachment", "compute", "long_step"],
+        &["children", "job_end", "producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],
     ],

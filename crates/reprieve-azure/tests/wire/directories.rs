@@ -32,7 +32,7 @@ async fn a_directory_is_no_input() {
 async fn written_and_removed(shop: &Shop) {
     let (job, payload) = (JobId::parse("job").unwrap(), PayloadName::parse("0.m.1-0").unwrap());
     let stored = Payload { name: payload.clone(), bytes: b"state".to_vec().into() };
-    let write = RecordWrite { record: b"1".to_vec(), payload: Some(stored), obsolete: Vec::new() };
+    let write = RecordWrite { record: b"1".to_vec(), payload: Some(stored), ..RecordWrite::default() };
     let version = shop.store.records.put(&job, None, write).await.unwrap();
     assert_eq!(shop.store.records.payload_page(None).await.unwrap().entries.len(), 1);
     assert_eq!(shop.blobs(".reprieve/payloads/job").await, 2);

@@ -26,6 +26,7 @@ fn write(sequence: u64) -> RecordWrite {
         record: payload(sequence).as_str().into(),
         payload: Some(Payload { name: payload(sequence), bytes: sequence.to_string().into_bytes().into() }),
         obsolete: sequence.checked_sub(1).map(payload).into_iter().collect(),
+        ..RecordWrite::default()
     }
 }
 

@@ -96,5 +96,6 @@ pub(crate) fn write(number: u64, data: Vec<u8>) -> RecordWrite {
         record: format!("a record that names payload {number}").into_bytes(),
         payload: Some(Payload { name: name(number), bytes: data.into() }),
         obsolete: number.checked_sub(2).map(name).into_iter().collect(),
+        ..RecordWrite::default()
     }
 }

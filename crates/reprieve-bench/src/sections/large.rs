@@ -128,7 +128,7 @@ async fn drain(
     mock.stop().await;
     ensure!(report["saved"].as_u64() == Some(jobs as u64), "not all were saved: {report}");
     let released = report["released_after_ms"].as_u64().context("a drain did not log its time")?;
-    let page = local.store().records.page(None).await?;
+    let page = local.store().records.page("", None).await?;
     let listed = page.entries.first().context("there is no record")?;
     let stored = local.store().records.load(&listed.job).await?.context("the record is gone")?;
     let record = open(&stored.bytes).map_err(anyhow::Error::msg)?;

@@ -51,6 +51,7 @@ fn record() -> Record {
             bytes: state.bytes,
             sha256: state.sha256,
             plain_bytes: None,
+            turn: 0,
             place: state.place,
             attachments: Some(part(b"a manifest")),
         }],

@@ -141,6 +141,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         let name = PayloadName::new(record.generation, &owner.message, owner.count, record.sequence);
         record.checkpoints = vec![Checkpoint {
             plain_bytes: None,
+            turn: 0,
             attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,
@@ -150,7 +151,8 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         }];
         Payload { name, bytes: bytes.bytes().clone() }
     });
-    let write = RecordWrite { record: seal(&record), payload, obsolete: Vec::new() };
+    let write =
+        RecordWrite { record: seal(&record), payload, obsolete: Vec::new(), ..RecordWrite::default() };
     let present = store.records.load(&job()).await.expect("loads").map(|stored| stored.version);
     store.records.put(&job(), present.as_ref(), write).await.expect("writes the record");
 }

@@ -12,7 +12,8 @@ use crate::clock::unix_millis;
 use crate::error::ErrorKind;
 use crate::ids::{JobId, MessageId, PayloadName};
 use crate::ports::{
-    ListedPayload, ListedRecord, Page, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
+    ListedPayload, ListedRecord, NOTE_BYTES_MAX, Page, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite,
+    Stored, Version,
 };
 
 /// Larger than a page, a row or a packet.
@@ -51,7 +52,7 @@ fn with_payload(sequence: u64, bytes: Vec<u8>) -> RecordWrite {
     RecordWrite {
         record,
         payload: Some(Payload { name: payload(sequence), bytes: bytes.into() }),
-        obsolete: Vec::new(),
+        ..RecordWrite::default()
     }
 }
 
@@ -467,7 +468,7 @@ pub async fn jobs_are_distinct(fixture: &Fixture) {
 }
 
 async fn listed_records(store: &dyn RecordStore) -> Vec<ListedRecord> {
-    Page::all(|at| async move { store.page(at.as_deref()).await }).await.expect("lists")
+    Page::all(|at| async move { store.page("", at.as_deref()).await }).await.expect("lists")
 }
 
 async fn listed_payloads(store: &dyn RecordStore) -> Vec<ListedPayload> {
@@ -489,10 +490,43 @@ pub async fn the_parts_of_a_list_name_every_record_once(fixture: &Fixture) {
     jobs.sort();
     let listed = listed_records(another).await;
     assert_eq!(listed.iter().map(|entry| entry.job.clone()).collect::<Vec<_>>(), jobs);
-    for ListedRecord { job, modified_unix_ms } in listed {
+    for ListedRecord { job, modified_unix_ms, note } in listed {
         let stored = store.load(&job).await.expect("loads").expect("is there");
-        assert_eq!(modified_unix_ms, stored.modified_unix_ms, "{job}");
+        assert_eq!((modified_unix_ms, note), (stored.modified_unix_ms, String::new()), "{job}");
     }
+}
+
+/// A list names the records of jobs whose ids begin with the prefix, with the note of the last write.
+pub async fn a_list_has_the_notes_of_the_records_with_a_prefix(fixture: &Fixture) {
+    let (store, another) = (&*fixture.store.records, &*fixture.another.records);
+    let longest = "\u{e4}\u{1f600}\n\0\"".repeat(NOTE_BYTES_MAX / 9);
+    let mut notes = Vec::new();
+    for (number, job) in ["a.1", "a.2", "a.3", "a", "A.1", "a-1", "ab.1", "b"].into_iter().enumerate() {
+        let note = [longest.clone(), " {\"a\": 1} ".to_owned(), String::new()][number % 3].clone();
+        let first = store.put(&id(job), None, RecordWrite { note: note.clone(), ..record(b"1") }).await;
+        let version = first.expect("writes");
+        notes.push((job, note));
+        if number == 1 {
+            // Another write replaces the note, also by none.
+            let version = store.put(&id(job), Some(&version), record(b"2")).await.expect("writes");
+            "second".clone_into(&mut notes[number].1);
+            let write = RecordWrite { note: notes[number].1.clone(), ..record(b"3") };
+            assert_eq!(listed_notes(another, "a.2").await, [("a.2".to_owned(), String::new())]);
+            store.put(&id(job), Some(&version), write).await.expect("writes");
+        }
+    }
+    for prefix in ["", "a.", "a", "a.1", "A", "b", "c"] {
+        let mut expected: Vec<_> = notes.iter().filter(|(job, _)| job.starts_with(prefix)).collect();
+        expected.sort_by_key(|(job, _)| id(job));
+        let expected: Vec<_> =
+            expected.into_iter().map(|(job, note)| ((*job).to_owned(), note.clone())).collect();
+        assert_eq!(listed_notes(another, prefix).await, expected, "{prefix:?}");
+    }
+}
+
+async fn listed_notes(store: &dyn RecordStore, prefix: &str) -> Vec<(String, String)> {
+    let listed = Page::all(|at| async move { store.page(prefix, at.as_deref()).await }).await;
+    listed.expect("lists").into_iter().map(|entry| (entry.job.to_string(), entry.note)).collect()
 }
 
 /// The parts of a list name every payload once, those of one job in sequence, with its length and
@@ -588,6 +622,7 @@ macro_rules! records_conformance {
             a_version_is_never_used_twice,
             jobs_are_distinct,
             the_parts_of_a_list_name_every_record_once,
+            a_list_has_the_notes_of_the_records_with_a_prefix,
             the_parts_of_a_list_name_every_payload_once,
             payloads_are_removed_by_name,
         }

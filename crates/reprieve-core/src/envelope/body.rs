@@ -8,7 +8,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Data, Deferral, Envelope, Notes, SOURCE, job_id_of};
+use super::{Data, Deferral, Envelope, Notes, SOURCE, Trace, job_id_of};
 use crate::ids::{BlobName, JobId, MessageId};
 use crate::record::End;
 
@@ -39,6 +39,8 @@ struct Attributes<'a> {
     reprievedeferred: Option<&'a RawValue>,
     reprievejob: Option<&'a RawValue>,
     reprieveargs: Option<&'a RawValue>,
+    traceparent: Option<&'a RawValue>,
+    tracestate: Option<&'a RawValue>,
     // Event Grid's names. Each of its events has the last three, and an id.
     topic: Option<&'a RawValue>,
     subject: Option<&'a RawValue>,
@@ -225,8 +227,21 @@ impl Attributes<'_> {
         let own_id = self.reprieveargs.map(|hash| serde_json::from_str(hash.get())).transpose();
         let own_id = own_id.map_err(|_| "`reprieveargs` must be the hash of arguments".to_owned())?;
         let job = pinned.unwrap_or(job);
+        // Of another program; the job is run whatever they are.
+        let text = |value| string("", value).ok().flatten();
+        let trace = text(self.traceparent).map(|parent| Trace { parent, state: text(self.tracestate) });
         let (original, named_by_message) = (json.to_owned(), false);
-        Ok(Envelope { original, noted: notes.clone(), notes, job, kind, data, own_id, named_by_message })
+        Ok(Envelope {
+            original,
+            noted: notes.clone(),
+            notes,
+            job,
+            kind,
+            data,
+            own_id,
+            trace,
+            named_by_message,
+        })
     }
 }
 

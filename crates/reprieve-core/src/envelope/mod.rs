@@ -6,6 +6,7 @@
 //! | `id` | the job id |
 //! | `type` | the job's kind |
 //! | `data` | the job's arguments; or `dataref`, the name of the blob that contains them |
+//! | `traceparent`, `tracestate` | the trace that the message is part of; copied into the messages of jobs that the job enqueues |
 //! | `reprievegeneration` | how often the job was redriven |
 //! | `reprieveargs` | the hash of the arguments of a job that was enqueued under an id of its producer's own: its first delivery reads its record |
 //! | `reprieveends` | how deliveries of the message ended, unless a [record](crate::record) has it; JSON in a string |
@@ -70,6 +71,8 @@ pub struct Envelope {
     /// The hash of the arguments, if the job was enqueued under an id of its producer's own. It has had
     /// a record since then.
     pub own_id: Option<ContentHash>,
+    /// The trace that the message is part of.
+    pub(crate) trace: Option<Trace>,
     /// Reprieve's notes in the message.
     pub notes: Notes,
 }
@@ -152,6 +155,18 @@ struct NewEvent<'a> {
     dataref: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reprieveargs: Option<ContentHash>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    traceparent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tracestate: Option<&'a str>,
+}
+
+/// The trace that a message is part of, by the extension of CloudEvents for that.
+/// <https://github.com/cloudevents/spec/blob/main/cloudevents/extensions/distributed-tracing.md>
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trace {
+    pub(crate) parent: String,
+    pub(crate) state: Option<String>,
 }
 
 /// The `source` of events from Reprieve's own producers. Their ids are unique without it.
@@ -182,17 +197,18 @@ impl Envelope {
     /// Creates a message for `job` of `kind`.
     #[must_use]
     pub fn new(job: JobId, kind: &str, data: Data) -> Self {
-        Self::make(job, kind, data, None)
+        Self::make(job, kind, data, None, None)
     }
 
-    /// Creates a message for `job` of `kind`, which has an id of its producer's own, and arguments of this
-    /// hash.
-    #[must_use]
-    pub fn with_own_id(job: JobId, kind: &str, data: Data, args: ContentHash) -> Self {
-        Self::make(job, kind, data, Some(args))
-    }
-
-    fn make(job: JobId, kind: &str, data: Data, own_id: Option<ContentHash>) -> Self {
+    /// Creates a message for `job` of `kind`. With `own_id`, the hash of the arguments, the job has an id of
+    /// its producer's own.
+    pub(crate) fn make(
+        job: JobId,
+        kind: &str,
+        data: Data,
+        own_id: Option<ContentHash>,
+        trace: Option<&Trace>,
+    ) -> Self {
         let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
         let (inline, dataref) = match &data {
             Data::Inline(args) => (Some(&**args), None),
@@ -208,12 +224,25 @@ impl Envelope {
             data: inline,
             dataref,
             reprieveargs: own_id,
+            traceparent: trace.map(|trace| trace.parent.as_str()),
+            tracestate: trace.and_then(|trace| trace.state.as_deref()),
         };
         // Strings and JSON values always have a JSON form.
         let original = serde_json::to_string(&event).unwrap_or_default();
         let kind = kind.to_owned();
         let notes = Notes::default();
-        Self { original, noted: notes.clone(), named_by_message: false, job, kind, data, own_id, notes }
+        let trace = trace.cloned();
+        Self {
+            original,
+            noted: notes.clone(),
+            named_by_message: false,
+            job,
+            kind,
+            data,
+            own_id,
+            trace,
+            notes,
+        }
     }
 
     /// Returns the body to send: the envelope with its present notes.

@@ -138,8 +138,8 @@ impl RecordStore for FaultyRecords {
         self.faults.call(Op::Payload, self.inner.payload(job, name)).await
     }
 
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        self.faults.call(Op::RecordPage, self.inner.page(at)).await
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        self.faults.call(Op::RecordPage, self.inner.page(prefix, at)).await
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {

@@ -20,7 +20,8 @@ pub struct MemoryRecords {
 
 #[derive(Debug, Default)]
 struct State {
-    records: BTreeMap<JobId, Stored>,
+    /// The records with their notes.
+    records: BTreeMap<JobId, (Stored, String)>,
     payloads: BTreeMap<(JobId, PayloadName), StoredPayload>,
     /// The last version given. All jobs share it, so a removal does not restart a job's versions.
     last_version: u64,
@@ -49,7 +50,7 @@ impl MemoryRecords {
 impl State {
     /// Fails unless the job's record has the version `expected`.
     fn check(&self, operation: &'static str, job: &JobId, expected: Option<&Version>) -> Result<()> {
-        if self.records.get(job).map(|stored| &stored.version) == expected {
+        if self.records.get(job).map(|(stored, _)| &stored.version) == expected {
             return Ok(());
         }
         let message = format!("the record of job {job} has another version: load it again");
@@ -70,7 +71,7 @@ impl State {
 #[async_trait]
 impl RecordStore for MemoryRecords {
     async fn load(&self, job: &JobId) -> Result<Option<Stored>> {
-        Ok(lock(&self.state).records.get(job).cloned())
+        Ok(lock(&self.state).records.get(job).map(|(stored, _)| stored.clone()))
     }
 
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
@@ -78,13 +79,13 @@ impl RecordStore for MemoryRecords {
         state.check("write a record", job, expected)?;
         state.last_version += 1;
         let version = Version::new(state.last_version.to_string());
-        let RecordWrite { record: bytes, payload, obsolete } = write;
+        let RecordWrite { record: bytes, payload, obsolete, note } = write;
         state.remove_payloads(job, &obsolete);
         if let Some(payload) = payload {
             state.store_payload(job, payload);
         }
         let stored = Stored { bytes, version: version.clone(), modified_unix_ms: unix_millis() };
-        state.records.insert(job.clone(), stored);
+        state.records.insert(job.clone(), (stored, note));
         Ok(version)
     }
 
@@ -105,14 +106,18 @@ impl RecordStore for MemoryRecords {
         Ok(lock(&self.state).payloads.get(&(job.clone(), name.clone())).map(|payload| payload.bytes.clone()))
     }
 
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
         let state = lock(&self.state);
         let after = |job: &JobId| at.is_none_or(|at| job.as_str() > at);
         let entries: Vec<_> = state
             .records
             .iter()
-            .filter(|(job, _)| after(job))
-            .map(|(job, stored)| ListedRecord { job: job.clone(), modified_unix_ms: stored.modified_unix_ms })
+            .filter(|(job, _)| after(job) && job.as_str().starts_with(prefix))
+            .map(|(job, (stored, note))| ListedRecord {
+                job: job.clone(),
+                modified_unix_ms: stored.modified_unix_ms,
+                note: note.clone(),
+            })
             .take(PAGE)
             .collect();
         Ok(Page::up_to(entries, PAGE, |last| last.job.to_string()))

@@ -19,7 +19,8 @@ pub use queue::{
     Unreadable,
 };
 pub use records::{
-    ListedPayload, ListedRecord, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored, Version,
+    ListedPayload, ListedRecord, NOTE_BYTES_MAX, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored,
+    Version,
 };
 pub use roster::{ActiveNotice, DeferredMessage, InFlight, Member, Progress, Roster, WorkerReport};
 

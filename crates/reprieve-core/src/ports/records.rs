@@ -14,6 +14,10 @@ use crate::ids::{JobId, PayloadName};
 /// [`INLINE_BYTES_MAX`](crate::record::INLINE_BYTES_MAX) is stored as a payload.
 pub const RECORD_BYTES_MAX: usize = 64 * 1024;
 
+/// The longest note of a record, in bytes: 4 KiB. Blob Storage's metadata has room for 8 KiB, as base64.
+/// <https://learn.microsoft.com/rest/api/storageservices/setting-and-retrieving-properties-and-metadata-for-blob-resources>
+pub const NOTE_BYTES_MAX: usize = 4 * 1024;
+
 /// The version of one write of one record or blob: an ETag, where the backend has those. Opaque.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Version(String);
@@ -50,6 +54,8 @@ pub struct ListedRecord {
     pub job: JobId,
     /// When it was written, in milliseconds since the Unix epoch, by the store's clock.
     pub modified_unix_ms: i64,
+    /// The note of the record's last write; empty without one.
+    pub note: String,
 }
 
 /// A payload in a list.
@@ -89,6 +95,9 @@ pub struct RecordWrite {
     pub payload: Option<Payload>,
     /// Payloads that the new record no longer names.
     pub obsolete: Vec<PayloadName>,
+    /// A text of at most [`NOTE_BYTES_MAX`] that lists show, so that the ends of many jobs are read in few
+    /// requests. It replaces the note of the write before; empty for none.
+    pub note: String,
 }
 
 /// Stores the record of each job, the only commit point of the job's progress, and the job's
@@ -105,7 +114,8 @@ pub struct RecordWrite {
 /// - Of any number of concurrent writes that expect the same version, exactly one succeeds.
 /// - A version is never used twice for one job, not even after a removal.
 /// - The parts of a list name every record, or payload, that is there from the first part to the
-///   last once, with the time of its write.
+///   last once, with the time of its write; a record with its note, and only those of jobs whose ids
+///   begin with the prefix.
 /// - A payload can be read, whole, from the moment at which a record names it until a later write
 ///   lists it as obsolete or a removal names it. Payloads of a refused write are harmless and may
 ///   be deleted.
@@ -138,9 +148,9 @@ pub trait RecordStore: fmt::Debug + Send + Sync + 'static {
     /// Returns a payload's bytes; `None` when there is no such payload.
     async fn payload(&self, job: &JobId, name: &PayloadName) -> Result<Option<Bytes>>;
 
-    /// Returns a part of the list of records, in the order of the jobs: the first part, or the one
-    /// that begins at the `next` of the part before.
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>>;
+    /// Returns a part of the list of the records of jobs whose ids begin with `prefix` (`""` for all), in
+    /// the order of the jobs: the first part, or the one that begins at the `next` of the part before.
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>>;
 
     /// Returns a part of the list of payloads, those of one job in sequence, like
     /// [`page`](Self::page).

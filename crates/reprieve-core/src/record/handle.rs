@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::value::RawValue;
 
 use super::{
     Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest,
-    Owner, Part, Place, Record, Status, Unreadable, open, seal,
+    Owner, Part, Place, Record, Status, Unreadable, open,
 };
 use crate::clock::unix_millis;
 use crate::codec::Encoded;
@@ -88,6 +89,8 @@ pub(crate) struct Saving {
     pub(crate) careful_steps: u32,
     /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
     pub(crate) waits_until: Option<i64>,
+    /// How often the job has come to another state.
+    pub(crate) turn: u64,
 }
 
 /// The result of a write that did not fail with a store error.
@@ -123,6 +126,8 @@ pub(crate) struct Handle {
     discarded: BTreeSet<u64>,
     /// The manifest that was stored as a payload for a write that failed.
     placed: Option<Part>,
+    /// The job's result, once this delivery has stored it.
+    result: Option<Box<RawValue>>,
     /// The job's attachments.
     pub(crate) attachments: Attachments,
 }
@@ -140,6 +145,7 @@ impl Handle {
             has_moved: false,
             discarded: BTreeSet::new(),
             placed: None,
+            result: None,
             attachments: Attachments::default(),
         }
     }
@@ -152,6 +158,11 @@ impl Handle {
     /// The record as this delivery last wrote it.
     pub(crate) fn own(&self) -> Option<&Record> {
         self.own.as_ref().map(|(record, _)| record)
+    }
+
+    /// Notes the job's result, for lists of records.
+    pub(crate) fn note_result(&mut self, result: Box<RawValue>) {
+        self.result = Some(result);
     }
 
     /// Whether an unanswered write may have made this delivery the owner, or may still do so.
@@ -253,7 +264,7 @@ impl Handle {
     /// [`Conflict`](ErrorKind::Conflict): read the record and judge again.
     pub(crate) async fn claim(&mut self, look: &Look, mut record: Record) -> Result<()> {
         self.number(&mut record);
-        let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+        let write = RecordWrite::of(&record, None);
         self.put(look.version(), record, write).await
     }
 
@@ -327,6 +338,7 @@ impl Handle {
                 sha256,
                 plain_bytes,
                 place,
+                turn: saving.turn,
                 attachments: manifest.clone(),
             });
             let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());
@@ -488,7 +500,7 @@ impl Handle {
     /// Writes another owner's record with a changed account.
     async fn put_for_owner(&mut self, mut found: Found) -> Result<Written> {
         found.record.sequence += 1;
-        let write = RecordWrite { record: seal(&found.record), ..RecordWrite::default() };
+        let write = RecordWrite::of(&found.record, None);
         match self.store.put(&self.identity.job, Some(&found.version), write).await {
             Ok(_) => Ok(Written::Taken),
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(Written::Refused),
@@ -586,7 +598,7 @@ impl Handle {
             self.attachments.note_removal(&obsolete);
             self.removed.clone_from(&obsolete);
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
-            let write = RecordWrite { record: seal(&record), payload, obsolete };
+            let write = RecordWrite { payload, obsolete, ..RecordWrite::of(&record, self.result.as_deref()) };
             let expected = self.own.as_ref().map(|(_, version)| version.clone());
             let sequence = record.sequence;
             let Err(error) = self.put(expected.as_ref(), record, write).await else {

@@ -20,6 +20,7 @@ mod frame;
 mod handle;
 mod judge;
 mod named;
+mod note;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,7 @@ pub use frame::{Unreadable, open, seal};
 pub(crate) use handle::{Handle, Identity, Look, Saving, Written};
 pub use judge::{Claimant, Verdict, judge};
 pub use named::named_payloads;
+pub(crate) use note::EndNote;
 
 pub use crate::hash::ContentHash;
 
@@ -169,6 +171,10 @@ pub struct Checkpoint {
     pub plain_bytes: Option<u64>,
     /// The location of the state.
     pub place: Place,
+    /// How often the job had come to another state by then. A step that is run again from here gives the
+    /// jobs that it enqueues the same ids.
+    #[serde(default, skip_serializing_if = "is_first_turn")]
+    pub turn: u64,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Part>,
@@ -194,6 +200,11 @@ pub enum Place {
     Inside(Vec<u8>),
     /// In a payload of its own.
     Payload(PayloadName),
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_first_turn(turn: &u64) -> bool {
+    *turn == 0
 }
 
 /// Serializes nothing: the bytes follow the JSON.
@@ -313,6 +324,7 @@ mod tests {
             bytes: state.len() as u64,
             sha256: ContentHash::of(state),
             plain_bytes: None,
+            turn: 0,
             place: Place::Inside(state.to_vec()),
             attachments: None,
         };
@@ -355,6 +367,7 @@ mod tests {
             bytes: 0,
             sha256: ContentHash::of(b""),
             plain_bytes: None,
+            turn: 0,
             place: Place::Payload(payload(number)),
             attachments: None,
         };

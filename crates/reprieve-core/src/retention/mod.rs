@@ -180,7 +180,7 @@ impl Cleaner {
 
     /// Removes the records of jobs that are over.
     async fn records(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
-        let Page { entries, next } = self.store.records.page(at).await?;
+        let Page { entries, next } = self.store.records.page("", at).await?;
         let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };

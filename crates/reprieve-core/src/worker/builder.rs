@@ -14,14 +14,16 @@ use super::isolation::Isolation;
 use super::measure::Recent;
 use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::{Monitor, Reporter};
-use super::settings::Settings;
+use super::settings::{Settings, cores};
 use super::shared::{Deferred, KEPT, RunningJobs, Shared};
+use super::states::States;
 use super::stop::Stopping;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::WorkerId;
 use crate::job::Job;
 use crate::ports::{InterruptionSource, Store, WorkerReport};
 use crate::report::Stopped;
+use crate::shared_state::Start;
 use crate::telemetry::Telemetry;
 use crate::watch;
 
@@ -86,6 +88,7 @@ impl Worker {
             store,
             settings: Settings::default(),
             registry: Registry::default(),
+            states: States::default(),
             sources: Vec::new(),
             id: WorkerId::unique(),
             vm: String::new(),
@@ -122,6 +125,7 @@ pub struct WorkerBuilder {
     escalation: Option<Escalation>,
     settings: Settings,
     registry: Registry,
+    states: States,
     sources: Vec<Arc<dyn InterruptionSource>>,
     id: WorkerId,
     vm: String,
@@ -138,6 +142,45 @@ impl WorkerBuilder {
     pub fn job<J: Job>(mut self, job: J) -> Self {
         if !self.registry.add(job) {
             self.faults.push(format!("two jobs have the kind {:?}; give each its own KIND", J::KIND));
+        }
+        self
+    }
+
+    /// Shares a value among all jobs of the worker, such as a pool of connections, a client with a rate
+    /// limit, or a model: [`JobContext::shared`](crate::JobContext::shared) returns it.
+    ///
+    /// `make` is called once, on the job threads, before the worker receives its first message. If it
+    /// fails, that is logged and it is called again, after a second and then less often, up to every 30 s;
+    /// the worker is not ready meanwhile. If an eviction interrupts it, it begins again should the machine
+    /// stay. Values are made in the order of these calls, and dropped in the reverse order when the
+    /// worker has stopped, on a job thread; the worker waits for that for as long as a drain may take.
+    ///
+    /// # Example
+    /// ```
+    /// # use reprieve_core::worker::Worker;
+    /// struct Pool;
+    ///
+    /// impl Pool {
+    ///     async fn connect(connections: usize) -> Result<Self, std::io::Error> {
+    ///         # let _ = connections;
+    ///         Ok(Self)
+    ///     }
+    /// }
+    ///
+    /// # let builder = Worker::builder(reprieve_core::memory::store());
+    /// let builder = builder.share(async |start| Pool::connect(start.concurrency()).await);
+    /// // In a step: cx.shared::<Pool>()
+    /// ```
+    #[must_use]
+    pub fn share<T, E, F>(mut self, make: impl Fn(Start) -> F + Send + Sync + 'static) -> Self
+    where
+        T: Send + Sync + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+        F: Future<Output = std::result::Result<T, E>> + Send + 'static,
+    {
+        if !self.states.add(make) {
+            let name = std::any::type_name::<T>();
+            self.faults.push(format!("two shared values have the type {name}; give each a type of its own"));
         }
         self
     }
@@ -262,6 +305,8 @@ impl WorkerBuilder {
             runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
+            states: self.states,
+            computing: Arc::new(Semaphore::new(cores())),
             rules: watch::Sender::default(),
             store: self.store,
         };

@@ -295,6 +295,7 @@ impl Dispatcher {
     async fn end(mut self) -> Stopped {
         if !self.gave_up {
             self.reporter.withdraw().await;
+            self.shared.states.end(&self.shared, self.shared.settings.budget).await;
         }
         Stopped {
             reason: if self.gave_up { StopReason::Abandoned } else { StopReason::Drained },
@@ -306,15 +307,19 @@ impl Dispatcher {
     }
 }
 
-/// Resume's preparations: waits until the store answers, and releases the messages that dead
-/// workers held, before anything is received. Tries without limit and logs why it waits.
+/// Resume's preparations: waits until the store answers, releases the messages that dead workers
+/// held, and makes what the jobs share, before anything is received. Tries without limit and logs why
+/// it waits.
 async fn prepare(shared: Arc<Shared>) {
     loop {
         let round = Instant::now() + PREPARE_ROUND;
         let patience = Patience::calm(PREPARE_TRY, round);
         match persist("recover", patience, may_pass, || shared.store.queue.recover()).await {
-            Ok(0) => return,
-            Ok(released) => return tracing::info!(released, "released the messages of dead workers"),
+            Ok(0) => break,
+            Ok(released) => {
+                tracing::info!(released, "released the messages of dead workers");
+                break;
+            }
             Err(error) => {
                 tracing::error!(%error, "the store is not usable; the worker receives no messages until it is");
                 // An error that returns at once must not be retried without a pause.
@@ -322,6 +327,7 @@ async fn prepare(shared: Arc<Shared>) {
             }
         }
     }
+    shared.states.make(&shared).await;
 }
 
 /// Awaits the pending future; waits without limit when there is none.

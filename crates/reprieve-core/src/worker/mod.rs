@@ -15,6 +15,7 @@
 //! | `isolation` | lets a job that may have killed its worker run alone |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
 //! | `shared` | the state that all actors share, with the jobs that run now |
+//! | `states` | makes what all jobs share, before the first job, and drops it at the end |
 //! | `settings`, `stop`, `threads` | the settings; requests to stop; the two kinds of thread |
 
 mod approval;
@@ -34,6 +35,7 @@ mod reporter;
 
 mod settings;
 mod shared;
+mod states;
 mod stop;
 mod threads;
 

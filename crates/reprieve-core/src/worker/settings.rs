@@ -69,10 +69,15 @@ pub enum Expiring {
     Keep,
 }
 
+/// The number of cores of this machine, or of its share that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            concurrency: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            concurrency: cores(),
             budget: Duration::from_secs(10),
             lease: Duration::from_mins(1),
             checkpoint_every: CheckpointEvery::Auto,

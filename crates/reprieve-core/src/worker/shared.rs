@@ -14,6 +14,7 @@ use super::isolation::Isolation;
 use super::measure::Recent;
 use super::packing::Packing;
 use super::settings::Settings;
+use super::states::States;
 use crate::context::{JobRun, get};
 use crate::ids::{JobId, WorkerId};
 use crate::interruption::Throttle;
@@ -56,6 +57,10 @@ pub(super) struct Shared {
     pub(super) runs: Recent,
     /// The jobs that run now.
     pub(super) running: RunningJobs,
+    /// What the jobs share.
+    pub(super) states: States,
+    /// One permit for each closure of a job that may compute at once: the number of cores.
+    pub(super) computing: Arc<Semaphore>,
     /// The current rules for running jobs and held leases.
     pub(super) rules: watch::Sender<Rules>,
 }

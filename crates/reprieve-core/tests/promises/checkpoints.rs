@@ -74,7 +74,7 @@ async fn replace_payload(store: &Store, job: &JobId, name: &PayloadName, bytes: 
     let record = seal(&record(store, job).await.unwrap());
     let put = async |payload, obsolete| {
         let version = store.records.load(job).await.unwrap().unwrap().version;
-        let write = RecordWrite { record: record.clone(), payload, obsolete };
+        let write = RecordWrite { record: record.clone(), payload, obsolete, ..RecordWrite::default() };
         store.records.put(job, Some(&version), write).await.unwrap();
     };
     put(None, vec![name.clone()]).await;

@@ -72,7 +72,7 @@ async fn put_bytes(store: &Store, job: &str, record: Vec<u8>) {
 }
 
 async fn jobs_with_records(store: &Store) -> BTreeSet<String> {
-    let records = Page::all(|at| async move { store.records.page(at.as_deref()).await });
+    let records = Page::all(|at| async move { store.records.page("", at.as_deref()).await });
     records.await.unwrap().into_iter().map(|entry| entry.job.to_string()).collect()
 }
 

@@ -15,7 +15,9 @@ use reprieve_core::process::Gate;
 use reprieve_core::record::{Record, open, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::telemetry::ByOutcome;
-use reprieve_core::worker::{DrainReport, Escalation, Monitor, Settings, Stopped, Stopper, Worker, stopping};
+use reprieve_core::worker::{
+    DrainReport, Escalation, Monitor, Settings, Stopped, Stopper, Worker, WorkerBuilder, stopping,
+};
 use reprieve_core::{
     Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, PayloadName, Producer, Step,
 };
@@ -297,14 +299,27 @@ fn run(
     notices: ManualNotices,
     escalation: Option<Escalation>,
 ) -> Running {
-    on_one_clock();
-    let worker =
-        Worker::builder(store.clone()).job(job).settings(settings).interruptions(Arc::new(notices.clone()));
+    let worker = Worker::builder(store.clone()).job(job).settings(settings);
     let worker = match escalation {
         Some(escalation) => worker.escalate(escalation),
         None => worker,
     };
-    let worker = worker.build().unwrap();
+    build(gate, worker, notices)
+}
+
+/// Starts this worker.
+pub(crate) fn start_built(worker: WorkerBuilder) -> Running {
+    start_built_with(worker, ManualNotices::answered())
+}
+
+/// Starts this worker with this source of notices.
+pub(crate) fn start_built_with(worker: WorkerBuilder, notices: ManualNotices) -> Running {
+    build(Gate::new(), worker, notices)
+}
+
+fn build(gate: Gate, worker: WorkerBuilder, notices: ManualNotices) -> Running {
+    on_one_clock();
+    let worker = worker.interruptions(Arc::new(notices.clone())).build().unwrap();
     let monitor = worker.monitor();
     let (stopper, stopping) = stopping();
     let handle = tokio::spawn(gate.clone().run(worker.run(stopping)));

@@ -220,6 +220,7 @@ pub(crate) async fn write(store: &Store, say: &Say) {
             record: state.as_str().into(),
             payload: Some(Payload { name: state, bytes: vec![byte; LARGE].into() }),
             obsolete: stored.iter().map(named).collect(),
+            ..RecordWrite::default()
         };
         store.records.put(&job(), stored.as_ref().map(|stored| &stored.version), write).await.unwrap();
         store.blobs.put(&name, vec![byte; blob_bytes(byte)], None).await.unwrap();

@@ -253,6 +253,7 @@ async fn save(store: &Store, say: &Say, key: &str) {
             record: padded(value, 500),
             payload: Some(Payload { name: state_of(value), bytes: padded(value, 2_000).into() }),
             obsolete: vec![state_of(value - 1)],
+            ..RecordWrite::default()
         };
         say.say(&format!("saving {key} {value}"));
         match store.records.put(&job, version.as_ref(), write).await {

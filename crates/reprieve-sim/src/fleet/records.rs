@@ -99,9 +99,9 @@ impl RecordStore for FarRecords {
         self.link.call("read a payload", async move { records.payload(&job, &name).await }).await
     }
 
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        let (records, at) = (Arc::clone(&self.records), at.map(str::to_owned));
-        self.link.call("list records", async move { records.page(at.as_deref()).await }).await
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        let (records, prefix, at) = (Arc::clone(&self.records), prefix.to_owned(), at.map(str::to_owned));
+        self.link.call("list records", async move { records.page(&prefix, at.as_deref()).await }).await
     }
 
     async fn payload_page(&self, at: Option<&str>) -> Result<Page<ListedPayload>> {

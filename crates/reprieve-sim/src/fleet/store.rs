@@ -158,7 +158,7 @@ impl SharedStore {
             }
         }
         let mut payloads: BTreeSet<_> = self.records.payloads().into_iter().collect();
-        let records = Page::all(|at| async move { self.records.page(at.as_deref()).await });
+        let records = Page::all(|at| async move { self.records.page("", at.as_deref()).await });
         for ListedRecord { job, .. } in records.await? {
             let Some(stored) = self.records.load(&job).await? else { continue };
             let Ok(record) = open(&stored.bytes) else { continue };

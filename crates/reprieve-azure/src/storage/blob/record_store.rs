@@ -4,6 +4,8 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{FutureExt, StreamExt, stream};
 use reprieve_core::ports::{
     ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
@@ -11,7 +13,10 @@ use reprieve_core::ports::{
 use reprieve_core::{Bytes, Error, ErrorKind, JobId, PayloadName, Result};
 
 use super::blob_store::RESERVED;
-use super::container::{Container, Listed, When};
+use super::container::{Container, Listed, Metadata, When};
+
+/// The name of a record's note in its metadata.
+const NOTE: &str = "note";
 
 /// How many payloads are deleted concurrently.
 const REMOVALS_AT_ONCE: usize = 8;
@@ -84,12 +89,14 @@ impl RecordStore for AzureRecords {
 
     /// Sends two requests at most before it returns: a separate task deletes obsolete payloads.
     async fn put(&self, job: &JobId, expected: Option<&Version>, write: RecordWrite) -> Result<Version> {
-        let RecordWrite { record, payload, obsolete } = write;
+        let RecordWrite { record, payload, obsolete, note } = write;
         if let Some(payload) = payload {
             self.store(job, payload).await?;
         }
         let when = expected.map_or(When::Absent, |version| When::Is(version.as_str().to_owned()));
-        let written = self.0.write("write a record", &record_blob(job), record, None, &when).await?;
+        // Base64, because metadata are headers.
+        let note = (!note.is_empty()).then(|| Metadata::from([(NOTE.to_owned(), BASE64.encode(note))]));
+        let written = self.0.write("write a record", &record_blob(job), record, note, &when).await?;
         if !obsolete.is_empty() {
             let (container, job) = (self.0.clone(), job.clone());
             tokio::spawn(async move { try_to_remove_payloads(&container, &job, &obsolete).await });
@@ -113,12 +120,14 @@ impl RecordStore for AzureRecords {
         Ok(read.map(|read| read.bytes.into()))
     }
 
-    async fn page(&self, at: Option<&str>) -> Result<Page<ListedRecord>> {
-        let page = self.0.page("list records", &records(), at).await?;
+    async fn page(&self, prefix: &str, at: Option<&str>) -> Result<Page<ListedRecord>> {
+        let page = self.0.page("list records", &format!("{}{prefix}", records()), at).await?;
         // A name that is no job id was not written by Reprieve.
         let entry = |listed: Listed| {
             let job = JobId::parse(listed.name.strip_prefix(&records())?).ok()?;
-            Some(ListedRecord { job, modified_unix_ms: listed.modified?.as_millisecond() })
+            let note = listed.metadata.get(NOTE).and_then(|note| BASE64.decode(note).ok());
+            let note = note.and_then(|note| String::from_utf8(note).ok()).unwrap_or_default();
+            Some(ListedRecord { job, modified_unix_ms: listed.modified?.as_millisecond(), note })
         };
         Ok(page.filter_map(entry))
     }

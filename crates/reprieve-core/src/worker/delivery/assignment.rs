@@ -22,6 +22,7 @@ use crate::job::Job;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::saving::StepSaves;
+use crate::turns::Turns;
 use crate::watch;
 use crate::worker::settings::Settings;
 use crate::worker::shared::{Kind, Shared};
@@ -144,10 +145,12 @@ fn job_run(
         delivery: delivery.dequeue_count,
         generation: AtomicU32::new(envelope.notes.generation),
         record: AsyncMutex::new(handle),
-        blobs: Arc::clone(&shared.store.blobs),
-        drain_blobs: Arc::clone(&shared.drain_store.blobs),
-        records: Arc::clone(&shared.store.records),
-        drain_records: Arc::clone(&shared.drain_store.records),
+        store: shared.store.clone(),
+        drain_store: shared.drain_store.clone(),
+        states: shared.states.made(),
+        computing: Arc::clone(&shared.computing),
+        turns: Turns::default(),
+        trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
         interrupted: CancellationToken::new(),
         revoked: CancellationToken::new(),

@@ -21,7 +21,7 @@ use crate::job::JobError;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, RecordWrite, Release};
-use crate::record::{End, EndKind, Handle, Record, Status, Written, open, seal};
+use crate::record::{End, EndKind, Handle, Record, Status, Written, open};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::watch;
 use crate::worker::shared::Shared;
@@ -427,7 +427,7 @@ impl Guardian {
             }
             record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
             record.changed_unix_ms = unix_millis();
-            let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+            let write = RecordWrite::of(&record, None);
             records.put(job, Some(&stored.version), write).await.map(drop)
         };
         let patience = Patience::calm(TRY, Instant::now() + TRY);

@@ -220,7 +220,7 @@ impl Execution {
         let patience = Patience::calm(TRY, Instant::now() + within.min(self.shared.settings.lease));
         let read = tokio::select! {
             biased;
-            read = persist("read arguments", patience, Error::is_temporary, || run.blobs.get(name)) => read,
+            read = persist("read arguments", patience, Error::is_temporary, || run.store.blobs.get(name)) => read,
             () = self.run.interrupted.cancelled() => return Err(RunOutcome::Yielded),
         };
         match read {
@@ -328,6 +328,7 @@ impl Execution {
         let is_first = self.run.steps.load(Relaxed) == self.run.steps_at_load.load(Relaxed);
         self.run.steps.fetch_add(1, Relaxed);
         self.run.unsaved_steps.fetch_add(1, Relaxed);
+        self.run.turns.next();
         if !is_first || self.run.interrupted.is_cancelled() {
             return Ok(next);
         }
@@ -417,7 +418,12 @@ impl Execution {
                     continue;
                 }
             };
+            // The state is that of the next turn, if it is saved.
+            run.turns.next();
             let saved = Box::pin(self.save_in_step(&request.state)).await?;
+            if !saved {
+                run.turns.undo();
+            }
             request.answer(saved);
         }
     }
@@ -524,24 +530,37 @@ impl Execution {
     /// Stores the job's result before its message is settled. A `null` result is not written. The
     /// first complete result wins, even if an older owner wrote it.
     async fn commit(&self, json: Vec<u8>) -> Result<(), RunOutcome> {
-        if json == b"null" {
+        if json == b"null" && !self.has_own_id {
             return Ok(());
         }
         Box::pin(self.write_result(json)).await
     }
 
     async fn write_result(&self, json: Vec<u8>) -> Result<(), RunOutcome> {
+        // The result of an older owner may be another one.
+        let is_first = json == b"null" || self.create_result(&json).await?;
+        if self.has_own_id
+            && is_first
+            && let Ok(result) = serde_json::from_slice(&json)
+        {
+            self.run.record.lock().await.note_result(result);
+        }
+        Ok(())
+    }
+
+    /// Stores the result; returns false if there is one.
+    async fn create_result(&self, json: &[u8]) -> Result<bool, RunOutcome> {
         const OPERATION: &str = "write a result";
         self.run.may_write(OPERATION).await.map_err(|_| RunOutcome::Lost)?;
         let run = Arc::clone(&self.run);
         let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
         let until = Instant::now() + FOREVER;
         let create = |blobs: &Arc<dyn BlobStore>| {
-            let (blobs, name, json, run) = (Arc::clone(blobs), name.clone(), json.clone(), Arc::clone(&run));
+            let (blobs, name, json, run) = (Arc::clone(blobs), name.clone(), json.to_vec(), Arc::clone(&run));
             async move { blobs.create(&name, json, &run.writer()).await }
         };
-        let calm = || create(&run.blobs);
-        let hurried = || create(&run.drain_blobs);
+        let calm = || create(&run.store.blobs);
+        let hurried = || create(&run.drain_store.blobs);
         let committed = tokio::select! {
             biased;
             done = persist(OPERATION, Patience::calm(TRY, until), may_pass, calm) => done,
@@ -550,7 +569,7 @@ impl Execution {
                 persist(OPERATION, Patience::hurried(DRAIN_TRY, until), may_pass, hurried).await
             }
         };
-        committed.map(drop).map_err(|error| self.halt_on(error))
+        committed.map_err(|error| self.halt_on(error))
     }
 
     /// Maps an error that will not pass to an outcome of the run.

@@ -88,7 +88,7 @@ impl Execution {
         let run = Arc::clone(&self.run);
         let look = self.wait_for("read a record", || async { run.record.lock().await.look().await }).await?;
         let name = result_blob(&run.job).map_err(|error| RunOutcome::Refused(error.to_string()))?;
-        let has_result = self.wait_for("look for a result", || run.blobs.exists(&name)).await?;
+        let has_result = self.wait_for("look for a result", || run.store.blobs.exists(&name)).await?;
         Ok((look, has_result))
     }
 
@@ -340,9 +340,11 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
+            self.run.turns.resume_at(checkpoint.turn);
             return Ok(Some(at));
         }
         self.run.record.lock().await.attachments.begin();
+        self.run.turns.resume_at(0);
         if !record.checkpoints.is_empty() {
             tracing::error!(%job, "no checkpoint of the job can be read; the job begins again");
         }
@@ -398,6 +400,7 @@ impl Execution {
         let mut handle = self.run.record.lock().await;
         let Some(record) = handle.own().cloned() else {
             handle.attachments.begin();
+            self.run.turns.resume_at(0);
             return Ok(None);
         };
         drop(handle);

@@ -334,7 +334,7 @@ impl Saver {
         let (run, presence) = (&self.run, &self.presence);
         let is_first = run.record.lock().await.own().is_none() && !run.interrupted.is_cancelled();
         if is_first {
-            if run.blobs.exists(&result_blob(&run.job)?).await? {
+            if run.store.blobs.exists(&result_blob(&run.job)?).await? {
                 return Ok(Written::Refused);
             }
             // The machine may have been frozen meanwhile.
@@ -344,7 +344,8 @@ impl Saver {
         let is_alone = !moved && Presence::lock(presence).is_alone();
         let company = if is_alone { Company::Alone } else { company };
         let (careful_steps, waits_until) = (self.careful_steps, self.waits_until);
-        let saved = record.save(state, Saving { moved, company, careful_steps, waits_until }).await;
+        let turn = self.run.turns.number();
+        let saved = record.save(state, Saving { moved, company, careful_steps, waits_until, turn }).await;
         if moved && matches!(saved, Ok(Written::Taken)) {
             Presence::lock(presence).join_others();
         }

@@ -1,0 +1,318 @@
+//! What a job enqueues is the same when its step is run again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ports::{NewMessage, Store};
+use reprieve_core::worker::{Settings, Worker};
+use reprieve_core::{ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step};
+use serde_json::json;
+
+use crate::support::*;
+
+/// How often each argument was worked on, by which jobs.
+type Worked = Arc<Mutex<BTreeMap<u32, Vec<JobId>>>>;
+
+/// Notes its argument.
+#[derive(Debug, Clone, Default)]
+struct Leaf(Worked);
+
+#[async_trait]
+impl Job for Leaf {
+    const KIND: &'static str = "leaf";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, cx: &JobContext, args: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        self.0.lock().unwrap().entry(*args).or_default().push(cx.job().clone());
+        Ok(Step::Done(*args))
+    }
+}
+
+/// Enqueues as many jobs as its argument says in each of three steps, one of them twice; then waits until
+/// they are done.
+#[derive(Debug, Clone, Default)]
+struct Parent {
+    /// How often a step was begun.
+    begun: Arc<Mutex<u32>>,
+    /// The first steps die before their end.
+    dying: u32,
+}
+
+const STEPS: u32 = 3;
+
+#[async_trait]
+impl Job for Parent {
+    const KIND: &'static str = "parent";
+    type Args = u32;
+    type Checkpoint = (u32, Vec<JobId>);
+    type Output = usize;
+
+    fn begin(&self, _: &u32) -> (u32, Vec<JobId>) {
+        (0, Vec::new())
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        children: &u32,
+        (at, mut ids): (u32, Vec<JobId>),
+    ) -> Result<Step<(u32, Vec<JobId>), usize>, JobError> {
+        if at == STEPS {
+            return Ok(Step::Done(ids.len()));
+        }
+        let begun = {
+            let mut begun = self.begun.lock().unwrap();
+            *begun += 1;
+            *begun
+        };
+        let leaves = (0..*children).chain([0]);
+        let leaves = leaves.map(|leaf| NewJob::of::<Leaf>(&(at * 1_000 + leaf))).collect::<Result<_, _>>()?;
+        ids.extend(cx.enqueue(leaves).await?);
+        if begun <= self.dying {
+            // Until the worker is killed.
+            std::future::pending::<()>().await;
+        }
+        Ok(Step::Continue((at + 1, ids)))
+    }
+}
+
+async fn send(store: &Store, children: u32) -> JobId {
+    on_one_clock();
+    let job = NewJob::of::<Parent>(&children).unwrap();
+    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
+}
+
+async fn result(store: &Store, job: &JobId) -> Option<u64> {
+    let end = store.end_of::<u64>(job).await.unwrap()?;
+    match end {
+        reprieve_core::JobEnd::Done(result) => Some(result),
+        end => panic!("{end:?}"),
+    }
+}
+
+/// Each child of each step ran once, and those with the same arguments are two jobs.
+fn each_ran_once(worked: &Worked, children: u32) {
+    for (leaf, by) in worked.lock().unwrap().iter() {
+        let expected = if leaf % 1_000 == 0 { 2 } else { 1 };
+        let jobs: std::collections::BTreeSet<_> = by.iter().collect();
+        assert_eq!((by.len(), jobs.len()), (expected, expected), "leaf {leaf}: {by:?}");
+    }
+    assert_eq!(worked.lock().unwrap().len(), (STEPS * children) as usize);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_dies_after_it_enqueued_jobs_enqueues_the_same_ones_again() {
+    let (store, leaf) = (memory::store(), Leaf::default());
+    let parent = Parent { dying: 2, ..Parent::default() };
+    let id = send(&store, 5).await;
+    for _ in 0..2 {
+        let begun = *parent.begun.lock().unwrap();
+        let worker = start_saving(&store, parent.clone());
+        within(secs(300), "the next step", async || *parent.begun.lock().unwrap() > begun).await;
+        tokio::time::sleep(secs(1)).await;
+        worker.kill().await;
+    }
+    let worker = start_saving(&store, parent.clone());
+    within(secs(300), "the parent's result", async || result(&store, &id).await.is_some()).await;
+    worker.stop().await;
+    let worker = start_saving(&store, leaf.clone());
+    emptied(&store, secs(600)).await;
+    worker.stop().await;
+    assert_eq!(result(&store, &id).await, Some(u64::from(STEPS * 6)));
+    each_ran_once(&leaf.0, 5);
+}
+
+/// Workers die, calls fail and answers are lost while parents enqueue and children run.
+#[tokio::test(start_paused = true)]
+async fn no_child_is_lost_or_run_under_another_id_whatever_fails() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let (inner, leaf) = (memory::store(), Leaf::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let parent = Parent::default();
+        let id = send(&inner, 7).await;
+        for _ in 0..6 {
+            let worker = both(&store, &parent, &leaf);
+            for _ in 0..3 {
+                let op = [Op::Put, Op::Save, Op::Send, Op::Get][rng.random_range(0..4)];
+                let fault = [Fault::Fail(ErrorKind::Unavailable), Fault::LoseAnswer, Fault::Hang];
+                faults.next_calls(op, 1, fault[rng.random_range(0..3)]);
+                tokio::time::sleep(ms(rng.random_range(0..2_000))).await;
+            }
+            worker.kill().await;
+        }
+        let worker = both(&inner, &parent, &leaf);
+        within(Duration::from_hours(2), "the parent's result", async || result(&inner, &id).await.is_some())
+            .await;
+        emptied(&inner, Duration::from_hours(2)).await;
+        worker.stop().await;
+        // A leaf may have been run again after a kill, but under its own id.
+        for (leaf, by) in leaf.0.lock().unwrap().iter() {
+            let jobs: std::collections::BTreeSet<_> = by.iter().collect();
+            assert_eq!(jobs.len(), if leaf % 1_000 == 0 { 2 } else { 1 }, "leaf {leaf}: {by:?}");
+        }
+        assert_eq!(leaf.0.lock().unwrap().len(), 21);
+    }
+}
+
+fn both(store: &Store, parent: &Parent, leaf: &Leaf) -> Running {
+    let settings = Settings {
+        checkpoint_every: reprieve_core::checkpoint::CheckpointEvery::Every(secs(0)),
+        ..settings()
+    };
+    let worker = Worker::builder(store.clone()).job(parent.clone()).job(leaf.clone()).settings(settings);
+    start_built(worker)
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_are_part_of_their_parents_trace() {
+    on_one_clock();
+    let (store, parent) = (memory::store(), Parent::default());
+    let event = json!({
+        "specversion": "1.0", "id": "j", "source": "reprieve", "type": Parent::KIND, "data": 1,
+        "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate": "a=b",
+    });
+    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message]).await.unwrap();
+    let worker = start_saving(&store, parent);
+    let id = JobId::parse("j").unwrap();
+    within(secs(5), "the parent's result", async || result(&store, &id).await.is_some()).await;
+    worker.stop().await;
+    // This worker did not know their kind, and deferred them.
+    tokio::time::sleep(secs(600)).await;
+    let children = store.queue.receive(32, secs(60)).await.unwrap();
+    assert_eq!(children.len(), 6);
+    for child in children {
+        let body = String::from_utf8(child.body).unwrap();
+        for kept in [r#""traceparent":"00-4bf92f35"#, r#""tracestate":"a=b""#] {
+            assert!(body.contains(kept), "{body}");
+        }
+    }
+}
+
+/// Ends as its argument says; healed, it waits instead of failing.
+#[derive(Debug, Default)]
+struct EndsAs {
+    healed: bool,
+}
+
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+enum As {
+    Value(u32),
+    Long(usize),
+    Nothing,
+    Failure(String),
+    Never,
+}
+
+#[async_trait]
+impl Job for EndsAs {
+    const KIND: &'static str = "ends-as";
+    type Args = As;
+    type Checkpoint = ();
+    type Output = serde_json::Value;
+
+    fn begin(&self, _: &As) {}
+
+    async fn step(&self, _: &JobContext, args: &As, (): ()) -> Result<Step<(), serde_json::Value>, JobError> {
+        Ok(Step::Done(match args {
+            As::Value(value) => json!({"is": value}),
+            As::Long(length) => json!("x".repeat(*length)),
+            As::Nothing => json!(null),
+            As::Failure(_) if self.healed => return Ok(Step::Wait((), secs(3_600))),
+            As::Failure(why) => return Err(JobError::fatal(why.clone())),
+            As::Never => return Ok(Step::Wait((), secs(3_600))),
+        }))
+    }
+}
+
+async fn ends(store: &Store, jobs: &[JobId]) -> Vec<Option<JobEnd<serde_json::Value>>> {
+    store.ends_of(jobs).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_many_jobs_lists_their_ends_and_results() {
+    on_one_clock();
+    let (inner, mut jobs, mut expected) = (memory::store(), Vec::new(), Vec::new());
+    let mut add = |end: As, seen: Option<JobEnd<serde_json::Value>>| {
+        jobs.push(
+            NewJob::of::<EndsAs>(&end)
+                .unwrap()
+                .with_id(JobId::parse(format!("item-{}", jobs.len())).unwrap()),
+        );
+        expected.push(seen);
+    };
+    for value in 0..150 {
+        add(As::Value(value), Some(JobEnd::Done(json!({"is": value}))));
+    }
+    add(As::Nothing, Some(JobEnd::Done(json!(null))));
+    add(As::Failure("bad".into()), Some(JobEnd::Failed("bad".into())));
+    add(As::Never, None);
+    add(As::Long(5_000), Some(JobEnd::Done(json!("x".repeat(5_000)))));
+    let last = jobs.len() - 1;
+    let ids = Producer::new(inner.clone()).enqueue(jobs).await.unwrap();
+    let (store, faults) = Faults::wrap(inner.clone());
+    assert_eq!(ends(&store, &ids).await, vec![None; ids.len()]);
+    let worker = start_job(&inner, EndsAs::default());
+    within(secs(600), "only the waiting job", async || total(&inner).await == 1).await;
+    let pages = faults.calls(Op::RecordPage);
+    assert_eq!(ends(&store, &ids).await, expected);
+    // The in-memory store has eight records in each part of a list.
+    assert_eq!(faults.calls(Op::RecordPage) - pages, ids.len() as u64 / 8 + 1);
+    assert_eq!(
+        (faults.calls(Op::Load), faults.calls(Op::Get)),
+        (1, 1),
+        "only the long result is read by itself"
+    );
+    // In any order, and with others among them.
+    let unknown = JobId::parse("item-unknown").unwrap();
+    let mixed = [ids[last].clone(), unknown, ids[3].clone(), JobId::unique(), ids[152].clone()];
+    let seen = [expected[last].clone(), None, expected[3].clone(), None, None];
+    assert_eq!(ends(&store, &mixed).await, seen);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redriven_job_has_not_ended_once_a_worker_has_begun_it() {
+    on_one_clock();
+    let store = memory::store();
+    let failing = |n: u32| NewJob::of::<EndsAs>(&As::Failure(n.to_string())).unwrap();
+    let jobs = (0..9).map(|n| failing(n).with_id(JobId::parse(format!("i-{n}")).unwrap())).collect();
+    let ids = Producer::new(store.clone()).enqueue(jobs).await.unwrap();
+    let worker = start_job(&store, EndsAs::default());
+    within(secs(60), "nine letters", async || poisoned(&store).await.len() == 9).await;
+    worker.stop().await;
+    let failed = |n: u32| Some(JobEnd::Failed(n.to_string()));
+    assert_eq!(ends(&store, &ids).await, (0..9).map(failed).collect::<Vec<_>>());
+    store.redrive(&Redrive::Job(ids[4].clone())).await.unwrap();
+    let worker = start_job(&store, EndsAs { healed: true });
+    within(secs(60), "the wait", async || ends(&store, &ids[4..5]).await == [None]).await;
+    let expected: Vec<_> = (0..9).map(|n| failed(n).filter(|_| n != 4)).collect();
+    assert_eq!(ends(&store, &ids).await, expected);
+    worker.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_few_jobs_among_many_others_does_not_list_them_all() {
+    on_one_clock();
+    let inner = memory::store();
+    let job = |n: usize| NewJob::of::<Leaf>(&0).unwrap().with_id(JobId::parse(format!("{n}")).unwrap());
+    // The records of ten thousand others are listed, and no more.
+    let ids = Producer::new(inner.clone()).enqueue((10_000..31_000).map(job).collect()).await.unwrap();
+    let (store, faults) = Faults::wrap(inner);
+    let some: Vec<_> = ids.iter().step_by(2_500).cloned().collect();
+    assert_eq!(store.ends_of::<u32>(&some).await.unwrap(), vec![None; 9]);
+    assert!(faults.calls(Op::RecordPage) <= 10_100 / 8, "{}", faults.calls(Op::RecordPage));
+    // Those that were not among them are looked at one by one.
+    assert!(faults.calls(Op::Load) < 9);
+}
