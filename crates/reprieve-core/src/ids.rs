@@ -158,6 +158,11 @@ impl PayloadName {
         Self(format!("{generation}.{message}.{dequeue_count}-{sequence}"))
     }
 
+    /// The number of the write that made the payload.
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.0.rsplit_once('-')?.1.parse().ok()
+    }
+
     /// Validates `name`.
     pub fn parse(name: impl Into<String>) -> Result<Self> {
         let name = name.into();

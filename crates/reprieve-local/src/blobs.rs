@@ -335,6 +335,10 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
                 tracing::warn!(%name, path = %path.display(), "the file of a blob is missing");
                 return Ok(None);
             }
+            Err(error) if files::is_lost(&error) => {
+                let message = format!("the blob {name} can't be read from {}: {error}", path.display());
+                return Err(Failure::new(ErrorKind::Corrupt, message));
+            }
             Err(error) => return Err(Failure::io(&error, &path)),
         }
     }

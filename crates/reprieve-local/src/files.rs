@@ -157,6 +157,18 @@ pub(crate) fn read_into(path: &Path, mut buffer: Vec<u8>) -> io::Result<Vec<u8>>
     Ok(buffer)
 }
 
+/// Whether the content of a file is lost: the disk, or the file system by its own checksums, can't read
+/// it. Other errors, such as too many open files or missing permissions, may pass.
+pub(crate) fn is_lost(error: &io::Error) -> bool {
+    // EIO, ENODATA, EBADMSG and EUCLEAN; on Windows ERROR_CRC, ERROR_IO_DEVICE and ERROR_FILE_CORRUPT.
+    let lost = if cfg!(windows) { [23, 1117, 1392, 1392] } else { [5, 61, 74, 117] };
+    error.raw_os_error().is_some_and(|code| lost.contains(&code))
+        || matches!(
+            error.kind(),
+            io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidData
+        )
+}
+
 /// Removes a file that no row refers to. If that fails, the next sweep tries again.
 pub(crate) fn remove_if_there(path: &Path) {
     match fs::remove_file(path) {

@@ -4,12 +4,15 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use reprieve_core::ports::{
     ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
 };
 use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
+
+use tokio::time::sleep;
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
@@ -23,6 +26,10 @@ const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// The largest buffer that is allocated by the length in a row, which may be damaged.
 const BUFFER_BYTES_MAX: usize = 1 << 30;
+
+/// How often a file is read again that the disk can't read, and after what time.
+const READS_AGAIN: u32 = 4;
+const READ_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 const FIND_VERSION: &str = "SELECT version FROM record WHERE job = ?1";
 
@@ -294,10 +301,10 @@ fn remove_files(shared: &Shared, files: Vec<String>) {
     }
 }
 
-/// A payload without its file counts as missing: the job has another checkpoint. A file of a
+/// A payload without its file, or with one that the disk can't read, counts as missing: the job has another checkpoint. A file of a
 /// different length is returned as it is, because the reader checks length and checksum.
 async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
-    let mut missing = None;
+    let (mut missing, mut lost) = (None, 0);
     loop {
         let (finding, of, named) = (Arc::clone(shared), job.clone(), name.clone());
         let (file, bytes) = match blocking(move || find_payload(&finding, &of, &named)).await? {
@@ -318,6 +325,15 @@ async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> 
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(%job, path = %path.display(), "the file of a payload is missing");
+                return Ok(None);
+            }
+            // A disk may answer again a moment later.
+            Err(error) if files::is_lost(&error) && lost < READS_AGAIN => {
+                lost += 1;
+                sleep(READ_AGAIN_AFTER).await;
+            }
+            Err(error) if files::is_lost(&error) => {
+                tracing::warn!(%job, path = %path.display(), %error, "the file of a payload can't be read");
                 return Ok(None);
             }
             Err(error) => return Err(Failure::io(&error, &path)),

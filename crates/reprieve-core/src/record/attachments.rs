@@ -326,6 +326,11 @@ impl Attachments {
         all.into_iter().cloned().collect()
     }
 
+    /// Whether the answer to a save with attachments is not known.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
     /// Notes that the record names the checkpoints `kept` now, the newest with the next manifest, and
     /// itself these payloads; and that the write has removed those.
     pub(crate) fn saved(&mut self, kept: &[u64], named: &[PayloadName], removed: &[PayloadName]) {

@@ -551,6 +551,19 @@ impl Handle {
         self.write(change, None).await
     }
 
+    /// Returns the payloads that this delivery stored and that no record names: those of attachments since
+    /// the last write of the record. None while the answer to a write is not known.
+    pub(crate) fn unnamed(&self) -> Vec<PayloadName> {
+        if self.is_in_doubt() || self.attachments.is_in_doubt() {
+            return Vec::new();
+        }
+        let written = self.own().map_or(0, |record| record.sequence);
+        // An earlier delivery's payloads have smaller numbers than the claim.
+        let mut all = self.attachments.all();
+        all.retain(|payload| payload.sequence().is_some_and(|number| number > written));
+        all
+    }
+
     /// Removes the record and its payloads if this delivery owns it, because the job is finished.
     pub(crate) async fn remove(&mut self) -> Result<()> {
         let Some((record, version)) = self.own.take() else { return Ok(()) };

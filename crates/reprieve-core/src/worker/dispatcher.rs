@@ -295,7 +295,7 @@ impl Dispatcher {
     async fn end(mut self) -> Stopped {
         if !self.gave_up {
             self.reporter.withdraw().await;
-            self.shared.states.end(&self.shared, self.shared.settings.budget).await;
+            self.shared.states.end(&self.shared.jobs, self.shared.settings.budget).await;
         }
         Stopped {
             reason: if self.gave_up { StopReason::Abandoned } else { StopReason::Drained },
@@ -327,7 +327,8 @@ async fn prepare(shared: Arc<Shared>) {
             }
         }
     }
-    shared.states.make(&shared).await;
+    let concurrency = shared.settings.concurrency;
+    shared.states.make(&shared.worker, concurrency, &shared.jobs).await;
 }
 
 /// Awaits the pending future; waits without limit when there is none.

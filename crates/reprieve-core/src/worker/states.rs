@@ -7,9 +7,11 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::shared::Shared;
+use crate::ids::WorkerId;
 use crate::panics;
 use crate::process::in_process;
 use crate::shared_state::{SharedStates, Start};
@@ -66,18 +68,13 @@ impl States {
 
     /// Makes what is not made yet. A value that can't be made is tried again without limit, and that
     /// is logged: no job could run without it.
-    pub(super) async fn make(&self, shared: &Shared) {
+    pub(super) async fn make(&self, worker: &WorkerId, concurrency: usize, jobs: &Handle) {
         for Maker { name, make, .. } in self.makers.iter().skip(self.made().len()) {
             let mut pause = PAUSE_MIN;
             loop {
-                let start = Start {
-                    worker: shared.worker.clone(),
-                    concurrency: shared.settings.concurrency,
-                    states: self.made(),
-                };
+                let start = Start { worker: worker.clone(), concurrency, states: self.made() };
                 // Aborted when this future is dropped, because a drain begins.
-                let making = shared.jobs.spawn(in_process(make(start)));
-                let making = tokio_util::task::AbortOnDropHandle::new(making);
+                let making = AbortOnDropHandle::new(jobs.spawn(in_process(make(start))));
                 let error = match making.await {
                     Ok(Ok(push)) => {
                         push(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner));
@@ -105,12 +102,12 @@ impl States {
 
     /// Drops all values on a job thread, the last one first, and waits for that for `within`. Values that
     /// a job still uses, because it never yielded, are dropped after it.
-    pub(super) async fn end(&self, shared: &Shared, within: Duration) {
+    pub(super) async fn end(&self, jobs: &Handle, within: Duration) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         if made.len() == 0 {
             return;
         }
-        let dropping = shared.jobs.spawn_blocking(move || panics::catch(move || drop(made)));
+        let dropping = jobs.spawn_blocking(move || panics::catch(move || drop(made)));
         match timeout(within, dropping).await {
             Ok(Ok(Ok(()))) => {}
             Ok(_) => tracing::error!("a value that the jobs shared panicked while it was dropped"),

@@ -511,3 +511,74 @@ async fn a_file_that_grows_is_attached_up_to_the_end_that_is_reached_first() {
     emptied(&store, secs(20)).await;
     assert_eq!(*job.written.lock().unwrap(), LOGS.map(|bytes| bytes as u64));
 }
+
+/// A job that attaches, and then fails or ends before anything of it is saved.
+#[derive(Debug)]
+struct EndsAtOnce {
+    failures: u32,
+    saves: bool,
+}
+
+#[async_trait]
+impl Job for EndsAtOnce {
+    const KIND: &'static str = "ends-at-once";
+    type Args = ();
+    type Checkpoint = u8;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> u8 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), at: u8) -> Result<Step<u8, ()>, JobError> {
+        cx.attach("grid").write(&grid(&[1, 2])[..]).await?;
+        if self.saves && at == 0 {
+            cx.save::<Self>(&1).await?;
+            cx.attach("grid").write(&grid(&[1, 3, 4])[..]).await?;
+        }
+        if cx.delivery() <= self.failures {
+            return Err(JobError::retry("not yet"));
+        }
+        if self.failures == u32::MAX {
+            return Err(JobError::fatal("never"));
+        }
+        Ok(Step::Done(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_job_attached_and_never_saved_is_removed_when_its_delivery_ends() {
+    for (failures, saves) in [(0, false), (3, false), (0, true), (3, true)] {
+        let (store, records) = listed_store();
+        enqueue_j(&store, EndsAtOnce::KIND).await;
+        let worker = start_job(&store, EndsAtOnce { failures, saves });
+        within(secs(600), "an empty queue", async || {
+            let between =
+                record(&store, &JobId::parse("j").unwrap()).await.is_some_and(|it| it.account.failed > 0);
+            if between && leased(&store).await == 0 {
+                // Three chunks of the saved state, and none of the step that failed.
+                assert!(records.payloads().len() <= 3, "{:?}", records.payloads());
+            }
+            total(&store).await == 0
+        })
+        .await;
+        worker.stop().await;
+        assert_eq!(records.payloads(), [], "{failures} failures, saves: {saves}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_lettered_job_keeps_what_its_checkpoints_name_and_nothing_else() {
+    for saves in [false, true] {
+        let (store, records) = listed_store();
+        let job = enqueue_j(&store, EndsAtOnce::KIND).await;
+        let worker = start_job(&store, EndsAtOnce { failures: u32::MAX, saves });
+        within(secs(7_200), "the dead letter", async || !poisoned(&store).await.is_empty()).await;
+        worker.stop().await;
+        let named: Vec<_> =
+            manifests(&store, &job).await.iter().flat_map(Manifest::payloads).cloned().collect();
+        let stored: Vec<_> = records.payloads().into_iter().map(|(_, name)| name).collect();
+        assert_eq!(stored, named, "saves: {saves}");
+        assert_eq!(stored.len(), if saves { 3 } else { 0 });
+    }
+}

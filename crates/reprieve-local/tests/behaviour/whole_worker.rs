@@ -129,3 +129,19 @@ async fn a_job_whose_payload_file_is_changed_continues_at_the_checkpoint_before(
     })
     .await;
 }
+
+/// A file that can be opened, and whose read fails as that of a file on a bad sector does.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_job_whose_payload_file_can_not_be_read_continues_at_the_checkpoint_before() {
+    continues_after(|file| {
+        std::fs::remove_file(file).unwrap();
+        std::os::unix::fs::symlink("/proc/self/mem", file).unwrap();
+    })
+    .await;
+    continues_after(|file| {
+        std::fs::remove_file(file).unwrap();
+        std::fs::create_dir(file).unwrap();
+    })
+    .await;
+}

@@ -25,6 +25,7 @@ use crate::context::{JobRun, get, set};
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, ErrorKind};
+use crate::ids::PayloadName;
 use crate::job::JobError;
 use crate::panics;
 use crate::ports::{Delivery, Store};
@@ -248,15 +249,22 @@ impl Guardian {
         let report = match waited {
             Waited::Done(ended) => {
                 let ended = flatten(ended);
+                let unnamed =
+                    if matches!(ended, RunOutcome::Done | RunOutcome::Failed(_) | RunOutcome::Refused(_)) {
+                        run.record.lock().await.unnamed()
+                    } else {
+                        Vec::new()
+                    };
                 // The remainder of a job that began elsewhere does not show how long jobs take.
                 if matches!(ended, RunOutcome::Done) && assignment.run.delivery <= 1 {
                     self.shared.runs.note(ran);
                     assignment.kind.runs.note(ran);
                 }
-                match ended {
+                let report = match ended {
                     RunOutcome::Done => self.complete(&assignment, false).await,
                     ended => Box::pin(self.finish(assignment, ended)).await,
-                }
+                };
+                report.and_remove(&run, unnamed)
             }
             Waited::Time | Waited::Drain => Box::pin(self.cut(assignment, task)).await,
             Waited::Lost => DeliveryReport { task: Some(task), ..self.lost(&assignment) },
@@ -499,6 +507,23 @@ impl DeliveryReport {
             Err(error) if error.kind() == ErrorKind::LeaseLost => Self::ended(kind, Outcome::LeaseLost),
             Err(_) => Self::ended(kind, Outcome::Abandoned),
         }
+    }
+
+    /// Lets the payloads be removed that the delivery stored and no record names, once it is settled.
+    /// Whoever runs the job next does not know them.
+    fn and_remove(mut self, run: &Arc<JobRun>, unnamed: Vec<PayloadName>) -> Self {
+        let is_settled =
+            matches!(self.outcome, Outcome::Completed | Outcome::Retried | Outcome::DeadLettered);
+        if is_settled && self.epilogue.is_none() && !unnamed.is_empty() {
+            let run = Arc::clone(run);
+            self.epilogue = Some(Box::pin(async move {
+                let removed = run.store.records.remove_payloads(&run.job, &unnamed);
+                if let Err(error) = bounded("remove payloads", TRY, removed).await {
+                    tracing::debug!(job = %run.job, %error, "failed to remove what a job attached and never saved");
+                }
+            }));
+        }
+        self
     }
 
     /// Returns a report with `outcome`.
