@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use reprieve_core::ports::{Payload, RecordWrite, Version};
-use reprieve_core::{ErrorKind, JobId, PayloadName, Result};
+use reprieve_core::{ErrorKind, JobEnd, JobId, NewJob, PayloadName, Producer, Result};
 use reprieve_sim::storage::{Action, Operation};
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use crate::support::Shop;
@@ -175,4 +176,27 @@ async fn a_record_that_arrives_late_replaces_nothing() {
     shop.save(Some(&first), 3).await.unwrap();
     tokio::time::sleep(late * 2).await;
     shop.has(3).await;
+}
+
+#[tokio::test]
+async fn the_ends_of_many_jobs_are_read_in_one_request() {
+    let shop = Shop::open().await;
+    let own = |number: u32| JobId::parse(format!("item-{number}")).unwrap();
+    let job = |number: u32| NewJob::new("kind", RawValue::from_string(number.to_string()).unwrap());
+    let jobs = (0..60).map(|number| job(number).with_id(own(number))).collect();
+    let ids = Producer::new(shop.store.clone()).enqueue(jobs).await.unwrap();
+    let ends = [r#"{"done":7}"#, r#"{"failed":"an \u00e4rror"}"#, r#""cancelled""#, ""];
+    for (id, note) in ids.iter().zip(ends) {
+        let stored = shop.store.records.load(id).await.unwrap().unwrap();
+        let write = RecordWrite { record: stored.bytes, note: note.to_owned(), ..RecordWrite::default() };
+        shop.store.records.put(id, Some(&stored.version), write).await.unwrap();
+    }
+    shop.double.reset_counts();
+    let ends = shop.store.ends_of::<u32>(&ids).await.unwrap();
+    let expected =
+        [Some(JobEnd::Done(7)), Some(JobEnd::Failed("an ärror".to_owned())), Some(JobEnd::Cancelled)];
+    assert_eq!(ends[..3], expected);
+    assert_eq!(ends[3..], [const { None }; 57]);
+    let counts = shop.double.counts();
+    assert_eq!((counts.requests(Operation::BlobList), counts.requests(Operation::BlobGet)), (1, 0));
 }
