@@ -1,14 +1,21 @@
 //! The blob port: blobs are rows when they are small, else files that a row refers to. A write
 //! replaces the row in one commit, after a check of the fence.
 
+mod parts;
+mod range;
+
 use std::collections::HashSet;
 use std::fs;
 use std::io;
+use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use reprieve_core::ports::{BlobStore, ListedBlob, Page, Version};
-use reprieve_core::{BlobName, ErrorKind, Fence, JobId, Result, Writer};
+use reprieve_core::ports::{BlobRange, BlobStore, ListedBlob, Page, Upload, Version};
+use reprieve_core::{BlobName, Bytes, ErrorKind, Fence, JobId, Result, Writer};
+
+use self::parts::Parts;
 
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
@@ -57,22 +64,59 @@ impl BlobStore for Ports {
         blocking(list).await.map_err(|failure| failure.during("list blobs"))
     }
 
-    async fn delete(&self, name: &BlobName) -> Result<()> {
-        self.delete_as(name, None).await.map(drop)
+    async fn get_range(
+        &self,
+        name: &BlobName,
+        range: Range<u64>,
+        version: Option<&Version>,
+    ) -> Result<Option<BlobRange>> {
+        let read = range::get_range(&self.shared, name, range, version).await;
+        read.map_err(|failure| failure.during("read a blob"))
+    }
+
+    async fn put_part(&self, _: &BlobName, upload: &Upload, number: u32, bytes: Bytes) -> Result<()> {
+        let (shared, upload) = (Arc::clone(&self.shared), upload.clone());
+        let put = blocking(move || Parts::of(&upload, &shared)?.put(number, &bytes)).await;
+        put.map_err(|failure| failure.during("write a part of a blob"))
+    }
+
+    async fn put_parts(
+        &self,
+        name: &BlobName,
+        upload: &Upload,
+        length: u64,
+        writer: Option<&Writer>,
+    ) -> Result<()> {
+        let (shared, upload) = (Arc::clone(&self.shared), upload.clone());
+        let write = Write { name: name.clone(), how: How::Put(writer.cloned()) };
+        let publish = move || parts::publish(write, &shared, Parts::of(&upload, &shared)?, length);
+        blocking(publish).await.map_err(|failure| failure.during("write a blob in parts"))
+    }
+
+    async fn delete(&self, name: &BlobName, writer: Option<&Writer>) -> Result<()> {
+        self.delete_as(name, None, writer.cloned()).await.map(drop)
     }
 
     async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {
         // A version that this store never returned is no blob's.
         let Ok(version) = version.as_str().parse() else { return Ok(false) };
-        self.delete_as(name, Some(version)).await
+        self.delete_as(name, Some(version), None).await
     }
 }
 
 impl Ports {
-    /// Deletes the blob, if `version` is given only that one; returns whether there was one.
-    async fn delete_as(&self, name: &BlobName, version: Option<i64>) -> Result<bool> {
+    /// Deletes the blob, if `version` is given only that one, and unless an owner after `writer` wrote
+    /// it; returns whether there was one.
+    async fn delete_as(&self, name: &BlobName, version: Option<i64>, writer: Option<Writer>) -> Result<bool> {
         let (shared, name) = (Arc::clone(&self.shared), name.clone());
-        let apply = move |tx: &Tx<'_>| delete(tx, &name, version);
+        let apply = move |tx: &Tx<'_>| {
+            if let Some(writer) = &writer
+                && let Some(present) = Present::find(tx, &name)?
+            {
+                admit(tx, &name, Some(&present), writer)?;
+            }
+            delete(tx, &name, version)
+        };
         let publish = move |deleted: Option<Present>| {
             let is_deleted = deleted.is_some();
             remove_file(&shared, deleted.and_then(|blob| blob.file));
@@ -318,14 +362,7 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
         match fs::read(&path) {
             Ok(bytes) if i64::try_from(bytes.len()) == Ok(length) => return Ok(Some(bytes)),
             Ok(bytes) => {
-                return Err(Failure::new(
-                    ErrorKind::Corrupt,
-                    format!(
-                        "the blob {name} is damaged: its file {} has {} bytes instead of {length}",
-                        path.display(),
-                        bytes.len()
-                    ),
-                ));
+                return Err(damaged(name, &path, bytes.len() as u64, length.cast_unsigned()));
             }
             // The blob may have been replaced since its row was read: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
@@ -342,6 +379,13 @@ fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
             Err(error) => return Err(Failure::io(&error, &path)),
         }
     }
+}
+
+fn damaged(name: &BlobName, path: &Path, bytes: u64, length: u64) -> Failure {
+    let path = path.display();
+    let message =
+        format!("the blob {name} is damaged: its file {path} has {bytes} bytes instead of {length}");
+    Failure::new(ErrorKind::Corrupt, message)
 }
 
 fn exists(shared: &Shared, name: &BlobName) -> Outcome<bool> {

@@ -18,6 +18,8 @@ mod expiring;
 mod lists;
 mod owners;
 #[cfg(test)]
+mod parts;
+#[cfg(test)]
 mod records;
 #[cfg(test)]
 mod roster;

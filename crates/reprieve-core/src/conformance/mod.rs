@@ -130,7 +130,10 @@ mod tests {
         check("records", &[include_str!("records.rs")]);
         check("damage", &[include_str!("damage.rs")]);
         check("protocol", &[include_str!("protocol.rs")]);
-        check("blobs", &[include_str!("blobs.rs")]);
+        check(
+            "blobs",
+            &[include_str!("blobs/mod.rs"), include_str!("blobs/parts.rs"), include_str!("blobs/ranges.rs")],
+        );
         check("roster", &[include_str!("roster.rs")]);
     }
 }

@@ -72,7 +72,10 @@ pub enum Op {
     PayloadPage,
     RemovePayloads,
     Get,
+    GetRange,
     Put,
+    PutPart,
+    PutParts,
     Exists,
     List,
     BlobPage,
@@ -222,7 +225,7 @@ impl Plan {
 
 impl Op {
     /// Every operation.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::Send,
         Self::Receive,
         Self::Renew,
@@ -244,7 +247,10 @@ impl Op {
         Self::PayloadPage,
         Self::RemovePayloads,
         Self::Get,
+        Self::GetRange,
         Self::Put,
+        Self::PutPart,
+        Self::PutParts,
         Self::Exists,
         Self::List,
         Self::BlobPage,
@@ -278,8 +284,9 @@ impl Op {
             Self::RecordPage => "list records",
             Self::PayloadPage => "list payloads",
             Self::RemovePayloads => "remove payloads",
-            Self::Get => "read a blob",
+            Self::Get | Self::GetRange => "read a blob",
             Self::Put => "write a blob",
+            Self::PutPart | Self::PutParts => "write a blob in parts",
             Self::Exists => "look for a blob",
             Self::List | Self::BlobPage => "list blobs",
             Self::Delete | Self::DeleteVersion => "delete a blob",

@@ -1,5 +1,6 @@
 //! The ports with [`Faults`] applied to each call.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +11,9 @@ use super::faults::{Faults, Op};
 use crate::error::Result;
 use crate::ids::{BlobName, JobId, MessageId, PayloadName, WorkerId, Writer};
 use crate::ports::{
-    BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord, Member,
-    NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store, Stored,
-    Version, WorkerReport,
+    BlobRange, BlobStore, DeadLetter, DeadLettered, Delivery, Depth, ListedBlob, ListedPayload, ListedRecord,
+    Member, NewMessage, Page, Payload, Queue, Receipt, RecordStore, RecordWrite, Release, Roster, Store,
+    Stored, Upload, Version, WorkerReport,
 };
 
 impl Faults {
@@ -184,8 +185,31 @@ impl BlobStore for FaultyBlobs {
         self.faults.call(Op::BlobPage, self.inner.page(prefix, at)).await
     }
 
-    async fn delete(&self, name: &BlobName) -> Result<()> {
-        self.faults.call(Op::Delete, self.inner.delete(name)).await
+    async fn get_range(
+        &self,
+        name: &BlobName,
+        range: Range<u64>,
+        version: Option<&Version>,
+    ) -> Result<Option<BlobRange>> {
+        self.faults.call(Op::GetRange, self.inner.get_range(name, range, version)).await
+    }
+
+    async fn put_part(&self, name: &BlobName, upload: &Upload, number: u32, bytes: Bytes) -> Result<()> {
+        self.faults.call(Op::PutPart, self.inner.put_part(name, upload, number, bytes)).await
+    }
+
+    async fn put_parts(
+        &self,
+        name: &BlobName,
+        upload: &Upload,
+        length: u64,
+        writer: Option<&Writer>,
+    ) -> Result<()> {
+        self.faults.call(Op::PutParts, self.inner.put_parts(name, upload, length, writer)).await
+    }
+
+    async fn delete(&self, name: &BlobName, writer: Option<&Writer>) -> Result<()> {
+        self.faults.call(Op::Delete, self.inner.delete(name, writer)).await
     }
 
     async fn delete_version(&self, name: &BlobName, version: &Version) -> Result<bool> {

@@ -3,6 +3,7 @@
 
 mod blobs;
 mod interruption;
+mod parts;
 mod queue;
 mod records;
 mod roster;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-pub use blobs::{BlobStore, ListedBlob};
+pub use blobs::{BlobRange, BlobStore, ListedBlob};
 pub use interruption::{Change, Ending, InterruptionSource};
+pub use parts::{PART_BYTES, PARTS_MAX, Upload};
 pub use queue::{
     DeadLetter, DeadLettered, Delivery, Depth, LEASE_MAX, LEASE_MIN, NewMessage, Queue, Receipt, Release,
     Unreadable,

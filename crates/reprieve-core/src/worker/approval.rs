@@ -246,7 +246,7 @@ impl Quorum {
     async fn unmark(self) {
         let removed = async {
             let name = self.name()?;
-            bounded("remove a mark", TRY, self.store.blobs.delete(&name)).await
+            bounded("remove a mark", TRY, self.store.blobs.delete(&name, None)).await
         };
         if let Err(error) = removed.await {
             tracing::debug!(%error, "failed to remove this worker's ready mark");

@@ -249,7 +249,7 @@ async fn the_end_of_a_job_is_known_to_whoever_enqueued_it() {
     let job = NewJob::of::<Echo>(&2.5).unwrap().with_id(JobId::parse("e").unwrap());
     let named = enqueue_one(&store, job).await.unwrap();
     within(secs(5), "the end", async || status(&store, &named).await == Some(Status::Done)).await;
-    store.blobs.delete(&BlobName::parse("results/e.json").unwrap()).await.unwrap();
+    store.blobs.delete(&BlobName::parse("results/e.json").unwrap(), None).await.unwrap();
     assert_eq!(store.end_of::<f64>(&named).await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(store.end_of::<f64>(&JobId::parse("unheard-of").unwrap()).await.unwrap(), None);
     worker.stop().await;

@@ -165,7 +165,7 @@ async fn a_remembered_job_is_not_run_again_also_without_a_result() {
     let worker = start_with(&store, &job, remember, ManualNotices::answered());
     ends_well(&store, &job.trace, &id, plan).await;
     let result = BlobName::parse("results/j.json").unwrap();
-    store.blobs.delete(&result).await.unwrap();
+    store.blobs.delete(&result, None).await.unwrap();
     send_again_and_again(&store, "j", plan, 5).await;
     emptied(&store, secs(15)).await;
     assert_eq!((job.trace.redone(), worker.ended("duplicate")), (0, 5));
@@ -189,7 +189,7 @@ async fn a_second_message_without_arguments_settles_only_where_the_job_is_known_
     let worker = start(&store, &job);
     emptied(&store, secs(15)).await;
     // As if the job had no result.
-    store.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    store.blobs.delete(&BlobName::parse("results/j.json").unwrap(), None).await.unwrap();
     send(&store).await;
     emptied(&store, secs(15)).await;
     assert_eq!((job.trace.redone(), worker.ended("duplicate"), poisoned(&store).await.len()), (0, 1, 0));
@@ -255,7 +255,7 @@ async fn a_later_generations_record_is_kept_also_by_the_delivery_that_finishes_i
     let is_done = async || record(&inner, &id).await.is_some_and(|record| record.status == Status::Done);
     within(secs(60), "the record says done", is_done).await;
     worker.kill().await;
-    inner.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    inner.blobs.delete(&BlobName::parse("results/j.json").unwrap(), None).await.unwrap();
     faults.clear_all();
     let _next = start(&store, &job);
     emptied(&inner, secs(90)).await;
@@ -364,7 +364,7 @@ async fn the_record_of_a_done_job_stays_while_another_worker_may_have_its_messag
     first_faults.called(Op::Complete, 1).await;
     first_faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));
     // Only the record shows that the job is done.
-    inner.blobs.delete(&BlobName::parse("results/j.json").unwrap()).await.unwrap();
+    inner.blobs.delete(&BlobName::parse("results/j.json").unwrap(), None).await.unwrap();
     tokio::time::sleep(secs(30)).await;
     second_faults.next_calls(Op::Load, 1, Fault::Delay(secs(3)));
     let _second = start(&second, &job);

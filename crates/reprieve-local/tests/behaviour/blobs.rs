@@ -50,7 +50,7 @@ async fn a_blob_changes_between_row_and_file_and_leaves_no_file() {
     }
     for length in [SMALL, LARGE] {
         put(&store, "out/a", vec![1; length]).await;
-        another.blobs.delete(&blob("out/a")).await.unwrap();
+        another.blobs.delete(&blob("out/a"), None).await.unwrap();
         assert_eq!((get(&store, "out/a").await, bench.files("blobs").len()), (None, 0));
     }
 }
@@ -77,7 +77,7 @@ async fn a_blob_without_its_file_does_not_exist_and_can_be_created() {
     let create = async |bytes: Vec<u8>| store.blobs.create(&name, bytes, &writer("a", 1)).await.unwrap();
     put(&store, "out/b", vec![1; SMALL]).await;
     for length in [LARGE, SMALL] {
-        store.blobs.delete(&name).await.unwrap();
+        store.blobs.delete(&name, None).await.unwrap();
         assert!(create(vec![1; LARGE]).await);
         std::fs::remove_file(&bench.files("blobs")[0]).unwrap();
         assert_eq!(get(&store, "out/a").await, None);
@@ -154,7 +154,7 @@ async fn a_fence_lasts_as_long_as_its_blob_and_a_day_more() {
     }
     assert_eq!(bench.number("SELECT count(*) FROM fence", []), 0, "a blob's row has its own");
     for name in ["deleted", "long-deleted"] {
-        store.blobs.delete(&blob(name)).await.unwrap();
+        store.blobs.delete(&blob(name), None).await.unwrap();
     }
     age(&bench, "deleted", DAY_MS - 60_000);
     age(&bench, "long-deleted", DAY_MS + 1);
@@ -180,7 +180,7 @@ async fn a_fence_outlasts_the_writes_of_other_jobs_and_producers() {
     }
     store.blobs.put(&name, b"x".to_vec(), Some(&writer("a", 6))).await.unwrap();
     assert!(is_superseded(&store, "out", &writer("a", 5)).await, "the row's fence counts, not the older one");
-    store.blobs.delete(&name).await.unwrap();
+    store.blobs.delete(&name, None).await.unwrap();
     for (id, count) in [("a", 5), ("b", 2)] {
         assert!(is_superseded(&store, "out", &writer(id, count)).await, "{id}, after the blob was deleted");
     }

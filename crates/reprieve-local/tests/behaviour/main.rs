@@ -7,4 +7,5 @@ mod blobs;
 mod damage;
 mod line;
 mod lists;
+mod parts;
 mod whole_worker;

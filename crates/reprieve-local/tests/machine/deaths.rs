@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use reprieve_core::ports::{Payload, RecordWrite, Store, Stored, WorkerReport};
+use reprieve_core::ports::{PART_BYTES, Payload, RecordWrite, Store, Stored, Upload, WorkerReport};
 use reprieve_core::{BlobName, ErrorKind, JobId, PayloadName, WorkerId};
 #[cfg(unix)]
 use reprieve_testkit::Signal;
@@ -149,6 +149,33 @@ async fn half_written_files_of_a_killed_process_are_swept() {
     }
 }
 
+/// Parts of a blob that was never published go with their process, and the others' work goes on.
+#[tokio::test]
+async fn parts_of_a_killed_process_are_swept() {
+    let scene = Scene::new();
+    let store = open(&scene.path()).await;
+    let blobs = scene.directory.path().join("reprieve.db.d/blobs");
+    let files = || std::fs::read_dir(&blobs).unwrap().count();
+    let (own, name) = (Upload::new(), BlobName::parse("out/own").unwrap());
+    store.blobs.put_part(&name, &own, 0, vec![1; PART_BYTES].into()).await.unwrap();
+    for _ in 0..3 {
+        let mut child = scene.start("upload", "0");
+        scene.log().wait_for("sent 2 parts").await;
+        assert_eq!(files(), 2);
+        child.kill();
+        std::fs::remove_file(scene.log().0).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while files() > 1 {
+            assert!(Instant::now() < deadline, "the dead process's parts stay");
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(store.blobs.list("").await.unwrap(), []);
+    }
+    store.blobs.put_part(&name, &own, 1, vec![1; 1].into()).await.unwrap();
+    store.blobs.put_parts(&name, &own, PART_BYTES as u64 + 1, None).await.unwrap();
+    assert!(store.blobs.get(&name).await.unwrap() == Some(vec![1; PART_BYTES + 1]));
+}
+
 /// The length of the blob that is written with this byte: it is a file and a row in turns.
 fn blob_bytes(byte: u8) -> usize {
     if byte.is_multiple_of(2) { LARGE } else { 2_000 }
@@ -225,6 +252,15 @@ pub(crate) async fn write(store: &Store, say: &Say) {
         store.records.put(&job(), stored.as_ref().map(|stored| &stored.version), write).await.unwrap();
         store.blobs.put(&name, vec![byte; blob_bytes(byte)], None).await.unwrap();
     }
+}
+
+pub(crate) async fn upload(store: &Store, say: &Say) {
+    let (upload, name) = (Upload::new(), BlobName::parse("out/child").unwrap());
+    for number in 0..2 {
+        store.blobs.put_part(&name, &upload, number, vec![2; PART_BYTES].into()).await.unwrap();
+    }
+    say.say("sent 2 parts");
+    std::future::pending::<()>().await;
 }
 
 pub(crate) async fn drain(store: &Store, say: &Say, go: &Path) {

@@ -87,6 +87,7 @@ pub(crate) async fn play(role: &str, directory: &Path, argument: u64) {
     match role {
         "hold" => deaths::hold(&store, &say, owner, Duration::from_millis(argument)).await,
         "write" => deaths::write(&store, &say).await,
+        "upload" => deaths::upload(&store, &say).await,
         "drain" => deaths::drain(&store, &say, &directory.join("go")).await,
         "produce" => {
             tokio::join!(

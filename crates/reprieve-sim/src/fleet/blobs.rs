@@ -1,12 +1,13 @@
 //! The blobs and the roster over one process's link.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use reprieve_core::memory::{MemoryBlobs, MemoryRoster};
-use reprieve_core::ports::{BlobStore, ListedBlob, Page, Roster, Version, WorkerReport};
-use reprieve_core::{BlobName, Result, WorkerId, Writer};
+use reprieve_core::ports::{BlobRange, BlobStore, ListedBlob, Page, Roster, Upload, Version, WorkerReport};
+use reprieve_core::{BlobName, Bytes, Result, WorkerId, Writer};
 
 use super::history::What;
 use super::link::Link;
@@ -22,6 +23,28 @@ pub(super) struct FarBlobs {
     pub(super) process: Arc<Process>,
 }
 
+impl FarBlobs {
+    /// Makes a write, and notes that its owner sent it and whether it was taken.
+    async fn write(
+        &self,
+        writer: Option<&Writer>,
+        work: impl Future<Output = Result<()>> + Send + 'static,
+    ) -> Result<()> {
+        let (link, writer) = (Arc::clone(&self.link), writer.cloned());
+        if let Some(Writer { job, fence }) = writer.as_ref().filter(|_| !link.has_ended()) {
+            link.note(What::Sends { job: number(job), fence: *fence });
+        }
+        let work = async move {
+            let done = work.await;
+            if let Some(Writer { job, fence }) = writer {
+                link.note(What::Output { job: number(&job), fence, taken: done.is_ok() });
+            }
+            done
+        };
+        self.link.call("write a blob", work).await
+    }
+}
+
 #[async_trait]
 impl BlobStore for FarBlobs {
     async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
@@ -34,19 +57,8 @@ impl BlobStore for FarBlobs {
     }
 
     async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()> {
-        let (blobs, link) = (Arc::clone(&self.blobs), Arc::clone(&self.link));
-        let (name, writer) = (name.clone(), writer.cloned());
-        if let Some(Writer { job, fence }) = writer.as_ref().filter(|_| !link.has_ended()) {
-            link.note(What::Sends { job: number(job), fence: *fence });
-        }
-        let work = async move {
-            let done = blobs.put(&name, bytes, writer.as_ref()).await;
-            if let Some(Writer { job, fence }) = writer {
-                link.note(What::Output { job: number(&job), fence, taken: done.is_ok() });
-            }
-            done
-        };
-        self.link.call("write a blob", work).await
+        let (blobs, name, of) = (Arc::clone(&self.blobs), name.clone(), writer.cloned());
+        self.write(writer, async move { blobs.put(&name, bytes, of.as_ref()).await }).await
     }
 
     async fn create(&self, name: &BlobName, bytes: Vec<u8>, writer: &Writer) -> Result<bool> {
@@ -75,10 +87,41 @@ impl BlobStore for FarBlobs {
         self.link.call("list blobs", async move { blobs.page(&prefix, at.as_deref()).await }).await
     }
 
-    async fn delete(&self, name: &BlobName) -> Result<()> {
+    async fn get_range(
+        &self,
+        name: &BlobName,
+        range: Range<u64>,
+        version: Option<&Version>,
+    ) -> Result<Option<BlobRange>> {
+        let (blobs, name, version) = (Arc::clone(&self.blobs), name.clone(), version.cloned());
+        let work = async move { blobs.get_range(&name, range, version.as_ref()).await };
+        self.link.call("read a blob", work).await
+    }
+
+    async fn put_part(&self, name: &BlobName, upload: &Upload, number: u32, bytes: Bytes) -> Result<()> {
+        let (blobs, name, upload) = (Arc::clone(&self.blobs), name.clone(), upload.clone());
+        let work = async move { blobs.put_part(&name, &upload, number, bytes).await };
+        self.link.call("write a part of a blob", work).await
+    }
+
+    async fn put_parts(
+        &self,
+        name: &BlobName,
+        upload: &Upload,
+        length: u64,
+        writer: Option<&Writer>,
+    ) -> Result<()> {
+        let (blobs, name, upload) = (Arc::clone(&self.blobs), name.clone(), upload.clone());
+        let of = writer.cloned();
+        let work = async move { blobs.put_parts(&name, &upload, length, of.as_ref()).await };
+        self.write(writer, work).await
+    }
+
+    async fn delete(&self, name: &BlobName, writer: Option<&Writer>) -> Result<()> {
         let (blobs, link, name) = (Arc::clone(&self.blobs), Arc::clone(&self.link), name.clone());
+        let writer = writer.cloned();
         let work = async move {
-            blobs.delete(&name).await?;
+            blobs.delete(&name, writer.as_ref()).await?;
             link.note(What::BlobDeleted { name: name.as_str().to_owned() });
             Ok(())
         };

@@ -3,16 +3,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use azure_core::Bytes;
-use azure_core::http::headers::HeaderName;
+use azure_core::http::headers::{HeaderName, Headers};
 use azure_core::http::{Body, Etag};
 use azure_storage_blob::models::{
-    BlobClientDeleteOptions, BlobClientUploadOptions, BlobContainerClientListBlobsOptions as ListOptions,
-    BlobItem, BlockBlobClientUploadResult, ListBlobsIncludeItem,
+    BlobClientDeleteOptions, BlobClientDownloadOptions, BlobClientUploadOptions,
+    BlobContainerClientListBlobsOptions as ListOptions, BlobItem, BlockBlobClientCommitBlockListOptions,
+    BlockBlobClientUploadResult, BlockLookupList, HttpRange, ListBlobsIncludeItem,
 };
 use azure_storage_blob::{BlobClient, BlobContainerClient};
 use futures_util::TryStreamExt;
@@ -23,8 +26,8 @@ use reprieve_core::{Error, ErrorKind, Result};
 
 use super::container_name::ContainerName;
 use crate::storage::call::{
-    Access, Effort, Target, absent_is_gone, bounded, date, failure, is_parent, not_applied, temporary,
-    timestamp,
+    Access, Effort, Target, absent_is_gone, bounded, date, failure, is_beyond_the_end, is_parent,
+    not_applied, temporary, timestamp,
 };
 
 /// A container, with the limits of its calls.
@@ -54,6 +57,15 @@ pub(crate) struct Read {
     pub(crate) modified: Option<Timestamp>,
 }
 
+/// A blob's properties.
+#[derive(Debug)]
+pub(crate) struct Inspected {
+    pub(crate) etag: String,
+    /// In bytes.
+    pub(crate) length: u64,
+    pub(crate) metadata: Metadata,
+}
+
 /// A blob in a list.
 #[derive(Debug)]
 pub(crate) struct Listed {
@@ -76,6 +88,20 @@ pub(crate) enum When {
     Is(String),
 }
 
+impl When {
+    /// The values of If-Match and If-None-Match.
+    fn headers(&self) -> (Option<Etag>, Option<Etag>) {
+        match self {
+            Self::Always => (None, None),
+            Self::Absent => (None, Some(Etag::from("*"))),
+            Self::Is(etag) => (Some(Etag::from(etag.as_str())), None),
+        }
+    }
+}
+
+/// The id of a block, before base64.
+pub(crate) type BlockId = [u8; 16];
+
 /// The copies of blobs that an account keeps and bills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Copies {
@@ -89,6 +115,13 @@ pub struct Copies {
 
 /// A blob's metadata, by lower-case name.
 pub(crate) type Metadata = HashMap<String, String>;
+
+/// The longest range that is requested, and where the last one may begin: beyond the end of any blob,
+/// and no number that overflows.
+const RANGE_BYTES_MAX: u64 = 1 << 50;
+
+/// How often a range is read again because the blob has grown in between.
+const ROUNDS_MAX: u32 = 20;
 
 /// The metadata of a directory. In an account with a hierarchical namespace, directories are listed and
 /// read as blobs without content.
@@ -197,12 +230,142 @@ impl Container {
         Ok(Some(Read { bytes, etag: etag(operation, found.properties.etag)?, modified }))
     }
 
-    /// Reads the blob's ETag and metadata; `None` when the blob does not exist or is a directory.
-    pub(crate) async fn inspect(
+    /// Reads a range of the blob, and its properties; `None` when the blob does not exist or is a
+    /// directory. `is` is the ETag that it must have.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when it has another.
+    pub(crate) async fn read_range(
         &self,
         operation: &'static str,
         blob: &str,
-    ) -> Result<Option<(String, Metadata)>> {
+        range: Range<u64>,
+        is: Option<&str>,
+    ) -> Result<Option<(Vec<u8>, Inspected)>> {
+        // The parts of a try have limits of their own, as in a read of the whole.
+        let whole = Duration::from_hours(1);
+        for _ in 0..ROUNDS_MAX {
+            if range.start < range.end.min(RANGE_BYTES_MAX) {
+                let read = || self.read_range_once(operation, blob, &range, is);
+                match self.effort.repeat(operation, whole, temporary, read).await {
+                    Err(error) if is_beyond_the_end(&error) => {}
+                    read => return Ok(missing_is_none(read)?.flatten()),
+                }
+            }
+            let Some(found) = self.inspect(operation, blob).await? else { return Ok(None) };
+            if is.is_some_and(|is| is != found.etag) {
+                return Err(Error::new(
+                    ErrorKind::Conflict,
+                    operation,
+                    format!("the blob {blob} was replaced"),
+                ));
+            }
+            // Otherwise it has grown since.
+            if range.is_empty() || range.start >= found.length {
+                return Ok(Some((Vec::new(), found)));
+            }
+        }
+        Err(Error::new(ErrorKind::Unavailable, operation, "other writers keep changing it; try again"))
+    }
+
+    async fn read_range_once(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        range: &Range<u64>,
+        is: Option<&str>,
+    ) -> Result<Option<(Vec<u8>, Inspected)>> {
+        let (client, each, target) = (self.client.blob_client(blob), self.effort.each, Target::Blob(blob));
+        let bytes = (range.end - range.start).min(RANGE_BYTES_MAX);
+        let options = BlobClientDownloadOptions {
+            range: Some(HttpRange::new(range.start, bytes)),
+            // One request, however long the range.
+            partition_size: usize::try_from(bytes).ok().and_then(NonZero::new),
+            parallel: NonZero::new(1),
+            if_match: is.map(Etag::from),
+            ..Default::default()
+        };
+        let found = bounded(operation, target, each, client.download(Some(options))).await?;
+        if is_directory(&found.properties.metadata) {
+            return Ok(None);
+        }
+        let here = found.properties.content_length.unwrap_or_default();
+        let length = whole_length(&found.headers).unwrap_or(here);
+        let bytes = usize::try_from(bytes.min(here)).unwrap_or(usize::MAX);
+        let (mut read, mut body) = (Vec::with_capacity(bytes), found.body);
+        // A blob that was empty a moment ago is sent as a whole.
+        while read.len() < bytes
+            && let Some(chunk) = bounded(operation, target, each, body.try_next()).await?
+        {
+            let room = bytes - read.len();
+            read.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+        if read.len() < bytes {
+            let message = format!("{target}: the answer ended early");
+            return Err(Error::new(ErrorKind::TimedOut, operation, message));
+        }
+        let etag = etag(operation, found.properties.etag)?;
+        Ok(Some((read, Inspected { etag, length, metadata: found.properties.metadata })))
+    }
+
+    /// Sends a block of the blob, which becomes a part of it when it is committed. An uncommitted block
+    /// vanishes after a week, or with the next write of the blob.
+    /// <https://learn.microsoft.com/rest/api/storageservices/put-block>
+    pub(crate) async fn stage(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        id: BlockId,
+        bytes: Bytes,
+    ) -> Result<()> {
+        let each = self.effort.transfer(bytes.len());
+        let staged = self.effort.repeat(operation, each, temporary, || {
+            let (bytes, length) = (bytes.clone(), bytes.len() as u64);
+            let client = self.client.blob_client(blob).block_blob_client();
+            async move {
+                let stage = Box::pin(client.stage_block(&id, length, Body::from(bytes).into(), None));
+                bounded(operation, Target::Blob(blob), each, stage).await
+            }
+        });
+        staged.await.map(drop)
+    }
+
+    /// Makes the blob of these blocks, of which an earlier commit may have made it. A conditional commit
+    /// is repeated only if it was certainly not applied.
+    /// <https://learn.microsoft.com/rest/api/storageservices/put-block-list>
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) when the condition is not met or a block is missing.
+    pub(crate) async fn commit(
+        &self,
+        operation: &'static str,
+        blob: &str,
+        blocks: &[BlockId],
+        metadata: Option<Metadata>,
+        when: &When,
+    ) -> Result<()> {
+        let (each, target) = (self.effort.each, Target::Blob(blob));
+        let again = if matches!(when, When::Always) { temporary } else { not_applied };
+        let commit = || async {
+            let latest = (!blocks.is_empty()).then(|| blocks.iter().map(|id| id.to_vec()).collect());
+            let list = BlockLookupList { latest, ..Default::default() };
+            let list = list.try_into().map_err(|error| failure(operation, target, error))?;
+            let (if_match, if_none_match) = when.headers();
+            let metadata = metadata.clone();
+            let options = BlockBlobClientCommitBlockListOptions {
+                if_match,
+                if_none_match,
+                metadata,
+                ..Default::default()
+            };
+            let client = self.client.blob_client(blob).block_blob_client();
+            bounded(operation, target, each, client.commit_block_list(list, Some(options))).await
+        };
+        self.effort.repeat(operation, each, again, commit).await.map(drop)
+    }
+
+    /// Reads the blob's properties; `None` when the blob does not exist or is a directory.
+    pub(crate) async fn inspect(&self, operation: &'static str, blob: &str) -> Result<Option<Inspected>> {
         use azure_storage_blob::models::BlobClientGetPropertiesResultHeaders as _;
         let each = self.effort.each;
         let found = self.effort.repeat(operation, each, temporary, || async {
@@ -210,9 +373,10 @@ impl Container {
             let found = bounded(operation, Target::Blob(blob), each, client.get_properties(None)).await?;
             let unreadable = |error| failure(operation, Target::Blob(blob), error);
             let metadata = found.metadata().map_err(unreadable)?;
-            Ok((etag(operation, found.etag().map_err(unreadable)?)?, metadata))
+            let length = found.content_length().map_err(unreadable)?.unwrap_or_default();
+            Ok(Inspected { etag: etag(operation, found.etag().map_err(unreadable)?)?, length, metadata })
         });
-        Ok(missing_is_none(found.await)?.filter(|(_, metadata)| !is_directory(metadata)))
+        Ok(missing_is_none(found.await)?.filter(|found| !is_directory(&found.metadata)))
     }
 
     /// Writes the blob, whole or not at all, and returns its new ETag. A conditional write is
@@ -433,13 +597,15 @@ async fn upload(
     metadata: Option<Metadata>,
     when: &When,
 ) -> azure_core::Result<BlockBlobClientUploadResult> {
-    let (if_match, if_none_match) = match when {
-        When::Always => (None, None),
-        When::Absent => (None, Some(Etag::from("*"))),
-        When::Is(etag) => (Some(Etag::from(etag.as_str())), None),
-    };
+    let (if_match, if_none_match) = when.headers();
     let options = BlobClientUploadOptions { if_match, if_none_match, metadata, ..Default::default() };
     client.upload(Body::from(bytes).into(), Some(options)).await
+}
+
+/// The length of the whole blob in the answer to a request for a range.
+fn whole_length(headers: &Headers) -> Option<u64> {
+    let range = headers.get_optional_str(&HeaderName::from_static("content-range"))?;
+    range.rsplit_once('/')?.1.parse().ok()
 }
 
 /// The ETag as conditions take it: a list has it without the quotes of a header.

@@ -122,6 +122,16 @@ pub(crate) fn is_speechless(error: &Error) -> bool {
     answer(error).is_some_and(|answer| answer.status == 500 && answer.code.is_empty())
 }
 
+/// Whether a block list names a block that is not there.
+pub(crate) fn is_about_blocks(error: &Error) -> bool {
+    answer(error).is_some_and(|answer| answer.code == "InvalidBlockList")
+}
+
+/// Whether a range begins at or beyond the blob's end.
+pub(crate) fn is_beyond_the_end(error: &Error) -> bool {
+    answer(error).is_some_and(|answer| answer.status == 416)
+}
+
 /// Whether the failed call may have been applied.
 pub(crate) fn may_be_applied(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Internal)

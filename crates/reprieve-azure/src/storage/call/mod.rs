@@ -8,7 +8,8 @@ mod transport;
 pub(crate) use access::Access;
 pub(crate) use effort::{Effort, not_applied, temporary, within};
 pub(crate) use failure::{
-    Target, absent_is_gone, bounded, failure, is_parent, is_speechless, may_be_applied,
+    Target, absent_is_gone, bounded, failure, is_about_blocks, is_beyond_the_end, is_parent, is_speechless,
+    may_be_applied,
 };
 pub(crate) use transport::Pass;
 

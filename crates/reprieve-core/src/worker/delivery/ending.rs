@@ -687,7 +687,7 @@ async fn clean_up(
             handle.remove().await?;
         }
         if assignment.args_in_blob && marked {
-            shared.store.blobs.delete(&args_blob(assignment.job())?).await?;
+            shared.store.blobs.delete(&args_blob(assignment.job())?, None).await?;
         }
         Ok::<_, Error>(())
     };

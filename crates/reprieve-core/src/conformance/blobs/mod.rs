@@ -1,5 +1,11 @@
 //! The promises of a [`BlobStore`].
 
+mod parts;
+mod ranges;
+
+pub use parts::*;
+pub use ranges::*;
+
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -65,12 +71,12 @@ pub async fn a_missing_blob_is_none(fixture: &Fixture) {
     let blobs = &*fixture.store.blobs;
     let blob = name("a/b");
     assert_eq!(get(blobs, &blob).await, None);
-    blobs.delete(&blob).await.expect("deletes what was never there");
+    blobs.delete(&blob, None).await.expect("deletes what was never there");
     put(blobs, &blob, b"bytes", Some(&delivery("job", 1))).await;
-    fixture.another.blobs.delete(&blob).await.expect("deletes");
+    fixture.another.blobs.delete(&blob, None).await.expect("deletes");
     assert_eq!(get(blobs, &blob).await, None);
     assert_eq!(blobs.list("").await.expect("lists"), []);
-    blobs.delete(&blob).await.expect("deletes what is gone");
+    blobs.delete(&blob, None).await.expect("deletes what is gone");
     put(blobs, &blob, b"again", Some(&delivery("job", 1))).await;
     assert_eq!(get(blobs, &blob).await.as_deref(), Some(&b"again"[..]));
 }
@@ -224,7 +230,7 @@ pub async fn names_are_distinguished(fixture: &Fixture) {
     for text in names {
         put(&*fixture.store.blobs, &name(text), text.as_bytes(), None).await;
     }
-    fixture.store.blobs.delete(&name("a/b")).await.expect("deletes");
+    fixture.store.blobs.delete(&name("a/b"), None).await.expect("deletes");
     for text in names {
         let got = get(&*fixture.another.blobs, &name(text)).await;
         let expected = (text != "a/b").then(|| text.as_bytes().to_vec());
@@ -241,7 +247,7 @@ pub async fn a_list_has_the_names_with_the_prefix_in_order(fixture: &Fixture) {
         put(blobs, &name(text), b"", None).await;
     }
     put(blobs, &name("out/gone"), b"", None).await;
-    blobs.delete(&name("out/gone")).await.expect("deletes");
+    blobs.delete(&name("out/gone"), None).await.expect("deletes");
 
     for prefix in
         ["", "o", "ou", "out", "out/", "out/1", "out/10", "O", "o%", "o_", "in/", "ut", "/", "out/é", "x"]
@@ -280,7 +286,7 @@ pub async fn a_create_leaves_alone_what_is_there(fixture: &Fixture) {
     }
     let blob = name("out/deleted");
     put(blobs, &blob, b"first", Some(&delivery("job", 1))).await;
-    another.delete(&blob).await.expect("deletes");
+    another.delete(&blob, None).await.expect("deletes");
     assert!(blobs.create(&blob, b"again".to_vec(), &delivery("job", 1)).await.expect("creates"));
     assert_eq!(get(another, &blob).await.as_deref(), Some(&b"again"[..]));
 }
@@ -315,6 +321,37 @@ pub async fn of_concurrent_creates_exactly_one_is_taken(fixture: &Fixture) {
     }
 }
 
+/// An owner whose fence is too low does not delete a blob, and any other owner, and whoever is none,
+/// does.
+pub async fn a_delete_is_fenced_as_a_put_is(fixture: &Fixture) {
+    let (blob, blobs, another) = (name("out/a"), &*fixture.store.blobs, &*fixture.another.blobs);
+    another.delete(&blob, Some(&delivery("job", 1))).await.expect("deletes what was never there");
+    put(another, &blob, b"ninth", Some(&delivery("job", 9))).await;
+    for late in [delivery("job", 1), delivery("job", 8)] {
+        let error = blobs.delete(&blob, Some(&late)).await.expect_err("its fence is too low");
+        assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
+        assert_eq!(get(another, &blob).await.as_deref(), Some(&b"ninth"[..]), "it was deleted");
+    }
+    let redriven = owner("job", Fence::new(1, 1));
+    let deleters = [
+        Some(delivery("job", 9)),
+        Some(delivery("job", 10)),
+        Some(redriven),
+        Some(delivery("other", 1)),
+        None,
+    ];
+    for (n, deleter) in deleters.iter().enumerate() {
+        let blob = name(&format!("out/{n}"));
+        put(another, &blob, b"x", Some(&delivery("job", 9))).await;
+        blobs.delete(&blob, deleter.as_ref()).await.expect("deletes");
+        assert_eq!(get(another, &blob).await, None, "{deleter:?}");
+        blobs.delete(&blob, deleter.as_ref()).await.expect("deletes what is gone");
+    }
+    put(blobs, &name("in"), b"x", None).await;
+    another.delete(&name("in"), Some(&delivery("job", 1))).await.expect("deletes a producer's");
+    assert_eq!(get(blobs, &name("in")).await, None);
+}
+
 async fn listed(blobs: &dyn BlobStore, prefix: &str) -> Vec<ListedBlob> {
     Page::all(|at| async move { blobs.page(prefix, at.as_deref()).await }).await.expect("lists")
 }
@@ -334,7 +371,7 @@ pub async fn the_parts_of_a_list_name_every_blob_once(fixture: &Fixture) {
     put(blobs, &name("out"), b"no part of it", None).await;
     put(blobs, &name("outer/1"), b"no part of it", None).await;
     put(blobs, &name("out/gone"), b"gone", None).await;
-    blobs.delete(&name("out/gone")).await.expect("deletes");
+    blobs.delete(&name("out/gone"), None).await.expect("deletes");
     let found = listed(another, "out/").await;
     let short = |entry: &ListedBlob| (entry.name.clone(), usize::try_from(entry.bytes).expect("short"));
     assert_eq!(found.iter().map(short).collect::<Vec<_>>(), expected);
@@ -379,7 +416,7 @@ pub async fn a_blob_exists_until_it_is_deleted(fixture: &Fixture) {
     assert!(!another.exists(&other).await.expect("looks"), "a part of a name is no blob");
     blobs.create(&other, b"x".to_vec(), &delivery("job", 1)).await.expect("creates");
     assert!(another.exists(&other).await.expect("looks"));
-    blobs.delete(&one).await.expect("deletes");
+    blobs.delete(&one, None).await.expect("deletes");
     assert!(!another.exists(&one).await.expect("looks"));
 }
 
@@ -407,6 +444,16 @@ macro_rules! blobs_conformance {
             a_blob_exists_until_it_is_deleted,
             the_parts_of_a_list_name_every_blob_once,
             a_version_is_deleted_only_while_it_is_the_present_one,
+            a_delete_is_fenced_as_a_put_is,
+            a_range_is_that_part_of_the_blob,
+            a_range_of_a_version_is_never_of_another,
+            the_ranges_of_a_blob_that_is_being_replaced_never_mix,
+            parts_are_invisible_until_they_are_published_whole,
+            parts_that_are_not_published_change_nothing,
+            a_blob_with_missing_parts_is_not_published,
+            a_publication_is_fenced_as_a_put_is,
+            a_publication_may_be_repeated,
+            of_writes_in_parts_at_the_same_time_one_is_seen_whole,
         }
     };
 }
