@@ -130,7 +130,7 @@ async fn a_job_reads_a_blob_that_python_uploaded_and_python_reads_the_one_that_i
     let (input, output) = ("inputs/grüße & more.txt", "outputs/loud.txt");
     shop.python("upload.py", &[&shop.container, input], text.as_bytes());
 
-    let job = shop.send("shout", &["--base64"], &json!({"input": input, "output": output}));
+    let job = shop.send("shout", &["--base64"], &json!({"input": input, "output": format!("/{output}")}));
     assert_eq!(shop.result(&job), text.len());
     assert_eq!(String::from_utf8(shop.download(output)).unwrap(), text.to_uppercase());
     shop.worker.stop().await;

@@ -64,6 +64,15 @@ async fn a_state_of_20_mb_takes_bounded_memory_and_comes_back_bit_for_bit() {
 }
 
 #[tokio::test]
+async fn a_stream_takes_the_same_memory_at_any_size_and_survives_kills() {
+    let args = json!({"bytes": 96 * MIB + 17, "copies": 3});
+    let measured = run("copier", args, &[(1_500, true), (1_500, false)], &[]).await;
+    println!("{measured:?}");
+    assert_eq!(measured.digest, 96 * MIB + 17);
+    assert!(measured.peak_kib * 1024 <= 64 * MIB, "{} MiB", measured.peak_kib / 1024);
+}
+
+#[tokio::test]
 async fn an_attachment_takes_the_same_memory_at_any_size_and_survives_kills() {
     let args = json!({"bytes": 256 * MIB + 17, "steps": 8});
     let measured = run("attacher", args, &[(4_000, true), (4_000, false)], &[]).await;

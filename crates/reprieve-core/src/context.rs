@@ -14,8 +14,8 @@ use crate::deadline::Deadline;
 use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
-use crate::ids::{BlobName, Fence, JobId, Writer};
-use crate::names::check_own;
+use crate::ids::{Fence, JobId, Writer};
+use crate::names::{input_blob, output_blob};
 use crate::ports::{Progress, Store};
 use crate::record::Handle;
 use crate::retry::{FOREVER, Patience, persist};
@@ -240,8 +240,9 @@ impl JobContext {
         self.run.total.store(total, Relaxed);
     }
 
-    /// Reads an input blob. While the store does not answer, this waits without limit: an outage is
-    /// not a failure of the job.
+    /// Reads an input blob, which is named from the root, with or without `/`. For a large one, see
+    /// [`input_stream`](Self::input_stream). While the store does not answer, this waits without limit:
+    /// an outage is not a failure of the job.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) when there is no such blob. A temporary error only when
@@ -249,23 +250,24 @@ impl JobContext {
     /// other errors.
     pub async fn input(&self, name: &str) -> Result<Vec<u8>> {
         const OPERATION: &str = "read an input";
-        let name = BlobName::parse(name)?;
+        let name = input_blob(name)?;
         self.outlast(OPERATION, || self.run.store.blobs.get(&name)).await?.ok_or_else(|| {
             Error::new(ErrorKind::NotFound, OPERATION, format!("there is no blob named {name}"))
         })
     }
 
-    /// Writes an output blob under this owner's fence, whole or not at all. Writing the same name
-    /// again replaces it. While the store does not answer, this waits as [`input`](Self::input)
-    /// does.
+    /// Writes an output blob under this owner's fence, whole or not at all: `x.png` below
+    /// `jobs/<job id>/`, and `/thumbs/x.png` as `thumbs/x.png`. Writing the same name again replaces it.
+    /// For a large one, see [`output_stream`](Self::output_stream). While the store does not answer,
+    /// this waits as [`input`](Self::input) does.
     ///
     /// # Errors
-    /// [`Superseded`](ErrorKind::Superseded) when the job has a newer owner: return the error, the
-    /// job is cancelled anyway. The store's other errors.
+    /// [`Invalid`](ErrorKind::Invalid) for a name that no blob can have, and for an absolute one of
+    /// Reprieve's own blobs. [`Superseded`](ErrorKind::Superseded) when the job has a newer owner:
+    /// return the error, the job is cancelled anyway. The store's other errors.
     pub async fn put_output(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         const OPERATION: &str = "write an output";
-        let name = BlobName::parse(name)?;
-        check_own(OPERATION, &name)?;
+        let name = output_blob(OPERATION, self.job(), name)?;
         let put = self.outlast(OPERATION, || async {
             self.run.may_write(OPERATION).await?;
             let store = self.run.store(self.is_interrupted());

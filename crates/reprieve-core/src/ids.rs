@@ -2,6 +2,7 @@
 //! job.
 
 use std::fmt;
+use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
@@ -315,6 +316,14 @@ impl BlobName {
     /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A name is passed where a text is expected, as to [`JobContext::input`](crate::JobContext::input).
+impl Deref for BlobName {
+    type Target = str;
+    fn deref(&self) -> &str {
         &self.0
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! # Layout
 //! - [`Job`], [`Step`], [`JobContext`], [`JobError`]: what a team implements and uses.
+//!   [`InputStream`], [`OutputStream`]: inputs and outputs of any size.
 //! - [`Producer`], [`NewJob`]: enqueue jobs. [`Redrive`]: sends dead letters again. [`Shards`]:
 //!   several queues used as one.
 //! - [`worker`]: the dispatcher, the guardians of the leases, the drain.
@@ -93,6 +94,7 @@ mod deadline;
 pub mod envelope;
 mod error;
 mod estimate;
+mod files;
 mod hash;
 mod ids;
 pub mod interruption;
@@ -134,6 +136,7 @@ pub use compute::StopFlag;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};
 pub use error::{Error, ErrorKind, Result};
+pub use files::{InputStream, OutputStream};
 pub use ids::{
     BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, PayloadName, WorkerId, Writer,
 };

@@ -1,5 +1,5 @@
-//! The names of the blobs that Reprieve writes itself. Each prefix belongs to one kind of blob
-//! alone, so that retention never removes another.
+//! The names of a job's inputs and outputs, and of the blobs that Reprieve writes itself. Each of the
+//! latter's prefixes belongs to one kind of blob alone, so that retention never removes another.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId, WorkerId};
@@ -19,6 +19,35 @@ pub(crate) const READY: &str = "ready/";
 
 /// The blob that states how far the workers' cleaning is.
 pub(crate) const CLEANING: &str = "cleaning.json";
+
+/// The prefix of the outputs with relative names: `jobs/<job>/<name>`.
+const OUTPUTS: &str = "jobs/";
+
+/// The prefix of the job's outputs with relative names. A segment of a blob's name must not end in a
+/// dot, but an id may: it gets a `~`, which no id has.
+pub(crate) fn outputs_of(job: &JobId) -> String {
+    let mark = if job.as_str().ends_with('.') { "~" } else { "" };
+    format!("{OUTPUTS}{job}{mark}/")
+}
+
+/// The blob of the job's output with this name: relative to the job's outputs, or from the root if it
+/// begins with `/`.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) for a bad name, and for one of Reprieve's own blobs.
+pub(crate) fn output_blob(operation: &'static str, job: &JobId, name: &str) -> Result<BlobName> {
+    let blob = match name.strip_prefix('/') {
+        Some(absolute) => BlobName::parse(absolute)?,
+        None => BlobName::parse(outputs_of(job) + name)?,
+    };
+    check_own(operation, &blob)?;
+    Ok(blob)
+}
+
+/// The blob of the input with this name, from the root with or without `/`.
+pub(crate) fn input_blob(name: &str) -> Result<BlobName> {
+    BlobName::parse(name.strip_prefix('/').unwrap_or(name))
+}
 
 /// The blob of a job's long arguments, kept until the job is completed.
 pub(crate) fn args_blob(job: &JobId) -> Result<BlobName> {
@@ -81,6 +110,38 @@ pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_output_lies_under_its_job_or_where_an_absolute_name_says() {
+        let job = |id: &str| JobId::parse(id).unwrap();
+        let output = |id: &str, name: &str| output_blob("write", &job(id), name).map(|blob| blob.to_string());
+        for (id, name, blob) in [
+            ("a", "x.png", "jobs/a/x.png"),
+            ("a", "results/x", "jobs/a/results/x"),
+            ("a", "/thumbs/x.png", "thumbs/x.png"),
+            ("a", "/jobs/b/x", "jobs/b/x"),
+            ("a.b", "x", "jobs/a.b/x"),
+            ("a.", "x", "jobs/a.~/x"),
+            ("a..", "x", "jobs/a..~/x"),
+        ] {
+            assert_eq!(output(id, name).unwrap(), blob);
+        }
+        for bad in ["", "/", "//x", "x/", "../b/x", "x//y", "/../x", "/results/x", "/cleaning.json"] {
+            assert!(output("a", bad).is_err(), "{bad:?}");
+        }
+        let (longest_id, longest_name) = ("i".repeat(128), "n".repeat(240));
+        assert!(output(&longest_id, &longest_name).is_ok());
+        let too_long = format!("{longest_name}/").repeat(4);
+        assert!(output(&longest_id, &too_long).is_err());
+    }
+
+    #[test]
+    fn an_input_is_named_from_the_root() {
+        for name in ["photos/a", "/photos/a"] {
+            assert_eq!(input_blob(name).unwrap().as_str(), "photos/a");
+        }
+        assert!(input_blob("//a").is_err() && input_blob("/").is_err());
+    }
 
     #[test]
     fn only_the_names_that_reprieve_gives_are_its_own() {

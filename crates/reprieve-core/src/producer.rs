@@ -10,9 +10,9 @@ use crate::codec;
 use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX, Trace};
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::ContentHash;
-use crate::ids::{BlobName, JobId};
+use crate::ids::JobId;
 use crate::job::Job;
-use crate::names::{args_blob, check_own};
+use crate::names::{args_blob, check_own, input_blob};
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, RecordWrite, Store};
 use crate::record::{Record, Status};
@@ -179,13 +179,13 @@ impl Producer {
         }
     }
 
-    /// Stores an input blob for jobs to read.
+    /// Stores an input blob for jobs to read, named from the root, with or without `/`.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name, also one that begins with `results/`,
     /// `args/`, `drains/` or `ready/`, and `cleaning.json`; the store's own.
     pub async fn put_input(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
-        let name = BlobName::parse(name)?;
+        let name = input_blob(name)?;
         check_own("write an input", &name)?;
         self.store.blobs.put(&name, bytes, None).await
     }

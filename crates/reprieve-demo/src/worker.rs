@@ -101,7 +101,7 @@ impl Job for Render {
             Step::Continue(at)
         } else {
             let png = frame::encode(&at.pixels).map_err(JobError::fatal)?;
-            cx.put_output(&frame.blob(), png).await?;
+            cx.put_output(&format!("/{}", frame.blob()), png).await?;
             Step::Done(frame.blob())
         };
         note(StepEvent::Done)?;

@@ -71,9 +71,9 @@ pub use work::{run, work};
 #[cfg(feature = "testing")]
 pub use reprieve_core::memory;
 pub use reprieve_core::{
-    Attachment, BlobName, Bytes, Deadline, Error, ErrorKind, Job, JobContext, JobEnd, JobError, JobId,
-    NewJob, Notice, NoticeId, NoticeKind, OldState, Producer, Redrive, RedriveFailure, Redriven, Result,
-    SOFT_MARK, Start, Step, StopFlag, WorkerId,
+    Attachment, BlobName, Bytes, Deadline, Error, ErrorKind, InputStream, Job, JobContext, JobEnd, JobError,
+    JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream, Producer, Redrive, RedriveFailure,
+    Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
 pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
 

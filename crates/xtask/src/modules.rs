@@ -44,7 +44,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // What a team implements and uses.
         &["saving", "shared_state", "turns"],
         &["context", "job"],
-        &["attachment", "compute", "long_step"],
+        &["attachment", "compute", "files", "long_step"],
         &["children", "job_end", "producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],

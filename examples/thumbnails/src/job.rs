@@ -99,7 +99,11 @@ async fn make_thumbnail(cx: &JobContext, name: &str, size: u32) -> Result<Result
     };
     // Decoding may block the thread: jobs have threads of their own, apart from leases and notices.
     match Thumbnail::of(&picture, size) {
-        Ok(Thumbnail { bytes, extension }) => Ok(Ok(cx.put_output(&output(name, extension), bytes).await?)),
+        Ok(Thumbnail { bytes, extension }) => {
+            // An absolute name: all jobs' thumbnails are in one place.
+            let output = format!("/{}", output(name, extension));
+            Ok(Ok(cx.put_output(&output, bytes).await?))
+        }
         Err(unreadable) => Ok(Err(unreadable.to_string())),
     }
 }

@@ -16,7 +16,8 @@ use tokio::time::{Instant, sleep};
 
 fn main() -> ExitCode {
     reprieve::run(|worker| {
-        worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer).job(Bulky).job(Attacher)
+        let worker = worker.job(Walk).job(Spin).job(Fail).job(PanicOnce).job(Killer);
+        worker.job(Bulky).job(Attacher).job(Copier)
     })
 }
 
@@ -69,7 +70,7 @@ impl Job for Walk {
         Journal::new(&args.journal).note(cx.job().as_str(), at.next).map_err(JobError::fatal)?;
         sleep(Duration::from_millis(args.each_ms)).await;
         let output = format!("step {} by {}", at.next, std::process::id());
-        cx.put_output(&format!("walks/{}/{}", cx.job(), at.next), output.into_bytes()).await?;
+        cx.put_output(&format!("/walks/{}/{}", cx.job(), at.next), output.into_bytes()).await?;
         Ok(Step::Continue(WalkAt { next: at.next + 1, sum: at.sum + at.next }))
     }
 }
@@ -316,6 +317,56 @@ struct Attacher;
 struct AttacherArgs {
     bytes: u64,
     steps: u64,
+}
+
+/// Writes a large output, copies it as a stream, and reads the copy.
+struct Copier;
+
+#[derive(Deserialize)]
+struct CopierArgs {
+    bytes: u64,
+    copies: u64,
+}
+
+#[async_trait]
+impl Job for Copier {
+    const KIND: &'static str = "copier";
+    type Args = CopierArgs;
+    type Checkpoint = u64;
+    type Output = Measured;
+
+    fn begin(&self, _: &CopierArgs) -> u64 {
+        0
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &CopierArgs,
+        at: u64,
+    ) -> Result<Step<u64, Measured>, JobError> {
+        let pattern = || Pattern { step: 1, at: 0, bytes: args.bytes };
+        if at == 0 {
+            cx.write_output("0", pattern()).await?;
+        } else if at <= args.copies {
+            let mut from = cx.input_stream(&cx.output_name(&(at - 1).to_string())?).await?;
+            let mut to = cx.output_stream(&at.to_string())?;
+            tokio::io::copy(&mut from, &mut to).await.map_err(JobError::retry)?;
+            to.finish().await?;
+            if at > 1 {
+                // The one before is needed if this step runs again.
+                cx.delete_output(&(at - 2).to_string()).await?;
+            }
+        } else {
+            let length = cx.read_input(&cx.output_name(&args.copies.to_string())?, pattern()).await?;
+            return Ok(Step::Done(Measured {
+                digest: length,
+                delivery: cx.delivery(),
+                peak_kib: peak_kib(),
+            }));
+        }
+        Ok(Step::Continue(at + 1))
+    }
 }
 
 /// The length of a part of the content. Part number n of step s consists of a byte that only n and

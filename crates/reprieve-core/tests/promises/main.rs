@@ -15,6 +15,7 @@ mod escalation;
 mod events;
 mod exact;
 mod failures;
+mod files;
 mod foreign;
 mod going_back;
 mod leases;

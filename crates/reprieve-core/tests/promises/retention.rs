@@ -109,6 +109,10 @@ async fn attic() -> Attic {
     {
         put(&store, name).await;
     }
+    // Outputs of jobs, also under names that would be Reprieve's own elsewhere.
+    for name in ["jobs/old/x.png", "jobs/old/results/old.json", "jobs/old/ready/event/vm/0"] {
+        put(&store, name).await;
+    }
     for name in ["drains/pumps.csv", "results/of-2025/all.csv", "ready/to-render.csv"] {
         put(&store, name).await;
     }
@@ -153,6 +157,9 @@ async fn attic() -> Attic {
     put_payload(&store, "nowhere", 2).await;
     advance(7 * DAY).await;
     let kept = [
+        "jobs/old/x.png",
+        "jobs/old/results/old.json",
+        "jobs/old/ready/event/vm/0",
         "outputs/old",
         "results-of-mine/old",
         "old",

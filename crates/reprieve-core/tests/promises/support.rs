@@ -202,7 +202,8 @@ impl Job for Steps {
             }
             Habit::Publishes => {
                 work.await;
-                cx.put_output(&format!("out/{}/{at}", cx.job()), cx.fence().to_string().into_bytes()).await?;
+                cx.put_output(&format!("/out/{}/{at}", cx.job()), cx.fence().to_string().into_bytes())
+                    .await?;
             }
             _ => work.await,
         }
@@ -257,6 +258,11 @@ pub(crate) fn start_job(store: &Store, job: impl Job) -> Running {
 /// Starts a worker with any job and these settings.
 pub(crate) fn start_any(store: &Store, job: impl Job, settings: Settings) -> Running {
     run_in(Gate::new(), store, job, settings, ManualNotices::answered())
+}
+
+/// Starts a worker with any job and these settings, in a process that can be frozen.
+pub(crate) fn start_any_in(gate: &Gate, store: &Store, job: impl Job, settings: Settings) -> Running {
+    run_in(gate.clone(), store, job, settings, ManualNotices::answered())
 }
 
 /// Starts a worker with any job, which is saved after every step.

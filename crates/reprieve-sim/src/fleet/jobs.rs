@@ -105,7 +105,7 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
         }
         let is_last = at.step + 1 >= plan.steps;
         if is_last && !plan.result {
-            cx.put_output(&format!("out/{}", plan.id()), fence.to_string().into_bytes()).await?;
+            cx.put_output(&format!("/out/{}", plan.id()), fence.to_string().into_bytes()).await?;
         }
         process.link.note(What::StepEnded { job, fence, at: at.step });
         let at = At { step: at.step + 1, sum: after(at.sum, at.step), ..at };
