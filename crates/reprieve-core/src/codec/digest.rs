@@ -19,7 +19,21 @@ impl Digest {
         digesting.finish()
     }
 
-    pub(super) fn of(value: &impl Hash) -> Self {
+    /// The digest of a number. A state may consist of millions, so it takes a few multiplications and no
+    /// hasher.
+    pub(super) fn of_number(kind: Number, value: i128) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the halves of the number")]
+        let (low, high) = (value as u64, (value >> 64) as u64);
+        let half = |seed: u64| mix(low ^ mix(high ^ mix(seed ^ kind as u64)));
+        Self(half(SEEDS.0), half(SEEDS.1))
+    }
+
+    /// The digest of an entry of a map.
+    fn of_entry(key: Self, value: Self) -> Self {
+        Self(mix(key.0.wrapping_add(mix(value.0 ^ SEEDS.0))), mix(key.1.wrapping_add(mix(value.1 ^ SEEDS.1))))
+    }
+
+    fn of(value: &impl Hash) -> Self {
         let hash = |half: bool| {
             let mut hasher = DefaultHasher::new();
             (half, value).hash(&mut hasher);
@@ -48,7 +62,7 @@ impl Digest {
 
     pub(super) fn of_map(entries: impl Iterator<Item = (Self, Self)>) -> Self {
         let mut sum = Sum::default();
-        entries.for_each(|entry| sum.add(Self::of(&entry)));
+        entries.for_each(|(key, value)| sum.add(Self::of_entry(key, value)));
         sum.digest(MAP)
     }
 }
@@ -58,6 +72,28 @@ const BYTES: &str = "bytes";
 const EXTENSION: &str = "extension";
 const LIST: &str = "list";
 const MAP: &str = "map";
+
+/// What a number is. Equal values of two kinds are different.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Number {
+    Bool = 1,
+    Integer,
+    /// The bits of an `f32`.
+    Small,
+    /// The bits of an `f64`.
+    Float,
+}
+
+/// Two random numbers, for the two halves of a digest.
+const SEEDS: (u64, u64) = (0x9ae1_6a3b_2f90_404f, 0xc3a5_c85c_97cb_3127);
+
+/// Mixes the bits of a number: the finalizer of `SplitMix64`, by which each bit changes half of all others.
+/// <https://prng.di.unimi.it/splitmix64.c>
+const fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
 
 /// The sum of the digests of some elements, the same in every order.
 #[derive(Debug, Default)]
@@ -155,7 +191,7 @@ impl Digesting {
                     open.key = Some(value);
                     return Ok(());
                 }
-                (true, Some(key)) => open.sum.add(Digest::of(&(key, value))),
+                (true, Some(key)) => open.sum.add(Digest::of_entry(key, value)),
                 (false, _) => open.sum.add(value),
             }
             open.left -= 1;
@@ -194,19 +230,19 @@ impl Digesting {
         let shift = 64 - 8 * rest.len().min(8);
         #[expect(clippy::cast_possible_wrap, reason = "the bits of a signed number")]
         let signed = || i128::from((number << shift) as i64 >> shift);
-        let integer = |value: i128| Digest::of(&("integer", value));
+        let integer = |value: i128| Digest::of_number(Number::Integer, value);
         match marker {
             0x00..=0x7f => self.add(integer(marker.into())),
             0x80..=0x8f => self.open(true, (marker & 0x0f).into()),
             0x90..=0x9f => self.open(false, (marker & 0x0f).into()),
             0xa0..=0xbf => self.begin(TEXT, (marker & 0x1f).into()),
             0xc0 => self.add(Digest::of_nil()),
-            0xc2 | 0xc3 => self.add(Digest::of(&("bool", marker == 0xc3))),
+            0xc2 | 0xc3 => self.add(Digest::of_number(Number::Bool, (marker == 0xc3).into())),
             0xc4..=0xc6 => self.begin(BYTES, number),
             // The type of an extension is its first byte.
             0xc7..=0xc9 => self.begin(EXTENSION, number + 1),
-            0xca => self.add(Digest::of(&("small", number))),
-            0xcb => self.add(Digest::of(&("float", number))),
+            0xca => self.add(Digest::of_number(Number::Small, number.into())),
+            0xcb => self.add(Digest::of_number(Number::Float, number.into())),
             0xcc..=0xcf => self.add(integer(number.into())),
             0xd0..=0xd3 => self.add(integer(signed())),
             0xd4..=0xd8 => self.begin(EXTENSION, (1 << (marker - 0xd4)) + 1),

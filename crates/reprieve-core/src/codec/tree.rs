@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::digest::Digest;
+use super::digest::{Digest, Number};
 
 /// A value of any type. Numbers with the same bits are equal.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ impl Tree {
                 Digest::of_map(entries.iter().map(|(key, value)| (key.digest(), value.digest())))
             }
             Self::Nil => Digest::of_nil(),
-            Self::Bool(value) => Digest::of(&("bool", *value)),
-            Self::Integer(value) => Digest::of(&("integer", *value)),
-            Self::Small(bits) => Digest::of(&("small", u64::from(*bits))),
-            Self::Float(bits) => Digest::of(&("float", *bits)),
+            Self::Bool(value) => Digest::of_number(Number::Bool, (*value).into()),
+            Self::Integer(value) => Digest::of_number(Number::Integer, *value),
+            Self::Small(bits) => Digest::of_number(Number::Small, (*bits).into()),
+            Self::Float(bits) => Digest::of_number(Number::Float, (*bits).into()),
             Self::Text(text) => Digest::of_text(text),
             Self::Bytes(bytes) => Digest::of_bytes(bytes),
         }
