@@ -180,6 +180,28 @@ class Monitoring(unittest.TestCase):
         for field in set(re.findall(r"line\.(\w+)", QUERIES["escalations"])) - {"message"}:
             self.assertRegex(moving, rf"\b{field}\b", f"escalations: {field}")
 
+    def test_outcomes_are_what_the_counters_gained_in_the_time_that_is_shown(self):
+        self.assertIn("more = case(not(same), 0.0, value >= before, value - before, value)\n", QUERIES["outcomes"])
+        self.assertIn("order by Computer asc, counter asc, TimeGenerated asc\n", QUERIES["outcomes"])
+        self.assertIn("same = prev(Computer) == Computer and prev(counter) == counter\n", QUERIES["outcomes"])
+
+        def deliveries(rows):
+            total, last = 0, None
+            for row in sorted(rows):
+                same = last is not None and last[:2] == row[:2]
+                before = last[3] if last else None
+                total += 0 if not same else row[3] - before if row[3] >= before else row[3]
+                last = row
+            return total
+
+        # A worker of seven days with 100 an hour, the last hour, and one that began again after half of it.
+        week = 7 * 24 * 60
+        hour = range(week - 60, week + 1, 5)
+        old = [("vm1", "completed", minute, 100 * minute / 60) for minute in hour]
+        self.assertAlmostEqual(deliveries(old), 100)
+        begins = [("vm2", "completed", minute, minute - (0 if minute < week - 30 else week - 30)) for minute in hour]
+        self.assertAlmostEqual(deliveries(old + begins), 100 + 25 + 30)
+
     def test_microsofts_parser_accepts_every_query(self):
         folder = INFRA / "tests" / "kql"
         if not (folder / "node_modules").is_dir() and os.environ.get("INFRA_TESTS_NEED_KQL") != "1":
@@ -340,6 +362,11 @@ class Report(unittest.TestCase):
             "reprieve_budget_left_seconds_sum": 9.5,
         }
         self.assertEqual(metrics, {"report": "metrics", "values": wanted})
+
+    def test_of_several_workers_it_says_that_one_reports(self):
+        _, metrics = self.run_report(REPRIEVE_INSTANCES="3")[1]
+        self.assertEqual(metrics["one_of"], 3)
+        self.assertNotIn("one_of", self.run_report(REPRIEVE_INSTANCES="1")[1][1])
 
     def test_it_signs_in_as_the_worker_and_takes_nothing_away(self):
         self.run_report()

@@ -12,7 +12,7 @@ PARTS = [
     ("Messages", "queue-depth", "timechart"),
     ("Minutes that the oldest message has waited", "oldest-message", "timechart"),
     ("Jobs in the poison queues", "poison", "timechart"),
-    ("Deliveries by outcome", "outcomes", "barchart"),
+    ("Deliveries by outcome, of one worker on each VM", "outcomes", "barchart"),
     ("Jobs that moved to regular VMs", "escalations", "table"),
     ("Lines of the workers", "logs", "table"),
 ]

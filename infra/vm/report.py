@@ -124,7 +124,10 @@ def main():
 
     def all_metrics():
         _, text = get(f"http://{os.environ.get('REPRIEVE_LISTEN', '127.0.0.1:9090')}/metrics")
-        yield from metric_reports(text)
+        # Workers that share an address have one that answers, with its own metrics.
+        instances = int(os.environ.get("REPRIEVE_INSTANCES") or 1)
+        for line in metric_reports(text):
+            yield line if instances == 1 else {**line, "one_of": instances}
 
     attempt("queues", all_queues)
     attempt("metrics", all_metrics)
