@@ -91,6 +91,21 @@ pub(crate) fn run_with(mut command: Command, variables: &[(&str, impl AsRef<OsSt
     }
 }
 
+/// Runs `command` to its end, and then shows what it printed: for commands that run beside others.
+pub(crate) fn run_apart(mut command: Command) -> Result<(), Failure> {
+    let shown = shown(&command);
+    say(&format!("> {shown}"));
+    let output = command.stdin(Stdio::null()).output();
+    let output =
+        output.map_err(|error| Failure::Failed(format!("`{shown}` could not be started: {error}")))?;
+    let printed = [output.stdout, output.stderr].concat();
+    say(&format!("> {shown}:\n{}", String::from_utf8_lossy(&printed).trim_end()));
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!("`{shown}` failed with {}", output.status)))
+}
+
 /// Shows `command` and replaces this program with it.
 pub(crate) fn become_it(mut command: Command) -> Result<(), Failure> {
     let shown = shown(&command);

@@ -2,9 +2,12 @@
 //! machines with a real systemd.
 
 use std::env;
+use std::fs;
+use std::panic;
 use std::process::{Command, Stdio};
+use std::thread;
 
-use crate::command::{Failure, builds, cargo, is_needed, root, run as run_command, say};
+use crate::command::{Failure, builds, cargo, is_needed, root, run as run_command, run_apart, say};
 use crate::install;
 use crate::services::{NEED_PYTHON, unless_needed};
 
@@ -19,10 +22,21 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::usage(format!("infra has no part {unknown:?}")));
     }
     let is_chosen = |part: &&str| arguments.is_empty() || arguments.iter().any(|named| named == part);
-    PARTS.iter().filter(|part| is_chosen(part)).try_for_each(|part| match *part {
-        "templates" => templates(),
-        "scripts" => scripts(),
-        _ => machines(),
+    // The machines wait for most of the time, in which the others compute.
+    beside(PARTS.into_iter().filter(is_chosen).map(|part| {
+        move || match part {
+            "templates" => templates(),
+            "scripts" => scripts(),
+            _ => machines(),
+        }
+    }))
+}
+
+/// Runs tasks beside each other, all to their ends, and returns the first one's failure.
+fn beside<T: FnOnce() -> Result<(), Failure> + Send>(tasks: impl Iterator<Item = T>) -> Result<(), Failure> {
+    thread::scope(|scope| {
+        let running: Vec<_> = tasks.map(|task| scope.spawn(task)).collect();
+        running.into_iter().map(|task| task.join().unwrap_or_else(|why| panic::resume_unwind(why))).collect()
     })
 }
 
@@ -33,11 +47,20 @@ fn in_root(program: &str, arguments: &[&str]) -> Command {
 }
 
 /// Checks the templates with what there is: the types, the kept snapshots, checkov, the parser of
-/// queries, and the real compiler.
+/// queries, and the real compiler. Each file of tests has a process.
 fn templates() -> Result<(), Failure> {
-    let mut test = in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests"]);
-    // checkov reads evaluated templates, and only the checker evaluates them.
-    if env::var_os("BICEPLINT").is_some()
+    let unreadable = |error| Failure::Failed(format!("infra/tests can't be read: {error}"));
+    let entries = fs::read_dir(root().join("infra/tests")).map_err(unreadable)?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let tests = names.filter(|name| name.starts_with("test_") && name.ends_with(".py"));
+    beside(tests.map(|name| move || templates_test(&name)))
+}
+
+fn templates_test(name: &str) -> Result<(), Failure> {
+    let mut test = in_root("python3", &["-m", "unittest", "discover", "-s", "infra/tests", "-p", name]);
+    // checkov reads evaluated templates, and only the checker evaluates them. It takes a minute to install.
+    if name == "test_checkov.py"
+        && env::var_os("BICEPLINT").is_some()
         && let Some(programs) = unless_needed(NEED_PYTHON, "with checkov", install::checkov())?
     {
         let path = env::var_os("PATH").unwrap_or_default();
@@ -45,10 +68,12 @@ fn templates() -> Result<(), Failure> {
             .map_err(|error| Failure::Failed(format!("PATH can't be extended: {error}")))?;
         test.env("PATH", path).env("INFRA_TESTS_NEED_CHECKOV", "1");
     }
-    if let Some(()) = unless_needed(NEED_PYTHON, "of queries", install::kusto())? {
+    if name == "test_files.py"
+        && let Some(()) = unless_needed(NEED_PYTHON, "of queries", install::kusto())?
+    {
         test.env("INFRA_TESTS_NEED_KQL", "1");
     }
-    run_command(test)
+    run_apart(test)
 }
 
 /// Runs the package's scripts, without a machine.
@@ -66,7 +91,7 @@ fn scripts() -> Result<(), Failure> {
         say(&format!("SKIPPED: {missing}"));
         return Ok(());
     }
-    run_command(in_root("bats", &["infra/tests/package.bats"]))
+    run_apart(in_root("bats", &["infra/tests/package.bats"]))
 }
 
 /// Installs, updates, disturbs and removes the package on machines with a real systemd.
@@ -81,6 +106,20 @@ fn machines() -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_run_to_their_ends_when_one_fails() {
+        let (sender, ended) = std::sync::mpsc::channel();
+        let tasks = [false, true, true].into_iter().map(|is_well| {
+            let sender = sender.clone();
+            move || {
+                sender.send(()).expect("the test still listens");
+                if is_well { Ok(()) } else { Err(Failure::Failed("it was cut".to_owned())) }
+            }
+        });
+        assert_eq!(beside(tasks), Err(Failure::Failed("it was cut".to_owned())));
+        assert_eq!(ended.try_iter().count(), 3);
+    }
 
     #[test]
     fn an_unknown_part_is_wrong_usage() {
