@@ -108,7 +108,10 @@ units() {
 @test "the sandbox's exposure is at most 2.0" {
   units
   for unit in reprieve-worker.service reprieve-worker@1.service; do
-    systemd-analyze --root="$root" --offline=true --threshold=20 --no-pager security "$unit"
+    run systemd-analyze --root="$root" --offline=true --threshold=20 --no-pager security "$unit"
+    [ "$status" -eq 0 ]
+    score=$(sed -n "s/.*Overall exposure level for .*: \([0-9.]*\) .*/\1/p" <<<"$output")
+    grep -q "$score offline" "$package/README.md"
   done
 }
 

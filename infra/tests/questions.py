@@ -21,6 +21,7 @@ def compiled(path):
 def run(folder, path, arguments, text):
     """As `python3 -IS PATH ARGUMENTS <TEXT`: the exit code, and what goes to stdout and stderr."""
     os.chdir(folder)
+    path = os.path.abspath(path)
     sys.argv = [path, *arguments]
     sys.stdin, sys.stdout, sys.stderr = io.StringIO(text), io.StringIO(), io.StringIO()
     try:
@@ -41,7 +42,8 @@ def answer(connection):
         if not more:
             return
         received += more
-    text, folder, _, path, *arguments = received.decode().split("\0")[:-2]
+    text, folder, *arguments = received.decode().split("\0")[:-2]
+    path, *arguments = [argument for argument in arguments if argument != "-IS"]
     code, out, error = run(folder, path, arguments, text)
     out = out.encode()
     connection.sendall(f"{code} {len(out)}\n".encode() + out + error.encode())

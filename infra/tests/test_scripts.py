@@ -23,7 +23,9 @@ import tarfile
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
+import evaluator
 from test_bicep import require
 
 INFRA = pathlib.Path(__file__).resolve().parent.parent
@@ -93,6 +95,10 @@ SLEEP = '#!/bin/sh\necho "$1" >>"$SLEEPS"\n'
 CARGO = '#!/bin/sh\necho "$@" >>"$CARGO_LOG"\necho "0000  $CARGO_PACKAGE"\n'
 
 
+# Flags of az that have a path.
+FILES = {"--file", "--parameters"}
+
+
 class Handler(socketserver.StreamRequestHandler):
     def handle(self):
         received = b""
@@ -104,7 +110,7 @@ class Handler(socketserver.StreamRequestHandler):
         pid, folder, count, *rest = received.decode().split("\0")[:-2]
         arguments, environment = rest[: int(count)], dict(line.split("=", 1) for line in rest[int(count) :])
         # Like a process of its own, it takes paths from the folder of its caller.
-        arguments = [os.path.join(folder, a) if b == "--file" else a for b, a in zip(["", *arguments], arguments)]
+        arguments = [os.path.join(folder, a) if b in FILES else a for b, a in zip(["", *arguments], arguments)]
         code, out, error = stand_in().run(arguments, environment, int(pid))
         self.request.sendall(f"{code} {len(out)}\n{out}{error}".encode())
 
@@ -672,6 +678,38 @@ class Deploy(Case):
         cloud = Cloud(self)
         done = cloud.deploy()
         self.assertNotIn(KEY, done.stdout + done.stderr)
+
+
+class ByHand(Case):
+    """The commands of README.md, as they are written there."""
+
+    def test_they_deploy_what_the_scripts_go_on_with(self):
+        text = (INFRA / "README.md").read_text().split("\nBy hand,", 1)[1]
+        commands = text.split("```sh\n", 1)[1].split("```", 1)[0]
+        cloud = Cloud(self)
+        (cloud.folder / "infra").symlink_to(INFRA)
+        shutil.copy(cloud.package("1.0.0"), cloud.folder / "worker.tgz")
+        (cloud.folder / ".ssh").mkdir()
+        (cloud.folder / ".ssh" / "id_ed25519.pub").write_text(evaluator.ENVIRONMENT["REPRIEVE_SSH_PUBLIC_KEY"] + "\n")
+        commands = commands.replace("GROUP", "rg-reprieve-demo").replace("ACCOUNT", "stdemoabc123")
+        script = cloud.folder / "by-hand"
+        script.write_text(f"#!/bin/bash -e\n{commands}\nenv >environment\n")
+        script.chmod(0o755)
+        place = {"location": "westeurope", "resources": {}, "deployments": {}, "vms": {}}
+        cloud.state = {**cloud.state, "groups": {"rg-reprieve-demo": place}}
+        self.succeeds(cloud.run("by-hand", infra=cloud.folder, REPRIEVE_SSH_PUBLIC_KEY=None))
+        self.assertEqual(len(cloud.calls), 5)
+        done = self.succeeds(cloud.run("deploy", "--package", "worker.tgz", REPRIEVE_SSH_PUBLIC_KEY=None))
+        self.assertIn("Version 1.0.0 is uploaded already", done.stderr)
+
+        lines = (cloud.folder / "environment").read_text().splitlines()
+        exported = dict(line.split("=", 1) for line in lines if line.startswith(("REPRIEVE_", "AZURE_")))
+        require(self, "the offline checker (BICEPLINT)", evaluator.AVAILABLE)
+        with unittest.mock.patch.object(evaluator, "ENVIRONMENT", exported):
+            base, _ = evaluator.evaluate(str(INFRA / "base.bicepparam"))
+            evaluator.evaluate(str(INFRA / "presets" / "elastic.bicepparam"))
+        roles = [r["properties"]["description"] for r in base if r["type"].endswith("roleAssignments")]
+        self.assertTrue(any(role.startswith("Uploads") for role in roles), roles)
 
 
 # ----------------------------------------------------------------- update
