@@ -219,6 +219,30 @@ class Monitoring(unittest.TestCase):
         self.assertIn("SyslogIdentifier=reprieve-report\n", (INFRA / "cloud-init.yaml").read_text())
 
 
+class Costs(unittest.TestCase):
+    def test_the_months_of_the_presets_follow_from_the_dated_parts(self):
+        text = (INFRA / "README.md").read_text()
+
+        def monthly(part):
+            row = re.search(rf"(?m)^\| {part}.* \| .*?\$([0-9.]+) a month.* \| (.*) \|$", text)
+            self.assertRegex(row[2], r"20\d\d", f"{part} has no date")
+            return round(100 * float(row[1]))
+
+        fixed = monthly("NAT gateway") + monthly("its public address")
+        disk = monthly("a VM's disk")
+        rows = []
+        for preset in ("steady", "steady-fleet", "elastic", "balanced", "swap"):
+            given = (INFRA / "presets" / f"{preset}.bicepparam").read_text()
+            numbers = dict(re.findall(r"(?m)^param (\w+) = (\d+)$", given))
+            most = int(numbers["instances"]) + int(numbers.get("escalationInstances", 0))
+            least = most if preset.startswith("steady") else int(numbers.get("baseInstances", 0))
+            vms = str(most) if least == most else f"{least} to {most}"
+            idle, full = (f"${(fixed + n * disk) / 100:.2f}" for n in (least, most))
+            rows.append(f"| `{preset}` | {vms} | {idle} | {full} |")
+        table = "\n".join(rows)
+        self.assertTrue(table in text, f"README.md must have this:\n{table}")
+
+
 class FirstBoot(unittest.TestCase):
     def test_cloud_init_accepts_it(self):
         needed = os.environ.get("INFRA_TESTS_NEED_CLOUD_INIT") == "1"

@@ -368,6 +368,8 @@ class Disturbed(Case):
         elif command not in OPTIONAL:
             self.assertEqual(done.returncode, 1, what + done.stderr)
             self.assertRegex(last_line(done), r"^\w+: .*internal server error.* again( to watch it)?\.$", what)
+            # The call may have deleted all.
+            self.assertNotIn("Nothing is lost", done.stderr)
         return cloud, what
 
     def run_again(self, journey, cloud, what, code, end):
