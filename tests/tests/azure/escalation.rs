@@ -5,6 +5,7 @@ use std::path::Path;
 use reprieve_tests::{Sandbox, Worker};
 use rustix::process::Signal;
 
+use crate::roles::succeeds;
 use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,6 +27,13 @@ async fn a_job_that_is_interrupted_too_often_moves_with_its_checkpoint_to_the_qu
     let third = worker(&sandbox, &moving);
     emptied(&sandbox, PATIENCE).await;
     assert_eq!(third.log().lines("moving a job to another queue").len(), 1);
+
+    // No worker has it, and its queue says why it came; the one that it left does not.
+    let page = succeeds(&sandbox, &["status", "--queue", &calm]);
+    let row = page.lines().skip_while(|line| !line.starts_with("ESCALATED")).nth(1);
+    assert!(row.is_some_and(|row| row.starts_with(jobs[0].as_str())), "{page}");
+    let left = succeeds(&sandbox, &["status"]);
+    assert!(!left.contains("ESCALATED"), "{left}");
 
     let jobs_program = Path::new(env!("CARGO_BIN_EXE_test-jobs"));
     let arguments = ["--metadata-url", "off", "--queue", &calm, "--container", sandbox.container()];

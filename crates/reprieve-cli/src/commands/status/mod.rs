@@ -10,6 +10,7 @@ use reprieve::ports::{DeadLettered, Depth, Store, WorkerReport};
 use reprieve::worker::{DRAINS, DrainReport, report_every};
 use reprieve::{BlobName, Client, Result, StoreArgs, clock};
 use reprieve_core::envelope::Envelope;
+use reprieve_core::record::{self, Record};
 use serde::Serialize;
 
 use super::{EXIT_CODES, block_on, log_warnings};
@@ -27,6 +28,9 @@ const LOOKS_MAX: usize = 3;
 
 /// The most drains, of all queues of the store, that are read to find them.
 const READ_MAX: usize = 50;
+
+/// The most records in a store in which moved jobs that wait are looked for.
+const RECORDS_MAX: usize = 32;
 
 /// Shows a queue, its workers, their jobs and their drains
 #[derive(Debug, clap::Args)]
@@ -61,6 +65,10 @@ struct Status {
     drains: Vec<Drained>,
     /// The oldest ones.
     dead_letters: Vec<Dead>,
+    /// Jobs that workers of another queue moved to this one. Not looked for with `--watch`, in an
+    /// empty queue, or in a store with more than [`RECORDS_MAX`] records.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<Moved>,
     /// The longest interval between two reports of a worker.
     #[serde(skip)]
     report_every: Duration,
@@ -84,6 +92,14 @@ struct Dead {
     reason: Option<String>,
 }
 
+/// A job that was moved from another queue, and has not ended.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Moved {
+    job: String,
+    kind: String,
+    reason: String,
+}
+
 impl Args {
     pub(crate) fn run(self) -> ExitCode {
         log_warnings();
@@ -95,14 +111,14 @@ async fn run(args: Args) -> Result<()> {
     let client = Client::open_existing(&args.store).await?;
     let mut out = Out::new();
     let Some(seconds) = args.watch else {
-        return show(&mut out, &args, &Status::read(&client).await?, "");
+        return show(&mut out, &args, &Status::read(&client, true).await?, "");
     };
     let redraws = std::io::stdout().is_terminal() && !args.json;
     let mut ticks = tokio::time::interval(Duration::from_secs(seconds));
     let mut before = if redraws { "\x1b[2J\x1b[H" } else { "" };
     while !out.closed() {
         ticks.tick().await;
-        let status = match Status::read(&client).await {
+        let status = match Status::read(&client, false).await {
             // The watch continues and shows the store when it answers again.
             Err(error) if error.is_temporary() => {
                 crate::out::print_stderr(&format!("failed to read the status, trying again: {error}"));
@@ -138,7 +154,7 @@ fn show(out: &mut Out, args: &Args, status: &Status, before: &str) -> Result<()>
 }
 
 impl Status {
-    async fn read(client: &Client) -> Result<Self> {
+    async fn read(client: &Client, with_moved: bool) -> Result<Self> {
         let store = client.store();
         let (queue, mut workers) = look(store).await?;
         // The roster is the whole store's, and a store may have several queues.
@@ -154,8 +170,17 @@ impl Status {
                 break;
             }
         }
+        let moved = if with_moved && queue.total > 0 { Moved::all(client).await? } else { Vec::new() };
         let report_every = report_every(&*store.roster);
-        Ok(Self { at_unix_ms: clock::unix_millis(), queue, workers, drains, dead_letters, report_every })
+        Ok(Self {
+            at_unix_ms: clock::unix_millis(),
+            queue,
+            workers,
+            drains,
+            dead_letters,
+            moved,
+            report_every,
+        })
     }
 }
 
@@ -192,6 +217,37 @@ impl Drained {
     }
 }
 
+impl Moved {
+    /// Reads the records of a small store.
+    async fn all(client: &Client) -> Result<Vec<Self>> {
+        let records = &client.store().records;
+        let page = records.page(None).await?;
+        let mut moved = Vec::new();
+        if page.next.is_some() || page.entries.len() > RECORDS_MAX {
+            return Ok(moved);
+        }
+        for listed in page.entries {
+            let Some(stored) = records.load(&listed.job).await? else { continue };
+            // A damaged record, or one of a newer version, is for the workers to report.
+            let Ok(record) = record::open(&stored.bytes) else { continue };
+            moved.extend(Self::read(record, |queue| client.shares_a_queue_with(queue)));
+        }
+        Ok(moved)
+    }
+
+    /// `None` for a job that was not moved to one of the queues, or has ended.
+    fn read(record: Record, is_ours: impl Fn(&str) -> bool) -> Option<Self> {
+        use record::Status::{Escalated, Running, Waiting};
+        let (queue, reason) = match (record.status, record.escalated) {
+            // No worker of the other queue has claimed it yet.
+            (Escalated { queue, why }, _) => (queue, why),
+            (Running | Waiting { .. }, Some(moved)) => (moved.queue, moved.why),
+            _ => return None,
+        };
+        is_ours(&queue).then(|| Self { job: record.job.to_string(), kind: record.kind, reason })
+    }
+}
+
 impl Dead {
     fn read(letter: &DeadLettered) -> Self {
         let envelope = Envelope::read(&letter.body, &letter.id, None).ok();
@@ -201,5 +257,39 @@ impl Dead {
             kind: envelope.map(|envelope| envelope.kind),
             reason: letter.reason.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn moved(status: Value, escalated: Option<Value>) -> Option<String> {
+        let owner = json!({"message": "m", "count": 1, "worker": "w", "nonce": "n"});
+        let mut record = json!({
+            "job": "order-1", "kind": "count-to", "generation": 1, "owner": owner, "status": status, "account": {},
+            "sequence": 3, "changed_unix_ms": 0, "abandoned_after_ms": 0,
+        });
+        if let Some(escalated) = escalated {
+            record["escalated"] = escalated;
+        }
+        let record = serde_json::from_value(record).expect("a record");
+        Moved::read(record, |queue| queue == "calm").map(|moved| moved.reason)
+    }
+
+    #[test]
+    fn a_moved_job_is_shown_by_its_new_queue_until_it_ends() {
+        let to = |queue: &str| Some(json!({"queue": queue, "why": "3 ended", "at_unix_ms": 0}));
+        let leaves = |queue: &str| json!({"is": "escalated", "queue": queue, "why": "3 ended"});
+        let shown = Some("3 ended".to_owned());
+        assert_eq!(moved(leaves("calm"), None), shown);
+        assert_eq!(moved(leaves("other"), None), None);
+        assert_eq!(moved(json!({"is": "running"}), to("calm")), shown);
+        assert_eq!(moved(json!({"is": "waiting", "due_unix_ms": 9}), to("calm")), shown);
+        assert_eq!(moved(json!({"is": "running"}), to("other")), None);
+        assert_eq!(moved(json!({"is": "running"}), None), None);
+        assert_eq!(moved(json!({"is": "done"}), to("calm")), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, WorkerReport};
 
-use super::{Dead, Drained, Status};
+use super::{Dead, Drained, Moved, Status};
 use crate::format::{duration, plain, table};
 
 /// The missed reports after which a worker is called silent.
@@ -33,7 +33,7 @@ pub(super) fn page(status: &Status) -> String {
         let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
         section(&mut page, &table(headings, &rows));
     }
-    let rows: Vec<_> = held(status).filter_map(|(_, job)| escalated(job)).collect();
+    let rows: Vec<_> = held(status).filter_map(|(_, job)| escalated(job)).chain(waiting(status)).collect();
     if !rows.is_empty() {
         section(&mut page, &table(["ESCALATED", "KIND", "REASON"], &rows));
     }
@@ -212,6 +212,13 @@ fn escalated(job: &InFlight) -> Option<[String; 3]> {
     Some([job.job.to_string(), plain(&job.kind), cut(job.escalated.as_ref()?)])
 }
 
+/// The moved jobs that no worker holds.
+fn waiting(status: &Status) -> impl Iterator<Item = [String; 3]> {
+    let is_held = |moved: &Moved| held(status).any(|(_, one)| one.job.as_str() == moved.job);
+    let moved = status.moved.iter().filter(move |moved| !is_held(moved));
+    moved.map(|moved| [plain(&moved.job), plain(&moved.kind), cut(&plain(&moved.reason))])
+}
+
 fn progress(Progress { done, total }: &Progress) -> String {
     match (done, total) {
         (0, 0) => "-".to_owned(),
@@ -360,7 +367,16 @@ mod tests {
                 kind: Some("coutn-to".to_owned()),
                 reason: Some("this worker knows no job of kind \"coutn-to\"".to_owned()),
             }],
+            moved: ["order-1", "order-7"].map(moved).into(),
             report_every: Duration::from_secs(10),
+        }
+    }
+
+    fn moved(job: &str) -> Moved {
+        Moved {
+            job: job.to_owned(),
+            kind: "count-to".to_owned(),
+            reason: "3 deliveries ended before".to_owned(),
         }
     }
 
@@ -411,6 +427,7 @@ mod tests {
             workers: Vec::new(),
             drains: Vec::new(),
             dead_letters: Vec::new(),
+            moved: Vec::new(),
             ..status()
         };
         assert_eq!(page(&empty), "0 jobs\n\nno workers\n");
