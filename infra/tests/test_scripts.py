@@ -28,6 +28,11 @@ import unittest.mock
 import evaluator
 from test_bicep import require
 
+# bash can't catch a signal that was ignored when it began, as SIGINT is in what a shell starts in the background.
+for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(ignored) == signal.SIG_IGN:
+        signal.signal(ignored, signal.SIG_DFL)
+
 INFRA = pathlib.Path(__file__).resolve().parent.parent
 SCRIPTS = ["preflight", "deploy", "update", "destroy"]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator"
