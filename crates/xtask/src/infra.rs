@@ -4,6 +4,7 @@
 use std::env;
 use std::fs;
 use std::panic;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -36,7 +37,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 fn beside<T: FnOnce() -> Result<(), Failure> + Send>(tasks: impl Iterator<Item = T>) -> Result<(), Failure> {
     thread::scope(|scope| {
         let running: Vec<_> = tasks.map(|task| scope.spawn(task)).collect();
-        running.into_iter().map(|task| task.join().unwrap_or_else(|why| panic::resume_unwind(why))).collect()
+        // The scope waits for the others.
+        running.into_iter().try_for_each(|task| task.join().unwrap_or_else(|why| panic::resume_unwind(why)))
     })
 }
 
@@ -52,7 +54,8 @@ fn templates() -> Result<(), Failure> {
     let unreadable = |error| Failure::Failed(format!("infra/tests can't be read: {error}"));
     let entries = fs::read_dir(root().join("infra/tests")).map_err(unreadable)?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let tests = names.filter(|name| name.starts_with("test_") && name.ends_with(".py"));
+    let is_python = |name: &str| Path::new(name).extension().is_some_and(|extension| extension == "py");
+    let tests = names.filter(|name| name.starts_with("test_") && is_python(name));
     beside(tests.map(|name| move || templates_test(&name)))
 }
 

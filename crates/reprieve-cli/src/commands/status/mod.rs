@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    fn moved(status: Value, escalated: Option<Value>) -> Option<String> {
+    fn moved(status: &Value, escalated: Option<Value>) -> Option<String> {
         let owner = json!({"message": "m", "count": 1, "worker": "w", "nonce": "n"});
         let mut record = json!({
             "job": "order-1", "kind": "count-to", "generation": 1, "owner": owner, "status": status, "account": {},
@@ -284,12 +284,12 @@ mod tests {
         let to = |queue: &str| Some(json!({"queue": queue, "why": "3 ended", "at_unix_ms": 0}));
         let leaves = |queue: &str| json!({"is": "escalated", "queue": queue, "why": "3 ended"});
         let shown = Some("3 ended".to_owned());
-        assert_eq!(moved(leaves("calm"), None), shown);
-        assert_eq!(moved(leaves("other"), None), None);
-        assert_eq!(moved(json!({"is": "running"}), to("calm")), shown);
-        assert_eq!(moved(json!({"is": "waiting", "due_unix_ms": 9}), to("calm")), shown);
-        assert_eq!(moved(json!({"is": "running"}), to("other")), None);
-        assert_eq!(moved(json!({"is": "running"}), None), None);
-        assert_eq!(moved(json!({"is": "done"}), to("calm")), None);
+        assert_eq!(moved(&leaves("calm"), None), shown);
+        assert_eq!(moved(&leaves("other"), None), None);
+        assert_eq!(moved(&json!({"is": "running"}), to("calm")), shown);
+        assert_eq!(moved(&json!({"is": "waiting", "due_unix_ms": 9}), to("calm")), shown);
+        assert_eq!(moved(&json!({"is": "running"}), to("other")), None);
+        assert_eq!(moved(&json!({"is": "running"}), None), None);
+        assert_eq!(moved(&json!({"is": "done"}), to("calm")), None);
     }
 }
