@@ -129,7 +129,7 @@ param queueShards int = 1
 @description('Container of inputs, outputs, results and checkpoints; the same as in base.bicep.')
 param container string = 'reprieve'
 
-@description('Worker processes of each VM. One with all cores is right for most jobs; several for jobs that use one core and can\'t share a process.')
+@description('Worker processes of each VM. One with all cores is right for most jobs; several for jobs that use one core and can\'t share a process, and then the workspace gets the metrics of one of them.')
 @minValue(1)
 @maxValue(64)
 param workersPerVm int = 1

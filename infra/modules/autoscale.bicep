@@ -48,8 +48,8 @@ param sharePercent int
 var steps = 11 - 2 * length(queues)
 
 @description('The number of VMs after some steps of a ratio in percent, each of one VM or more.')
-func climb(first int, percent int, count int, most int) int =>
-  reduce(range(0, count), first, (vms, i) => min(most, vms * percent / 100 + 1))
+func climb(start int, percent int, count int, most int) int =>
+  reduce(range(0, count), start, (vms, i) => min(most, vms * percent / 100 + 1))
 
 // The smallest ratio that leads from the first VM to the maximum, by bisection. 1,000 VMs in two steps need 3,200.
 var ratio = reduce(

@@ -224,7 +224,8 @@ func isSshKey(text string) bool =>
     text,
     'ssh-rsa AAAAB3NzaC1yc2EAAAA'
   )) && isOf(
-    split(text, ' ')[1],
+    // Two spaces more, so that there is a second part of any text: both sides of && may be evaluated.
+    split('${text}  ', ' ')[1],
     'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/='
   )
 
@@ -243,7 +244,7 @@ func isSize(size string) bool => startsWith(size, 'Standard_') && length(size) >
 @export()
 @description('Whether several sizes can be in one instance mix: it takes the families A, B, D, E and F only.')
 func canMix(sizes string[]) bool =>
-  length(sizes) < 2 || length(filter(sizes, size => isSize(size) && !contains('ABDEF', substring(size, 9, 1)))) == 0
+  length(sizes) < 2 || length(filter(sizes, size => isSize(size) && !contains('ABDEF', take(skip(size, 9), 1)))) == 0
 
 @export()
 @description('Whether the two parts of a text are a whole number and at most five decimals.')
