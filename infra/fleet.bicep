@@ -13,6 +13,7 @@ import {
   escalationQueueName
   galleryName
   hasTwice
+  haveOneProcessor
   inLowerCase
   isName
   isOf
@@ -278,6 +279,9 @@ var problems = concat(
   length(filter(fleets, fleet => !canMix(fleet.sizes))) == 0
     ? []
     : ['fleets: several sizes must be of the families A, B, D, E and F; an instance mix takes no others.'],
+  haveOneProcessor(flatten(map(fleets, fleet => fleet.sizes)))
+    ? []
+    : ['fleets: some sizes have ARM processors, and the package is for one kind.'],
   isVersion(applicationVersion)
     ? []
     : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0, of numbers with at most nine digits.'],

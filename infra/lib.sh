@@ -142,7 +142,7 @@ signed_in() {
   ask 'Asking who is signed in' "$work/account" account show
   { read -r subscription && read -r subscription_name && read -r user_type && read -r user_name; } < <(
     answer fields id name user.type user.name <"$work/account"
-  )
+  ) || fail "What az says about who is signed in can't be read; see \"az account show\"."
   say "Subscription: $subscription_name ($subscription)."
 }
 
@@ -157,7 +157,8 @@ group_exists() {
 read_deployment() {
   ask "Listing the resources of $group" "$work/resources" resource list --resource-group "$group"
   answer deployment "$name" <"$work/resources" >"$work/deployment"
-  { read -r account && read -r gallery && read -r former_preset && read -r former_version; } <"$work/deployment"
+  { read -r account && read -r gallery && read -r former_preset && read -r former_version; } <"$work/deployment" ||
+    fail "The list of resources of $group can't be read; see \"az resource list -g $group\"."
 }
 
 # A deployment that was started goes on in Azure when its script is cut, and a second one of its name is refused.

@@ -247,6 +247,11 @@ func canMix(sizes string[]) bool =>
   length(sizes) < 2 || length(filter(sizes, size => isSize(size) && !contains('ABDEF', take(skip(size, 9), 1)))) == 0
 
 @export()
+@description('Whether sizes have one kind of processor: the letter p after the number is for ARM, as in Standard_D2ps_v5.')
+func haveOneProcessor(sizes string[]) bool =>
+  length(union(map(sizes, size => string(contains(skip(split('${size}_', '_')[1], 1), 'p'))), [])) < 2
+
+@export()
 @description('Whether the two parts of a text are a whole number and at most five decimals.')
 func isDecimal(parts string[]) bool =>
   length(parts) == 2 && isWhole(first(parts)) && isDigits(last(parts)) && !empty(last(parts)) && length(last(parts)) <= 5
