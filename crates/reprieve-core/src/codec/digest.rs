@@ -22,7 +22,11 @@ impl Digest {
     /// The digest of a number. A state may consist of millions, so it takes a few multiplications and no
     /// hasher.
     pub(super) fn of_number(kind: Number, value: i128) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "the halves of the number")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the halves of the number's bits"
+        )]
         let (low, high) = (value as u64, (value >> 64) as u64);
         let half = |seed: u64| mix(low ^ mix(high ^ mix(seed ^ kind as u64)));
         Self(half(SEEDS.0), half(SEEDS.1))

@@ -221,7 +221,7 @@ impl Moved {
     /// Reads the records of a small store.
     async fn all(client: &Client) -> Result<Vec<Self>> {
         let records = &client.store().records;
-        let page = records.page(None).await?;
+        let page = records.page("", None).await?;
         let mut moved = Vec::new();
         if page.next.is_some() || page.entries.len() > RECORDS_MAX {
             return Ok(moved);
