@@ -19,6 +19,7 @@
 //! - [`clock`]: the time.
 //!
 //! With the feature `testing`, for dev-dependencies:
+//! - `testing`: the test kit for jobs.
 //! - `memory`, `conformance`: in-memory backends with faults on demand, and the test suites that
 //!   every backend must pass.
 //! - `chance`, `process`: random choices and tasks, replaceable so that a simulation can be
@@ -126,6 +127,8 @@ mod shards;
 mod shared_state;
 mod shorten;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod turns;
 mod watch;
 pub mod worker;

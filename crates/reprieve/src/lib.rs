@@ -42,7 +42,7 @@
 //! - [`StoreArgs`] and [`Client`], for programs that enqueue jobs or inspect a queue; [`block_on`],
 //!   [`stop_signal`], [`parse_duration`] and [`fail`] for their `main`.
 //! - [`worker`], [`ports`] and the other modules of the core, for custom worker processes;
-//!   `memory`, with the feature `testing`, for the tests of jobs.
+//!   with the feature `testing`, `testing` and `memory`, for the tests of jobs.
 
 #[doc(hidden)]
 pub mod checkup;
@@ -68,14 +68,14 @@ pub use settings::{CleanArgs, StoreArgs, WorkerArgs};
 pub use signals::stop_signal;
 pub use work::{run, work};
 
-#[cfg(feature = "testing")]
-pub use reprieve_core::memory;
 pub use reprieve_core::{
     Attachment, BlobName, Bytes, Deadline, Error, ErrorKind, InputStream, Job, JobContext, JobEnd, JobError,
     JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream, Producer, Redrive, RedriveFailure,
     Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
 pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
+#[cfg(feature = "testing")]
+pub use reprieve_core::{memory, testing};
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
@@ -92,3 +92,7 @@ struct Jobs;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/adding-to-your-project.md")]
 struct AddingToYourProject;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+struct Testing;

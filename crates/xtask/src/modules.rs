@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["children", "job_end", "producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],
+        &["testing"],
     ],
 )];
 

@@ -147,3 +147,40 @@ fn write(path: &Path, counts: &Counts) -> std::io::Result<()> {
 fn read(path: &Path) -> std::io::Result<Counts> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
+
+#[cfg(all(test, unix))]
+mod tests {
+    use reprieve::testing::Harness;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A program like the simulator: counts from its saved state on, and saves on SIGTERM.
+    const SCRIPT: &str = r#"
+        thrown=0
+        if [ -f state.json ]; then thrown=$(sed 's/.*"thrown":\([0-9]*\).*/\1/' state.json); fi
+        save() { echo "{\"thrown\":$thrown,\"inside\":$((thrown * 3 / 4))}" > state.json; }
+        trap 'save; exit 75' TERM
+        while [ "$thrown" -lt "$2" ]; do
+            thrown=$((thrown + 100))
+            echo "$thrown"
+            sleep 0.01
+        done
+        save
+    "#;
+
+    #[test]
+    fn an_estimate_is_the_same_however_often_its_program_is_stopped() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let simulator = ["sh", "-c", SCRIPT, "simulator"].map(OsString::from).to_vec();
+        let job = EstimatePi { simulator, scratch: scratch.path().to_owned() };
+        let report = Harness::new(job)
+            .args(&json!({"throws": 200, "seeds": [1, 2]}))
+            .evicted_at_every_step()
+            .killed_at_every_step()
+            .frozen()
+            .points(3)
+            .check();
+        assert_eq!(report.steps(), 3, "{report}");
+    }
+}

@@ -31,3 +31,9 @@ impl Job for CountTo {
 fn main() -> std::process::ExitCode {
     reprieve::run(|worker| worker.job(CountTo))
 }
+
+#[test]
+fn survives() {
+    let report = reprieve::testing::Harness::new(CountTo).args(&5).check();
+    assert_eq!(report.steps(), 6);
+}

@@ -83,3 +83,19 @@ fn main() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     reprieve::run(|worker| worker.job(Heat { threads }))
 }
+
+#[cfg(test)]
+mod tests {
+    use reprieve::testing::Harness;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plate_is_the_same_however_often_its_machine_is_lost() {
+        let plate = json!({"side": 30, "steps": 8, "seed": 7});
+        let report = Harness::new(Heat { threads: 2 }).args(&plate).check();
+        // A save is due after each time step, and each step ends when one is.
+        assert_eq!(report.steps(), 8, "{report}");
+    }
+}

@@ -107,3 +107,31 @@ async fn make_thumbnail(cx: &JobContext, name: &str, size: u32) -> Result<Result
         Err(unreadable) => Ok(Err(unreadable.to_string())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use image::{ImageFormat, RgbImage};
+    use reprieve::testing::Harness;
+
+    use super::*;
+
+    fn picture(side: u32) -> Vec<u8> {
+        let mut bytes = Cursor::new(Vec::new());
+        RgbImage::new(side, side).write_to(&mut bytes, ImageFormat::Png).expect("a picture");
+        bytes.into_inner()
+    }
+
+    #[test]
+    fn a_batch_survives_with_a_picture_that_is_missing_and_one_that_is_none() {
+        let pictures = ["a.png", "missing.png", "none.png", "b.png"].map(str::to_owned).to_vec();
+        let report = Harness::new(Thumbnails)
+            .args(&Batch { size: 8, pictures })
+            .input(input("a.png"), picture(20))
+            .input(input("b.png"), picture(4))
+            .input(input("none.png"), "not a picture")
+            .check();
+        assert_eq!(report.steps(), 5, "{report}");
+    }
+}

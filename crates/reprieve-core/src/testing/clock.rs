@@ -1,0 +1,314 @@
+//! Holds the paused clock while a step waits for something real: a connection, a process, a thread.
+//!
+//! Tokio's paused clock advances to the next timer whenever the runtime is idle, and a runtime that
+//! waits for a socket is idle. So a step's timeout would end before an answer that takes a
+//! millisecond. Nothing tells from outside whether a step waits for a timer or for a socket; but it
+//! shows afterwards, because a timer's wake follows an advance. So the clock stands still for a
+//! while at each new wait, and what the wait turned out to be is remembered for the next time.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::task::{spawn_blocking, yield_now};
+use tokio::time::{Instant, sleep};
+
+use crate::codec::Digest;
+
+/// How long the clock stands still at a wait of which nothing is known, and that only one thing can
+/// end: if that is real, no timer of the step can fire early.
+const FIRST_HOLD: Duration = Duration::from_millis(100);
+
+/// The same if several things can end it, such as an answer and a timeout.
+pub(super) const REAL_WAIT: Duration = Duration::from_secs(1);
+
+/// The shortest that the clock stands still where only timers were seen, in other states.
+const SHORTEST_HOLD: Duration = Duration::from_micros(250);
+
+/// The same where both timers and real waits were seen.
+const SHORTEST_MIXED_HOLD: Duration = Duration::from_millis(20);
+
+/// The longest that the clock stands still at a time.
+const LONGEST_HOLD: Duration = Duration::from_secs(20);
+
+/// How much longer than the longest known wait the clock stands still: machines are busy at times.
+const MARGIN: u32 = 4;
+
+/// After the hold the clock runs, and stands still again for [`GAP`] after each of these times, so
+/// that the end of a real wait is seen as such. Each is twice as long as the one before.
+const RUNS: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+const GAP: Duration = Duration::from_millis(1);
+
+/// From which await of a step on all are taken as one place.
+const PLACES_MAX: u32 = 16;
+
+/// What is known about the waits of steps. One for all runs of a test.
+#[derive(Debug)]
+pub(super) struct Waits {
+    known: Mutex<Known>,
+    /// How long the clock stands still at an unknown wait that several things can end.
+    real_wait: Duration,
+    /// How often the runtime was idle.
+    idle: AtomicU64,
+    /// A real wait ended after the clock had advanced, so timers may have fired early.
+    was_late: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    waits: HashMap<Wait, Cause>,
+    usual: HashMap<Place, Usual>,
+}
+
+/// One await of one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Wait {
+    pub(super) kind: &'static str,
+    /// The state that the step began with, if it can be encoded.
+    pub(super) state: Option<Digest>,
+    /// The number of the await in the step, from 1.
+    pub(super) number: u32,
+    /// Whether more than one thing can end it.
+    pub(super) has_several: bool,
+}
+
+/// A place in the code, as far as it can be told: the job's kind, the number of the await in its step,
+/// and whether several things can end it.
+type Place = (&'static str, u32, bool);
+
+/// What ended a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Timer,
+    /// Something real, and it took this long at most.
+    Real(Duration),
+}
+
+/// The waits at one place of the code.
+#[derive(Debug, Clone, Copy)]
+struct Usual {
+    hold: Duration,
+    longest: Option<Duration>,
+}
+
+/// How a step goes on after an await.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Going {
+    On,
+    /// The process was frozen.
+    Frozen,
+    /// The process was killed: the step is dropped.
+    Killed,
+}
+
+impl Waits {
+    /// With how long the clock stands still at an unknown wait that several things can end.
+    pub(super) fn new(real_wait: Duration) -> Self {
+        Self { known: Mutex::default(), real_wait, idle: AtomicU64::new(0), was_late: AtomicBool::new(false) }
+    }
+
+    /// To be called when the runtime becomes idle.
+    pub(super) fn note_idle(&self) {
+        self.idle.fetch_add(1, Relaxed);
+    }
+
+    /// Whether a real wait ended after the clock had advanced, since the last call.
+    pub(super) fn take_late(&self) -> bool {
+        self.was_late.swap(false, Relaxed)
+    }
+
+    /// Runs a step, and holds the clock while it waits for something real. `at_await` is called
+    /// with the number of each await that does not complete at once. Returns `None` if it was
+    /// killed.
+    pub(super) async fn drive<T>(
+        &self,
+        (kind, state): (&'static str, Option<Digest>),
+        mut step: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+        mut at_await: impl FnMut(u32) -> Going + Send,
+    ) -> Option<T> {
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut number = 0;
+        loop {
+            woken.is.store(false, SeqCst);
+            if let Poll::Ready(ended) = step.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return Some(ended);
+            }
+            number += 1;
+            match at_await(number) {
+                Going::On => {}
+                // The process continues from here.
+                Going::Frozen => yield_now().await,
+                Going::Killed => return None,
+            }
+            // Whatever can wake the step has a clone of its waker; two are here.
+            let has_several = Arc::strong_count(&woken) > 3;
+            self.wait(Wait { kind, state, number, has_several }, &woken).await;
+        }
+    }
+
+    /// Waits until the step is woken, and holds the clock for as long as is wise.
+    async fn wait(&self, wait: Wait, woken: &Woken) {
+        if woken.is.load(SeqCst) {
+            // Others get their turn, too.
+            return yield_now().await;
+        }
+        let (began, simulated, idle) = (real_now(), Instant::now(), self.idle.load(Relaxed));
+        let is_still = || Instant::now() == simulated;
+        let mut wake = pin!(woken.wake());
+        let Some(hold) = self.hold_at(&wait) else {
+            wake.await;
+            if is_still() && self.idle.load(Relaxed) != idle {
+                self.note_real(&wait, began.elapsed());
+            }
+            return;
+        };
+        tokio::select! {
+            biased;
+            () = &mut wake => {
+                // What another task answers at once is no wait.
+                if self.idle.load(Relaxed) != idle {
+                    self.note_real(&wait, began.elapsed());
+                }
+                return;
+            }
+            () = stand_still(hold) => {}
+        }
+        let [mut run, longest] = RUNS;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut wake => {
+                    // A blocking task of the step held the clock.
+                    return if is_still() { self.note_real(&wait, began.elapsed()) } else { self.note_timer(&wait) };
+                }
+                () = sleep(run) => {}
+            }
+            tokio::select! {
+                biased;
+                () = &mut wake => {
+                    self.was_late.store(true, Relaxed);
+                    return self.note_real(&wait, began.elapsed());
+                }
+                () = stand_still(GAP) => {}
+            }
+            run = longest.min(run * 2);
+        }
+    }
+
+    /// How long the clock is to stand still; `None` if this wait is known to end by a timer.
+    fn hold_at(&self, wait: &Wait) -> Option<Duration> {
+        let known = self.known();
+        match known.waits.get(wait) {
+            Some(Cause::Timer) => None,
+            Some(Cause::Real(longest)) => Some(with_margin(*longest)),
+            None => Some(known.usual.get(&wait.place()).map_or(self.first_hold(wait), |usual| usual.hold)),
+        }
+    }
+
+    fn first_hold(&self, wait: &Wait) -> Duration {
+        if wait.has_several { self.real_wait } else { FIRST_HOLD.min(self.real_wait) }
+    }
+
+    fn note_timer(&self, wait: &Wait) {
+        let first = self.first_hold(wait);
+        let mut known = self.known();
+        if wait.is_exact() {
+            known.waits.entry(*wait).or_insert(Cause::Timer);
+        }
+        let usual = known.usual(wait, first);
+        let shortest =
+            usual.longest.map_or(SHORTEST_HOLD, |longest| SHORTEST_MIXED_HOLD.max(longest * MARGIN));
+        usual.hold = (usual.hold / 4).max(shortest).min(LONGEST_HOLD);
+    }
+
+    fn note_real(&self, wait: &Wait, took: Duration) {
+        let first = self.first_hold(wait);
+        let mut known = self.known();
+        if wait.is_exact() {
+            let before = known.waits.insert(*wait, Cause::Real(took));
+            if let Some(Cause::Real(longest)) = before {
+                known.waits.insert(*wait, Cause::Real(longest.max(took)));
+            }
+        }
+        let usual = known.usual(wait, first);
+        usual.longest = usual.longest.max(Some(took));
+        usual.hold = usual.hold.max(with_margin(took));
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn usual(&mut self, wait: &Wait, first: Duration) -> &mut Usual {
+        self.usual.entry(wait.place()).or_insert(Usual { hold: first, longest: None })
+    }
+}
+
+impl Wait {
+    fn place(&self) -> Place {
+        (self.kind, self.number.min(PLACES_MAX), self.has_several)
+    }
+
+    /// Whether it can be told from other waits.
+    const fn is_exact(&self) -> bool {
+        self.state.is_some() && self.number < PLACES_MAX
+    }
+}
+
+fn with_margin(longest: Duration) -> Duration {
+    FIRST_HOLD.max(longest * MARGIN).min(LONGEST_HOLD)
+}
+
+/// Keeps the clock from advancing for `length` of real time: tokio's paused clock stands still while a
+/// blocking task is in flight.
+async fn stand_still(length: Duration) {
+    let (_release, released) = mpsc::channel::<()>();
+    let blocking = spawn_blocking(move || {
+        // It ends early when this future is dropped, and the sender with it.
+        let _released = released.recv_timeout(length);
+    });
+    // It can't panic, and nothing aborts it but the end of the runtime.
+    let _ended = blocking.await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "waits for something real are measured in real time")]
+pub(super) fn real_now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+/// Notes that a step was woken, and wakes its task.
+#[derive(Default)]
+struct Woken {
+    is: AtomicBool,
+    task: AtomicWaker,
+}
+
+impl Woken {
+    /// Completes when the step was woken.
+    async fn wake(&self) {
+        poll_fn(|cx| {
+            self.task.register(cx.waker());
+            if self.is.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is.store(true, SeqCst);
+        self.task.wake();
+    }
+}

@@ -1,0 +1,194 @@
+//! A context to call a step by hand.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::unix_millis;
+use crate::codec;
+use crate::context::{JobContext, JobRun};
+use crate::deadline::Deadline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{BlobName, JobId, MessageId, WorkerId};
+use crate::job::Job;
+use crate::memory;
+use crate::notice::{Notice, NoticeKind};
+use crate::ports::{Progress, Store};
+use crate::record::{Handle, Identity};
+use crate::retry::FOREVER;
+use crate::saving::StepSaves;
+use crate::telemetry::Telemetry;
+use crate::watch;
+
+/// A [`JobContext`] with an in-memory store behind it, to call a step by hand. It derefs to the
+/// context.
+///
+/// It needs a Tokio runtime with a clock. For whole jobs use the [`Harness`](super::Harness).
+///
+/// # Example
+/// ```
+/// # use reprieve_core::{Job, JobContext, JobError, Step};
+/// # struct Shout;
+/// # #[async_trait::async_trait]
+/// # impl Job for Shout {
+/// #     const KIND: &'static str = "shout";
+/// #     type Args = String;
+/// #     type Checkpoint = ();
+/// #     type Output = ();
+/// #     fn begin(&self, _: &String) {}
+/// #     async fn step(&self, cx: &JobContext, name: &String, (): ()) -> Result<Step<(), ()>, JobError> {
+/// #         let text = String::from_utf8(cx.input(name).await?).map_err(JobError::fatal)?;
+/// #         cx.put_output("loud.txt", text.to_uppercase().into_bytes()).await?;
+/// #         Ok(Step::Done(()))
+/// #     }
+/// # }
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let cx = JobContext::for_test::<Shout>();
+/// cx.put_input("quiet.txt", "hello").await?;
+///
+/// let step = Shout.step(&cx, &"quiet.txt".to_owned(), ()).await.unwrap();
+/// assert_eq!(step, Step::Done(()));
+/// assert_eq!(cx.output("loud.txt").await?.unwrap(), b"HELLO");
+/// # Ok::<(), reprieve_core::Error>(())
+/// # }).unwrap();
+/// ```
+pub struct TestContext {
+    cx: JobContext,
+    store: Store,
+}
+
+impl JobContext {
+    /// A context to call a step of the job `J` by hand, as that of a first delivery whose lease does
+    /// not end. No worker stands behind it: nothing is claimed, and what the step returns is not
+    /// saved.
+    #[must_use]
+    pub fn for_test<J: Job>() -> TestContext {
+        TestContext::new::<J>()
+    }
+}
+
+impl TestContext {
+    fn new<J: Job>() -> Self {
+        let store = memory::store();
+        let job = JobId::unique();
+        let identity = Identity {
+            job: job.clone(),
+            kind: J::KIND,
+            schema: J::SCHEMA,
+            message: MessageId::new("1"),
+            count: 1,
+            generation: 0,
+            inserted_unix_ms: Some(unix_millis()),
+            worker: WorkerId::unique(),
+            number: 1,
+            abandoned_after: FOREVER,
+            own_id: None,
+        };
+        let run = JobRun {
+            job,
+            kind: J::KIND,
+            delivery: 1,
+            generation: AtomicU32::new(0),
+            record: AsyncMutex::new(Handle::new(Arc::clone(&store.records), identity, Vec::new())),
+            blobs: Arc::clone(&store.blobs),
+            drain_blobs: Arc::clone(&store.blobs),
+            records: Arc::clone(&store.records),
+            drain_records: Arc::clone(&store.records),
+            telemetry: Arc::new(Telemetry::default()),
+            interrupted: CancellationToken::new(),
+            revoked: CancellationToken::new(),
+            deadline: Mutex::new(None),
+            lease_ends: watch::Sender::new(Instant::now() + FOREVER),
+            last_saved: Mutex::new(Instant::now()),
+            unconfirmed: Mutex::new(None),
+            saving: Mutex::new(None),
+            began: Mutex::new(Some(Instant::now())),
+            since_unix_ms: unix_millis(),
+            escalated: OnceLock::new(),
+            steps: AtomicU64::new(0),
+            steps_at_load: AtomicU64::new(0),
+            unsaved_steps: AtomicU32::new(0),
+            done: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            estimate: Mutex::default(),
+            saves: StepSaves::kept(),
+        };
+        Self { cx: JobContext { run: Arc::new(run) }, store }
+    }
+
+    /// Stores an input blob for the step to read.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a bad name.
+    pub async fn put_input(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
+        self.store.blobs.put(&BlobName::parse(name)?, bytes.into(), None).await
+    }
+
+    /// Returns a blob, as the step has written it; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a bad name.
+    pub async fn output(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.store.blobs.get(&BlobName::parse(name)?).await
+    }
+
+    /// Returns the progress that the step has reported last, as done and total.
+    #[must_use]
+    pub fn reported(&self) -> (u64, u64) {
+        let Progress { done, total } = self.cx.run.progress();
+        (done, total)
+    }
+
+    /// Returns the states that the step has saved with [`JobContext::save`], oldest first.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) when a state can't be read as one of `J`.
+    pub fn saved<J: Job>(&self) -> Result<Vec<J::Checkpoint>> {
+        let invalid = |why| Error::new(ErrorKind::Invalid, "read a checkpoint", why);
+        let decode = |state: &codec::Encoded| codec::decode_state(state.bytes()).map_err(invalid);
+        self.cx.run.saves.all_kept().iter().map(decode).collect()
+    }
+
+    /// Makes a save due, as at the end of the checkpoint interval.
+    pub fn make_save_due(&self) {
+        self.cx.run.saves.set_due(Instant::now());
+    }
+
+    /// Asks the step to yield, as a notice of an eviction does: it has until `left` from now on.
+    pub fn interrupt(&self, left: Duration) {
+        self.cx.run.interrupt(Deadline::of(&Notice::now("test", NoticeKind::Preempt), left));
+    }
+
+    /// Gives the job to another owner: every write of the step is refused from now on.
+    pub fn lose(&self) {
+        self.cx.run.revoked.cancel();
+        // As long as a lease holds, a write need not look whether it is lost.
+        self.cx.run.lease_ends.set(Instant::now());
+    }
+
+    /// Returns the store behind the context.
+    #[must_use]
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Deref for TestContext {
+    type Target = JobContext;
+
+    fn deref(&self) -> &JobContext {
+        &self.cx
+    }
+}
+
+impl fmt::Debug for TestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TestContext").field(&self.cx).finish()
+    }
+}

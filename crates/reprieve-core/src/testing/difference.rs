@@ -1,0 +1,227 @@
+//! The first difference between what an undisturbed and a disturbed run left behind.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::points::Disturbance;
+use super::world::{End, Seen};
+use crate::shorten::shorten;
+
+/// The longest value that a message shows, in bytes.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// How a disturbed job differs from the undisturbed one, or why the undisturbed one was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    kind: &'static str,
+    disturbance: Disturbance,
+    /// The number of steps of the undisturbed run.
+    steps: Option<usize>,
+    finding: Box<Finding>,
+}
+
+/// What differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) what: String,
+    pub(super) expected: String,
+    pub(super) seen: String,
+}
+
+impl Difference {
+    pub(super) fn new(
+        kind: &'static str,
+        disturbance: Disturbance,
+        steps: Option<usize>,
+        mut finding: Finding,
+    ) -> Self {
+        shorten(&mut finding.expected, SHOWN_BYTES_MAX);
+        shorten(&mut finding.seen, SHOWN_BYTES_MAX);
+        Self { kind, disturbance, steps, finding: Box::new(finding) }
+    }
+
+    /// The number of the step that was disturbed, from 1, as counted in the undisturbed run; `None`
+    /// if no single step was.
+    #[must_use]
+    pub const fn step(&self) -> Option<u64> {
+        self.disturbance.step()
+    }
+
+    /// How the job was disturbed, such as "killed at the end of step 3 of 10, with nothing saved".
+    #[must_use]
+    pub fn disturbance(&self) -> String {
+        self.disturbance.describe(self.steps)
+    }
+
+    /// What differs, such as "the result, at `rows[2]`".
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.finding.what
+    }
+
+    /// The value in the undisturbed run, shortened.
+    #[must_use]
+    pub fn expected(&self) -> &str {
+        &self.finding.expected
+    }
+
+    /// The value in the disturbed run, shortened.
+    #[must_use]
+    pub fn seen(&self) -> &str {
+        &self.finding.seen
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Finding { what, expected, seen } = &*self.finding;
+        write!(f, "the job {:?}, {}: {what} differs", self.kind, self.disturbance())?;
+        write!(f, "\n  expected: {expected}\n  seen:     {seen}")?;
+        // A run that can't be compared needs no advice.
+        if self.steps.is_some() { write!(f, "\n{}", self.disturbance.advice()) } else { Ok(()) }
+    }
+}
+
+impl std::error::Error for Difference {}
+
+/// Compares two runs, and what was observed in them.
+pub(super) fn compare(
+    (expected, expected_observed): (&Seen, &[Value]),
+    (seen, observed): (&Seen, &[Value]),
+) -> Option<Finding> {
+    if expected.end != seen.end {
+        return Some(Finding {
+            what: "how it ends".to_owned(),
+            expected: expected.end.to_string(),
+            seen: seen.end.to_string(),
+        });
+    }
+    compare_values("the result", expected.world.result.as_ref(), seen.world.result.as_ref())
+        .or_else(|| compare_blobs(expected, seen))
+        .or_else(|| {
+            let pairs = expected_observed.iter().zip(observed);
+            pairs
+                .into_iter()
+                .find_map(|(expected, seen)| compare_values("what is observed", Some(expected), Some(seen)))
+        })
+}
+
+fn compare_blobs(expected: &Seen, seen: &Seen) -> Option<Finding> {
+    let (expected, seen) = (&expected.world.blobs, &seen.world.blobs);
+    let names = expected.keys().chain(seen.keys().filter(|name| !expected.contains_key(*name)));
+    names.into_iter().find_map(|name| {
+        let (expected, seen) = (expected.get(name), seen.get(name));
+        if expected == seen {
+            return None;
+        }
+        let what = format!("the blob {name:?}");
+        let json = |bytes: Option<&Vec<u8>>| bytes.map(|bytes| serde_json::from_slice::<Value>(bytes).ok());
+        if let (Some(Some(expected)), Some(Some(seen))) = (json(expected), json(seen)) {
+            return compare_values(&what, Some(&expected), Some(&seen));
+        }
+        Some(Finding { what, expected: shown_bytes(expected, seen), seen: shown_bytes(seen, expected) })
+    })
+}
+
+/// Shows a text from a little before its first difference to another, or the length of other bytes.
+fn shown_bytes(bytes: Option<&Vec<u8>>, other: Option<&Vec<u8>>) -> String {
+    let Some(bytes) = bytes else { return "(not written)".to_owned() };
+    let Some(other) = other else { return format!("{} bytes", bytes.len()) };
+    let same = bytes.iter().zip(other).take_while(|(one, other)| one == other).count();
+    let from = same.saturating_sub(20);
+    match std::str::from_utf8(bytes).ok().and_then(|text| text.get(from..)) {
+        Some(text) if from == 0 => format!("{text:?}"),
+        Some(text) => format!("…{text:?}"),
+        None => format!("{} bytes, the same up to byte {same}", bytes.len()),
+    }
+}
+
+fn compare_values(what: &str, expected: Option<&Value>, seen: Option<&Value>) -> Option<Finding> {
+    let (path, at_expected, at_seen) = first_difference(expected, seen)?;
+    let shown = |value: Option<&Value>| value.map_or_else(|| "(nothing)".to_owned(), Value::to_string);
+    let (whole_expected, whole_seen) = (shown(expected), shown(seen));
+    let what = if path.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{what}, at `{}`,", path.trim_start_matches('.'))
+    };
+    Some(if whole_expected.len().max(whole_seen.len()) <= SHOWN_BYTES_MAX {
+        Finding { what, expected: whole_expected, seen: whole_seen }
+    } else {
+        Finding { what, expected: shown(at_expected), seen: shown(at_seen) }
+    })
+}
+
+/// Two values that differ, with their path.
+type Differing<'a> = (String, Option<&'a Value>, Option<&'a Value>);
+
+/// Returns the first place at which two values differ. The order of an object's members does not
+/// matter.
+fn first_difference<'a>(expected: Option<&'a Value>, seen: Option<&'a Value>) -> Option<Differing<'a>> {
+    if expected == seen {
+        return None;
+    }
+    let below = |name: String, (path, expected, seen): Differing<'a>| (name + &path, expected, seen);
+    let inner = match (expected, seen) {
+        (Some(Value::Object(expected)), Some(Value::Object(seen))) => {
+            let mut names = expected.keys().chain(seen.keys());
+            names.find_map(|name| {
+                first_difference(expected.get(name), seen.get(name))
+                    .map(|found| below(format!(".{name}"), found))
+            })
+        }
+        (Some(Value::Array(expected)), Some(Value::Array(seen))) => (0..expected.len().max(seen.len()))
+            .find_map(|index| {
+                first_difference(expected.get(index), seen.get(index))
+                    .map(|found| below(format!("[{index}]"), found))
+            }),
+        _ => None,
+    };
+    inner.or_else(|| Some((String::new(), expected, seen)))
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::DeadLettered(reason) => write!(f, "dead-lettered: {reason}"),
+            Self::Unfinished(why) => write!(f, "not done: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_difference_is_found_with_its_path_and_maps_are_unordered() {
+        let find = |expected: Value, seen: Value| {
+            first_difference(Some(&expected), Some(&seen)).map(|(path, ..)| path)
+        };
+        assert_eq!(find(json!({"a": 1, "b": [2]}), json!({"b": [2], "a": 1})), None);
+        assert_eq!(find(json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]})).unwrap(), ".a[1].b");
+        assert_eq!(find(json!([1, 2]), json!([1, 2, 2])).unwrap(), "[2]");
+        assert_eq!(find(json!(1), json!(1.5)).unwrap(), "");
+    }
+
+    #[test]
+    fn a_long_value_is_shown_where_it_differs() {
+        let long = |last: u32| json!((0..200).chain([last]).collect::<Vec<_>>());
+        let found = compare_values("the result", Some(&long(1)), Some(&long(2))).unwrap();
+        assert_eq!(found.what, "the result, at `[200]`,");
+        assert_eq!((found.expected.as_str(), found.seen.as_str()), ("1", "2"));
+    }
+
+    #[test]
+    fn bytes_are_shown_from_where_they_differ() {
+        let bytes = |text: &str| text.as_bytes().to_vec();
+        let (one, other) = (bytes(&("a".repeat(50) + "bc")), bytes(&("a".repeat(50) + "xc")));
+        assert_eq!(shown_bytes(Some(&one), Some(&other)), format!("…{:?}", "a".repeat(20) + "bc"));
+        assert_eq!(shown_bytes(Some(&vec![255, 1]), Some(&vec![255, 2])), "2 bytes, the same up to byte 1");
+        assert_eq!(shown_bytes(None, Some(&one)), "(not written)");
+    }
+}

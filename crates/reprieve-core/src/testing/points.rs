@@ -1,0 +1,212 @@
+//! The points at which a job is disturbed.
+
+use std::ops::Range;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+/// The most awaits of one step that are points.
+const AWAITS_MAX: u32 = 3;
+
+/// What is done to the first worker of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blow {
+    /// Gets a notice, and is gone once it has drained.
+    Evicted,
+    /// Dies without notice.
+    Killed {
+        /// Whether the states after earlier steps were saved.
+        saved: bool,
+    },
+    /// Is suspended until its lease is over and another worker has the job.
+    Frozen {
+        /// Whether it continues while the other runs the job, and not after the job's end.
+        midway: bool,
+    },
+}
+
+/// A moment in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    Before,
+    /// At this await that does not complete at once, from 1. At the step's end if it has fewer.
+    Await(u32),
+    /// When the step has returned, before its state is saved.
+    End,
+}
+
+/// A disturbance at one moment of one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Point {
+    pub(super) blow: Blow,
+    /// The number of the step in the run, from 1.
+    pub(super) step: u64,
+    pub(super) moment: Moment,
+}
+
+/// A series of disturbed runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Series {
+    Evicted,
+    Killed,
+    Frozen,
+    FailingStore(u64),
+}
+
+/// The disturbance of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disturbance {
+    None,
+    At(Point),
+    FailingStore(u64),
+}
+
+impl Series {
+    /// The disturbances of the series for a job with these numbers of awaits in its steps.
+    pub(super) fn of(self, awaits: &[u32]) -> Vec<Disturbance> {
+        let blows: &[Blow] = match self {
+            Self::Evicted => &[Blow::Evicted],
+            Self::Killed => &[Blow::Killed { saved: true }, Blow::Killed { saved: false }],
+            Self::Frozen => &[Blow::Frozen { midway: true }, Blow::Frozen { midway: false }],
+            Self::FailingStore(seed) => {
+                return (0..10).map(|run| Disturbance::FailingStore(seed.wrapping_add(run))).collect();
+            }
+        };
+        let mut points = Vec::new();
+        if self == Self::Evicted {
+            points.push(Point { blow: Blow::Evicted, step: 1, moment: Moment::Before });
+        }
+        for (step, awaits) in (1..).zip(awaits) {
+            let moments = some_awaits(*awaits).map(Moment::Await).chain([Moment::End]);
+            for (moment, blow) in moments.flat_map(|moment| blows.iter().map(move |blow| (moment, *blow))) {
+                points.push(Point { blow, step, moment });
+            }
+        }
+        points.into_iter().map(Disturbance::At).collect()
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Evicted => "evicted",
+            Self::Killed => "killed",
+            Self::Frozen => "frozen",
+            Self::FailingStore(_) => "failing store",
+        }
+    }
+}
+
+/// The first of so many awaits, the last, and one between.
+fn some_awaits(awaits: u32) -> impl Iterator<Item = u32> {
+    let some = awaits.min(AWAITS_MAX);
+    (0..some).map(move |one| if some == 1 { 1 } else { 1 + one * (awaits - 1) / (some - 1) })
+}
+
+/// Chooses `max` of these evenly. The seed decides which of each part.
+pub(super) fn choose<T: Copy>(all: &[T], max: usize, seed: u64) -> Vec<T> {
+    if all.len() <= max {
+        return all.to_vec();
+    }
+    let mut random = SmallRng::seed_from_u64(seed);
+    let part = |of: usize| -> Range<usize> { of * all.len() / max..(of + 1) * all.len() / max };
+    (0..max).map(|of| all[random.random_range(part(of))]).collect()
+}
+
+impl Disturbance {
+    /// The step that is disturbed.
+    pub(super) const fn step(self) -> Option<u64> {
+        match self {
+            Self::At(point) => Some(point.step),
+            Self::None | Self::FailingStore(_) => None,
+        }
+    }
+
+    /// What to look for when a run differs.
+    pub(super) const fn advice(self) -> &'static str {
+        match self {
+            Self::None => {
+                "Two undisturbed runs must be the same: does the job use chance, the time, or what an \
+                 earlier run left behind? See `Harness::before_each_run`."
+            }
+            Self::At(Point { blow: Blow::Evicted, moment: Moment::Before | Moment::End, .. }) => {
+                "Between two steps a job is its checkpoint alone. Does the next step need something \
+                 that the checkpoint lacks, or that comes back from it as another value?"
+            }
+            Self::At(Point { blow: Blow::Evicted, .. }) => {
+                "A step that is asked to yield returns the state so far, or is dropped at an await and \
+                 runs again from the checkpoint before it."
+            }
+            Self::At(Point { blow: Blow::Killed { .. }, .. }) => {
+                "What ran since the last checkpoint ran again: every effect of a step must be safe to \
+                 repeat."
+            }
+            Self::At(Point { blow: Blow::Frozen { .. }, .. }) => {
+                "The frozen worker's step went on after another worker had run it: effects outside \
+                 must be safe to repeat, or be refused by `cx.fence()`."
+            }
+            Self::FailingStore(_) => {
+                "A call that fails or loses its answer can make a step run again, on another worker, \
+                 too: every effect of a step must be safe to repeat."
+            }
+        }
+    }
+}
+
+impl Disturbance {
+    /// Describes the disturbance of a job that takes so many steps undisturbed.
+    pub(super) fn describe(self, steps: Option<usize>) -> String {
+        match self {
+            Self::None => "undisturbed".to_owned(),
+            Self::At(point) => point.describe(steps),
+            Self::FailingStore(seed) => format!("with a failing store (seed {seed})"),
+        }
+    }
+}
+
+impl Point {
+    fn describe(self, steps: Option<usize>) -> String {
+        let blow = match self.blow {
+            Blow::Evicted => "evicted",
+            Blow::Killed { .. } => "killed",
+            Blow::Frozen { .. } => "frozen",
+        };
+        let step = match steps {
+            Some(steps) => format!("step {} of {steps}", self.step),
+            None => format!("step {}", self.step),
+        };
+        let moment = match self.moment {
+            Moment::Before => format!("before {step}"),
+            Moment::Await(number) => format!("at await {number} in {step}"),
+            Moment::End => format!("at the end of {step}"),
+        };
+        let how = match self.blow {
+            Blow::Evicted => "",
+            Blow::Killed { saved: true } => ", with all before it saved",
+            Blow::Killed { saved: false } => ", with nothing saved",
+            Blow::Frozen { midway: true } => ", until another worker had run a step",
+            Blow::Frozen { midway: false } => ", until another worker had run the job",
+        };
+        format!("{blow} {moment}{how}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_and_the_last_await_are_points() {
+        let of = |awaits| some_awaits(awaits).collect::<Vec<_>>();
+        assert_eq!([of(0), of(1), of(2), of(3)], [vec![], vec![1], vec![1, 2], vec![1, 2, 3]]);
+        assert_eq!(of(3_601), [1, 1_801, 3_601]);
+    }
+
+    #[test]
+    fn points_are_chosen_evenly_and_by_the_seed() {
+        let all: Vec<u32> = (0..1_000).collect();
+        let chosen = choose(&all, 100, 7);
+        assert_eq!((chosen.len(), &chosen), (100, &choose(&all, 100, 7)));
+        assert!(chosen.iter().zip(0..).all(|(one, part)| one / 10 == part), "{chosen:?}");
+        assert_ne!(chosen, choose(&all, 100, 8));
+        assert_eq!(choose(&all[..3], 100, 7), [0, 1, 2]);
+    }
+}

@@ -1,0 +1,180 @@
+//! The job under test as a worker sees it: counts its steps, and strikes at a planned moment.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::task::yield_now;
+
+use super::clock::{Going, Waits};
+use super::points::{Blow, Moment, Point};
+use crate::codec;
+use crate::context::JobContext;
+use crate::job::{Job, JobError, OldState, Step};
+use crate::process::Gate;
+use crate::watch;
+
+/// What happens in one run, known to all of its workers.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    point: Option<Point>,
+    pub(super) progress: watch::Sender<Progress>,
+    /// The number of awaits of each step.
+    awaits: Mutex<Vec<u32>>,
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Progress {
+    /// The number of steps that began, on any worker.
+    pub(super) began: u64,
+    /// The number of steps that ended on any worker but the first.
+    pub(super) ended_elsewhere: u64,
+    /// Whether the planned moment has come.
+    pub(super) has_struck: bool,
+}
+
+impl Story {
+    pub(super) fn new(point: Option<Point>) -> Self {
+        Self { point, ..Self::default() }
+    }
+
+    /// The number of awaits of each step, in the order in which they began.
+    pub(super) fn awaits(&self) -> Vec<u32> {
+        self.awaits.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn begin(&self) -> u64 {
+        self.awaits.lock().unwrap_or_else(PoisonError::into_inner).push(0);
+        self.progress.modify(|progress| progress.began += 1);
+        self.progress.get().began
+    }
+
+    fn note_await(&self, step: u64, number: u32) {
+        let mut awaits = self.awaits.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(step).ok().and_then(|step| step.checked_sub(1));
+        if let Some(known) = index.and_then(|index| awaits.get_mut(index)) {
+            *known = number;
+        }
+    }
+
+    /// Returns the blow that is planned in this step, at a moment for which `is` holds.
+    fn strike(&self, step: u64, is: impl Fn(Moment) -> bool) -> Option<Blow> {
+        let point = self.point.filter(|point| point.step == step && is(point.moment))?;
+        if self.progress.get().has_struck {
+            return None;
+        }
+        self.progress.modify(|progress| progress.has_struck = true);
+        Some(point.blow)
+    }
+}
+
+/// One worker's part in a run.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) story: Arc<Story>,
+    pub(super) is_first: bool,
+    pub(super) gate: Gate,
+}
+
+impl Part {
+    /// Strikes at an await, if it is the planned one.
+    fn at_await(&self, step: u64, number: u32) -> Going {
+        self.story.note_await(step, number);
+        match self.story.strike(step, |moment| moment == Moment::Await(number)) {
+            None | Some(Blow::Evicted) => Going::On,
+            Some(Blow::Killed { .. }) => {
+                self.gate.freeze();
+                Going::Killed
+            }
+            Some(Blow::Frozen { .. }) => {
+                self.gate.freeze();
+                Going::Frozen
+            }
+        }
+    }
+
+    /// Freezes the process, or lets it wait for its end.
+    async fn suffer(&self, blow: Blow, cx: &JobContext) {
+        match blow {
+            Blow::Evicted => cx.interrupted().await,
+            Blow::Killed { .. } => {
+                self.gate.freeze();
+                pending::<()>().await;
+            }
+            Blow::Frozen { .. } => {
+                self.gate.freeze();
+                // It continues from here.
+                yield_now().await;
+            }
+        }
+    }
+
+    fn end(&self) {
+        if !self.is_first {
+            self.story.progress.modify(|progress| progress.ended_elsewhere += 1);
+        }
+    }
+}
+
+/// A job whose steps run under the watch of a harness.
+pub(super) struct Probe<J> {
+    pub(super) job: Arc<J>,
+    pub(super) waits: Arc<Waits>,
+    /// `None` for a job that is not disturbed itself.
+    pub(super) part: Option<Part>,
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods, reason = "what is not passed on would change the job")]
+impl<J: Job> Job for Probe<J> {
+    const KIND: &'static str = J::KIND;
+    const SCHEMA: u32 = J::SCHEMA;
+    type Args = J::Args;
+    type Checkpoint = J::Checkpoint;
+    type Output = J::Output;
+
+    fn begin(&self, args: &J::Args) -> J::Checkpoint {
+        self.job.begin(args)
+    }
+
+    fn migrate(from: u32, old: OldState) -> Result<J::Checkpoint, JobError> {
+        J::migrate(from, old)
+    }
+
+    fn remaining(&self, args: &J::Args, at: &J::Checkpoint) -> Option<Duration> {
+        self.job.remaining(args, at)
+    }
+
+    async fn step(
+        &self,
+        cx: &JobContext,
+        args: &J::Args,
+        at: J::Checkpoint,
+    ) -> Result<Step<J::Checkpoint, J::Output>, JobError> {
+        let whose = (J::KIND, codec::digest(&at).ok());
+        let Some(part) = &self.part else {
+            let ended = self.waits.drive(whose, self.job.step(cx, args, at), |_| Going::On).await;
+            return match ended {
+                Some(ended) => ended,
+                None => pending().await,
+            };
+        };
+        let step = part.story.begin();
+        if let Some(blow) = part.story.strike(step, |moment| moment == Moment::Before) {
+            part.suffer(blow, cx).await;
+            if cx.is_interrupted() {
+                return Ok(Step::Continue(at));
+            }
+        }
+        let ended =
+            self.waits.drive(whose, self.job.step(cx, args, at), |number| part.at_await(step, number)).await;
+        let Some(ended) = ended else { pending().await };
+        part.end();
+        if let Some(blow) = part.story.strike(step, |moment| moment != Moment::Before) {
+            part.suffer(blow, cx).await;
+        }
+        ended
+    }
+}

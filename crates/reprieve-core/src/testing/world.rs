@@ -1,0 +1,377 @@
+//! One simulated run of a job: a store in memory, real workers, a paused clock, and a disturbance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::clock::{Waits, real_now};
+use super::points::{Blow, Disturbance};
+use super::probe::{Part, Story};
+use crate::checkpoint::CheckpointEvery;
+use crate::envelope::{Data, Envelope};
+use crate::error::Result;
+use crate::ids::{BlobName, JobId};
+use crate::memory::{self, Fault, Faults, ManualNotices, Op};
+use crate::names::{ARGUMENTS, CLEANING, DRAINS, READY, result_blob};
+use crate::notice::{Notice, NoticeKind};
+use crate::ports::{NewMessage, Store};
+use crate::process::Gate;
+use crate::worker::{Monitor, Settings, Stopped, Stopper, Worker, WorkerBuilder, stopping};
+use crate::{chance, clock, watch};
+
+/// The id of the job under test, in every run.
+const JOB: &str = "job-1";
+
+/// When every run begins: 2026-01-01, in seconds since the Unix epoch.
+const START: Duration = Duration::from_secs(1_767_225_600);
+
+/// How long before the eviction its notice comes.
+const NOTICE: Duration = Duration::from_secs(30);
+
+/// How long a run lasts after a frozen worker has continued, so that its late writes are seen.
+const AFTERMATH: Duration = Duration::from_secs(30);
+
+/// The longest pause between two looks at the queue.
+const LOOK_MAX: Duration = Duration::from_secs(10);
+
+/// How long, in real time, no step may begin or end.
+const STILL_MAX: Duration = Duration::from_mins(1);
+
+/// The most steps of a run.
+const STEPS_MAX: u64 = 1_000_000;
+
+/// How many calls of each operation of a failing store may fail.
+const FAULTS: u32 = 200;
+
+/// How many jobs each worker runs at once.
+const SLOTS: usize = 8;
+
+/// Gives a worker the jobs of a run.
+pub(super) type Jobs<'a> = dyn Fn(WorkerBuilder, Part, &Arc<Waits>) -> WorkerBuilder + Send + 'a;
+
+/// What is the same in all runs.
+pub(super) struct Stage<'a> {
+    pub(super) kind: &'static str,
+    pub(super) jobs: Box<Jobs<'a>>,
+    pub(super) args: Box<RawValue>,
+    pub(super) inputs: Vec<(BlobName, Vec<u8>)>,
+    pub(super) seed: u64,
+    /// The longest that a run may take, in simulated time.
+    pub(super) within: Duration,
+    pub(super) waits: Arc<Waits>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Done,
+    DeadLettered(String),
+    Unfinished(String),
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(super) struct Seen {
+    pub(super) end: End,
+    pub(super) world: World,
+    /// The number of awaits of each step.
+    pub(super) awaits: Vec<u32>,
+    /// Whether the planned moment came.
+    pub(super) has_struck: bool,
+}
+
+/// What a run left behind, for [`Harness::observe`](super::Harness::observe).
+#[derive(Debug, Clone)]
+pub struct World {
+    pub(super) result: Option<Value>,
+    pub(super) blobs: BTreeMap<String, Vec<u8>>,
+}
+
+impl World {
+    /// The job's result; `None` if it has none, or is not done.
+    #[must_use]
+    pub const fn result(&self) -> Option<&Value> {
+        self.result.as_ref()
+    }
+
+    /// The blob with this name: an output, an input, or the result of another job.
+    #[must_use]
+    pub fn blob(&self, name: &str) -> Option<&[u8]> {
+        self.blobs.get(name).map(Vec::as_slice)
+    }
+
+    /// The names of all blobs but the job's result, in order.
+    pub fn blobs(&self) -> impl Iterator<Item = &str> {
+        self.blobs.keys().map(String::as_str)
+    }
+}
+
+/// A worker on a machine of its own.
+struct Machine {
+    gate: Gate,
+    monitor: Monitor,
+    notices: ManualNotices,
+    stopper: Stopper,
+    handle: JoinHandle<Stopped>,
+}
+
+impl Machine {
+    fn start(stage: &Stage<'_>, run: &Run, store: Store, is_first: bool) -> Result<Self> {
+        let (gate, notices) = (Gate::new(), ManualNotices::answered());
+        let part = Part { story: Arc::clone(&run.story), is_first, gate: gate.clone() };
+        let settings = Settings {
+            concurrency: SLOTS,
+            checkpoint_every: CheckpointEvery::Every(run.save_every),
+            ..Settings::default()
+        };
+        let builder = (stage.jobs)(Worker::builder(store), part, &stage.waits);
+        let worker = builder.settings(settings).interruptions(Arc::new(notices.clone())).build()?;
+        let monitor = worker.monitor();
+        let (stopper, stopping) = stopping();
+        let handle = tokio::spawn(gate.clone().run(worker.run(stopping)));
+        Ok(Self { gate, monitor, notices, stopper, handle })
+    }
+
+    /// Ends it as SIGKILL would: it releases nothing.
+    async fn kill(self) {
+        self.gate.freeze();
+        self.handle.abort();
+        // It was aborted, or had ended before.
+        let _ended = self.handle.await;
+    }
+
+    /// Announces an eviction, and ends it when it has drained.
+    async fn evict(self) {
+        let notice = Notice::now("evicted", NoticeKind::Preempt);
+        self.notices.notice(notice.at(Instant::now() + NOTICE));
+        let gone = Instant::now() + NOTICE;
+        while self.monitor.last_drain().is_none() && Instant::now() < gone {
+            sleep(Duration::from_millis(10)).await;
+        }
+        self.kill().await;
+    }
+
+    async fn stop(self) {
+        self.stopper.stop();
+        let _ended = self.handle.await;
+    }
+}
+
+/// A run that is under way.
+struct Run {
+    story: Arc<Story>,
+    store: Store,
+    save_every: Duration,
+    /// When it must have ended.
+    until: Instant,
+}
+
+/// Runs the job once under `disturbance`. Must be called on a runtime of its own, with a paused clock.
+///
+/// # Errors
+/// When a worker can't be set up.
+pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<Seen> {
+    clock::simulate(SystemTime::UNIX_EPOCH + START);
+    chance::seed(stage.seed);
+    let point = if let Disturbance::At(point) = disturbance { Some(point) } else { None };
+    let is_unsaved = point.is_some_and(|point| point.blow == Blow::Killed { saved: false });
+    let run = Run {
+        story: Arc::new(Story::new(point)),
+        store: memory::store(),
+        save_every: if is_unsaved { Duration::from_hours(24) } else { Duration::ZERO },
+        until: Instant::now() + stage.within,
+    };
+    let job = JobId::parse(JOB)?;
+    for (name, bytes) in &stage.inputs {
+        run.store.blobs.put(name, bytes.clone(), None).await?;
+    }
+    let body = Envelope::new(job.clone(), stage.kind, Data::Inline(stage.args.clone())).to_body();
+    run.store.queue.send(vec![NewMessage { body, delay: Duration::ZERO }]).await?;
+
+    let unfinished = match (disturbance, point) {
+        (Disturbance::FailingStore(seed), _) => run.on_failing_stores(stage, seed).await?,
+        (_, None) => {
+            let machine = Machine::start(stage, &run, run.store.clone(), true)?;
+            let ended = run.ended(&[&machine]).await;
+            stop_after(machine, &ended).await;
+            ended.err()
+        }
+        (_, Some(point)) => run.struck(stage, point.blow).await?,
+    };
+    run.look(&job, unfinished).await
+}
+
+/// Stops a worker. One whose job does not end is killed.
+async fn stop_after(machine: Machine, ended: &std::result::Result<(), String>) {
+    match ended {
+        Ok(()) => machine.stop().await,
+        Err(_) => machine.kill().await,
+    }
+}
+
+impl Run {
+    /// Runs the job on two workers whose calls to the store fail.
+    async fn on_failing_stores(&self, stage: &Stage<'_>, seed: u64) -> Result<Option<String>> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let (mut machines, mut all_faults) = (Vec::new(), Vec::new());
+        for is_first in [true, false] {
+            let (store, faults) = Faults::wrap(self.store.clone());
+            plan_faults(&faults, &mut random);
+            machines.push(Machine::start(stage, self, store, is_first)?);
+            all_faults.push(faults);
+        }
+        let ended = self.ended(&machines.iter().collect::<Vec<_>>()).await;
+        all_faults.iter().for_each(Faults::clear_all);
+        for machine in machines {
+            stop_after(machine, &ended).await;
+        }
+        Ok(ended.err())
+    }
+
+    /// Runs the job on a worker that is disturbed, and then on another one.
+    async fn struck(&self, stage: &Stage<'_>, blow: Blow) -> Result<Option<String>> {
+        let first = Machine::start(stage, self, self.store.clone(), true)?;
+        let mut progress = self.story.progress.subscribe();
+        let only_first = [&first];
+        let ended = tokio::select! {
+            biased;
+            _ = progress.wait_for(|progress| progress.has_struck) => None,
+            ended = self.ended(&only_first) => Some(ended),
+        };
+        if let Some(ended) = ended {
+            // The moment did not come.
+            stop_after(first, &ended).await;
+            return Ok(ended.err());
+        }
+        let start_second = || Machine::start(stage, self, self.store.clone(), false);
+        let Blow::Frozen { midway } = blow else {
+            if blow == Blow::Evicted {
+                first.evict().await;
+            } else {
+                first.kill().await;
+            }
+            let second = start_second()?;
+            let ended = self.ended(&[&second]).await;
+            stop_after(second, &ended).await;
+            return Ok(ended.err());
+        };
+        let second = start_second()?;
+        let only_second = [&second];
+        let has_run = tokio::select! {
+            biased;
+            _ = progress.wait_for(|progress| midway && progress.ended_elsewhere > 0) => Ok(()),
+            ended = self.ended(&only_second) => ended,
+        };
+        first.gate.thaw();
+        let ended = match has_run {
+            Ok(()) => self.ended(&[&first, &second]).await,
+            has_not => has_not,
+        };
+        if ended.is_ok() {
+            sleep(AFTERMATH).await;
+        }
+        stop_after(first, &ended).await;
+        stop_after(second, &ended).await;
+        Ok(ended.err())
+    }
+
+    /// Waits until no message is left. While all wait for a later time, the machines stand still, since
+    /// an idle worker looks around every second, and a week has many.
+    ///
+    /// # Errors
+    /// Why it waits no longer.
+    async fn ended(&self, machines: &[&Machine]) -> std::result::Result<(), String> {
+        let mut progress: watch::Receiver<_> = self.story.progress.subscribe();
+        let (mut pause, mut moved) = (Duration::from_millis(1), real_now());
+        loop {
+            let depth = self.store.queue.depth().await.map_err(|error| error.to_string())?;
+            if depth.total == 0 {
+                return Ok(());
+            }
+            if (depth.ready, depth.leased) == (Some(0), Some(0)) {
+                for machine in machines {
+                    machine.gate.freeze();
+                }
+                self.store.queue.arrived().await;
+                for machine in machines {
+                    machine.gate.thaw();
+                }
+            }
+            tokio::select! {
+                biased;
+                () = progress.changed() => {
+                    (pause, moved) = (Duration::from_millis(1), real_now());
+                }
+                () = sleep(pause) => pause = LOOK_MAX.min(pause * 2),
+            }
+            let steps = progress.get().began;
+            if Instant::now() >= self.until {
+                return Err(format!("its time is over, after {steps} steps; see `Harness::within`"));
+            }
+            if moved.elapsed() >= STILL_MAX {
+                return Err(format!(
+                    "no step began or ended for {STILL_MAX:?} of real time, after {steps} steps"
+                ));
+            }
+            if steps >= STEPS_MAX {
+                return Err(format!("it takes more than {STEPS_MAX} steps"));
+            }
+        }
+    }
+
+    /// Reads what the run left behind.
+    async fn look(&self, job: &JobId, unfinished: Option<String>) -> Result<Seen> {
+        let letters = self.store.queue.dead_letters(1).await?;
+        let reason = letters.into_iter().next().map(|letter| letter.reason.unwrap_or_default());
+        let result = self.store.blobs.get(&result_blob(job)?).await?;
+        let result = result.map(|json| serde_json::from_slice(&json).unwrap_or_default());
+        let mut blobs = BTreeMap::new();
+        let own = result_blob(job)?;
+        for name in self.store.blobs.list("").await? {
+            let is_internal =
+                [ARGUMENTS, DRAINS, READY].iter().any(|prefix| name.as_str().starts_with(prefix));
+            if is_internal || name.as_str() == CLEANING || name == own {
+                continue;
+            }
+            if let Some(bytes) = self.store.blobs.get(&name).await? {
+                blobs.insert(name.as_str().to_owned(), bytes);
+            }
+        }
+        let end = match (unfinished, reason) {
+            (_, Some(reason)) => End::DeadLettered(reason),
+            (Some(why), None) => End::Unfinished(why),
+            (None, None) => End::Done,
+        };
+        Ok(Seen {
+            end,
+            world: World { result, blobs },
+            awaits: self.story.awaits(),
+            has_struck: self.story.progress.get().has_struck,
+        })
+    }
+}
+
+/// Plans faults for the next calls of all operations: delays, errors, and lost and late answers.
+fn plan_faults(faults: &Faults, random: &mut SmallRng) {
+    use crate::error::ErrorKind::{TimedOut, Unavailable};
+
+    for op in Op::ALL {
+        for _ in 0..FAULTS {
+            let fault = match random.random_range(0..100) {
+                0..12 => Fault::Fail(Unavailable),
+                12..16 => Fault::Fail(TimedOut),
+                16..26 => Fault::LoseAnswer,
+                26..30 => Fault::LateAnswer(Duration::from_millis(random.random_range(100..5_000))),
+                _ => Fault::Delay(Duration::from_millis(random.random_range(1..50))),
+            };
+            faults.next_calls(op, random.random_range(1..=2), fault);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Jobs that do not survive, and what the kit says about them.
+
+use std::mem;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reprieve_core::testing::Harness;
+use reprieve_core::{JobError, Step};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::support::{Steps, found};
+
+#[derive(Default, Serialize, Deserialize)]
+struct Skipping {
+    next: u64,
+    #[serde(skip)]
+    sum: u64,
+}
+
+/// The sum is lost with the worker.
+#[test]
+fn a_field_that_is_not_saved_is_found() {
+    let job: Steps<u64, Skipping, u64> = Steps::new(Skipping::default, |_, to, at| {
+        Box::pin(async move {
+            let at = Skipping { next: at.next + 1, sum: at.sum + at.next };
+            Ok(if at.next > *to { Step::Done(at.sum) } else { Step::Continue(at) })
+        })
+    });
+    let difference = found(Harness::new(job).args(&5).evicted_at_every_step());
+    let message = difference.to_string();
+    assert!(
+        message.starts_with("the job \"steps\", evicted at the end of step 1 of 6: the result differs\n"),
+        "{message}"
+    );
+    assert!(message.contains("\n  expected: 15\n  seen:     14\n"), "{message}");
+    assert!(message.contains("Between two steps a job is its checkpoint alone."), "{message}");
+    assert_eq!(difference.step(), Some(1));
+}
+
+/// A float that is saved with fewer bits.
+#[derive(Serialize, Deserialize)]
+struct Lossy(#[serde(with = "single")] f64);
+
+mod single {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+    #[expect(clippy::cast_possible_truncation, reason = "this is the mistake")]
+    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f32(*value as f32)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        f32::deserialize(deserializer).map(f64::from)
+    }
+}
+
+#[test]
+fn a_float_that_loses_bits_is_found() {
+    let job: Steps<u32, (u32, Lossy), f64> = Steps::new(
+        || (0, Lossy(0.0)),
+        |_, to, (at, Lossy(sum))| {
+            Box::pin(async move {
+                let sum = sum + 0.1;
+                Ok(if at == *to { Step::Done(sum) } else { Step::Continue((at + 1, Lossy(sum))) })
+            })
+        },
+    );
+    let message = found(Harness::new(job).args(&5).evicted_at_every_step()).to_string();
+    assert!(message.contains("evicted at the end of step 1 of 6: the result differs"), "{message}");
+    assert!(message.contains("expected: 0.60000000149"), "{message}");
+}
+
+/// Pushes a row in each step, also when the step is run again.
+fn pushing(rows: &Arc<Mutex<Vec<u64>>>, pause: Duration) -> Steps<u64, u64, ()> {
+    let rows = Arc::clone(rows);
+    Steps::new(
+        || 0,
+        move |_, to, at| {
+            let rows = Arc::clone(&rows);
+            Box::pin(async move {
+                sleep(pause).await;
+                rows.lock().unwrap().push(at);
+                Ok(if at == *to { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    )
+}
+
+#[test]
+fn a_step_that_is_not_safe_to_repeat_is_found_by_what_is_observed() {
+    let rows = Arc::default();
+    let harness = Harness::new(pushing(&rows, Duration::ZERO)).args(&3).killed_at_every_step();
+    let message = found(harness.observe(|_| mem::take(&mut *rows.lock().unwrap()))).to_string();
+    assert_eq!(
+        message,
+        "the job \"steps\", killed at the end of step 1 of 4, with all before it saved: what is observed, \
+         at `[1]`, differs\n  expected: [0,1,2,3]\n  seen:     [0,0,1,2,3]\nWhat ran since the last \
+         checkpoint ran again: every effect of a step must be safe to repeat."
+    );
+}
+
+#[test]
+fn a_step_that_is_not_safe_to_repeat_is_found_by_its_result() {
+    let rows: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let (outside, reset) = (Arc::clone(&rows), Arc::clone(&rows));
+    let job: Steps<u64, u64, usize> = Steps::new(
+        || 0,
+        move |_, to, at| {
+            let rows = Arc::clone(&outside);
+            Box::pin(async move {
+                let length = {
+                    let mut rows = rows.lock().unwrap();
+                    rows.push(at);
+                    rows.len()
+                };
+                Ok(if at == *to { Step::Done(length) } else { Step::Continue(at + 1) })
+            })
+        },
+    );
+    let harness = Harness::new(job).args(&3).before_each_run(move || reset.lock().unwrap().clear());
+    let difference = found(harness.killed_at_every_step());
+    assert_eq!((difference.what(), difference.expected(), difference.seen()), ("the result", "4", "5"));
+}
+
+/// The step looks whether its own row is the last one, which holds when only one step is repeated.
+#[test]
+fn an_effect_that_is_safe_to_repeat_only_at_once_is_found_with_nothing_saved() {
+    let rows: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let outside = Arc::clone(&rows);
+    let job: Steps<u64, u64, ()> = Steps::new(
+        || 0,
+        move |_, to, at| {
+            let rows = Arc::clone(&outside);
+            Box::pin(async move {
+                let mut rows = rows.lock().unwrap();
+                if rows.last() != Some(&at) {
+                    rows.push(at);
+                }
+                Ok(if at == *to { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    );
+    let harness = Harness::new(job).args(&3).killed_at_every_step();
+    let difference = found(harness.observe(|_| mem::take(&mut *rows.lock().unwrap())));
+    assert_eq!(difference.disturbance(), "killed at the end of step 2 of 4, with nothing saved");
+}
+
+#[test]
+fn an_effect_of_a_frozen_worker_is_found() {
+    let rows = Arc::default();
+    let harness = Harness::new(pushing(&rows, Duration::from_secs(1))).args(&3).frozen();
+    let difference = found(harness.observe(|_| mem::take(&mut *rows.lock().unwrap())));
+    assert!(difference.disturbance().starts_with("frozen at the end of step 1 of 4"), "{difference}");
+    assert!(difference.to_string().contains("refused by `cx.fence()`"), "{difference}");
+}
+
+/// An output that shows who wrote it.
+#[test]
+fn a_blob_that_differs_is_shown() {
+    let job: Steps<(), u32, ()> = Steps::new(
+        || 0,
+        |cx, (), at| {
+            Box::pin(async move {
+                let text = format!("{{\"step\": {at}, \"delivery\": {}}}", cx.delivery());
+                cx.put_output(&format!("out/{at}"), text.into_bytes()).await?;
+                Ok(if at == 2 { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    );
+    let difference = found(Harness::new(job).evicted_at_every_step());
+    assert_eq!(difference.what(), "the blob \"out/0\", at `delivery`,");
+    assert_eq!(difference.disturbance(), "evicted before step 1 of 3");
+}
+
+/// Each process has a memory of its own.
+#[test]
+fn a_job_that_relies_on_its_memory_is_found_where_each_worker_has_its_own() {
+    let job = || -> Steps<(), u32, u32> {
+        let memory = Arc::new(AtomicU32::new(0));
+        Steps::new(
+            || 0,
+            move |_, (), at| {
+                let sum = memory.fetch_add(at, Relaxed) + at;
+                Box::pin(async move { Ok(if at == 3 { Step::Done(sum) } else { Step::Continue(at + 1) }) })
+            },
+        )
+    };
+    let difference = found(Harness::with(job).evicted_at_every_step());
+    assert_eq!(difference.what(), "the result");
+    assert_eq!(difference.step(), Some(2));
+}
+
+#[test]
+fn a_job_that_is_another_one_each_time_is_not_compared_any_further() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let job: Steps<(), (), u32> = Steps::new(
+        || (),
+        move |_, (), ()| {
+            let run = runs.fetch_add(1, Relaxed);
+            Box::pin(async move { Ok(Step::Done(run)) })
+        },
+    );
+    let message = found(Harness::new(job)).to_string();
+    assert!(message.starts_with("the job \"steps\", undisturbed: the result differs"), "{message}");
+    assert!(message.contains("Two undisturbed runs must be the same"), "{message}");
+}
+
+#[test]
+fn a_job_that_fails_undisturbed_is_shown_with_its_reason() {
+    let job: Steps<(), (), ()> =
+        Steps::new(|| (), |_, (), ()| Box::pin(async move { Err(JobError::fatal("no such customer")) }));
+    let difference = found(Harness::new(job));
+    assert_eq!(
+        difference.to_string(),
+        "the job \"steps\", undisturbed: how it ends differs\n  expected: done\n  seen:     dead-lettered: \
+         no such customer"
+    );
+    let job: Steps<u32, (), ()> = Steps::new(|| (), |_, _, ()| Box::pin(async move { Ok(Step::Done(())) }));
+    let message = found(Harness::new(job).args("seven")).to_string();
+    assert!(message.contains("the arguments do not fit kind \"steps\""), "{message}");
+}
+
+#[test]
+fn a_job_that_does_not_end_is_given_up() {
+    let job: Steps<(), (), ()> = Steps::new(
+        || (),
+        |_, (), ()| {
+            Box::pin(async move {
+                sleep(Duration::from_secs(600)).await;
+                Ok(Step::Continue(()))
+            })
+        },
+    );
+    let difference = found(Harness::new(job).within(Duration::from_hours(1)));
+    let seen = difference.seen();
+    assert!(seen.starts_with("not done: its time is over, after 7 steps; see `Harness::within`"), "{seen}");
+}
+
+#[test]
+#[should_panic(expected = "evicted before step 1 of 2: how it ends differs")]
+fn a_check_panics_with_the_message() {
+    let job: Steps<(), u32, ()> = Steps::new(
+        || 0,
+        |cx, (), at| {
+            let delivery = cx.delivery();
+            Box::pin(async move {
+                assert!(at == 0 || delivery == 1, "step {at} in delivery {delivery}");
+                Ok(if at == 1 { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    );
+    Harness::new(job).evicted_at_every_step().check();
+}

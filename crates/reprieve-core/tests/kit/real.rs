@@ -1,0 +1,130 @@
+//! Steps that wait for something real: no timer fires early meanwhile.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use reprieve_core::testing::Harness;
+use reprieve_core::{JobError, Step};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::Steps;
+
+/// Simulated seconds pass in microseconds where nothing holds the clock.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the real thing takes: longer than the clock stands still at a wait that is not known.
+const SLOW: Duration = Duration::from_millis(250);
+
+#[expect(clippy::disallowed_methods, reason = "something real takes real time")]
+fn sleep_really(length: Duration) {
+    thread::sleep(length);
+}
+
+/// A server on a thread, which answers slowly with what it is sent.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            thread::spawn(move || {
+                let mut buffer = [0; 5];
+                if stream.read_exact(&mut buffer).is_ok() {
+                    sleep_really(SLOW);
+                    // The client of a killed step is gone.
+                    let _sent = stream.write_all(&buffer);
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Does this in a step, between two sleeps, and fails if a timer of the step fires early.
+fn check(work: impl Fn() -> BoxFuture<'static, io::Result<()>> + Send + Sync + 'static) {
+    let job: Steps<(), u32, ()> = Steps::new(
+        || 0,
+        move |_, (), at| {
+            let work = work();
+            Box::pin(async move {
+                if at == 1 {
+                    return Ok(Step::Done(()));
+                }
+                sleep(Duration::from_secs(30)).await;
+                let began = Instant::now();
+                match timeout(LIMIT, work).await {
+                    Ok(done) => done.map_err(JobError::fatal)?,
+                    Err(_) => return Err(JobError::fatal("the timeout ended early")),
+                }
+                if began.elapsed() >= LIMIT {
+                    return Err(JobError::fatal(format!("it took {:?}", began.elapsed())));
+                }
+                sleep(Duration::from_secs(30)).await;
+                Ok(Step::Continue(at + 1))
+            })
+        },
+    );
+    Harness::new(job).evicted_at_every_step().killed_at_every_step().points(3).check();
+}
+
+#[test]
+fn a_tcp_connection_holds_the_clock() {
+    let address = echo();
+    check(move || {
+        Box::pin(async move {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.write_all(b"hello").await?;
+            let mut answer = [0; 5];
+            stream.read_exact(&mut answer).await?;
+            assert_eq!(&answer, b"hello");
+            Ok(())
+        })
+    });
+}
+
+/// As an HTTP client does: a task of its own has the connection.
+#[test]
+fn a_connection_of_another_task_holds_the_clock() {
+    let address = echo();
+    check(move || {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            tokio::spawn(async move {
+                let mut stream = TcpStream::connect(address).await?;
+                stream.write_all(b"hello").await?;
+                let mut buffer = [0; 5];
+                stream.read_exact(&mut buffer).await?;
+                let _waits = answer.send(buffer);
+                io::Result::Ok(())
+            });
+            assert_eq!(&answered.await.map_err(io::Error::other)?, b"hello");
+            Ok(())
+        })
+    });
+}
+
+#[test]
+fn a_thread_that_answers_over_a_channel_holds_the_clock() {
+    check(|| {
+        Box::pin(async {
+            let (answer, answered) = oneshot::channel();
+            thread::spawn(move || {
+                sleep_really(SLOW);
+                let _waits = answer.send(());
+            });
+            answered.await.map_err(io::Error::other)
+        })
+    });
+}
+
+#[test]
+fn a_blocking_task_holds_the_clock() {
+    check(|| {
+        Box::pin(async { tokio::task::spawn_blocking(|| sleep_really(SLOW)).await.map_err(io::Error::other) })
+    });
+}

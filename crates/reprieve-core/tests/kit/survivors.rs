@@ -1,0 +1,108 @@
+//! Jobs that survive.
+
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use reprieve_core::Step;
+use reprieve_core::testing::Harness;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use crate::support::Steps;
+
+/// Adds up, writes an output in every step, and sets a row of a table outside.
+fn good(rows: Arc<Mutex<BTreeMap<u64, u64>>>) -> Steps<u64, HashMap<String, u64>, HashMap<String, u64>> {
+    Steps::new(HashMap::new, move |cx, to, mut at| {
+        let rows = Arc::clone(&rows);
+        Box::pin(async move {
+            let next = at.get("next").copied().unwrap_or_default();
+            if next == *to {
+                return Ok(Step::Done(at));
+            }
+            sleep(Duration::from_millis(300)).await;
+            let input = cx.input("numbers").await?;
+            rows.lock().unwrap().insert(next, u64::from(input[0]) * next);
+            cx.put_output(&format!("out/{next}"), vec![0, 255, input[0]]).await?;
+            at.insert("next".to_owned(), next + 1);
+            *at.entry("sum".to_owned()).or_default() += next;
+            Ok(Step::Continue(at))
+        })
+    })
+}
+
+#[test]
+fn a_good_job_passes_and_the_report_says_what_was_done() {
+    let rows = Arc::default();
+    let report = Harness::new(good(Arc::clone(&rows)))
+        .args(&5)
+        .input("numbers", [7])
+        .observe(|_| mem::take(&mut *rows.lock().unwrap()))
+        .check();
+    assert_eq!((report.steps(), report.is_limited()), (6, false));
+    // Each of the five steps waits once: before, in and after a step; 2 kinds of kills and freezes.
+    let points = (1 + 5 + 6) + 2 * (5 + 6) + 2 * (5 + 6) + 10;
+    assert_eq!(report.runs(), 2 + points, "{report}");
+    assert!(report.to_string().ends_with("frozen: 22 points; failing store: 10 points"), "{report}");
+}
+
+#[tokio::test]
+async fn a_check_also_works_in_an_async_test() {
+    let report =
+        Harness::new(good(Arc::default())).args(&2).input("numbers", [7]).evicted_at_every_step().check();
+    assert_eq!(report.runs(), 2 + 1 + 2 + 3);
+}
+
+#[test]
+fn many_steps_are_disturbed_at_some_points() {
+    let job: Steps<(), u32, u32> = Steps::new(
+        || 0,
+        |_, (), at| {
+            Box::pin(async move { Ok(if at < 199 { Step::Continue(at + 1) } else { Step::Done(at) }) })
+        },
+    );
+    let report = Harness::new(job).evicted_at_every_step().killed_at_every_step().points(10).seed(3).check();
+    assert!(report.is_limited());
+    assert_eq!(
+        report.to_string(),
+        "the job \"steps\" survives: 200 steps, 22 runs; evicted: 10 points of 201, chosen by seed 3; \
+         killed: 10 points of 400, chosen by seed 3"
+    );
+}
+
+#[test]
+fn a_step_that_sleeps_for_an_hour_is_quick() {
+    #[expect(clippy::disallowed_methods, reason = "real time is measured")]
+    let now = std::time::Instant::now;
+    let began = now();
+    let job: Steps<(), (), ()> = Steps::new(
+        || (),
+        |_, (), ()| {
+            Box::pin(async move {
+                let began = Instant::now();
+                sleep(Duration::from_hours(1)).await;
+                assert!(began.elapsed() < Duration::from_secs(3_601), "{:?}", began.elapsed());
+                Ok(Step::Done(()))
+            })
+        },
+    );
+    let report = Harness::new(job).evicted_at_every_step().check();
+    let took = began.elapsed();
+    println!("{} runs of an hour or more in {took:?}", report.runs());
+    assert!(took < Duration::from_secs(60), "{took:?}");
+}
+
+#[test]
+fn a_job_that_waits_at_its_own_request_survives() {
+    let job: Steps<(), u32, serde_json::Value> = Steps::new(
+        || 0,
+        |_, (), at| {
+            Box::pin(async move {
+                let week = Duration::from_hours(24 * 7);
+                Ok(if at < 2 { Step::Wait(at + 1, week) } else { Step::Done(json!({"at": at})) })
+            })
+        },
+    );
+    assert_eq!(Harness::new(job).check().steps(), 3);
+}
