@@ -34,6 +34,6 @@ fn main() -> std::process::ExitCode {
 
 #[test]
 fn survives() {
-    let report = reprieve::testing::Harness::new(CountTo).args(&5).check();
+    let report = reprieve::testing::Harness::new(CountTo).args(&5).points(5).check();
     assert_eq!(report.steps(), 6);
 }

@@ -131,6 +131,7 @@ mod tests {
             .input(input("a.png"), picture(20))
             .input(input("b.png"), picture(4))
             .input(input("none.png"), "not a picture")
+            .points(5)
             .check();
         assert_eq!(report.steps(), 5, "{report}");
     }
