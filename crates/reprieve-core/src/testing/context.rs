@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -15,15 +15,18 @@ use crate::codec;
 use crate::context::{JobContext, JobRun};
 use crate::deadline::Deadline;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{BlobName, JobId, MessageId, WorkerId};
+use crate::ids::{JobId, MessageId, WorkerId};
 use crate::job::Job;
 use crate::memory;
+use crate::names::{input_blob, output_blob};
 use crate::notice::{Notice, NoticeKind};
 use crate::ports::{Progress, Store};
 use crate::record::{Handle, Identity};
 use crate::retry::FOREVER;
 use crate::saving::StepSaves;
+use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
+use crate::turns::Turns;
 use crate::watch;
 
 /// A [`JobContext`] with an in-memory store behind it, to call a step by hand. It derefs to the
@@ -96,10 +99,12 @@ impl TestContext {
             delivery: 1,
             generation: AtomicU32::new(0),
             record: AsyncMutex::new(Handle::new(Arc::clone(&store.records), identity, Vec::new())),
-            blobs: Arc::clone(&store.blobs),
-            drain_blobs: Arc::clone(&store.blobs),
-            records: Arc::clone(&store.records),
-            drain_records: Arc::clone(&store.records),
+            store: store.clone(),
+            drain_store: store.clone(),
+            states: SharedStates::default(),
+            computing: Arc::new(Semaphore::new(1)),
+            turns: Turns::default(),
+            trace: None,
             telemetry: Arc::new(Telemetry::default()),
             interrupted: CancellationToken::new(),
             revoked: CancellationToken::new(),
@@ -127,15 +132,25 @@ impl TestContext {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name.
     pub async fn put_input(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
-        self.store.blobs.put(&BlobName::parse(name)?, bytes.into(), None).await
+        self.store.blobs.put(&input_blob(name)?, bytes.into(), None).await
     }
 
-    /// Returns a blob, as the step has written it; `None` if there is none.
+    /// Shares a value with the job; see [`JobContext::shared`].
+    ///
+    /// # Panics
+    /// While a step, or a stream that it opened, still has the context.
+    pub fn share<T: Send + Sync + 'static>(&mut self, value: T) {
+        let run = Arc::get_mut(&mut self.cx.run).expect("no step is running");
+        run.states.push(value);
+    }
+
+    /// Returns an output, as the step has written it, by the name that the step used; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name.
     pub async fn output(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        self.store.blobs.get(&BlobName::parse(name)?).await
+        self.store.blobs.get(&output_blob("read an output", self.cx.job(), name)?).await
     }
 
     /// Returns the progress that the step has reported last, as done and total.

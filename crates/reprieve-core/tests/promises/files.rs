@@ -21,10 +21,12 @@ use crate::support::*;
 
 type Stepped<'a> = BoxFuture<'a, Result<(), JobError>>;
 
+type StepOf = dyn for<'a> Fn(&'a JobContext, u32) -> Stepped<'a> + Send + Sync;
+
 /// A job whose steps call this function with their number, the first with 0.
 struct Does {
     steps: u32,
-    step: Arc<dyn for<'a> Fn(&'a JobContext, u32) -> Stepped<'a> + Send + Sync>,
+    step: Arc<StepOf>,
 }
 
 #[async_trait]
