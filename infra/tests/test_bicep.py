@@ -1,7 +1,8 @@
 """The templates: checked against Azure's types, evaluated, compared with kept snapshots, fed with wrong parameters.
 
 Needs the offline checker, whose folder BICEPLINT names. Without it these tests are skipped, or fail where
-INFRA_TESTS_NEED_BICEP=1; so does INFRA_TESTS_NEED_COMPILER=1 without the real compiler. UPDATE_SNAPSHOTS=1 rewrites the snapshots."""
+INFRA_TESTS_NEED_BICEP=1; the same with the real compiler and INFRA_TESTS_NEED_COMPILER=1. UPDATE_SNAPSHOTS=1 rewrites
+the snapshots."""
 
 import copy
 import json
@@ -220,7 +221,11 @@ REFUSED = [
     ("base", {"container": "packages"}, "is the container of the packages"),
     ("elastic", {"container": "packages"}, "is the container of the packages"),
     *[("base", {"name": name}, "single hyphens inside") for name in ("-ab", "ab-", "a--b")],
-    ("base", {"regions": [REGION, {**REGION, "location": "West Europe", "addressPrefix": "10.65.0.0/16"}]}, "listed twice"),
+    (
+        "base",
+        {"regions": [REGION, {**REGION, "location": "West Europe", "addressPrefix": "10.65.0.0/16"}]},
+        "listed twice",
+    ),
     *[
         ("base", {"regions": [{**REGION, "addressPrefix": prefix}]}, "must be a /16 of private")
         for prefix in ("foo/16", "10.64.1.0/16", "8.8.0.0/16", "10.300.0.0/16", "172.32.0.0/16")
@@ -368,7 +373,8 @@ class Parameters(unittest.TestCase):
 
     def test_a_base_of_regular_vms_counts_as_vms_that_are_there(self):
         checker(self)
-        resources, _ = evaluator.evaluate(str(INFRA / FILES["balanced"]), overrides={"instances": 100, "baseInstances": 20})
+        wanted = {"instances": 100, "baseInstances": 20}
+        resources, _ = evaluator.evaluate(str(INFRA / FILES["balanced"]), overrides=wanted)
         (scale,) = [r for r in resources if r["type"].endswith("/autoscalesettings")]
         steps = steps_of(scale["properties"]["profiles"][0])
         self.assertEqual((steps[0], steps[-1][1]), ((40, 21), 100))
