@@ -20,8 +20,8 @@ const LISTED_MAX: Duration = Duration::from_secs(10);
 const ENDED_KEPT: Duration = Duration::from_mins(3);
 
 /// How long an event stays active when an older api-version than the one that contained it leaves
-/// it out. Newer versions are tried at least every hour, so after this time no document will say how
-/// the event ended.
+/// it out. Newer versions are tried every 30 s; after this time no document will say how the event
+/// ended.
 const HIDDEN_MAX: Duration = Duration::from_hours(2);
 
 /// The active events, as of the last document.
@@ -197,6 +197,14 @@ impl ActiveEvent {
             return true;
         }
         self.listed.remove(&answer.version);
+        // Versions older than the documented one are polled only while no newer one answers, so they do not
+        // go on to say that they list an event.
+        let is_overruled = |version: ApiVersion| {
+            version < ApiVersion::DOCUMENTED
+                && version < answer.version
+                && answer.version.knows(&self.event.event_type)
+        };
+        self.listed.retain(|version, _| !is_overruled(*version));
         self.listed.iter().any(|(version, listed)| {
             let is_hidden = answer.version < *version && !answer.version.knows(&self.event.event_type);
             answer.age_of(listed.at) < if is_hidden { HIDDEN_MAX } else { LISTED_MAX }

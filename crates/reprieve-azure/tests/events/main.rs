@@ -13,3 +13,4 @@ mod pace;
 mod seeds;
 #[cfg(test)]
 mod service;
+mod throttled;

@@ -1,5 +1,6 @@
 //! The request rate of a watch, counted in the client itself: requests may arrive late.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::service::{ME, Reply, Service, until};
 
 /// The times at which this thread sent requests.
 #[derive(Debug, Clone, Default)]
-struct Sent(Arc<Mutex<Vec<Instant>>>);
+pub(crate) struct Sent(Arc<Mutex<Vec<Instant>>>);
 
 impl<S: tracing::Subscriber> Layer<S> for Sent {
     fn on_event(&self, event: &tracing::Event<'_>, _: Context<'_, S>) {
@@ -34,13 +35,13 @@ impl<S: tracing::Subscriber> Layer<S> for Sent {
 
 impl Sent {
     /// Counts this thread's requests until the guard is dropped.
-    fn count() -> (Self, tracing::subscriber::DefaultGuard) {
+    pub(crate) fn count() -> (Self, tracing::subscriber::DefaultGuard) {
         let sent = Self::default();
         (sent.clone(), tracing::subscriber::set_default(tracing_subscriber::registry().with(sent)))
     }
 
     /// Returns the highest number of requests in any second.
-    fn most_in_a_second(&self) -> usize {
+    pub(crate) fn most_in_a_second(&self) -> usize {
         let sent = self.0.lock().expect("no panic");
         let second = |from: &Instant| {
             let end = *from + Duration::from_secs(1);
@@ -49,39 +50,55 @@ impl Sent {
         sent.iter().map(second).max().unwrap_or(0)
     }
 
-    fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.0.lock().expect("no panic").len()
     }
 }
 
-/// Watches a service with these versions for this long. Returns the number of requests besides the
-/// polls.
-async fn besides(known: &[ApiVersion], seconds: u64) -> usize {
+/// Watches a service with these versions for a minute. Returns the most requests in a second, the number
+/// of polls, and the number of other requests.
+async fn requests(known: &[ApiVersion]) -> (usize, u64, u64) {
     let service = Service::with(known.iter().copied()).await;
     let (sent, _counting) = Sent::count();
     let watcher = Watcher::spawn(service.client(), None);
-    sleep(Duration::from_secs(seconds)).await;
-    assert!(sent.most_in_a_second() <= 3, "{} in a second; {known:?}", sent.most_in_a_second());
+    sleep(Duration::from_secs(60)).await;
     let polls = watcher.stats().polls;
-    assert!(polls + 2 >= seconds, "one a second: {polls}");
-    sent.total() - usize::try_from(polls).expect("some thousands")
+    (sent.most_in_a_second(), polls, sent.total() as u64 - polls)
+}
+
+#[track_caller]
+fn check((most, polls, others): (usize, u64, u64), at_most: usize, expected: RangeInclusive<u64>) {
+    assert!(most <= at_most, "{most} requests in a second");
+    assert!(expected.contains(&polls), "{polls} polls");
+    assert_eq!(others, 1, "the name");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_second_has_more_than_three_requests() {
-    assert_eq!(besides(&ApiVersion::ALL, 60).await, 1, "the name");
-    assert_eq!(besides(&[ApiVersion::V2020_07_01], 60).await, 1, "the newest has polls of its own");
-    assert_eq!(
-        besides(&[ApiVersion::V2017_03_01], 60).await,
-        1 + 6,
-        "the name, and all versions up to the documented one"
-    );
-    assert!(besides(&[], 60).await > 40, "a service that refuses all is asked for all");
+async fn no_second_has_more_requests_than_the_service_allows() {
+    check(requests(&ApiVersion::ALL).await, 3, 118..=122);
+    // The newest is tried for 10 s, and then every 30 s.
+    check(requests(&[ApiVersion::V2020_07_01]).await, 3, 69..=75);
+    // So are the documented one, and older ones that are newer than the one in use.
+    check(requests(&[ApiVersion::V2019_08_01]).await, 5, 78..=90);
+    check(requests(&[ApiVersion::V2017_11_01]).await, 5, 80..=105);
+    // One that lists no evictions is not enough.
+    check(requests(&[ApiVersion::V2017_03_01]).await, 5, 130..=150);
+    check(requests(&[]).await, 5, 180..=200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn newer_versions_are_asked_for_once_an_hour_within_the_pace() {
-    assert_eq!(besides(&[ApiVersion::V2017_03_01], 3600 + 60).await, 1 + 2 * 6);
+async fn a_second_in_which_both_versions_begin_to_fail_has_six_requests() {
+    let service = Service::with(ApiVersion::ALL).await;
+    let (sent, _counting) = Sent::count();
+    let watcher = Watcher::spawn(service.client(), Some(ME.to_owned()));
+    sleep(Duration::from_secs(20)).await;
+    service.state().versions.clear();
+    sleep(Duration::from_secs(8)).await;
+    assert_eq!(sent.most_in_a_second(), 6);
+    let polls = watcher.stats().polls;
+    sleep(Duration::from_secs(60)).await;
+    let sent = watcher.stats().polls - polls;
+    assert!((180..=210).contains(&sent), "three a second, and all at once every 10 s at most: {sent}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use reprieve_azure::scheduled_events::{ApiVersion, Client, Watcher};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) const ME: &str = "me_0";
@@ -28,6 +29,14 @@ pub(crate) struct State {
     /// The supported versions; others are answered with 404.
     pub(crate) versions: BTreeSet<ApiVersion>,
     pub(crate) events: Vec<Value>,
+    /// These versions are answered with 429.
+    pub(crate) throttled: BTreeSet<ApiVersion>,
+    /// The number of requests for events in any second that are not answered with 429.
+    pub(crate) limit: Option<usize>,
+    /// The times of the requests within the limit.
+    pub(crate) within_limit: VecDeque<Instant>,
+    /// The `Retry-After` of each 429.
+    pub(crate) retry_after: Option<u64>,
     /// The reactions to the next requests for events, before normal answers.
     pub(crate) polls: VecDeque<Reply>,
     /// The reactions to the next approvals, before normal answers.
@@ -38,6 +47,19 @@ pub(crate) struct State {
     pub(crate) polled: Vec<String>,
     /// The version and the ids of each approval.
     pub(crate) approved: Vec<(String, Vec<String>)>,
+}
+
+impl State {
+    /// Whether a request in this version is answered with 429.
+    fn is_throttled(&mut self, version: Option<ApiVersion>) -> bool {
+        let now = Instant::now();
+        self.within_limit.retain(|at| now - *at < Duration::from_secs(1));
+        let is_over = self.limit.is_some_and(|limit| self.within_limit.len() >= limit);
+        if !is_over {
+            self.within_limit.push_back(now);
+        }
+        is_over || version.is_some_and(|version| self.throttled.contains(&version))
+    }
 }
 
 /// A service that runs until it is dropped.
@@ -103,6 +125,7 @@ async fn connection(mut stream: TcpStream, state: Arc<Mutex<State>>) {
         (Reply::Page(page), _) => (Reply::Status(200), page.to_owned()),
         other => other,
     };
+    let retry_after = state.lock().expect("no test panics while it looks").retry_after;
     match reply {
         Reply::Page(_) => unreachable!("it is a status by now"),
         Reply::Hang => std::future::pending().await,
@@ -110,8 +133,11 @@ async fn connection(mut stream: TcpStream, state: Arc<Mutex<State>>) {
         Reply::BreakOff => {}
         Reply::Status(status) => {
             let head = format!(
-                "HTTP/1.1 {status} It\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                answer.len()
+                "HTTP/1.1 {status} It\r\nContent-Length: {}\r\nConnection: close\r\n{}\r\n",
+                answer.len(),
+                retry_after
+                    .filter(|_| status == 429)
+                    .map_or(String::new(), |it| format!("Retry-After: {it}\r\n"))
             );
             // A client that has timed out does not read the answer.
             let _gone = stream.write_all((head + &answer).as_bytes()).await;
@@ -149,9 +175,10 @@ fn answer(state: &Mutex<State>, head: &str, body: &str) -> (Reply, String) {
     let version = first.split_once("api-version=").map_or("", |(_, rest)| &rest[..10]).to_owned();
     let known = version.parse().is_ok_and(|version| state.versions.contains(&version));
     if first.starts_with("GET") {
-        state.polled.push(version);
+        state.polled.push(version.clone());
         let document = json!({ "DocumentIncarnation": 1, "Events": state.events });
-        let reply = state.polls.pop_front();
+        let is_throttled = state.is_throttled(version.parse().ok());
+        let reply = state.polls.pop_front().or(is_throttled.then_some(Reply::Status(429)));
         return (reply.unwrap_or(Reply::Status(if known { 200 } else { 404 })), document.to_string());
     }
     let sent: Value = serde_json::from_str(body).expect("JSON");

@@ -11,6 +11,7 @@ mod events;
 mod logging;
 #[cfg(test)]
 mod neighbours;
+mod older;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use reprieve_azure::scheduled_events::Watcher;
 use reprieve_core::ports::Change;
 use reprieve_core::{NoticeKind, Phase};
-use reprieve_sim::metadata::MetadataServer;
+use reprieve_sim::metadata::{Endpoint, Fault, MetadataServer};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -73,4 +73,22 @@ async fn another_worker_takes_over_within_a_second_and_a_half() {
     server.evict(ME, NOTICE).expect("a known VM");
     check(&noticed(&watchers[0], seconds(3)).await, &NoticeKind::Preempt, Phase::Scheduled);
     server.stop().await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_worker_whose_service_does_not_tell_its_name_has_it_from_another_one() {
+    for fault in [Fault::Status(500), Fault::Hang] {
+        let server = server().await;
+        let directory = tempfile::tempdir().expect("a directory");
+        let spawn = || Watcher::spawn(client(&server).sharing(directory.path()), None);
+        let first = spawn();
+        assert_eq!(next(&first, seconds(5)).await, Change::Answered);
+        server.inject(Endpoint::Instance, &fault, 1_000);
+        let second = spawn();
+        assert_eq!(next(&second, seconds(5)).await, Change::Answered, "{fault:?}");
+        server.evict(ME, NOTICE).expect("a known VM");
+        check(&noticed(&second, seconds(3)).await, &NoticeKind::Preempt, Phase::Scheduled);
+        server.stop().await;
+    }
 }

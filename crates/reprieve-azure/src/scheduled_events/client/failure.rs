@@ -1,5 +1,7 @@
 //! The kinds of failure of a request to the metadata service, and their counts.
 
+use std::time::Duration;
+
 use reprieve_core::Error;
 use serde::Serialize;
 
@@ -94,13 +96,15 @@ pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
     /// The status of the answer, if there was one.
     pub(crate) status: Option<u16>,
+    /// How long to wait before the next request, if the answer tells.
+    pub(crate) retry_after: Option<Duration>,
     pub(crate) error: Error,
 }
 
 impl Failure {
     /// Creates a failure that has no status.
     pub(crate) const fn new(kind: FailureKind, error: Error) -> Self {
-        Self { kind, status: None, error }
+        Self { kind, status: None, retry_after: None, error }
     }
 
     /// Whether the service may have refused the api-version: it answers 400 or 404 to one that it

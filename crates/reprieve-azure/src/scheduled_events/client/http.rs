@@ -98,13 +98,14 @@ impl HttpClient {
             .send()
             .await
             .map_err(|error| self.no_answer(request.operation, within, error))?;
+        let retry_after = retry_after(answer.headers());
         let ahead = ahead(answer.headers(), sent.elapsed(), wall_now());
         let bytes = self.body_of(request.operation, within, &mut answer).await?;
         let status = answer.status();
         if status.is_success() {
             Ok(Body { bytes, ahead })
         } else {
-            Err(refused(request.operation, status, &bytes))
+            Err(Failure { retry_after, ..refused(request.operation, status, &bytes) })
         }
     }
 
@@ -162,6 +163,12 @@ fn ahead(headers: &HeaderMap, took: Duration, wall: SystemTime) -> Option<Signed
     (ahead.abs() <= AHEAD_MAX).then_some(ahead)
 }
 
+/// The seconds of a `Retry-After` header. A date, which the service is not known to send, is ignored.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    seconds.trim().parse().ok().map(Duration::from_secs)
+}
+
 /// The failure for an answer that is no success.
 /// <https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#errors-and-debugging>
 fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure {
@@ -183,6 +190,7 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> Failure 
     Failure {
         kind: FailureKind::of_status(status.as_u16()),
         status: Some(status.as_u16()),
+        retry_after: None,
         error: Error::new(error_kind, operation, message),
     }
 }

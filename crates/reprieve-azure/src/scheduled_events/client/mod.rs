@@ -37,6 +37,10 @@ const NEWEST_LATE_MAX: Duration = Duration::from_millis(500);
 /// per second.
 const FALL_BACK_EVERY: Duration = Duration::from_millis(500);
 
+/// How long the metadata service is waited for when another worker of this VM has read its name since
+/// the VM started.
+const KEPT_INSTANCE_AFTER: Duration = Duration::from_secs(1);
+
 /// The timeout of one approval. Approvals are sent while a drain ends, when seconds count.
 pub(crate) const APPROVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -88,7 +92,8 @@ impl Client {
     }
 
     /// Returns the same client, which shares the events that it requests with all other clients of
-    /// this service and `directory`: one of them asks, and the others read its answers. Only the
+    /// this service and `directory`: one of them asks, and the others read its answers. Where the service
+    /// does not tell this VM's name, it is the one that another client has read in this boot. Only the
     /// workers' user should be able to write to the directory. It is created when it is missing, its
     /// parent is not. A client that can't use it logs a warning, asks by itself, and tries it again
     /// each time.
@@ -227,9 +232,21 @@ impl Client {
 
     /// Requests them, and returns the kind of failure.
     pub(crate) async fn compute_or_failure(&self, within: Duration) -> Result<Compute, Failure> {
+        let kept = self.shared.as_ref().and_then(|shared| shared.kept_instance());
+        let kept = kept.and_then(|body| Compute::read(&body).ok());
+        let within = if kept.is_some() { within.min(KEPT_INSTANCE_AFTER) } else { within };
         let request = get("read this VM's name", "instance/compute", Some(INSTANCE_API_VERSION));
-        let body = self.http.send(request, within).await?;
-        Compute::read(&body.bytes).map_err(|error| Failure::new(FailureKind::Garbage, error))
+        let asked = self.http.send(request, within).await.and_then(|body| {
+            let compute = Compute::read(&body.bytes);
+            compute
+                .inspect(|_| self.shared.iter().for_each(|shared| shared.keep_instance(&body.bytes)))
+                .map_err(|error| Failure::new(FailureKind::Garbage, error))
+        });
+        asked.or_else(|failure| {
+            let compute = kept.ok_or(failure)?;
+            debug!(name = compute.name, "this VM's name is the one that another worker of this VM has read");
+            Ok(compute)
+        })
     }
 
     /// Requests the api-versions of the instance document that the service supports, the oldest

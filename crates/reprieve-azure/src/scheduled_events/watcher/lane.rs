@@ -1,7 +1,4 @@
-//! The polls of one lane: which are under way, when the next is due, and whether they fail.
-//!
-//! A watch has two lanes side by side, because either api-version may fail alone: the newest one,
-//! and the newest documented one or what the service supports instead.
+//! One lane: the polls in one api-version, and whether they are answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +8,13 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use super::log::{self, LogThrottle};
-use super::negotiation::{Negotiation, Refusal};
 use crate::scheduled_events::client::{Failure, FailureKind};
 use crate::scheduled_events::document::ApiVersion;
 
-/// The timeout of a poll while an older one still waits. Slow answers of up to 6 s have been seen;
-/// one poll at a time may take longer, see [`PATIENCE`].
-pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The timeout of a poll while an older one still waits: longer than the slowest answers that have
+/// been seen (6 s), because an answer that is late each time must be heard as late as it is, no later.
+/// One poll at a time may take longer, see [`PATIENCE`].
+pub(super) const POLL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout of the one most patient poll under way. A VM's first request may take two minutes,
 /// and giving up earlier might restart the two minutes.
@@ -26,28 +23,38 @@ const PATIENCE: Duration = Duration::from_secs(130);
 
 /// How many polls may be under way: the patient one, one for each second of [`POLL_TIMEOUT`], and
 /// one that is just timing out.
-const IN_FLIGHT_MAX: usize = 5;
+const IN_FLIGHT_MAX: usize = 12;
 
 /// How old its last answer may be for a lane to count as answering.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
-/// How old its last answer may be for another lane to rest: the interval of the polls, and some delay.
+/// How old its last answer may be for other lanes to rest: the interval of the polls, and some delay.
 const STEADY_WITHIN: Duration = Duration::from_millis(1_200);
 
-/// How long a lane may fail before it rests, if the other one answers.
+/// How long a lane may fail before it rests, if another one answers.
 const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
 
-/// The interval between the polls of a lane that rests.
-const REST: Duration = Duration::from_secs(30);
+/// For how long a refusal of a version that has never answered is expected: the service may not
+/// support it, and another version answers or is looked for.
+const REFUSAL_EXPECTED: Duration = Duration::from_secs(5);
 
-/// The polls of one lane.
+/// The part of a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Polled each second. The version is a preview, so the documented one is enough where the service
+    /// does not support it.
+    Newest,
+    /// Polled each second.
+    Documented,
+    /// Polled only while neither of those answers.
+    Older,
+}
+
+/// The polls in one api-version.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Lane {
-    pub(super) negotiation: Negotiation,
-    pub(super) is_probing: bool,
-    /// The other lane is enough where the service does not support this one's version.
-    is_optional: bool,
+    pub(super) version: ApiVersion,
+    pub(super) role: Role,
     polls: Polls,
     began: Instant,
     polled_at: Option<Instant>,
@@ -67,11 +74,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    fn new(negotiation: Negotiation, is_optional: bool, began: Instant) -> Self {
+    pub(super) fn new(version: ApiVersion, role: Role, began: Instant) -> Self {
         Self {
-            negotiation,
-            is_probing: false,
-            is_optional,
+            version,
+            role,
             polls: Polls::default(),
             began,
             polled_at: None,
@@ -86,20 +92,9 @@ impl Lane {
         }
     }
 
-    /// Returns the lanes of a watch: one if the version is pinned.
-    pub(super) fn all(pinned: Option<ApiVersion>, now: Instant) -> Vec<Self> {
-        match pinned {
-            Some(version) => vec![Self::new(Negotiation::pinned(version, now), false, now)],
-            None => vec![
-                Self::new(Negotiation::pinned(ApiVersion::NEWEST, now), true, now),
-                Self::new(Negotiation::from(ApiVersion::DOCUMENTED, now), false, now),
-            ],
-        }
-    }
-
-    /// The version of the next poll.
-    pub(super) const fn version(&self) -> ApiVersion {
-        self.negotiation.version()
+    /// Whether it is polled each second while all is well.
+    pub(super) fn is_main(&self) -> bool {
+        self.role != Role::Older
     }
 
     /// Whether the lane has had an answer lately.
@@ -107,53 +102,63 @@ impl Lane {
         self.answered_at.is_some_and(|at| now.saturating_duration_since(at) < ANSWERS_WITHIN)
     }
 
-    /// Until when another lane may rest: this one's next answer is due then. `None` when its last poll
-    /// failed.
+    /// Until when others may rely on this lane: its next answer is due then. `None` when its last poll
+    /// failed, and for an older version without an answer.
     pub(super) fn steady_until(&self) -> Option<Instant> {
-        self.answered_at.filter(|_| !self.has_failed).map(|at| at + STEADY_WITHIN)
+        let first = self.is_main().then_some(self.began);
+        self.answered_at.or(first).filter(|_| !self.has_failed).map(|at| at + STEADY_WITHIN)
     }
 
-    /// Whether another lane may rest because of this one.
-    pub(super) fn state(&self, now: Instant) -> LaneState {
-        if self.steady_until().is_some_and(|until| now < until) {
-            LaneState::Steady
-        } else if self.is_throttled && self.answers(now) {
-            LaneState::Throttled
-        } else {
-            LaneState::Fails
-        }
+    /// Whether others may rely on this lane.
+    pub(super) fn is_steady(&self, now: Instant) -> bool {
+        self.steady_until().is_some_and(|until| now < until)
     }
 
-    /// Whether a poll is due. While it fails lastingly and another lane is steady, it rests; so does
-    /// the optional lane after a 429.
-    pub(super) fn is_due(&mut self, now: Instant, another: LaneState) -> bool {
-        let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
-        let yields = self.is_optional && self.is_throttled;
-        let rests = match another {
-            LaneState::Steady => yields || silent >= FAILS_LASTINGLY,
-            LaneState::Throttled => yields,
-            LaneState::Fails => false,
-        };
-        if rests && !self.rest_logged {
-            self.rest_logged = true;
-            info!(
-                version = %self.version(),
-                error = self.error,
-                "this api-version of scheduled events fails; another one answers, and this one is tried every 30 s"
-            );
-        }
-        self.is_resting = rests;
-        !rests || self.polled_at.is_none_or(|at| now.saturating_duration_since(at) >= REST)
+    /// Whether the last failure was a 429, and no answer has come since.
+    pub(super) const fn is_throttled(&self) -> bool {
+        self.is_throttled
     }
 
     pub(super) const fn is_resting(&self) -> bool {
         self.is_resting
     }
 
+    /// When it was answered last.
+    pub(super) const fn answered_at(&self) -> Option<Instant> {
+        self.answered_at
+    }
+
+    /// When it was polled last.
+    pub(super) const fn polled_at(&self) -> Option<Instant> {
+        self.polled_at
+    }
+
+    /// Whether it was not polled for this long.
+    pub(super) fn is_unpolled_for(&self, span: Duration, now: Instant) -> bool {
+        self.polled_at.is_none_or(|at| now.saturating_duration_since(at) >= span)
+    }
+
+    /// Decides whether a lane that is polled each second rests: while it fails lastingly, or got a 429,
+    /// and another lane is steady. Returns the decision.
+    pub(super) fn rests(&mut self, now: Instant, another_is_steady: bool) -> bool {
+        let silent = now.saturating_duration_since(self.answered_at.unwrap_or(self.began));
+        let fails = self.is_throttled || silent >= FAILS_LASTINGLY;
+        self.is_resting = fails && another_is_steady;
+        if self.is_resting && !self.rest_logged {
+            self.rest_logged = true;
+            info!(
+                version = %self.version,
+                error = self.error,
+                "this api-version of scheduled events fails; another one answers, and this one is tried every 30 s"
+            );
+        }
+        self.is_resting
+    }
+
     /// Returns the number and timeout of the next poll; `None` while the maximum is under way.
     pub(super) fn next_poll(&mut self, now: Instant) -> Option<(u64, Duration)> {
         let next = self.polls.next()?;
-        self.polled_at = Some(now);
+        (self.polled_at, self.is_resting) = (Some(now), false);
         Some(next)
     }
 
@@ -169,56 +174,39 @@ impl Lane {
             debug!(number, "ignored an answer that came after a later request's");
             return false;
         }
+        if self.answered_at.is_none() {
+            info!(version = %self.version, "scheduled events are read in this api-version");
+        }
         (self.newest_sent, self.has_failed) = (Some(sent), false);
         (self.answered_at, self.rest_logged, self.is_throttled) = (Some(at), false, false);
-        log::recovery(&mut self.failures, self.negotiation.version(), at);
+        log::recovery(&mut self.failures, self.version, at);
         true
     }
 
-    /// Notes that a poll failed. Returns the consequence.
-    pub(super) fn failed(&mut self, version: ApiVersion, sent: Instant, failure: &Failure) -> Failed {
-        let (at, error) = (Instant::now(), &failure.error);
+    /// Notes that a poll failed. Returns whether that counts as an error.
+    pub(super) fn failed(&mut self, failure: &Failure, another_is_steady: bool) -> bool {
+        let (at, version, error) = (Instant::now(), self.version, &failure.error);
         (self.error, self.has_failed) = (error.to_string(), true);
         self.is_throttled = failure.kind == FailureKind::Throttled;
-        let is_first = self.answered_at.is_none() && at.saturating_duration_since(self.began) < PATIENCE;
-        if is_first && failure.kind == FailureKind::TimedOut {
+        let alive = at.saturating_duration_since(self.began);
+        if self.answered_at.is_none() && failure.kind == FailureKind::TimedOut && alive < PATIENCE {
             debug!(%version, %error, "the first answer is not there yet; polling continues");
-            return Failed::Expected;
+            return false;
         }
-        if self.is_optional {
+        let is_optional = self.role != Role::Documented;
+        let is_expected =
+            is_optional || another_is_steady || self.answered_at.is_none() && alive < REFUSAL_EXPECTED;
+        if self.role == Role::Older || failure.may_mean_the_version() && is_expected {
+            debug!(%version, %error, "this api-version was refused or failed; polling continues");
+            return false;
+        }
+        if is_optional {
             debug!(%version, %error, "failed to poll scheduled events in this api-version; polling continues");
-            return if failure.may_mean_the_version() { Failed::Expected } else { Failed::Counts };
+        } else {
+            log::failure(&mut self.failures, at, error, "failed to poll scheduled events; polling continues");
         }
-        if failure.may_mean_the_version() && self.negotiation.refused(version, sent, at) == Refusal::Searched
-        {
-            debug!(%version, %error, "this api-version was refused; an older one is tried");
-            return if version > self.version() { Failed::TryOlder } else { Failed::Expected };
-        }
-        log::failure(&mut self.failures, at, error, "failed to poll scheduled events; polling continues");
-        Failed::Counts
+        true
     }
-}
-
-/// Whether another lane may rest because of this one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LaneState {
-    /// Its last poll failed, or its answer is overdue.
-    Fails,
-    /// Its last poll got a 429, but it had an answer just before. More requests would make it worse.
-    Throttled,
-    /// It answers each second.
-    Steady,
-}
-
-/// The consequence of a failed poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failed {
-    /// An older version is to be tried.
-    TryOlder,
-    /// Nothing: the other lane is enough, or the lane searches or starts slowly.
-    Expected,
-    /// It counts as an error.
-    Counts,
 }
 
 /// The polls under way, in the order in which they were sent.
@@ -271,8 +259,6 @@ impl Polls {
 
 #[cfg(test)]
 mod tests {
-    use reprieve_core::{Error, ErrorKind};
-
     use super::*;
 
     /// Starts a poll that lasts until it is aborted; returns its limit.
@@ -309,53 +295,11 @@ mod tests {
         assert!(polls.counts(3));
     }
 
-    /// Asks a lane each second for five minutes while it fails; another lane fails in this second.
-    /// Returns the seconds of the polls.
-    fn polled(fails: impl Fn(u64) -> bool) -> Vec<u64> {
-        let began = Instant::now();
-        let at = |second| began + Duration::from_secs(second);
-        let failure = Failure::new(FailureKind::Server, Error::new(ErrorKind::Unavailable, "ask", "no"));
-        let mut lanes = Lane::all(None, began);
-        let (failing, other) = lanes.split_at_mut(1);
-        let (failing, other) = (&mut failing[0], &mut other[0]);
-        let mut polled = Vec::new();
-        for second in 0..300 {
-            if failing.is_due(at(second), other.state(at(second))) {
-                let version = failing.version();
-                failing.next_poll(at(second));
-                let _ = failing.failed(version, at(second), &failure);
-                polled.push(second);
-            }
-            if fails(second) {
-                let _ = other.failed(other.version(), at(second), &failure);
-            } else {
-                other.answered(second + 1, at(second), at(second));
-            }
-        }
-        polled
-    }
-
-    #[test]
-    fn a_lane_that_fails_is_asked_every_30_s_while_the_other_answers() {
-        let mut expected: Vec<u64> = (0..10).collect();
-        expected.extend((39..300).step_by(30));
-        assert_eq!(polled(|_| false), expected);
-    }
-
-    #[test]
-    fn the_other_lanes_first_failure_ends_the_rest_until_it_answers() {
-        let polled = polled(|second| (100..104).contains(&second));
-        let (during, after): (Vec<u64>, Vec<u64>) =
-            polled.into_iter().filter(|second| *second > 99).partition(|second| *second < 105);
-        assert_eq!(during, [101, 102, 103, 104]);
-        assert_eq!(after, [134, 164, 194, 224, 254, 284]);
-    }
-
     #[test]
     fn an_answer_to_an_earlier_request_of_another_process_does_not_count() {
         let now = Instant::now();
         let at = |seconds| now + Duration::from_secs(seconds);
-        let mut lane = Lane::all(None, now).remove(0);
+        let mut lane = Lane::new(ApiVersion::NEWEST, Role::Newest, now);
         for _ in 0..4 {
             lane.next_poll(now);
         }

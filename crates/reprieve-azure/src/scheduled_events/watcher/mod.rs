@@ -4,11 +4,12 @@ mod approvals;
 mod changes;
 mod clock_difference;
 mod lane;
+mod lanes;
 mod log;
-mod negotiation;
 mod poller;
 mod publisher;
 mod rate_limit;
+mod throttle;
 
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
@@ -32,15 +33,20 @@ use crate::scheduled_events::document::ApiVersion;
 
 /// The [`InterruptionSource`] that watches the metadata service.
 ///
-/// It polls once per second in every case, in two [`ApiVersion`]s side by side: the newest, and the
-/// newest that is documented as generally available, or an older one where the service supports
-/// neither. Either is enough: an event is active while one of them lists it. A version that has
-/// failed for 10 s is tried every 30 s while the other one answers. A client
-/// that is [pinned](Client::with_version) uses its version only.
+/// It polls once per second in two [`ApiVersion`]s side by side: the newest, and the newest that is
+/// documented as generally available. Either is enough: an event is active while one of them lists it. A
+/// version that has failed for 10 s, or got a 429, is tried every 30 s while another one answers. While
+/// neither answers, the older versions that list evictions are asked at once, and the newest of those that
+/// answer is polled each second. A client that is [pinned](Client::with_version) uses its version only.
 ///
-/// Slow answers overlap with later polls. Errors are counted and logged (the first, then one a
-/// minute, and the recovery), and never end the watch. With its other requests it sends at most
-/// three requests in any second, and at most five in a second with approvals. Only [subscribers](Self::changes) see events for other VMs of the set.
+/// So an event is reported within 1.5 s while any version that lists it answers; where answers are late, as
+/// much later. Slow answers overlap with later polls. While all versions are answered with 429, the polls
+/// pause: half a second, one and a half, and then three, or for `Retry-After`, up to eight.
+///
+/// Errors are counted and logged (the first, then one a minute, and the recovery), and never end the
+/// watch. With its other requests it sends at most three requests in a second, at most five in one with
+/// approvals, and six in one in which both versions begin to fail. Only [subscribers](Self::changes) see
+/// events for other VMs of the set.
 ///
 /// It reports [`Change::Answered`] once both a document and this VM's name are known, after every
 /// notice that is active in that document.
@@ -61,8 +67,8 @@ pub struct Watcher {
 pub struct Stats {
     /// Polls sent.
     pub polls: u64,
-    /// Polls that failed or got an answer that is not a document. Refusals during the search for an
-    /// older api-version are not counted.
+    /// Polls that failed or got an answer that is not a document. Those in older api-versions are not
+    /// counted, and neither are refusals of versions that the service may not support.
     pub errors: u64,
     /// The same errors by kind.
     pub failures: Failures,

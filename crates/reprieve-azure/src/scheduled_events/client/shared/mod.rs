@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind};
 use tokio::time::{Instant, sleep};
-use tracing::warn;
+use tracing::{debug, warn};
 
 use self::channel::{Channel, Look};
 use super::failure::{Failure, FailureKind};
@@ -113,6 +113,31 @@ impl SharedAnswers {
         })
     }
 
+    /// Keeps the instance document for the other workers of this VM. On a failure they ask themselves.
+    pub(super) fn keep_instance(&self, body: &[u8]) {
+        let Some(boot) = boot() else { return };
+        let temporary = self.instance_file(&format!("new-{}", std::process::id()));
+        let written = self.create_directory().and_then(|()| {
+            fs::write(&temporary, [boot.as_bytes(), b"\n", body].concat())?;
+            fs::rename(&temporary, self.instance_file("json"))
+        });
+        if let Err(error) = written {
+            debug!(%error, "failed to keep this VM's name for the other workers");
+        }
+    }
+
+    /// The instance document that a worker has kept since this machine started; later it may be another
+    /// VM's, made of this one's disk.
+    pub(super) fn kept_instance(&self) -> Option<Vec<u8>> {
+        let text = fs::read(self.instance_file("json")).ok()?;
+        let end = text.iter().position(|byte| *byte == b'\n')?;
+        (text[..end] == *boot()?.as_bytes()).then(|| text[end + 1..].to_vec())
+    }
+
+    fn instance_file(&self, what: &str) -> PathBuf {
+        self.directory.join(format!("instance-{}.{what}", self.service))
+    }
+
     /// Only this user may use the directory. Its parent must exist.
     fn create_directory(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
@@ -146,6 +171,12 @@ impl SharedAnswers {
     fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Channel>> {
         self.by_version.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The id of this machine's present boot; `None` where the system has none.
+fn boot() -> Option<String> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn refused(status: Option<u16>) -> Failure {
     Failure {
         kind: FailureKind::of_status(429),
         status,
+        retry_after: None,
         error: Error::new(ErrorKind::Unavailable, OPERATION, "too many requests"),
     }
 }
@@ -246,4 +247,18 @@ async fn a_late_answer_does_not_replace_a_newer_one() {
     shared.write(VERSION, early, &Ok((body("early"), early)));
     let text = fs::read_to_string(shared.files(VERSION).with_extension("json")).expect("a file");
     assert!(text.contains("late"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(start_paused = true)]
+async fn the_instance_document_is_kept_for_this_boot() {
+    let vm = Vm::new();
+    let (first, second) = (vm.process(), vm.process());
+    assert_eq!(second.kept_instance(), None);
+    first.keep_instance(b"{}");
+    assert_eq!(second.kept_instance().as_deref(), Some(&b"{}"[..]));
+    assert_eq!(SharedAnswers::new(&vm.path(), "http://127.0.0.2/").kept_instance(), None);
+    let other_boot = format!("{}\n{{}}", "0".repeat(36));
+    fs::write(first.instance_file("json"), other_boot).expect("written");
+    assert_eq!(second.kept_instance(), None);
 }

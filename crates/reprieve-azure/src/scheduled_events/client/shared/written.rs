@@ -33,6 +33,8 @@ pub(super) struct Written {
 struct WrittenFailure {
     kind: String,
     status: Option<u16>,
+    #[serde(default)]
+    retry_after_s: Option<u64>,
     is_temporary: bool,
 }
 
@@ -54,10 +56,11 @@ impl Written {
                 text: String::from_utf8_lossy(&body.bytes).into_owned(),
                 ..written
             },
-            Err(Failure { kind, status, error }) => Self {
+            Err(Failure { kind, status, retry_after, error }) => Self {
                 failure: Some(WrittenFailure {
                     kind: kind.as_str().to_owned(),
                     status: *status,
+                    retry_after_s: retry_after.map(|it| it.as_secs()),
                     is_temporary: error.is_temporary(),
                 }),
                 text: error.message().to_owned(),
@@ -90,6 +93,8 @@ impl Written {
             _ if failure.is_temporary => ErrorKind::Unavailable,
             _ => ErrorKind::Invalid,
         };
-        Err(Failure { kind, status: failure.status, error: Error::new(error_kind, OPERATION, self.text) })
+        let retry_after = failure.retry_after_s.map(Duration::from_secs);
+        let error = Error::new(error_kind, OPERATION, self.text);
+        Err(Failure { kind, status: failure.status, retry_after, error })
     }
 }

@@ -1,0 +1,271 @@
+//! Decides which api-versions are polled, and when.
+//!
+//! Either of two versions may fail alone, so both are polled each second: the newest, and the newest
+//! documented one. While neither answers, an older version may. They are asked at once, and the newest
+//! of those that answer is polled each second until one of the two is back.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lane::{Lane, Role};
+use super::throttle::Throttle;
+use crate::scheduled_events::client::{Failure, FailureKind};
+use crate::scheduled_events::document::{ApiVersion, EventType};
+
+/// The interval between the polls of a lane that rests.
+const REST: Duration = Duration::from_secs(30);
+
+/// How many older versions are asked at once before the first answer: the VM's name is requested at the
+/// same time.
+const AT_ONCE_AT_THE_START: usize = 2;
+
+/// How soon the older versions may be asked all at once again. With the two that fail, that makes six
+/// requests in a second in which all begin to fail, one more than the documented limit; waiting for the
+/// next second would let a notice be heard later than 1.5 s. A 429 to one of them is answered by the next
+/// second's poll.
+const ALL_AT_ONCE_EVERY: Duration = Duration::from_secs(10);
+
+/// The same after a 429: more requests may be what is wrong.
+const ALL_AT_ONCE_EVERY_THROTTLED: Duration = Duration::from_mins(1);
+
+/// How soon a lane is polled again that rests after a 429, when the others get 429 too.
+const THROTTLED_AGAIN: Duration = Duration::from_secs(10);
+
+/// How soon an older version that has answered before is polled again when no lane is steady.
+const AGAIN: Duration = Duration::from_millis(900);
+
+/// The lanes of a watch, the newest version first.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    throttle: Throttle,
+    /// When the older versions were last asked all at once.
+    all_at_once_at: Option<Instant>,
+}
+
+impl Lanes {
+    /// The lanes of a watch: one if the version is pinned.
+    pub(super) fn new(pinned: Option<ApiVersion>, began: Instant) -> Self {
+        let role = |version| match version {
+            ApiVersion::NEWEST => Role::Newest,
+            ApiVersion::DOCUMENTED => Role::Documented,
+            _ => Role::Older,
+        };
+        let lanes = match pinned {
+            Some(version) => vec![Lane::new(version, Role::Documented, began)],
+            None => ApiVersion::ALL.map(|version| Lane::new(version, role(version), began)).into(),
+        };
+        Self { lanes, throttle: Throttle::default(), all_at_once_at: None }
+    }
+
+    /// A lane, by its index.
+    pub(super) fn lane(&mut self, lane: usize) -> &mut Lane {
+        &mut self.lanes[lane]
+    }
+
+    /// Whether a version that is polled each second got a 429 last.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.is_main() && lane.is_throttled())
+    }
+
+    /// The versions in use, the newest first: those that answer, and those that are polled each second
+    /// if none does.
+    pub(super) fn versions(&self, now: Instant) -> Vec<ApiVersion> {
+        let versions = |uses: &dyn Fn(&Lane) -> bool| {
+            self.lanes.iter().filter(|lane| uses(lane)).map(|lane| lane.version).collect::<Vec<_>>()
+        };
+        let answering = versions(&|lane| lane.answers(now));
+        if answering.is_empty() { versions(&|lane| lane.is_main()) } else { answering }
+    }
+
+    /// Notes the answer to a poll. Returns whether it counts.
+    pub(super) fn answered(&mut self, lane: usize, number: u64, sent: Instant, at: Instant) -> bool {
+        self.throttle.answered();
+        self.lanes[lane].answered(number, sent, at)
+    }
+
+    /// Notes that a poll failed. Returns whether that counts as an error.
+    pub(super) fn failed(&mut self, lane: usize, failure: &Failure, now: Instant) -> bool {
+        let another_is_steady = self.another_is_steady(lane, now);
+        let counts = self.lanes[lane].failed(failure, another_is_steady);
+        if failure.kind != FailureKind::Throttled {
+            self.throttle.failed_otherwise();
+        } else if !self.any_is_steady(now) {
+            self.throttle.throttled(now, failure.retry_after, rand::random());
+        }
+        counts
+    }
+
+    /// When to call [`wake`](Self::wake): when the last lane that is steady should have had its next
+    /// answer, or when a pause after 429 ends.
+    pub(super) fn wakes_at(&self, now: Instant) -> Option<Instant> {
+        let steady = self.lanes.iter().filter_map(Lane::steady_until).max().filter(|until| *until > now);
+        steady.or(self.throttle.until())
+    }
+
+    /// Returns the lanes to poll at the time that [`wakes_at`](Self::wakes_at) returned.
+    pub(super) fn wake(&mut self, now: Instant) -> Vec<usize> {
+        let pause_is_over = self.throttle.until().is_some_and(|until| now >= until);
+        if pause_is_over && !self.any_is_steady(now) { self.begin_round(now) } else { self.urgent(now) }
+    }
+
+    /// Returns the lanes to poll in this second.
+    pub(super) fn tick(&mut self, now: Instant) -> Vec<usize> {
+        let any_is_steady = self.any_is_steady(now);
+        if !any_is_steady && self.throttle.until().is_some() {
+            return Vec::new();
+        }
+        let mut due: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
+        if self.mains().all(|lane| !self.lanes[lane].is_steady(now)) {
+            due.extend(self.due_older(now));
+        }
+        due
+    }
+
+    /// Returns the lanes to poll at once because no lane is steady any more: those that rest, and all
+    /// older versions that list evictions, or the one that answered last if all were asked just before.
+    pub(super) fn urgent(&mut self, now: Instant) -> Vec<usize> {
+        if self.any_is_steady(now) {
+            return Vec::new();
+        }
+        let is_throttled = self.throttle.until().is_some();
+        let is_urgent = |lane: &Lane| {
+            lane.is_resting()
+                && (!is_throttled || !lane.is_throttled() || lane.is_unpolled_for(THROTTLED_AGAIN, now))
+        };
+        let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.lanes[*lane])).collect();
+        let every = if is_throttled { ALL_AT_ONCE_EVERY_THROTTLED } else { ALL_AT_ONCE_EVERY };
+        if self.all_at_once_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
+            self.all_at_once_at = Some(now);
+            let has_answered = self.lanes.iter().any(|lane| lane.answered_at().is_some());
+            let at_most = if has_answered { self.lanes.len() } else { AT_ONCE_AT_THE_START };
+            urgent.extend(self.older().filter(|lane| self.lists_evictions(*lane)).take(at_most));
+        } else if !is_throttled {
+            let answered = self.older().filter(|lane| self.lanes[*lane].answered_at().is_some());
+            let last = answered.max_by_key(|lane| self.lanes[*lane].answered_at());
+            urgent.extend(last.filter(|lane| self.lanes[*lane].is_unpolled_for(AGAIN, now)));
+        }
+        urgent
+    }
+
+    /// Whether a lane is due that is polled each second unless it rests.
+    fn main_is_due(&mut self, lane: usize, now: Instant) -> bool {
+        let another_is_steady = self.another_is_steady(lane, now);
+        let lane = &mut self.lanes[lane];
+        !lane.rests(now, another_is_steady) || lane.is_unpolled_for(REST, now)
+    }
+
+    /// Returns the older versions to poll in this second: the one in use, and those that may be better.
+    fn due_older(&self, now: Instant) -> Vec<usize> {
+        let in_use = self.older().find(|lane| self.lanes[*lane].is_steady(now));
+        match in_use {
+            Some(in_use) if self.lists_evictions(in_use) => {
+                let newer = self.older().filter(|lane| *lane < in_use);
+                let newer = newer.filter(|lane| self.lanes[*lane].is_unpolled_for(REST, now));
+                newer.chain([in_use]).collect()
+            }
+            in_use => {
+                let others = self.older().filter(|lane| Some(*lane) != in_use);
+                let next = others.min_by_key(|lane| self.lanes[*lane].polled_at());
+                next.into_iter().chain(in_use).collect()
+            }
+        }
+    }
+
+    /// Returns the lanes to poll after a pause: one of the two that are polled each second, and in every
+    /// second round an older one; those first that were not polled for the longest time.
+    fn begin_round(&mut self, now: Instant) -> Vec<usize> {
+        let with_older = self.throttle.begin_round(now).is_multiple_of(2);
+        let main = self.mains().min_by_key(|lane| self.lanes[*lane].polled_at());
+        let older = self.older().filter(|_| with_older).min_by_key(|lane| self.lanes[*lane].polled_at());
+        main.into_iter().chain(older).collect()
+    }
+
+    fn mains(&self) -> impl Iterator<Item = usize> + use<> {
+        0..self.lanes.iter().filter(|lane| lane.is_main()).count()
+    }
+
+    fn older(&self) -> impl Iterator<Item = usize> + use<> {
+        self.mains().count()..self.lanes.len()
+    }
+
+    fn lists_evictions(&self, lane: usize) -> bool {
+        self.lanes[lane].version.knows(&EventType::Preempt)
+    }
+
+    fn any_is_steady(&self, now: Instant) -> bool {
+        self.lanes.iter().any(|lane| lane.is_steady(now))
+    }
+
+    fn another_is_steady(&self, lane: usize, now: Instant) -> bool {
+        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        others.map(|(_, other)| other).any(|other| other.is_steady(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reprieve_core::{Error, ErrorKind};
+
+    use super::*;
+
+    const NEWEST: usize = 0;
+    const DOCUMENTED: usize = 1;
+
+    /// Polls each second, for as many seconds; `status` is the answer of a lane in a second. Returns the
+    /// seconds of the polls of `watched`.
+    fn polled(watched: usize, seconds: u64, status: impl Fn(usize, u64) -> u16) -> Vec<u64> {
+        let began = Instant::now();
+        let mut lanes = Lanes::new(None, began);
+        let mut polled = Vec::new();
+        for second in 0..seconds {
+            let now = began + Duration::from_secs(second);
+            let mut due = lanes.tick(now);
+            while let Some(lane) = due.pop() {
+                let Some((number, _)) = lanes.lane(lane).next_poll(now) else { continue };
+                polled.extend((lane == watched).then_some(second));
+                let status = status(lane, second);
+                if status == 200 {
+                    lanes.answered(lane, number, now, now);
+                    continue;
+                }
+                let error = Error::new(ErrorKind::Unavailable, "ask", "no");
+                lanes.failed(lane, &Failure::new(FailureKind::of_status(status), error), now);
+                due.extend(lanes.urgent(now));
+            }
+        }
+        polled
+    }
+
+    #[test]
+    fn a_version_that_fails_is_polled_every_30_s_while_the_other_answers() {
+        let mut expected: Vec<u64> = (0..10).collect();
+        expected.extend((39..300).step_by(30));
+        assert_eq!(polled(NEWEST, 300, |lane, _| if lane == NEWEST { 500 } else { 200 }), expected);
+    }
+
+    #[test]
+    fn a_version_that_gets_429_rests_at_once() {
+        let expected: Vec<u64> = (0..300).step_by(30).collect();
+        assert_eq!(polled(NEWEST, 300, |lane, _| if lane == NEWEST { 429 } else { 200 }), expected);
+    }
+
+    #[test]
+    fn the_other_ones_first_failure_ends_the_rest() {
+        let fails = |lane, second| lane == NEWEST || lane == DOCUMENTED && second == 100;
+        let polled = polled(NEWEST, 120, |lane, second| if fails(lane, second) { 500 } else { 200 });
+        assert!(polled.contains(&100), "{polled:?}");
+    }
+
+    #[test]
+    fn the_newest_older_version_that_answers_is_polled_until_a_newer_one_is_back() {
+        let answers = |lane, second| lane >= 3 || lane == DOCUMENTED && !(20..80).contains(&second);
+        let status = |lane, second| if answers(lane, second) { 200 } else { 500 };
+        // The documented version rests, and shows by its poll after 88 s that it is back.
+        assert_eq!(polled(3, 120, status), (20..89).collect::<Vec<_>>());
+        assert_eq!(polled(2, 120, status), [20, 50, 80], "it may be back, too");
+        assert_eq!(polled(4, 120, status), [20]);
+        assert_eq!(polled(7, 120, status), [0; 0], "it lists no evictions");
+    }
+}
