@@ -85,10 +85,10 @@ impl AzureStore {
     /// missing ones.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) when no queue is given; when a queue or the container is
-    /// missing and must exist; and when it is missing and this identity may not create it, with the
-    /// command that creates it. [`Denied`](ErrorKind::Denied) names the missing role. Other errors
-    /// are the service's.
+    /// [`Invalid`](ErrorKind::Invalid) when no queue is given, and when a queue or the container is
+    /// missing and must exist. [`Denied`](ErrorKind::Denied) names the missing role, or the command
+    /// that creates what is missing and this identity may not create; a new role takes minutes to
+    /// arrive. Other errors are the service's.
     ///
     /// # Cancel safety
     /// If the future is dropped, queues or the container may already have been created, which is
@@ -145,18 +145,8 @@ impl Clients {
     }
 
     async fn prepare(&self, purpose: Purpose) -> Result<()> {
-        let queues = self.queues.iter().map(|queue| async move {
-            if purpose != Purpose::Reading {
-                unless_denied(queue.create().await)?;
-            }
-            looked(queue.look().await, purpose)
-        });
-        let container = async {
-            if purpose != Purpose::Reading {
-                unless_denied(self.container.create().await)?;
-            }
-            looked(self.container.look().await, purpose)
-        };
+        let queues = self.queues.iter().map(|queue| prepared(purpose, || queue.create(), || queue.look()));
+        let container = prepared(purpose, || self.container.create(), || self.container.look());
         let (queues, container) = tokio::join!(try_join_all(queues), container);
         queues.and(container).map_err(|error| match error.kind() {
             // Waiting does not create a missing queue or container.
@@ -190,13 +180,43 @@ impl Clients {
     }
 }
 
-/// An identity that may not look at a queue or a container may still send to it.
-fn looked(looked: Result<()>, purpose: Purpose) -> Result<()> {
-    if purpose == Purpose::Enqueueing { unless_denied(looked) } else { looked }
+/// Creates a queue or a container, and checks that it exists.
+///
+/// # Errors
+/// [`Denied`](ErrorKind::Denied) when it does not exist and this identity may not create it: its role may
+/// not have arrived.
+async fn prepared<C, L>(purpose: Purpose, create: impl Fn() -> C, look: impl Fn() -> L) -> Result<()>
+where
+    C: Future<Output = Result<()>>,
+    L: Future<Output = Result<()>>,
+{
+    if purpose == Purpose::Reading {
+        return look().await;
+    }
+    let may_create = is_allowed(create().await)?;
+    match looked(look().await, purpose) {
+        Err(error) if error.kind() == ErrorKind::NotFound && !may_create => {
+            // The role may have arrived between the two calls.
+            if is_allowed(create().await)? {
+                return looked(look().await, purpose);
+            }
+            let message = format!("{}; this identity may not create it", error.message());
+            Err(Error::new(ErrorKind::Denied, "open the store", message).with_source(error))
+        }
+        looked => looked,
+    }
 }
 
-/// An identity that may not create a queue or a container may still use an existing one, which is
-/// checked next.
-fn unless_denied(tried: Result<()>) -> Result<()> {
-    tried.or_else(|error| if error.kind() == ErrorKind::Denied { Ok(()) } else { Err(error) })
+/// An identity that may not look at a queue or a container may still send to it.
+fn looked(looked: Result<()>, purpose: Purpose) -> Result<()> {
+    if purpose == Purpose::Enqueueing { is_allowed(looked).map(drop) } else { looked }
+}
+
+/// Whether this identity was allowed to do this.
+fn is_allowed(tried: Result<()>) -> Result<bool> {
+    match tried {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::Denied => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -152,3 +152,23 @@ async fn a_drain_gives_up_on_silent_storage_within_seconds() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
 }
+
+#[tokio::test]
+async fn a_role_that_arrives_while_the_store_is_opened_is_no_error_or_one_to_wait_for() {
+    for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
+        let double = StorageServer::start(Config::default()).await.unwrap();
+        // It arrives between the two calls.
+        double.add_fault(Rule::new(Action::PermissionMismatch).on(operation).times(1)).unwrap();
+        open(&double).await.unwrap();
+    }
+    for operation in [Operation::QueueCreate, Operation::ContainerCreate] {
+        let double = StorageServer::start(Config::default()).await.unwrap();
+        double.add_fault(Rule::new(Action::PermissionMismatch).on(operation).times(100)).unwrap();
+        let error = open(&double).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{text}");
+        assert!(text.contains("does not exist") && text.contains("may not create it"), "{text}");
+        double.clear_faults();
+        open(&double).await.unwrap();
+    }
+}

@@ -396,3 +396,28 @@ async fn a_worker_defers_an_unreadable_body_and_dead_letters_it_with_its_own_rea
     assert!(reason.contains("there is no blob .reprieve/messages/"), "{reason}");
     running.abort();
 }
+
+#[tokio::test]
+async fn a_long_body_that_is_too_long_costs_one_request_and_is_not_read() {
+    let shop = Shop::open().await;
+    for filler in ['a', 'b', 'c', 'd'] {
+        shop.send(&long(filler)).await;
+    }
+    shop.overwrite(LONG_BODIES, vec![b'x'; 4 * BODY_BYTES_MAX]).await;
+    for round in 1..=2 {
+        shop.double.reset_counts();
+        let received = shop.store.queue.receive(32, LEASE).await.unwrap();
+        assert_eq!((received.len(), shop.requests(Operation::BlobGet)), (4, 4), "in round {round}");
+        for delivery in received {
+            let unreadable = delivery.unreadable.expect("a reason");
+            assert!(unreadable.reason.contains("larger than"), "{}", unreadable.reason);
+            shop.store.queue.release(&delivery.receipt, &release(None)).await.unwrap();
+        }
+    }
+    // The largest body that is allowed is read in one request.
+    shop.overwrite(LONG_BODIES, vec![b'x'; BODY_BYTES_MAX]).await;
+    shop.double.reset_counts();
+    let received = shop.store.queue.receive(32, LEASE).await.unwrap();
+    assert!(received.iter().all(|delivery| delivery.body.len() == BODY_BYTES_MAX));
+    assert_eq!((received.len(), shop.requests(Operation::BlobGet)), (4, 4));
+}

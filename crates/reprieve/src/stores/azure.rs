@@ -34,6 +34,12 @@ pub(super) fn is_secret(text: &str) -> bool {
     MARKS.iter().any(|mark| text.contains(mark))
 }
 
+/// Returns whether the text looks like a connection string, maybe of an identity, which is no secret.
+pub(super) fn is_connection_string(text: &str) -> bool {
+    let mut keys = text.split(';').filter_map(|part| part.split_once('=')).map(|(key, _)| key.trim());
+    keys.any(|key| key.eq_ignore_ascii_case("AccountName"))
+}
+
 /// A role that was assigned a moment ago may not have taken effect yet, so a refusal is not a wrong
 /// setting, and its error stays as it is.
 pub(super) async fn open(

@@ -87,6 +87,7 @@ impl Address {
     /// A sentence that says what to write instead. It repeats no more of the address than its
     /// scheme: the rest may be a secret.
     pub(crate) fn parse(text: &str, public: bool) -> Result<Self, String> {
+        let text = unquoted(text);
         let scheme = text.split_once(':').map(|(scheme, _)| scheme);
         match scheme {
             _ if azure::is_secret(text) && public => Err(
@@ -94,7 +95,9 @@ impl Address {
                  REPRIEVE_STORE or reprieve.toml"
                     .to_owned(),
             ),
-            _ if azure::is_secret(text) => azure::parse(text).map(Self::Azure),
+            _ if azure::is_secret(text) || azure::is_connection_string(text) => {
+                azure::parse(text).map(Self::Azure)
+            }
             Some("sqlite") => {
                 LocalAddress::parse(text).map(Self::Local).map_err(|error| error.message().to_owned())
             }
@@ -134,6 +137,13 @@ impl fmt::Display for Address {
             Self::Azure(address) => address.fmt(f),
         }
     }
+}
+
+/// Removes one pair of quotes: a unit's `EnvironmentFile` or a container's `--env-file` may keep them.
+fn unquoted(text: &str) -> &str {
+    let text = text.trim();
+    let within = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    within('"').or_else(|| within('\'')).map_or(text, str::trim)
 }
 
 fn is_name(scheme: &str) -> bool {
@@ -198,6 +208,26 @@ mod tests {
             assert_eq!(store.may_open_later(&error(ErrorKind::Denied)), waits, "{address}");
             assert!(store.may_open_later(&error(ErrorKind::Unavailable)), "{address}");
             assert!(!store.may_open_later(&error(ErrorKind::Invalid)), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_connection_string_needs_neither_a_protocol_nor_a_secret_and_quotes_are_removed() {
+        let id = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
+        for text in [
+            format!("AccountName=thumbs;ClientId={id}"),
+            format!("clientid={id};accountname=thumbs"),
+            format!("\"AccountName=thumbs;ClientId={id}\""),
+            " 'azure:thumbs' ".to_owned(),
+            "\"HTTPS://thumbs.blob.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb\"".to_owned(),
+        ] {
+            let address = Address::parse(&text, false).unwrap();
+            assert_eq!(address.to_string(), "azure:thumbs", "{text}");
+        }
+        let local = Address::parse("'sqlite:own.db'", false).unwrap();
+        assert_eq!(local.to_string(), "sqlite:own.db");
+        for text in ["\"", "''", "\"sqlite:own.db'"] {
+            Address::parse(text, false).unwrap_err();
         }
     }
 

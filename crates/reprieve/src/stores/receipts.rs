@@ -66,8 +66,37 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
             Err(Error::new(ErrorKind::Invalid, OPEN, message).with_source(error))
         }
         // Without the directory, its users do without it and log that.
-        _ => Ok(()),
+        _ => {
+            if let Some(why) = open_to_others(directory) {
+                tracing::warn!(
+                    directory = %directory.display(),
+                    "--state-dir {why}, who could delete messages and announce or hide evictions; use a directory of \
+                     this user with mode 0700"
+                );
+            }
+            Ok(())
+        }
     }
+}
+
+/// Why others than this user may write to the directory; `None` if they may not.
+#[cfg(target_os = "linux")]
+fn open_to_others(directory: &Path) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    let found = fs::metadata(directory).ok()?;
+    let user = fs::metadata("/proc/self").ok()?.uid();
+    match found.mode() & 0o022 {
+        // Root could do that anyway.
+        _ if found.uid() != user && found.uid() != 0 => Some("belongs to another user"),
+        0 => None,
+        _ => Some("may be written to by other users"),
+    }
+}
+
+/// Why others than this user may write to the directory: not known here.
+#[cfg(not(target_os = "linux"))]
+fn open_to_others(_: &Path) -> Option<&'static str> {
+    None
 }
 
 /// Whether the error is a full disk's. That passes without another setting, and a worker can do its work
@@ -542,5 +571,22 @@ impl Queue for Kept {
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Kept").field(&self.inner).finish()
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        for (mode, is_open) in [(0o700, false), (0o755, false), (0o770, true), (0o1777, true)] {
+            fs::set_permissions(directory.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(open_to_others(directory.path()).is_some(), is_open, "{mode:o}");
+        }
+        assert_eq!(open_to_others(Path::new("/nonexistent")), None);
     }
 }

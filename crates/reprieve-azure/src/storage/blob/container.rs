@@ -205,7 +205,7 @@ impl Container {
     async fn read_once(&self, operation: &'static str, blob: &str, bytes_max: usize) -> Result<Option<Read>> {
         let (client, each) = (self.client.blob_client(blob), self.effort.each);
         let target = Target::Blob(blob);
-        let found = bounded(operation, target, each, client.download(None)).await?;
+        let found = bounded(operation, target, each, client.download(at_most(bytes_max))).await?;
         if is_directory(&found.properties.metadata) {
             return Ok(None);
         }
@@ -589,6 +589,14 @@ impl fmt::Debug for Container {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Container").field(&self.name).finish()
     }
+}
+
+/// The options of a download that needs no more than `bytes_max`. One more byte is requested, in one
+/// request, so that a larger blob shows by the length of the answer and none of its content is read.
+fn at_most(bytes_max: usize) -> Option<BlobClientDownloadOptions<'static>> {
+    let end = NonZero::new(bytes_max.checked_add(1)?)?;
+    let range = Some((0..end.get()).into());
+    Some(BlobClientDownloadOptions { range, partition_size: Some(end), ..Default::default() })
 }
 
 async fn upload(

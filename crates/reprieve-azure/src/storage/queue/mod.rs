@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::{
@@ -25,6 +24,10 @@ use self::calls::{Received, Sent};
 use self::poison::PoisonQueue;
 pub(crate) use self::receipt::ReceiptParts;
 use crate::storage::call::{Access, Effort, may_be_applied, temporary, within};
+
+/// How many long bodies of a batch are read concurrently: each may have four megabytes, and more are
+/// requested only to be refused.
+const BODIES_AT_ONCE: usize = 8;
 
 /// How many messages are sent concurrently: each is a request of its own.
 const SENDS_AT_ONCE: usize = 16;
@@ -165,7 +168,8 @@ impl Queue for AzureQueue {
 
     async fn receive(&self, max: usize, lease: Duration) -> Result<Vec<Delivery>> {
         let received = self.main.receive("receive messages", max, lease).await?;
-        Ok(join_all(received.into_iter().map(|one| self.delivery(one))).await)
+        let deliveries: Vec<_> = received.into_iter().map(|one| self.delivery(one).boxed()).collect();
+        Ok(stream::iter(deliveries).buffered(BODIES_AT_ONCE).collect().await)
     }
 
     async fn renew(&self, receipt: &Receipt, lease: Duration) -> Result<Receipt> {

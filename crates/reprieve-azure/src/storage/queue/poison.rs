@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::future::join_all;
+use futures_util::{FutureExt, StreamExt, stream};
 use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::{DeadLetter, DeadLettered, Delivery, Receipt, Unreadable};
 use reprieve_core::{Error, ErrorKind, MessageId, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::BODIES_AT_ONCE;
 use super::body::{self, Bodies, Encoded, Fetched, LONG_BODY_MAX, TEXT_BYTES_MAX};
 use super::calls::{BATCH_MAX, QueueCalls, Received};
 use super::receipt::ReceiptParts;
@@ -126,7 +127,8 @@ impl PoisonQueue {
             Err(error) if is_missing_queue(&error) => return Ok(Vec::new()),
             received => received?,
         };
-        Ok(join_all(received.into_iter().map(|one| self.delivery(one))).await)
+        let deliveries: Vec<_> = received.into_iter().map(|one| self.delivery(one).boxed()).collect();
+        Ok(stream::iter(deliveries).buffered(BODIES_AT_ONCE).collect().await)
     }
 
     async fn delivery(&self, received: Received) -> Delivery {

@@ -75,7 +75,7 @@ impl Address {
         if text == "azurite" {
             return Self::development("http://127.0.0.1");
         }
-        if text.starts_with("https://") {
+        if text.get(..8).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https://")) {
             return Self::from_sas_url(text);
         }
         if text.starts_with(['?', '&']) || text.starts_with("sv=") {

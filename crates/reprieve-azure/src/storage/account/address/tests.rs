@@ -52,6 +52,7 @@ fn a_sas_is_read_as_the_portal_shows_it() {
         "https://thumbs.blob.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb",
         "https://thumbs.queue.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb",
         "azure:thumbs??sv=2022-11-02&sp=r&sig=a%2Bb",
+        "HTTPS://thumbs.blob.core.windows.net/?sv=2022-11-02&sp=r&sig=a%2Bb",
     ] {
         let address = Address::parse(shown).expect(shown);
         assert_eq!((&address.blobs, &address.queues), (&short.blobs, &short.queues), "{shown}");

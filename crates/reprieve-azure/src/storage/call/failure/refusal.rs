@@ -236,10 +236,13 @@ impl Refusal {
         let (role, hint) = match target {
             Target::Queue(_) => (
                 "Storage Queue Data Contributor",
-                " (Storage Queue Data Message Sender is enough to enqueue only; Storage Queue Data Message Processor is not enough: \
-                 it can't renew a lease)",
+                " (Storage Queue Data Reader is enough to look only, as `reprieve status` does, and Storage Queue Data \
+                 Message Sender to enqueue only; Storage Queue Data Message Processor is not enough: it can't renew a \
+                 lease)",
             ),
-            Target::Container(_) | Target::Blob(_) => ("Storage Blob Data Contributor", ""),
+            Target::Container(_) | Target::Blob(_) => {
+                ("Storage Blob Data Contributor", " (Storage Blob Data Reader is enough to read only)")
+            }
             Target::Account => ("Storage Queue Data Contributor and Storage Blob Data Contributor", ""),
         };
         format!(
