@@ -5,6 +5,7 @@
 mod commands;
 mod format;
 mod out;
+mod stderr;
 mod values;
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! Standard output and standard error, which may be closed at any time.
+//! Standard output, which may be closed at any time, and lines for standard error.
 
 use std::io::{self, BufWriter, ErrorKind as IoErrorKind, Write};
 
@@ -88,6 +88,5 @@ pub(crate) fn answer(json: bool, document: &impl Serialize, page: impl FnOnce() 
 
 /// Prints a line on stderr.
 pub(crate) fn print_stderr(line: &str) {
-    // When stderr is closed, the command goes on.
-    let _closed = writeln!(io::stderr(), "{line}");
+    crate::stderr::print(line);
 }

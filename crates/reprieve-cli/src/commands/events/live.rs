@@ -19,6 +19,7 @@ use super::service::OutageLog;
 use super::watch::WatchArgs;
 use crate::format::{duration, plain};
 use crate::out::print_stderr;
+use crate::stderr::Background;
 
 /// The longest wait for the running command at a stop: less than the 90 s after which systemd
 /// kills.
@@ -37,6 +38,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) async fn run(args: &WatchArgs) -> Result<()> {
     let stop = reprieve::stop_signal()?;
     let at = args.at.read()?;
+    let _stderr = Background::begin()?;
     // At once, because it is the first request for events that enables the service.
     let watcher = Watcher::spawn(at.client.clone(), at.vm_name.clone());
     let mut stop = std::pin::pin!(stop);

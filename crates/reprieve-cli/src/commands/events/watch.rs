@@ -68,7 +68,8 @@ pub(crate) struct WatchArgs {
 
     /// The longest run of the command, or forever
     ///
-    /// After that the command is ended and has failed. While a command runs, those for later changes
+    /// After that the command is ended, with all processes of its process group, and has failed; a
+    /// process that it started in a session of its own goes on. While a command runs, those for later changes
     /// wait. Those for events of this VM that start within a minute or have started wait only for each
     /// other. Those for a Preempt or a Terminate of this VM wait for no other event.
     #[arg(long, value_name = "DURATION", value_parser = crate::values::limit, default_value = "15m", requires = "exec")]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reprieve_azure::scheduled_events::document::EventType;
 use reprieve_sim::metadata::{Announcement, Which};
+use reprieve_testkit::{Lines, Process};
 use serde_json::Value;
 
 use super::support::{HOUR, ME, NEIGHBOUR, Watch, announce, has_begun, scene};
@@ -232,4 +233,33 @@ async fn a_shared_event_is_approved_when_that_is_allowed_and_a_preempt_never() {
     for (id, begun) in [(theirs, false), (preempt, false), (shared, true)] {
         assert_eq!(has_begun(&server, &id), Some(begun), "{id}");
     }
+}
+
+/// A pipe has 64 KiB; the hook fills it while nobody reads.
+#[tokio::test]
+async fn a_preempt_is_printed_and_its_command_run_when_nobody_reads_stderr() {
+    let (place, server) = scene(HOUR).await;
+    let exec = "touch $REPRIEVE_EVENT_TYPE.ran; [ $REPRIEVE_EVENT_TYPE = Preempt ] || \
+                head -c 200000 /dev/zero | tr '\\0' x >&2";
+    let mut command = place.command(&[
+        "events",
+        "watch",
+        "--json",
+        "--exec",
+        exec,
+        "--exec-timeout",
+        "2s",
+        "--metadata-url",
+        &server.vm_url(ME),
+    ]);
+    let mut process = Process::start(&mut command);
+    let (out, _unread) = (Lines::of(process.stdout()), process.stderr());
+    for kind in [EventType::Freeze, EventType::Reboot, EventType::Redeploy] {
+        announce(&server, kind.clone(), &[ME], Some(HOUR));
+        text(&place, &format!("{}.ran", kind.as_str())).await;
+    }
+    tokio::time::sleep(9 * SECOND).await;
+    announce(&server, EventType::Preempt, &[ME], Some(30 * SECOND));
+    text(&place, "Preempt.ran").await;
+    until("the Preempt is printed", async || out.find(|line| line.contains("Preempt"))).await;
 }
