@@ -28,8 +28,9 @@ const IN_FLIGHT_MAX: usize = 12;
 /// How old its last answer may be for a lane to count as answering.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
-/// How old its last answer may be for other lanes to rest: the interval of the polls, and some delay.
-const STEADY_WITHIN: Duration = Duration::from_millis(1_200);
+/// How old its last answer may be for other lanes to rest: the longest interval of the polls, and some
+/// delay.
+const STEADY_WITHIN: Duration = Duration::from_millis(1_300);
 
 /// How long a lane may fail before it rests, if another one answers.
 const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
@@ -52,6 +53,7 @@ pub(super) enum Role {
 
 /// The polls in one api-version.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Lane {
     pub(super) version: ApiVersion,
     pub(super) role: Role,

@@ -38,7 +38,7 @@ const AGAIN: Duration = Duration::from_millis(900);
 /// The lanes of a watch, the newest version first.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    all: Vec<Lane>,
     throttle: Throttle,
     /// When the older versions were last asked all at once.
     all_at_once_at: Option<Instant>,
@@ -52,28 +52,28 @@ impl Lanes {
             ApiVersion::DOCUMENTED => Role::Documented,
             _ => Role::Older,
         };
-        let lanes = match pinned {
+        let all = match pinned {
             Some(version) => vec![Lane::new(version, Role::Documented, began)],
             None => ApiVersion::ALL.map(|version| Lane::new(version, role(version), began)).into(),
         };
-        Self { lanes, throttle: Throttle::default(), all_at_once_at: None }
+        Self { all, throttle: Throttle::default(), all_at_once_at: None }
     }
 
     /// A lane, by its index.
     pub(super) fn lane(&mut self, lane: usize) -> &mut Lane {
-        &mut self.lanes[lane]
+        &mut self.all[lane]
     }
 
     /// Whether a version that is polled each second got a 429 last.
     pub(super) fn is_throttled(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.is_main() && lane.is_throttled())
+        self.all.iter().any(|lane| lane.is_main() && lane.is_throttled())
     }
 
     /// The versions in use, the newest first: those that answer, and those that are polled each second
     /// if none does.
     pub(super) fn versions(&self, now: Instant) -> Vec<ApiVersion> {
         let versions = |uses: &dyn Fn(&Lane) -> bool| {
-            self.lanes.iter().filter(|lane| uses(lane)).map(|lane| lane.version).collect::<Vec<_>>()
+            self.all.iter().filter(|lane| uses(lane)).map(|lane| lane.version).collect::<Vec<_>>()
         };
         let answering = versions(&|lane| lane.answers(now));
         if answering.is_empty() { versions(&|lane| lane.is_main()) } else { answering }
@@ -82,13 +82,13 @@ impl Lanes {
     /// Notes the answer to a poll. Returns whether it counts.
     pub(super) fn answered(&mut self, lane: usize, number: u64, sent: Instant, at: Instant) -> bool {
         self.throttle.answered();
-        self.lanes[lane].answered(number, sent, at)
+        self.all[lane].answered(number, sent, at)
     }
 
     /// Notes that a poll failed. Returns whether that counts as an error.
     pub(super) fn failed(&mut self, lane: usize, failure: &Failure, now: Instant) -> bool {
         let another_is_steady = self.another_is_steady(lane, now);
-        let counts = self.lanes[lane].failed(failure, another_is_steady);
+        let counts = self.all[lane].failed(failure, another_is_steady);
         if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
         } else if !self.any_is_steady(now) {
@@ -100,7 +100,7 @@ impl Lanes {
     /// When to call [`wake`](Self::wake): when the last lane that is steady should have had its next
     /// answer, or when a pause after 429 ends.
     pub(super) fn wakes_at(&self, now: Instant) -> Option<Instant> {
-        let steady = self.lanes.iter().filter_map(Lane::steady_until).max().filter(|until| *until > now);
+        let steady = self.all.iter().filter_map(Lane::steady_until).max().filter(|until| *until > now);
         steady.or(self.throttle.until())
     }
 
@@ -117,7 +117,7 @@ impl Lanes {
             return Vec::new();
         }
         let mut due: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
-        if self.mains().all(|lane| !self.lanes[lane].is_steady(now)) {
+        if self.mains().all(|lane| !self.all[lane].is_steady(now)) {
             due.extend(self.due_older(now));
         }
         due
@@ -134,17 +134,17 @@ impl Lanes {
             lane.is_resting()
                 && (!is_throttled || !lane.is_throttled() || lane.is_unpolled_for(THROTTLED_AGAIN, now))
         };
-        let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.lanes[*lane])).collect();
+        let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.all[*lane])).collect();
         let every = if is_throttled { ALL_AT_ONCE_EVERY_THROTTLED } else { ALL_AT_ONCE_EVERY };
         if self.all_at_once_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
             self.all_at_once_at = Some(now);
-            let has_answered = self.lanes.iter().any(|lane| lane.answered_at().is_some());
-            let at_most = if has_answered { self.lanes.len() } else { AT_ONCE_AT_THE_START };
+            let has_answered = self.all.iter().any(|lane| lane.answered_at().is_some());
+            let at_most = if has_answered { self.all.len() } else { AT_ONCE_AT_THE_START };
             urgent.extend(self.older().filter(|lane| self.lists_evictions(*lane)).take(at_most));
         } else if !is_throttled {
-            let answered = self.older().filter(|lane| self.lanes[*lane].answered_at().is_some());
-            let last = answered.max_by_key(|lane| self.lanes[*lane].answered_at());
-            urgent.extend(last.filter(|lane| self.lanes[*lane].is_unpolled_for(AGAIN, now)));
+            let answered = self.older().filter(|lane| self.all[*lane].answered_at().is_some());
+            let last = answered.max_by_key(|lane| self.all[*lane].answered_at());
+            urgent.extend(last.filter(|lane| self.all[*lane].is_unpolled_for(AGAIN, now)));
         }
         urgent
     }
@@ -152,22 +152,22 @@ impl Lanes {
     /// Whether a lane is due that is polled each second unless it rests.
     fn main_is_due(&mut self, lane: usize, now: Instant) -> bool {
         let another_is_steady = self.another_is_steady(lane, now);
-        let lane = &mut self.lanes[lane];
+        let lane = &mut self.all[lane];
         !lane.rests(now, another_is_steady) || lane.is_unpolled_for(REST, now)
     }
 
     /// Returns the older versions to poll in this second: the one in use, and those that may be better.
     fn due_older(&self, now: Instant) -> Vec<usize> {
-        let in_use = self.older().find(|lane| self.lanes[*lane].is_steady(now));
+        let in_use = self.older().find(|lane| self.all[*lane].is_steady(now));
         match in_use {
             Some(in_use) if self.lists_evictions(in_use) => {
                 let newer = self.older().filter(|lane| *lane < in_use);
-                let newer = newer.filter(|lane| self.lanes[*lane].is_unpolled_for(REST, now));
+                let newer = newer.filter(|lane| self.all[*lane].is_unpolled_for(REST, now));
                 newer.chain([in_use]).collect()
             }
             in_use => {
                 let others = self.older().filter(|lane| Some(*lane) != in_use);
-                let next = others.min_by_key(|lane| self.lanes[*lane].polled_at());
+                let next = others.min_by_key(|lane| self.all[*lane].polled_at());
                 next.into_iter().chain(in_use).collect()
             }
         }
@@ -177,29 +177,29 @@ impl Lanes {
     /// second round an older one; those first that were not polled for the longest time.
     fn begin_round(&mut self, now: Instant) -> Vec<usize> {
         let with_older = self.throttle.begin_round(now).is_multiple_of(2);
-        let main = self.mains().min_by_key(|lane| self.lanes[*lane].polled_at());
-        let older = self.older().filter(|_| with_older).min_by_key(|lane| self.lanes[*lane].polled_at());
+        let main = self.mains().min_by_key(|lane| self.all[*lane].polled_at());
+        let older = self.older().filter(|_| with_older).min_by_key(|lane| self.all[*lane].polled_at());
         main.into_iter().chain(older).collect()
     }
 
     fn mains(&self) -> impl Iterator<Item = usize> + use<> {
-        0..self.lanes.iter().filter(|lane| lane.is_main()).count()
+        0..self.all.iter().filter(|lane| lane.is_main()).count()
     }
 
     fn older(&self) -> impl Iterator<Item = usize> + use<> {
-        self.mains().count()..self.lanes.len()
+        self.mains().count()..self.all.len()
     }
 
     fn lists_evictions(&self, lane: usize) -> bool {
-        self.lanes[lane].version.knows(&EventType::Preempt)
+        self.all[lane].version.knows(&EventType::Preempt)
     }
 
     fn any_is_steady(&self, now: Instant) -> bool {
-        self.lanes.iter().any(|lane| lane.is_steady(now))
+        self.all.iter().any(|lane| lane.is_steady(now))
     }
 
     fn another_is_steady(&self, lane: usize, now: Instant) -> bool {
-        let others = self.lanes.iter().enumerate().filter(|(other, _)| *other != lane);
+        let others = self.all.iter().enumerate().filter(|(other, _)| *other != lane);
         others.map(|(_, other)| other).any(|other| other.is_steady(now))
     }
 }

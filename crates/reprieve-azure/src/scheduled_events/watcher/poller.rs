@@ -25,9 +25,10 @@ use crate::scheduled_events::document::Answer;
 /// requests per second to all processes of a VM together.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// The interval's factor after a 429. Workers that share nothing and together send more than the limit
-/// would otherwise poll at the same moments of each second, and always the same ones would get 429.
-const CROWDED: Range<f64> = 0.85..1.15;
+/// The interval's factor after a 429: at random, because workers that share nothing and together send more
+/// than the limit would otherwise poll at the same moments of each second, and always the same ones would
+/// get 429; and longer, which leaves them more requests.
+const CROWDED: Range<f64> = 1.0..1.25;
 
 /// How long a poll takes that only reads another process's answer.
 const READ_WITHIN: Duration = Duration::from_millis(50);
