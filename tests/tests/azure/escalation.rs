@@ -1,12 +1,22 @@
 //! A job that interruptions keep from making progress moves to the queue of calmer machines.
 
 use std::path::Path;
+use std::process::Command;
 
-use reprieve_tests::{Sandbox, Worker};
+use reprieve_tests::{Sandbox, Worker, binary};
 use rustix::process::Signal;
 
-use crate::roles::succeeds;
 use crate::support::{PATIENCE, Walk, begun_by, double, emptied, worker};
+
+/// What `reprieve status` prints for this queue.
+fn status_of(queue: &str, sandbox: &Sandbox, connection_string: &str) -> String {
+    let mut status = Command::new(binary("reprieve-cli", "reprieve"));
+    status.args(["status", "--queue", queue, "--container", sandbox.container()]);
+    status.env_clear().env("REPRIEVE_STORE", connection_string).current_dir(sandbox.directory());
+    let output = status.output().expect("the command runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_is_interrupted_too_often_moves_with_its_checkpoint_to_the_queue_of_other_workers() {
@@ -29,10 +39,10 @@ async fn a_job_that_is_interrupted_too_often_moves_with_its_checkpoint_to_the_qu
     assert_eq!(third.log().lines("moving a job to another queue").len(), 1);
 
     // No worker has it, and its queue says why it came; the one that it left does not.
-    let page = succeeds(&sandbox, &["status", "--queue", &calm]);
+    let page = status_of(&calm, &sandbox, &connection_string);
     let row = page.lines().skip_while(|line| !line.starts_with("ESCALATED")).nth(1);
     assert!(row.is_some_and(|row| row.starts_with(jobs[0].as_str())), "{page}");
-    let left = succeeds(&sandbox, &["status"]);
+    let left = status_of(sandbox.queue(), &sandbox, &connection_string);
     assert!(!left.contains("ESCALATED"), "{left}");
 
     let jobs_program = Path::new(env!("CARGO_BIN_EXE_test-jobs"));

@@ -64,7 +64,7 @@ fn reprieve(sandbox: &Sandbox, args: &[&str]) -> Output {
 }
 
 #[track_caller]
-pub(crate) fn succeeds(sandbox: &Sandbox, args: &[&str]) -> String {
+fn succeeds(sandbox: &Sandbox, args: &[&str]) -> String {
     let output = reprieve(sandbox, args);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {errors}");
