@@ -171,7 +171,7 @@ fn a_blob_that_differs_is_shown() {
         },
     );
     let difference = found(Harness::new(job).evicted_at_every_step());
-    assert_eq!(difference.what(), "the blob \"out/0\", at `delivery`,");
+    assert_eq!(difference.what(), "the blob \"jobs/job-1/out/0\", at `delivery`,");
     assert_eq!(difference.disturbance(), "evicted before step 1 of 3");
 }
 
