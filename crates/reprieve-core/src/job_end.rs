@@ -47,16 +47,20 @@ impl Store {
     /// Those of [`end_of`](Self::end_of).
     pub async fn ends_of<T: DeserializeOwned>(&self, jobs: &[JobId]) -> Result<Vec<Option<JobEnd<T>>>> {
         let notes = self.notes_of(jobs).await?;
-        let ends = jobs.iter().map(|job| async {
-            match notes.get(job).map(|note| EndNote::read(note)) {
-                // Listed without a note: it waits or runs.
-                Some(None) => Ok(None),
-                Some(Some(EndNote::Failed(reason))) => Ok(Some(JobEnd::Failed(reason))),
-                Some(Some(EndNote::Cancelled)) => Ok(Some(JobEnd::Cancelled)),
-                Some(Some(EndNote::Done(result))) => {
-                    parse(job, result.get().as_bytes()).map(JobEnd::Done).map(Some)
+        // Of owned ids: a future that borrows each of them would not be `Send` in a step.
+        let ends = jobs.iter().cloned().map(|job| {
+            let note = notes.get(&job).map(|note| EndNote::read(note));
+            async move {
+                match note {
+                    // Listed without a note: it waits or runs.
+                    Some(None) => Ok(None),
+                    Some(Some(EndNote::Failed(reason))) => Ok(Some(JobEnd::Failed(reason))),
+                    Some(Some(EndNote::Cancelled)) => Ok(Some(JobEnd::Cancelled)),
+                    Some(Some(EndNote::Done(result))) => {
+                        parse(&job, result.get().as_bytes()).map(JobEnd::Done).map(Some)
+                    }
+                    Some(Some(EndNote::Stored)) | None => self.end_of(&job).await,
                 }
-                Some(Some(EndNote::Stored)) | None => self.end_of(job).await,
             }
         });
         stream::iter(ends).buffered(AT_ONCE).try_collect().await
