@@ -1,5 +1,5 @@
-//! Standard error, written by a thread of its own: a pipe that nobody reads blocks its writer, and a
-//! watch must go on.
+//! Standard error, written by a thread of its own: a full pipe blocks its writer, and a watch must go
+//! on.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

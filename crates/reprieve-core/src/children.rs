@@ -55,9 +55,7 @@ impl JobContext {
         self.run.turns.note(turn);
         Ok(ids)
     }
-}
 
-impl JobContext {
     /// Returns how each of these jobs ended, with its result, in their order; `None` for one that waits or
     /// runs. `T` is their [`Job::Output`](crate::Job::Output). A look at 10,000 children takes three requests;
     /// see [`Store::ends_of`](crate::ports::Store::ends_of). While the store does not answer, this waits as

@@ -45,7 +45,7 @@ impl JobContext {
     /// ```
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let Ok(turn) = Arc::clone(&self.run.computing).acquire_owned().await else {
-            unreachable!("nobody closes this semaphore");
+            unreachable!("the semaphore is never closed");
         };
         let span = tracing::Span::current();
         let computed = spawn_blocking(move || {

@@ -1,7 +1,7 @@
 //! What all jobs of a worker share, such as a pool of connections or a model: made once, before the
 //! first job, and dropped at the worker's end.
 
-use std::any::{Any, TypeId, type_name};
+use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::ids::WorkerId;
 
 /// A value that all jobs of a worker share.
 struct State {
-    id: TypeId,
     name: &'static str,
     value: Box<dyn Any + Send + Sync>,
 }
@@ -33,7 +32,7 @@ impl Drop for Made {
 impl SharedStates {
     /// Adds a value after all others. There is none of its type yet.
     pub(crate) fn push<T: Send + Sync + 'static>(&mut self, value: T) {
-        let state = State { id: TypeId::of::<T>(), name: type_name::<T>(), value: Box::new(value) };
+        let state = State { name: type_name::<T>(), value: Box::new(value) };
         Arc::make_mut(&mut self.0).0.push(Arc::new(state));
     }
 
@@ -47,8 +46,7 @@ impl SharedStates {
     /// # Panics
     /// When there is none: a mistake of the program, which a test of the job finds.
     pub(crate) fn get<T: Send + Sync + 'static>(&self) -> &T {
-        let of_type = self.0.0.iter().find(|state| state.id == TypeId::of::<T>());
-        of_type.and_then(|state| state.value.downcast_ref()).unwrap_or_else(|| {
+        self.0.0.iter().find_map(|state| state.value.downcast_ref()).unwrap_or_else(|| {
             let name = type_name::<T>();
             panic!("the worker shares no {name}; add one with .share(…) where its jobs are added")
         })
