@@ -58,6 +58,8 @@ pub(crate) struct JobRun {
     pub(crate) telemetry: Arc<Telemetry>,
     /// Cancelled when the job should yield.
     pub(crate) interrupted: CancellationToken,
+    /// Cancelled when somebody has cancelled the job.
+    pub(crate) cancelled: CancellationToken,
     /// Cancelled when this delivery is no longer the owner and may write nothing any more.
     pub(crate) revoked: CancellationToken,
     pub(crate) deadline: Mutex<Option<Deadline>>,
@@ -218,6 +220,19 @@ impl JobContext {
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.run.interrupted.is_cancelled()
+    }
+
+    /// Completes when somebody has cancelled the job: [`interrupted`](Self::interrupted) does, too, and
+    /// nothing that the step returns or saves from now on is used. For a step that has something to clean
+    /// up outside: it has three seconds, then it is dropped at its next `.await`. Cancel-safe.
+    pub async fn cancelled(&self) {
+        self.run.cancelled.cancelled().await;
+    }
+
+    /// Whether somebody has cancelled the job, for a loop that does not await.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.run.cancelled.is_cancelled()
     }
 
     /// How long until the job is abandoned if it still runs; `None` while no drain concerns it.

@@ -75,6 +75,7 @@
 //! ```
 
 mod attachment;
+mod cancel;
 #[cfg(not(feature = "testing"))]
 mod chance;
 #[cfg(feature = "testing")]
@@ -135,6 +136,7 @@ pub mod worker;
 
 pub use attachment::{ATTACHMENT_NAME_BYTES_MAX, Attachment};
 pub use bytes::Bytes;
+pub use cancel::Cancel;
 pub use compute::StopFlag;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};

@@ -17,6 +17,12 @@ pub const DRAINS: &str = "drains/";
 /// `ready/<event>/<machine>/<worker>`.
 pub(crate) const READY: &str = "ready/";
 
+/// The prefix of the marks of cancelled jobs: `cancelled/<job>.json`.
+pub(crate) const CANCELLATIONS: &str = "cancelled/";
+
+/// The blob that changes whenever a job is cancelled.
+pub(crate) const CANCELLED: &str = "cancelled.json";
+
 /// The blob that states how far the workers' cleaning is.
 pub(crate) const CLEANING: &str = "cleaning.json";
 
@@ -59,6 +65,11 @@ pub(crate) fn result_blob(job: &JobId) -> Result<BlobName> {
     BlobName::parse(format!("{RESULTS}{job}.json"))
 }
 
+/// The mark of a cancelled job.
+pub(crate) fn cancellation_blob(job: &JobId) -> Result<BlobName> {
+    BlobName::parse(format!("{CANCELLATIONS}{job}.json"))
+}
+
 /// The blob of a drain's report, which ended at `at_unix_ms`.
 pub(crate) fn drain_blob(at_unix_ms: i64, worker: &WorkerId) -> Result<BlobName> {
     BlobName::parse(format!("{DRAINS}{at_unix_ms:013}-{worker}.json"))
@@ -67,6 +78,11 @@ pub(crate) fn drain_blob(at_unix_ms: i64, worker: &WorkerId) -> Result<BlobName>
 /// The job of a blob with arguments; `None` for a name that is none.
 pub(crate) fn job_of_arguments(blob: &BlobName) -> Option<JobId> {
     job_of(blob, ARGUMENTS)
+}
+
+/// The job of a mark; `None` for a name that is none.
+pub(crate) fn job_of_cancellation(blob: &BlobName) -> Option<JobId> {
+    job_of(blob, CANCELLATIONS)
 }
 
 /// Whether this is the name of a result.
@@ -98,11 +114,13 @@ fn job_of(blob: &BlobName, prefix: &str) -> Option<JobId> {
 /// [`Invalid`](ErrorKind::Invalid).
 pub(crate) fn check_own(operation: &'static str, blob: &BlobName) -> Result<()> {
     let name = blob.as_str();
-    let prefix = [RESULTS, ARGUMENTS, DRAINS, READY].into_iter().find(|prefix| name.starts_with(prefix));
-    let message = match prefix {
-        Some(prefix) => format!("names that begin with {prefix} are Reprieve's own; use another name"),
-        None if name == CLEANING => format!("the name {CLEANING} is Reprieve's own; use another name"),
-        None => return Ok(()),
+    let prefixes = [RESULTS, ARGUMENTS, DRAINS, READY, CANCELLATIONS];
+    let message = if let Some(prefix) = prefixes.into_iter().find(|prefix| name.starts_with(prefix)) {
+        format!("names that begin with {prefix} are Reprieve's own; use another name")
+    } else if [CLEANING, CANCELLED].contains(&name) {
+        format!("the name {name} is Reprieve's own; use another name")
+    } else {
+        return Ok(());
     };
     Err(Error::new(ErrorKind::Invalid, operation, message))
 }
@@ -150,12 +168,16 @@ mod tests {
         assert!(is_result(&result_blob(&job).unwrap()) && !is_result(&name("results/of-2025/all.json")));
         assert!(!is_result(&name("results/all.csv")));
         assert_eq!(job_of_arguments(&args_blob(&job).unwrap()), Some(job));
+        let job = JobId::parse("a.").unwrap();
+        assert_eq!(job_of_cancellation(&cancellation_blob(&job).unwrap()), Some(job));
         assert!(is_drain(&drain_blob(1_700_000_000_000, &WorkerId::unique()).unwrap()));
         for other in ["drains/pumps.json", "drains/2025-pumps.json", "drains/1700000000000-a/b.json"] {
             assert!(!is_drain(&name(other)), "{other}");
         }
         assert!(is_mark(&name("ready/event/vm/worker")) && !is_mark(&name("ready/to-render.csv")));
-        for own in ["results/a", "args/a", "drains/a", "ready/a", "cleaning.json"] {
+        for own in
+            ["results/a", "args/a", "drains/a", "ready/a", "cleaning.json", "cancelled/a", "cancelled.json"]
+        {
             assert!(check_own("write", &name(own)).is_err(), "{own}");
         }
         for other in ["results", "result/a", "inputs/results/a", "cleaning.jsonl"] {

@@ -169,6 +169,8 @@ impl Producer {
                 Err(Error::new(ErrorKind::Conflict, OPERATION, message))
             };
             match found.args_sha256 {
+                // Cancelled before it was enqueued.
+                None if found.kind.is_empty() && found.status == Status::Cancelled => return Ok(false),
                 _ if found.kind != kind => return refused(&format!("of kind {:?}", found.kind)),
                 None => return refused("that was enqueued without an id of its own"),
                 Some(theirs) if theirs != args_sha256 => return refused("with other arguments"),
@@ -183,7 +185,7 @@ impl Producer {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad name, also one that begins with `results/`,
-    /// `args/`, `drains/` or `ready/`, and `cleaning.json`; the store's own.
+    /// `args/`, `drains/`, `ready/` or `cancelled/`, `cleaning.json` and `cancelled.json`; the store's own.
     pub async fn put_input(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
         let name = input_blob(name)?;
         check_own("write an input", &name)?;

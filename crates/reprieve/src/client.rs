@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reprieve_core::ports::Store;
 use reprieve_core::retention::Cleaner;
-use reprieve_core::{Job, JobEnd, JobId, Producer, Result};
+use reprieve_core::{Cancel, Job, JobEnd, JobId, Producer, Result};
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
@@ -174,6 +174,37 @@ impl Client {
             sleep(pause).await;
             pause = pause.mul_f64(LOOK_LESS_OFTEN).min(LOOK_LAST);
         }
+    }
+
+    /// Cancels a job: one that waits ends without being run, one that runs is asked to yield and stopped
+    /// within ten seconds. See [`Store::cancel`].
+    ///
+    /// # Errors
+    /// The store's errors. Then the job may be cancelled or not; cancel it again.
+    ///
+    /// # Example: stop a job that nobody needs any more
+    /// ```
+    /// # use reprieve::{Cancel, Client, Error, JobId};
+    /// # async fn stop(client: &Client, job: &JobId) -> Result<(), Error> {
+    /// match client.cancel(job).await? {
+    ///     Cancel::Over(end) => println!("too late: {end:?}"),
+    ///     Cancel::Cancelled | Cancel::Untraced => println!("it ends as cancelled"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancel(&self, job: &JobId) -> Result<Cancel> {
+        let mut cancels = self.store.cancel(std::slice::from_ref(job)).await?;
+        // One answer for each job.
+        Ok(cancels.pop().unwrap_or(Cancel::Untraced))
+    }
+
+    /// Cancels jobs, 32 at a time, and returns in their order what became of the requests.
+    ///
+    /// # Errors
+    /// Those of [`cancel`](Self::cancel).
+    pub async fn cancel_all(&self, jobs: &[JobId]) -> Result<Vec<Cancel>> {
+        self.store.cancel(jobs).await
     }
 
     /// The store: the queue, the records, the blobs and the roster.

@@ -82,6 +82,9 @@ async fn a_watch_that_gets_only_429_pauses_longer_and_longer_until_the_first_ans
         let took = heard_after(&service, &watcher, "a").await;
         assert!(took <= 8 * SECOND, "{took:?}");
         let took = heard_after(&service, &watcher, "b").await;
+        assert!(took <= 4 * SECOND, "{took:?}");
+        sleep(20 * SECOND).await;
+        let took = heard_after(&service, &watcher, "c").await;
         assert!(took <= SECOND * 3 / 2, "back to normal: {took:?}");
     }
 }
@@ -130,5 +133,6 @@ async fn eight_watches_that_share_nothing_send_less_and_all_hear_a_preempt() {
     }))
     .await;
     heard.sort();
-    assert!(heard[3] <= 10 * SECOND, "half of them soon: {heard:?}");
+    // Who gets an answer is chance. In thirty runs: 0.3 to 4.6 s, and 2 to 24 s.
+    assert!(heard[3] <= 10 * SECOND && heard[7] <= 60 * SECOND, "half of them soon: {heard:?}");
 }

@@ -61,7 +61,7 @@ fn sentence(removed: &Removed, dry_run: bool) -> String {
         (removed.payloads, "payload"),
         (removed.results, "result"),
         (removed.drains, "drain report"),
-        (removed.marks, "ready mark"),
+        (removed.marks, "mark"),
     ];
     let counts = counts.into_iter().filter(|(number, _)| *number > 0);
     let counts: Vec<_> = counts.map(|(number, one)| count(number, one)).collect();

@@ -3,6 +3,7 @@
 //! A new command is a file, and here its module, its variant and its line in [`Command::run`].
 
 mod blobs;
+mod cancel;
 mod clean;
 mod demo;
 mod doctor;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     DemoWorker(demo::DemoWorker),
     Enqueue(enqueue::Args),
     Status(status::Args),
+    Cancel(cancel::Args),
     Redrive(redrive::Args),
     #[command(subcommand)]
     Blobs(blobs::Command),
@@ -53,6 +55,7 @@ impl Command {
             Self::DemoWorker(args) => args.run(),
             Self::Enqueue(args) => args.run(),
             Self::Status(args) => args.run(),
+            Self::Cancel(args) => args.run(),
             Self::Redrive(args) => args.run(),
             Self::Blobs(command) => command.run(),
             Self::Clean(args) => args.run(),

@@ -14,5 +14,6 @@ fn help_explains_every_command() {
     insta::assert_snapshot!("enqueue", help(&["enqueue"]));
     insta::assert_snapshot!("status", help(&["status"]));
     insta::assert_snapshot!("clean", help(&["clean"]));
+    insta::assert_snapshot!("cancel", help(&["cancel"]));
     insta::assert_snapshot!("redrive", help(&["redrive"]));
 }

@@ -1,6 +1,7 @@
 //! The `reprieve` command as a process: its output and its exit codes.
 
 mod blobs;
+mod cancel;
 mod clean;
 mod demo;
 mod doctor;

@@ -285,6 +285,17 @@ impl Handle {
         Ok(true)
     }
 
+    /// Adopts the present record if it says that the job was cancelled, and returns whether it does.
+    pub(crate) async fn adopt_if_cancelled(&mut self) -> Result<bool> {
+        match self.look().await? {
+            Look::Found(found) if found.record.status == Status::Cancelled => {
+                self.adopt(*found);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Makes the write. A write that would make this delivery the owner counts as unanswered until
     /// its answer arrives, even if this future is dropped before.
     async fn put(&mut self, expected: Option<&Version>, record: Record, write: RecordWrite) -> Result<()> {
@@ -534,13 +545,13 @@ impl Handle {
         .await
     }
 
-    /// Records the job's final status; a finished job loses its checkpoints. With
+    /// Records the job's final status; a job that is done or cancelled loses its checkpoints. With
     /// `expires_unix_ms`, the record is kept until then, as a mark that the job is settled.
     pub(crate) async fn conclude(&mut self, status: Status, expires_unix_ms: Option<i64>) -> Result<Written> {
         let change = |record: &mut Record, _: &PayloadName, attachments: &Attachments| {
             record.status = status.clone();
             record.expires_unix_ms = expires_unix_ms;
-            if status != Status::Done {
+            if !matches!(status, Status::Done | Status::Cancelled) {
                 return Vec::new();
             }
             let mut obsolete = record.payloads();

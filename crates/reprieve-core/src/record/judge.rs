@@ -23,7 +23,7 @@ pub enum Verdict {
     /// The delivery claims the job, under this generation.
     Claim(u32),
     /// The delivery finishes the settlement that the record states: the owner's process died in the
-    /// middle of it.
+    /// middle of it, or the job was cancelled.
     Finish,
     /// The message is deleted, for this reason.
     Delete(&'static str),
@@ -58,7 +58,7 @@ pub fn judge(record: &Record, modified_unix_ms: i64, claimant: &Claimant<'_>) ->
     }
     match &record.status {
         Status::Done => return Verdict::Delete("another message of the job finished it"),
-        Status::Cancelled => return Verdict::Delete("the job was cancelled"),
+        Status::Cancelled => return Verdict::Finish,
         Status::Enqueued
         | Status::Running
         | Status::Waiting { .. }

@@ -207,6 +207,11 @@ const fn is_first_turn(turn: &u64) -> bool {
     *turn == 0
 }
 
+/// The nonce of a writer that is no delivery.
+fn unique_nonce() -> String {
+    uuid::Uuid::now_v7().simple().to_string()
+}
+
 /// Serializes nothing: the bytes follow the JSON.
 fn no_bytes<S: serde::Serializer>(_: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_unit()
@@ -241,16 +246,30 @@ impl Record {
 
     /// The record of a job that is enqueued under an id of its producer's own.
     pub(crate) fn enqueued(job: JobId, kind: &str, args_sha256: ContentHash) -> Self {
+        Self { args_sha256: Some(args_sha256), ..Self::without_delivery(job, kind) }
+    }
+
+    /// The record of a job that no delivery has claimed.
+    pub(crate) fn without_delivery(job: JobId, kind: &str) -> Self {
         let owner = Owner {
             // No delivery, so that nothing is charged to it.
             message: MessageId::new(""),
             count: 0,
             worker: WorkerId::unique(),
-            nonce: uuid::Uuid::now_v7().simple().to_string(),
+            nonce: unique_nonce(),
             company: Company::default(),
         };
-        let blank = Self::blank(job, kind, owner, Status::Enqueued);
-        Self { changed_unix_ms: unix_millis(), args_sha256: Some(args_sha256), ..blank }
+        Self { changed_unix_ms: unix_millis(), ..Self::blank(job, kind, owner, Status::Enqueued) }
+    }
+
+    /// Cancels the job. Its message stays the owner's, but no write of the owner is its own any more, so
+    /// the owner is judged again.
+    pub(crate) fn cancel(&mut self, expires_unix_ms: i64) {
+        self.owner.nonce = unique_nonce();
+        self.status = Status::Cancelled;
+        self.sequence = self.sequence.saturating_add(1);
+        self.changed_unix_ms = unix_millis();
+        self.expires_unix_ms = Some(expires_unix_ms);
     }
 
     /// The names of the payloads that the record itself names: of states, and of manifests. The
@@ -492,11 +511,11 @@ mod tests {
             }
             assert_eq!(verdict(&ended, M, 1, 0, '+'), Verdict::Stop, "an older delivery settles nothing");
         }
-        for status in [Status::Done, Status::Cancelled] {
-            let ended = Record { status, ..record(&[]) };
-            for generation in 0..3 {
-                assert!(delete(&verdict(&ended, T, 1, generation, '+')), "whatever its generation");
-            }
+        let [done, cancelled] =
+            [Status::Done, Status::Cancelled].map(|status| Record { status, ..record(&[]) });
+        for generation in 0..3 {
+            assert!(delete(&verdict(&done, T, 1, generation, '+')), "whatever its generation");
+            assert_eq!(verdict(&cancelled, T, 1, generation, '+'), Verdict::Finish);
         }
         let dead = Record { status: dead, ..record(&[]) };
         assert!(delete(&verdict(&dead, T, 1, 0, '-')), "an older twin revives nothing");

@@ -8,9 +8,10 @@
 //! | results `results/…` | written longer ago than [`Keep::results`] |
 //! | drain reports `drains/…` | written longer ago than [`Keep::drains`] |
 //! | marks `ready/…` | always |
+//! | marks `cancelled/JOB.json` | the job has no record any more |
 //!
 //! And nothing that was written less than [`KEPT_MIN`] ago. A job is over when its record says that
-//! it is done, and its expiry has passed; when it has a result; or when neither its record nor its
+//! it is done or cancelled, and its expiry has passed; when it has a result; or when neither its record nor its
 //! arguments were written for [`Keep::unfinished`], if that is set. Without it, nothing is removed
 //! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name
 //! is ever removed.
@@ -31,7 +32,8 @@ use crate::clock::unix_millis;
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
-    ARGUMENTS, DRAINS, READY, RESULTS, is_drain, is_mark, is_result, job_of_arguments, result_blob,
+    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, is_drain, is_mark, is_result, job_of_arguments,
+    job_of_cancellation, result_blob,
 };
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
@@ -75,6 +77,7 @@ enum Subject {
     Results,
     Drains,
     Marks,
+    Cancellations,
 }
 
 /// The numbers of removed objects.
@@ -90,7 +93,7 @@ pub struct Removed {
     pub results: u64,
     /// Reports of drains.
     pub drains: u64,
-    /// Marks of workers that were ready for an event.
+    /// Marks of workers that were ready for an event, and of cancelled jobs.
     pub marks: u64,
     /// The bytes of all of them but the records.
     pub bytes: u64,
@@ -146,6 +149,7 @@ impl Cleaner {
                 let (removed, next) = self.old_blobs(READY, is_mark, Some(KEPT_MIN), at).await?;
                 (Removed { marks: removed.count, bytes: removed.bytes, ..Removed::default() }, next)
             }
+            Subject::Cancellations => self.cancellations(at).await?,
         };
         let same = next.map(|at| Position { subject: *subject, at: Some(at) });
         let next = same.or_else(|| subject.next().map(|subject| Position { subject, at: None }));
@@ -168,14 +172,29 @@ impl Cleaner {
         Ok((Removed { arguments: count, bytes, ..Removed::default() }, next))
     }
 
+    /// Removes the marks of cancelled jobs whose records are gone.
+    async fn cancellations(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
+        let Page { entries, next } = self.store.blobs.page(CANCELLATIONS, at).await?;
+        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, KEPT_MIN));
+        let removed = each(old, |blob| async move {
+            match job_of_cancellation(&blob.name) {
+                Some(job) if self.has_no_record(&job).await? => self.remove_blob(&blob).await,
+                _ => Ok(Sum::default()),
+            }
+        });
+        let Sum { count, bytes } = removed.await?;
+        Ok((Removed { marks: count, bytes, ..Removed::default() }, next))
+    }
+
     /// Whether the job is over. Its arguments were written at `written_unix_ms`.
     async fn has_no_use_for_arguments(&self, job: &JobId, written_unix_ms: i64) -> Result<bool> {
         let Some(stored) = self.store.records.load(job).await? else {
             return Ok(self.keep.is_given_up(written_unix_ms) || self.has_result(job).await?);
         };
-        // A job that is done never reads its arguments again, however long its record is kept.
-        let is_done = open(&stored.bytes).is_ok_and(|record| record.status == Status::Done);
-        Ok(is_done || self.is_over(job, &stored).await?)
+        // Such a job never reads its arguments again, however long its record is kept.
+        let is_ended =
+            open(&stored.bytes).is_ok_and(|record| matches!(record.status, Status::Done | Status::Cancelled));
+        Ok(is_ended || self.is_over(job, &stored).await?)
     }
 
     /// Removes the records of jobs that are over.
@@ -239,14 +258,25 @@ impl Cleaner {
         Ok((Removed { payloads: count, bytes, ..Removed::default() }, next))
     }
 
+    /// Whether the job has no record, or a dry run has not removed it.
+    async fn has_no_record(&self, job: &JobId) -> Result<bool> {
+        let stored = self.store.records.load(job).await?;
+        match stored {
+            None => Ok(true),
+            Some(stored) => self.would_be_removed(job, &stored).await,
+        }
+    }
+
+    /// Whether this is a dry run, and the record would have been removed in another.
+    async fn would_be_removed(&self, job: &JobId, stored: &Stored) -> Result<bool> {
+        let is_old = self.dry_run && is_old(stored.modified_unix_ms, RECORD_KEPT_MIN);
+        Ok(is_old && self.is_over(job, stored).await?)
+    }
+
     /// Returns the payloads that the job's record names; `None` if it may name any.
     async fn needed(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
         let Some(stored) = self.store.records.load(job).await? else { return Ok(Some(BTreeSet::new())) };
-        // Otherwise the record would have been removed.
-        if self.dry_run
-            && is_old(stored.modified_unix_ms, RECORD_KEPT_MIN)
-            && self.is_over(job, &stored).await?
-        {
+        if self.would_be_removed(job, &stored).await? {
             return Ok(Some(BTreeSet::new()));
         }
         match open(&stored.bytes) {
@@ -287,7 +317,8 @@ impl Subject {
             Self::Payloads => Some(Self::Results),
             Self::Results => Some(Self::Drains),
             Self::Drains => Some(Self::Marks),
-            Self::Marks => None,
+            Self::Marks => Some(Self::Cancellations),
+            Self::Cancellations => None,
         }
     }
 }

@@ -66,7 +66,7 @@ impl Keep {
         let since = match record {
             Err(Unreadable::NewerFormat(_)) => return Fate::Needed,
             Err(Unreadable::Damaged(_)) => written_unix_ms,
-            Ok(Record { status: Status::Done, expires_unix_ms, .. }) => {
+            Ok(Record { status: Status::Done | Status::Cancelled, expires_unix_ms, .. }) => {
                 let is_expired = expires_unix_ms.is_none_or(|expiry| expiry <= now);
                 return if is_expired { Fate::Over } else { Fate::Needed };
             }

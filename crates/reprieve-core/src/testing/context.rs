@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::unix_millis;
 use crate::codec;
 use crate::context::{JobContext, JobRun};
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, SOFT_MARK};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId, WorkerId};
 use crate::job::Job;
@@ -107,6 +107,7 @@ impl TestContext {
             trace: None,
             telemetry: Arc::new(Telemetry::default()),
             interrupted: CancellationToken::new(),
+            cancelled: CancellationToken::new(),
             revoked: CancellationToken::new(),
             deadline: Mutex::new(None),
             lease_ends: watch::Sender::new(Instant::now() + FOREVER),
@@ -178,6 +179,12 @@ impl TestContext {
     /// Asks the step to yield, as a notice of an eviction does: it has until `left` from now on.
     pub fn interrupt(&self, left: Duration) {
         self.cx.run.interrupt(Deadline::of(&Notice::now("test", NoticeKind::Preempt), left));
+    }
+
+    /// Cancels the job: the step is asked to yield, and its result is not used.
+    pub fn cancel(&self) {
+        self.cx.run.cancelled.cancel();
+        self.interrupt(SOFT_MARK);
     }
 
     /// Gives the job to another owner: every write of the step is refused from now on.

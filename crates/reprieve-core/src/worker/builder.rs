@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::cancels::Cancels;
 use super::delivery::Registry;
 use super::dispatcher::Dispatcher;
 use super::escalation::Escalation;
@@ -305,6 +306,7 @@ impl WorkerBuilder {
             runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
+            cancels: Cancels::default(),
             states: self.states,
             computing: Arc::new(Semaphore::new(cores())),
             rules: watch::Sender::default(),

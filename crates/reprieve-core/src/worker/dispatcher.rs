@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
+use super::cancels::Cancels;
 use super::deliveries::{Deliveries, TaskEnded};
 use super::delivery::{DeliveryReport, Registry};
 use super::drain::Drains;
@@ -163,6 +164,9 @@ impl Dispatcher {
             LoopEvent::Tick => {
                 self.receiver.count_slow_jobs();
                 self.publish();
+                if self.deliveries.held() > 0 {
+                    Cancels::ask_if_due(&self.shared);
+                }
                 if self.stage() == Stage::Start {
                     self.janitor.work(self.deliveries.held() == 0);
                 }

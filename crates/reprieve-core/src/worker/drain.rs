@@ -227,6 +227,7 @@ impl Drain {
             | Outcome::Retried
             | Outcome::DeadLettered
             | Outcome::Escalated
+            | Outcome::Cancelled
             | Outcome::Waiting => {
                 report.finished += 1;
             }

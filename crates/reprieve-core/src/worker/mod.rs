@@ -8,6 +8,7 @@
 //! | `deliveries` | the guardians of all held deliveries |
 //! | `delivery` | one delivery from its receipt to its settlement |
 //! | `interruptions`, `approval` | the sources and the active notices; the approvals of events |
+//! | `cancels` | which jobs were cancelled, and the news of it to those that run here |
 //! | `drain` | one drain from its order to its report |
 //! | `escalation` | which jobs move to a queue that calmer machines serve |
 //! | `reporter` | the worker's reports to the roster and to its own process |
@@ -20,6 +21,7 @@
 
 mod approval;
 mod builder;
+mod cancels;
 mod deliveries;
 mod delivery;
 mod dispatcher;

@@ -1,6 +1,6 @@
 //! The state that all parts of one worker share, and in it the jobs that run now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::cancels::Cancels;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::measure::Recent;
@@ -57,6 +58,8 @@ pub(super) struct Shared {
     pub(super) runs: Recent,
     /// The jobs that run now.
     pub(super) running: RunningJobs,
+    /// The jobs that were cancelled.
+    pub(super) cancels: Cancels,
     /// What the jobs share.
     pub(super) states: States,
     /// One permit for each closure of a job that may compute at once: the number of cores.
@@ -177,6 +180,13 @@ impl RunningJobs {
     /// Returns how many fulfil `condition`.
     pub(super) fn count(&self, condition: impl Fn(&RunningJob) -> bool) -> usize {
         self.lock().1.values().filter(|job| condition(job)).count()
+    }
+
+    /// Tells those among `jobs` that they are cancelled.
+    pub(super) fn cancel(&self, jobs: &HashSet<JobId>) {
+        for running in self.lock().1.values().filter(|running| jobs.contains(&running.run.job)) {
+            running.run.cancelled.cancel();
+        }
     }
 
     /// Adds a job, and returns the number under which to remove it.

@@ -4,6 +4,7 @@
 
 mod attached;
 mod bad_input;
+mod cancels;
 mod capacity;
 mod checkpoints;
 mod children;

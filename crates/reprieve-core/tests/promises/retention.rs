@@ -139,6 +139,12 @@ async fn attic() -> Attic {
     put_record(&store, "done", Status::Done, None).await;
     put_record(&store, "expired", Status::Done, Some(now() + 1_000)).await;
     put_record(&store, "remembered", Status::Done, Some(now() + 3_600_000 * 24 * 365)).await;
+    for job in ["cancelled", "remembered"] {
+        put(&store, &format!("cancelled/{job}.json")).await;
+    }
+    put(&store, "cancelled/notes.txt").await;
+    put(&store, "args/cancelled.json").await;
+    put_record(&store, "cancelled", Status::Cancelled, Some(now() + 1_000)).await;
     put_record(&store, "frozen", Status::Running, None).await;
     put_record(&store, "running", Status::Running, None).await;
     put_record(&store, "waiting", Status::Waiting { due_unix_ms: now() }, None).await;
@@ -178,6 +184,8 @@ async fn attic() -> Attic {
         "ready/event/vm/late",
         "args/argued-late.json",
         "results/argued-late.json",
+        "cancelled/remembered.json",
+        "cancelled/notes.txt",
     ];
     let records = ["forgotten", "remembered", "running", "waiting", "poisoned", "damaged", "newer", "late"];
     // No record of these was there from the first: nothing names them.
@@ -188,13 +196,13 @@ async fn attic() -> Attic {
         records: names(records),
         payloads: payloads.map(|(job, number)| (job.to_owned(), payload(number))).into(),
         removed: Removed {
-            arguments: 3,
-            records: 3,
+            arguments: 4,
+            records: 4,
             payloads: 4,
             results: 1,
             drains: 1,
-            marks: 20,
-            bytes: 4 * 29,
+            marks: 21,
+            bytes: 4 * 31,
         },
     }
 }
@@ -232,7 +240,7 @@ async fn a_dry_run_counts_the_same_and_removes_nothing() {
 async fn what_is_kept_for_ever_stays() {
     let attic = attic().await;
     let removed = clean(&attic.store, Keep { results: None, drains: None, ..Keep::default() }, false).await;
-    assert_eq!((removed.results, removed.drains, removed.records), (0, 0, 3));
+    assert_eq!((removed.results, removed.drains, removed.records), (0, 0, 4));
     let also = ["results/old.json", "drains/1690000000000-old.json"];
     assert_eq!(blobs(&attic.store).await, &attic.blobs | &names(also));
 }
@@ -283,7 +291,7 @@ async fn an_outage_ends_a_part_and_a_refusal_only_its_object() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     faults.next_calls(Op::DeleteVersion, 1, Fault::Fail(ErrorKind::Corrupt));
     let first = cleaner.clean(&Position::default()).await.unwrap();
-    assert!(first.removed.arguments < 3, "{first:?}");
+    assert!(first.removed.arguments < 4, "{first:?}");
     clean(&store, Keep::default(), false).await;
     assert!(!blobs(&store).await.contains("args/done.json"));
 }
@@ -395,7 +403,7 @@ async fn an_idle_worker_cleans_once_a_day() {
     assert_eq!(blobs(&store).await, &attic.blobs | &cleaning);
     assert_eq!(jobs_with_records(&store).await, attic.records);
     let metrics = worker.monitor.telemetry().encode();
-    assert!(metrics.contains("reprieve_cleaned_total{what=\"marks\"} 20"), "{metrics}");
+    assert!(metrics.contains("reprieve_cleaned_total{what=\"marks\"} 21"), "{metrics}");
     let lists = faults.calls(Op::PayloadPage);
     assert!(lists < 5, "{lists} lists of payloads");
     worker.stop().await;

@@ -35,6 +35,9 @@ const STEADY_WITHIN: Duration = Duration::from_millis(1_300);
 /// How long a lane may fail before it rests, if another one answers.
 const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
 
+/// For how long a 429 shows that the number of requests is what the service refuses, and not the version.
+const THROTTLED_RECENTLY: Duration = Duration::from_mins(1);
+
 /// For how long a refusal of a version that has never answered is expected: the service may not
 /// support it, and another version answers or is looked for.
 const REFUSAL_EXPECTED: Duration = Duration::from_secs(5);
@@ -70,6 +73,7 @@ pub(super) struct Lane {
     rest_logged: bool,
     /// The last failure was a 429: the processes of this VM send too many requests.
     is_throttled: bool,
+    throttled_at: Option<Instant>,
     failures: LogThrottle,
     /// The last failure.
     error: String,
@@ -89,6 +93,7 @@ impl Lane {
             is_resting: false,
             rest_logged: false,
             is_throttled: false,
+            throttled_at: None,
             failures: LogThrottle::default(),
             error: String::new(),
         }
@@ -119,6 +124,11 @@ impl Lane {
     /// Whether the last failure was a 429, and no answer has come since.
     pub(super) const fn is_throttled(&self) -> bool {
         self.is_throttled
+    }
+
+    /// Whether a poll got a 429 in the last minute, also if others were answered.
+    pub(super) fn was_throttled(&self, now: Instant) -> bool {
+        self.throttled_at.is_some_and(|at| now.saturating_duration_since(at) <= THROTTLED_RECENTLY)
     }
 
     pub(super) const fn is_resting(&self) -> bool {
@@ -190,6 +200,9 @@ impl Lane {
         let (at, version, error) = (Instant::now(), self.version, &failure.error);
         (self.error, self.has_failed) = (error.to_string(), true);
         self.is_throttled = failure.kind == FailureKind::Throttled;
+        if self.is_throttled {
+            self.throttled_at = Some(at);
+        }
         let alive = at.saturating_duration_since(self.began);
         if self.answered_at.is_none() && failure.kind == FailureKind::TimedOut && alive < PATIENCE {
             debug!(%version, %error, "the first answer is not there yet; polling continues");

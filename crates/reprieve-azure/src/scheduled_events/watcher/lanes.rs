@@ -81,7 +81,12 @@ impl Lanes {
 
     /// Notes the answer to a poll. Returns whether it counts.
     pub(super) fn answered(&mut self, lane: usize, number: u64, sent: Instant, at: Instant) -> bool {
-        self.throttle.answered();
+        if self.all[lane].was_throttled(at) {
+            self.throttle.answered(at, rand::random());
+        } else {
+            // The others' versions are refused, not the number of requests.
+            self.throttle.end();
+        }
         self.all[lane].answered(number, sent, at)
     }
 
@@ -91,7 +96,7 @@ impl Lanes {
         let counts = self.all[lane].failed(failure, another_is_steady);
         if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if !self.any_is_steady(now) {
+        } else if self.throttle.is_slow() || !self.any_is_steady(now) {
             self.throttle.throttled(now, failure.retry_after, rand::random());
         }
         counts
@@ -101,19 +106,20 @@ impl Lanes {
     /// answer, or when a pause after 429 ends.
     pub(super) fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let steady = self.all.iter().filter_map(Lane::steady_until).max().filter(|until| *until > now);
-        steady.or(self.throttle.until())
+        steady.filter(|_| !self.throttle.is_slow()).or(self.throttle.until())
     }
 
     /// Returns the lanes to poll at the time that [`wakes_at`](Self::wakes_at) returned.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<usize> {
         let pause_is_over = self.throttle.until().is_some_and(|until| now >= until);
-        if pause_is_over && !self.any_is_steady(now) { self.begin_round(now) } else { self.urgent(now) }
+        let in_rounds = self.throttle.is_slow() || !self.any_is_steady(now);
+        if pause_is_over && in_rounds { self.begin_round(now) } else { self.urgent(now) }
     }
 
     /// Returns the lanes to poll in this second.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let any_is_steady = self.any_is_steady(now);
-        if !any_is_steady && self.throttle.until().is_some() {
+        let in_rounds = self.throttle.is_slow() || !self.any_is_steady(now);
+        if in_rounds && self.throttle.until().is_some() {
             return Vec::new();
         }
         let mut due: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
@@ -126,7 +132,7 @@ impl Lanes {
     /// Returns the lanes to poll at once because no lane is steady any more: those that rest, and all
     /// older versions that list evictions, or the one that answered last if all were asked just before.
     pub(super) fn urgent(&mut self, now: Instant) -> Vec<usize> {
-        if self.any_is_steady(now) {
+        if self.throttle.is_slow() || self.any_is_steady(now) {
             return Vec::new();
         }
         let is_throttled = self.throttle.until().is_some();
@@ -173,10 +179,17 @@ impl Lanes {
         }
     }
 
-    /// Returns the lanes to poll after a pause: one of the two that are polled each second, and in every
+    /// Returns the lanes to poll after a pause: the one that answered last, if that was after the last 429.
+    /// Else one of the two that are polled each second, and in every
     /// second round an older one; those first that were not polled for the longest time.
     fn begin_round(&mut self, now: Instant) -> Vec<usize> {
-        let with_older = self.throttle.begin_round(now).is_multiple_of(2);
+        let with_older = self.throttle.begin_round(now);
+        if self.throttle.is_answered() {
+            return (0..self.all.len())
+                .max_by_key(|lane| self.all[*lane].answered_at())
+                .into_iter()
+                .collect();
+        }
         let main = self.mains().min_by_key(|lane| self.all[*lane].polled_at());
         let older = self.older().filter(|_| with_older).min_by_key(|lane| self.all[*lane].polled_at());
         main.into_iter().chain(older).collect()

@@ -25,9 +25,11 @@ use crate::scheduled_events::document::Answer;
 /// requests per second to all processes of a VM together.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// The interval's factor after a 429: at random, because workers that share nothing and together send more
-/// than the limit would otherwise poll at the same moments of each second, and always the same ones would
-/// get 429; and longer, which leaves them more requests.
+/// The interval's factor: at random, because workers that share nothing and together send more than the
+/// limit would otherwise poll at the same moments of each second, and always the same ones would get 429.
+const ALONE: Range<f64> = 1.0..1.05;
+
+/// The same after a 429: longer, which leaves the others more requests.
 const CROWDED: Range<f64> = 1.0..1.25;
 
 /// How long a poll takes that only reads another process's answer.
@@ -93,9 +95,8 @@ impl Poller {
             let finished = tokio::select! {
                 _ = tick.tick() => {
                     self.tick();
-                    if self.lanes.is_throttled() {
-                        tick.reset_after(POLL_EVERY.mul_f64(rand::random_range(CROWDED)));
-                    }
+                    let factor = if self.lanes.is_throttled() { CROWDED } else { ALONE };
+                    tick.reset_after(POLL_EVERY.mul_f64(rand::random_range(factor)));
                     continue;
                 }
                 Some(finished) = self.requests.join_next() => Some(finished),

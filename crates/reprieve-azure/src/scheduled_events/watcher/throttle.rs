@@ -1,4 +1,5 @@
-//! The pauses of a watch while the service answers 429 and no api-version answers.
+//! The pauses of a watch while the service answers 429 and no api-version answers, and for a while after
+//! that.
 
 use std::time::Duration;
 
@@ -19,11 +20,18 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(8);
 /// How long a round may take before the next one begins.
 const ROUND_MAX: Duration = Duration::from_secs(3);
 
+/// From this step on, polls stay slow after an answer. If they did not, the few processes that got an
+/// answer would use up what the service answers, and the others would hear nothing.
+const SLOW_FROM: usize = 2;
+
+/// After so many answers, the pause is a step shorter.
+const ANSWERS_A_STEP: u32 = 4;
+
 /// The part of a pause that is the same in all processes; the rest is random.
 const FIXED_SHARE: f64 = 0.75;
 
-/// The growing pause while only 429 is answered. The steps go down with each answer, one by one, so
-/// that processes which together send too many requests stay slow.
+/// The growing pause while only 429 is answered. The steps go down with the answers, one by one, so that
+/// processes which together send too many requests share what the service answers.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
     /// The number of the last pause, from 1.
@@ -34,6 +42,8 @@ pub(super) struct Throttle {
     in_round: bool,
     /// The number of rounds.
     rounds: u64,
+    /// The number of answers since the step changed.
+    answers: u32,
 }
 
 impl Throttle {
@@ -42,12 +52,22 @@ impl Throttle {
         self.until
     }
 
-    /// Begins a round. Returns its number.
-    pub(super) fn begin_round(&mut self, now: Instant) -> u64 {
+    /// Whether polls come in rounds even if a version answers.
+    pub(super) const fn is_slow(&self) -> bool {
+        self.until.is_some() && self.step >= SLOW_FROM
+    }
+
+    /// Begins a round. Returns whether an older version may be asked, too.
+    pub(super) fn begin_round(&mut self, now: Instant) -> bool {
         self.in_round = true;
         self.until = Some(now + ROUND_MAX);
         self.rounds += 1;
-        self.rounds
+        self.rounds.is_multiple_of(2)
+    }
+
+    /// Whether there was an answer after the last 429.
+    pub(super) const fn is_answered(&self) -> bool {
+        self.answers > 0
     }
 
     /// Notes a 429 while no version answers. Of each round only the first counts. `random` is between 0
@@ -56,18 +76,35 @@ impl Throttle {
         if self.until.is_some() && !self.in_round {
             return;
         }
-        self.in_round = false;
+        (self.in_round, self.answers) = (false, 0);
         self.step = (self.step + 1).min(PAUSES.len());
-        let pause = PAUSES[self.step - 1].mul_f64(FIXED_SHARE + (1.0 - FIXED_SHARE) * random);
+        let pause = self.pause(random);
         // Before the second round not all versions have been tried.
         let asked = retry_after.filter(|_| self.step > 1).unwrap_or_default();
         self.until = Some(now + pause.max(asked.min(RETRY_AFTER_MAX)));
     }
 
-    /// Notes an answer: the polls have their normal interval again.
-    pub(super) fn answered(&mut self) {
-        (self.until, self.in_round) = (None, false);
+    /// Ends the pauses.
+    pub(super) fn end(&mut self) {
+        (self.until, self.in_round, self.answers) = (None, false, 0);
         self.step = self.step.saturating_sub(1);
+    }
+
+    /// Notes an answer. Unless polls stay slow, they have their normal interval again. `random` is between 0
+    /// and 1.
+    pub(super) fn answered(&mut self, now: Instant, random: f64) {
+        let is_slow = self.is_slow();
+        self.in_round = false;
+        self.answers += 1;
+        if !is_slow || self.answers >= ANSWERS_A_STEP {
+            (self.step, self.answers) = (self.step.saturating_sub(1), 0);
+        }
+        self.until = (is_slow && self.step >= SLOW_FROM).then(|| now + self.pause(random));
+    }
+
+    /// The pause of the present step, which is at least 1.
+    fn pause(&self, random: f64) -> Duration {
+        PAUSES[self.step - 1].mul_f64(FIXED_SHARE + (1.0 - FIXED_SHARE) * random)
     }
 
     /// Notes another failure than a 429: it says nothing about the number of requests.
@@ -111,14 +148,36 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_the_pause_and_lowers_the_next_one_by_a_step() {
-        let mut throttle = Throttle::default();
-        pauses(&mut throttle, None, 3);
-        throttle.answered();
-        assert_eq!(throttle.until(), None);
-        assert_eq!(pauses(&mut throttle, None, 1), [3_000]);
-        (0..4).for_each(|_| throttle.answered());
+    fn an_answer_after_one_refused_round_ends_the_pause() {
+        let (mut throttle, now) = (Throttle::default(), Instant::now());
+        pauses(&mut throttle, None, 1);
+        throttle.answered(now, 1.0);
+        assert_eq!((throttle.until(), throttle.is_slow()), (None, false));
         assert_eq!(pauses(&mut throttle, None, 1), [500]);
+    }
+
+    #[test]
+    fn after_more_refused_rounds_the_pauses_shrink_by_a_step_for_every_four_answers() {
+        let (mut throttle, now) = (Throttle::default(), Instant::now());
+        pauses(&mut throttle, None, 3);
+        let after_answers = |throttle: &mut Throttle| {
+            throttle.answered(now, 1.0);
+            throttle.until().map(|until| (until - now).as_millis())
+        };
+        let all: Vec<_> = (0..8).map(|_| after_answers(&mut throttle)).collect();
+        let (slow, less, normal) = (Some(3_000), Some(1_500), None);
+        assert_eq!(all, [slow, slow, slow, less, less, less, less, normal]);
+    }
+
+    #[test]
+    fn a_429_makes_them_grow_again() {
+        let (mut throttle, now) = (Throttle::default(), Instant::now());
+        pauses(&mut throttle, None, 2);
+        (0..3).for_each(|_| throttle.answered(now, 1.0));
+        throttle.begin_round(now);
+        throttle.throttled(now, None, 1.0);
+        assert_eq!(throttle.until(), Some(now + Duration::from_secs(3)));
+        assert!(throttle.is_slow());
     }
 
     #[test]

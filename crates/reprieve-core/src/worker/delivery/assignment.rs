@@ -153,6 +153,7 @@ fn job_run(
         trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
         interrupted: CancellationToken::new(),
+        cancelled: CancellationToken::new(),
         revoked: CancellationToken::new(),
         deadline: Mutex::new(None),
         lease_ends,

@@ -52,6 +52,10 @@ impl Guardian {
         ended: RunOutcome,
     ) -> DeliveryReport {
         let job = assignment.job().clone();
+        let settles = matches!(ended, RunOutcome::Done | RunOutcome::DoneBefore | RunOutcome::Unfinished(_));
+        if !settles && self.was_cancelled(&assignment).await {
+            return self.finish_cancelled(&assignment).await;
+        }
         match ended {
             RunOutcome::Done => self.complete(&assignment, false).await,
             RunOutcome::DoneBefore => {
@@ -97,22 +101,60 @@ impl Guardian {
         }
     }
 
+    /// Whether the job was cancelled while it ran, and its record says so.
+    async fn was_cancelled(&self, assignment: &Assignment) -> bool {
+        if !assignment.run.cancelled.is_cancelled() {
+            return false;
+        }
+        let look = |terms: Terms| {
+            let run = Arc::clone(&assignment.run);
+            async move {
+                let mut record = run.record.lock().await;
+                record.use_store(terms.records);
+                record.adopt_if_cancelled().await
+            }
+        };
+        let found = self.persist("read a record", look).await;
+        // Its next delivery finds out.
+        found.unwrap_or(false)
+    }
+
+    /// Deletes the message of a cancelled job and removes what the job no longer needs. Another message of
+    /// the job finds its record for a while.
+    async fn finish_cancelled(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
+        let (shared, drain) = (Arc::clone(&self.shared), self.drain.clone());
+        tracing::info!(job = %assignment.job(), kind = assignment.kind.name, "the job was cancelled; deleting its message");
+        let kept = i64::try_from(OWN_ID_REMEMBERED.as_millis()).unwrap_or(i64::MAX);
+        let expires = unix_millis().saturating_add(kept);
+        // A record that another message's delivery writes meanwhile says the same.
+        if let Err(error) = self.conclude(assignment, Status::Cancelled, Some(expires)).await {
+            return Self::gave_up(assignment, &error);
+        }
+        let settled = self.settle(Settlement::Complete).await;
+        let report = DeliveryReport::new(assignment.kind.name, Outcome::Cancelled, &settled);
+        if settled.is_ok() {
+            Box::pin(clean_up(&shared, assignment, false, drain)).await;
+        }
+        report
+    }
+
     /// Deletes the message of a finished job and removes what the job no longer needs. Writes
-    /// `done` into the record first, if there is one or the job is to be remembered.
+    /// `done` into the record first, if there is one or the job is to be remembered. `is_settled`: there
+    /// is a result, or somebody has cancelled the job too late, so that it is done whatever its record says.
     pub(super) async fn complete(
         self: Box<Self>,
         assignment: &Assignment,
-        found_result: bool,
+        is_settled: bool,
     ) -> DeliveryReport {
         let shared = Arc::clone(&self.shared);
         let (mut remembered, recorded) = {
             let handle = assignment.run.record.lock().await;
             let remembered = self.remembered(assignment, &handle);
             // A short job has no record: it completes without one, and reserves no memory for one.
-            (remembered, handle.may_own() || !remembered.is_zero())
+            (remembered, handle.may_own() || !remembered.is_zero() || is_settled)
         };
         if recorded {
-            remembered = match Box::pin(self.conclude_done(assignment, remembered, found_result)).await {
+            remembered = match Box::pin(self.conclude_done(assignment, remembered, is_settled)).await {
                 Ok(remembered) => remembered,
                 Err(error) => return Self::gave_up(assignment, &error),
             };
@@ -129,24 +171,24 @@ impl Guardian {
         report
     }
 
-    /// Writes `done` into the record, and returns how long the record is kept after that.
+    /// Writes `done` into the record, whoever owns it if the job `is_settled`, and returns how long the
+    /// record is kept after that.
     async fn conclude_done(
         &self,
         assignment: &Assignment,
         remembered: Duration,
-        found_result: bool,
+        is_settled: bool,
     ) -> Result<Duration> {
         // A record that is removed next gets an expiry too: its worker may die before it removes
         // the record.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
         let expires = unix_millis().saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
-        // Where a result exists, the job is done whoever owns the record. That owner may have just
-        // written a note, so try again.
+        // The owner may have just written a note, so try again.
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
-            let is_settled = written == Written::Taken || !found_result;
+            let is_over = written == Written::Taken || !is_settled;
             let mut handle = assignment.run.record.lock().await;
-            if is_settled || !handle.adopt_present().await? {
+            if is_over || !handle.adopt_present().await? {
                 // The record of another owner may have been adopted.
                 return Ok(remembered.max(self.remembered(assignment, &handle)));
             }
@@ -201,12 +243,16 @@ impl Guardian {
 
     /// Finishes a settlement that an earlier owner began and the record states.
     async fn finish_settling(self: Box<Self>, assignment: &Assignment, status: Status) -> DeliveryReport {
-        tracing::info!(job = %assignment.job(), ?status, "finishing a settlement that an earlier owner began");
+        let is_cancelled = status == Status::Cancelled;
+        if !is_cancelled {
+            tracing::info!(job = %assignment.job(), ?status, "finishing a settlement that an earlier owner began");
+        }
         match status {
             Status::DeadLettered { reason } => self.send_dead_letter(assignment, reason).await,
             Status::Done => self.complete(assignment, false).await,
             Status::Escalated { queue, .. } => self.send_copy(assignment, &queue).await,
-            Status::Enqueued | Status::Running | Status::Waiting { .. } | Status::Cancelled => {
+            Status::Cancelled => self.finish_cancelled(assignment).await,
+            Status::Enqueued | Status::Running | Status::Waiting { .. } => {
                 let settled = self.settle(Settlement::Complete).await;
                 DeliveryReport::new(assignment.kind.name, Outcome::Duplicate, &settled)
             }
@@ -452,8 +498,8 @@ impl Guardian {
         });
     }
 
-    /// Revokes and releases a job that has not yielded by the soft mark; it resumes at its last
-    /// checkpoint.
+    /// Revokes a job that has not yielded by the soft mark, and releases it; it resumes at its last
+    /// checkpoint, unless it was cancelled.
     pub(super) async fn cut(
         self: Box<Self>,
         assignment: Box<Assignment>,
@@ -461,7 +507,12 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
-        DeliveryReport { task: Some(task), ..self.release_interrupted(assignment, Outcome::Cut).await }
+        let report = if self.was_cancelled(&assignment).await {
+            self.finish_cancelled(&assignment).await
+        } else {
+            self.release_interrupted(assignment, Outcome::Cut).await
+        };
+        DeliveryReport { task: Some(task), ..report }
     }
 
     /// Releases a job that was interrupted.
@@ -678,9 +729,9 @@ async fn clean_up(
 ) {
     let work = async {
         let mut handle = assignment.run.record.lock().await;
-        // Only the record's `done` proves that the job ended once its arguments are gone. Without
-        // it they stay.
-        let marked = handle.own().is_some_and(|record| record.status == Status::Done);
+        // Only the record proves that the job ended once its arguments are gone. Without it they stay.
+        let is_ended = |record: &Record| matches!(record.status, Status::Done | Status::Cancelled);
+        let marked = handle.own().is_some_and(is_ended);
         // A write that creates the record may still arrive. It must find one, or the job would seem
         // to be running.
         if may_remove && !handle.is_in_doubt() {

@@ -156,9 +156,12 @@ impl Execution {
     }
 
     /// Reports whether to look for a record. A first delivery reads and writes nothing, unless
-    /// finished jobs are remembered or the job has an id of its producer's own.
+    /// finished jobs are remembered, the job has an id of its producer's own, or it was cancelled.
     fn needs_claim(&self) -> bool {
-        !self.is_first() || self.has_own_id || !self.shared.settings.remember_done.is_zero()
+        !self.is_first()
+            || self.has_own_id
+            || !self.shared.settings.remember_done.is_zero()
+            || self.shared.cancels.contains(&self.run.job)
     }
 
     /// Reports whether this is the first delivery of the message.
@@ -169,6 +172,7 @@ impl Execution {
     /// Runs to the end and commits the result; any other end is the error. What a short job never
     /// does is boxed, so that its run reserves no memory for it.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
+        self.shared.cancels.know(&self.shared).await;
         let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;

@@ -117,7 +117,8 @@ impl Execution {
             Look::Found(found) => found,
         };
         let record = &found.record;
-        if record.kind != self.kind.name {
+        // A job that was cancelled before any delivery has a record of no kind.
+        if record.kind != self.kind.name && record.status != Status::Cancelled {
             return Err(RunOutcome::Foreign(format!(
                 "the record is of kind {:?}: two jobs have the id {}",
                 record.kind, self.run.job

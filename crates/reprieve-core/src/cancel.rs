@@ -1,0 +1,133 @@
+//! Cancelling jobs, as asked for by whoever enqueued them.
+//!
+//! The job's record decides: once it says that the job is cancelled, no delivery continues the job, and
+//! every write of a worker that runs it is refused. A mark beside it tells the workers: one that runs the
+//! job, and one that is about to begin a job without a record.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use crate::clock::unix_millis;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ids::{BlobName, JobId};
+use crate::job_end::JobEnd;
+use crate::names::{CANCELLATIONS, CANCELLED, cancellation_blob, job_of_cancellation, result_blob};
+use crate::ports::{RecordWrite, Store, Version};
+use crate::record::{Record, Status};
+
+/// How many jobs are cancelled at a time.
+const AT_ONCE: usize = 32;
+
+/// How often the record is read again because the job's worker has just written it.
+const ROUNDS_MAX: u32 = 32;
+
+/// How long a cancelled job is remembered whose message was not received: a year.
+const REMEMBERED: Duration = Duration::from_hours(8760);
+
+/// What became of the request to cancel a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cancel {
+    /// The job waits or runs, or was cancelled before. It ends as cancelled.
+    Cancelled,
+    /// The store has no trace of the job: no worker has received it, or saved anything of it; or it is
+    /// over and has no result; or it was never enqueued. If it waits or runs, it ends as cancelled.
+    Untraced,
+    /// The job has ended before, and nothing is changed.
+    Over(JobEnd<()>),
+}
+
+impl Store {
+    /// Cancels jobs: one that waits ends without being run, one that runs is asked to yield and then
+    /// stopped. Returns in their order what became of the requests. The ends are
+    /// [`JobEnd::Cancelled`](crate::JobEnd::Cancelled). Outputs and children of a cancelled job stay.
+    ///
+    /// Workers learn of it within five seconds. A running job then has three seconds to yield:
+    /// [`JobContext::cancelled`](crate::JobContext::cancelled) completes, as does
+    /// [`interrupted`](crate::JobContext::interrupted). A job that ends by itself before that is done.
+    /// A worker that is cut off from the store stops when its lease ends, and nobody continues the job.
+    /// A cancelled job is remembered for a year, or for 30 days after its message is deleted.
+    ///
+    /// # Errors
+    /// The store's errors. Then some of the jobs may be cancelled; cancel them all again.
+    ///
+    /// # Cancel safety
+    /// As after an error.
+    pub async fn cancel(&self, jobs: &[JobId]) -> Result<Vec<Cancel>> {
+        let cancels = jobs.iter().cloned().map(|job| self.cancel_one(job));
+        let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).try_collect().await?;
+        if cancels.iter().any(|cancel| !matches!(cancel, Cancel::Over(_))) {
+            // Another content each time tells workers to read the marks again.
+            let news = uuid::Uuid::now_v7().simple().to_string();
+            self.blobs.put(&BlobName::parse(CANCELLED)?, news.into_bytes(), None).await?;
+        }
+        Ok(cancels)
+    }
+
+    async fn cancel_one(&self, job: JobId) -> Result<Cancel> {
+        for _ in 0..ROUNDS_MAX {
+            let found = self.versioned_record(&job).await?;
+            if let Some(end) = self.end_before(&job, found.as_ref()).await? {
+                return Ok(Cancel::Over(end));
+            }
+            let is_traced = found.is_some();
+            match self.write_cancelled(&job, found).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => continue,
+                written => written?,
+            }
+            self.blobs.put(&cancellation_blob(&job)?, Vec::new(), None).await?;
+            return Ok(if is_traced { Cancel::Cancelled } else { Cancel::Untraced });
+        }
+        let message = format!("the record of job {job} keeps changing; try again");
+        Err(Error::new(ErrorKind::Unavailable, "cancel a job", message))
+    }
+
+    /// Returns how the job ended, if it is over.
+    async fn end_before(&self, job: &JobId, found: Option<&(Record, Version)>) -> Result<Option<JobEnd<()>>> {
+        match found.map(|(record, _)| &record.status) {
+            Some(Status::Done) => return Ok(Some(JobEnd::Done(()))),
+            Some(Status::DeadLettered { reason }) => return Ok(Some(JobEnd::Failed(reason.clone()))),
+            Some(
+                Status::Enqueued
+                | Status::Running
+                | Status::Waiting { .. }
+                | Status::Escalated { .. }
+                | Status::Cancelled,
+            )
+            | None => {}
+        }
+        Ok(self.blobs.exists(&result_blob(job)?).await?.then_some(JobEnd::Done(())))
+    }
+
+    async fn write_cancelled(&self, job: &JobId, found: Option<(Record, Version)>) -> Result<()> {
+        let (record, version) = found.unzip();
+        let mut record = match record {
+            // Only the mark and the news may be missing.
+            Some(Record { status: Status::Cancelled, .. }) => return Ok(()),
+            Some(record) => record,
+            None => Record::without_delivery(job.clone(), ""),
+        };
+        record
+            .cancel(unix_millis().saturating_add(i64::try_from(REMEMBERED.as_millis()).unwrap_or(i64::MAX)));
+        self.records.put(job, version.as_ref(), RecordWrite::of(&record, None)).await.map(drop)
+    }
+
+    /// Returns what changes whenever jobs are cancelled.
+    pub(crate) async fn news_of_cancels(&self) -> Result<Vec<u8>> {
+        Ok(self.blobs.get(&BlobName::parse(CANCELLED)?).await?.unwrap_or_default())
+    }
+
+    /// Returns the jobs that were cancelled, as far as they are remembered.
+    pub(crate) async fn cancelled_jobs(&self) -> Result<HashSet<JobId>> {
+        let (mut jobs, mut at) = (HashSet::new(), None);
+        loop {
+            let page = self.blobs.page(CANCELLATIONS, at.as_deref()).await?;
+            jobs.extend(page.entries.iter().filter_map(|blob| job_of_cancellation(&blob.name)));
+            at = page.next;
+            if at.is_none() {
+                return Ok(jobs);
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A job that somebody cancels ends as cancelled: one that waits without being run, one that runs within
+//! ten seconds. It is in no poison queue, and nobody continues it.
+
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
+use reprieve_core::ports::Store;
+use reprieve_core::record::Status;
+use reprieve_core::worker::Settings;
+use reprieve_core::{Cancel, ErrorKind, JobEnd, JobId, NewJob, Producer};
+use tokio::time::Instant;
+
+use crate::support::*;
+
+/// The time in which a running job has ended after it was cancelled.
+const SOON: u64 = 10;
+
+async fn cancel(store: &Store, job: &JobId) -> Cancel {
+    store.cancel(std::slice::from_ref(job)).await.unwrap().remove(0)
+}
+
+async fn end(store: &Store, job: &JobId) -> Option<JobEnd<u32>> {
+    store.end_of(job).await.unwrap()
+}
+
+/// Enqueues a job under an id of its producer's own.
+async fn enqueue_as(store: &Store, id: &str, plan: Plan) -> JobId {
+    on_one_clock();
+    let job = NewJob::of::<Steps>(&plan).unwrap().with_id(JobId::parse(id).unwrap());
+    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
+}
+
+/// Asserts that the job ended as cancelled, after it was run as far as `steps`.
+async fn is_cancelled(store: &Store, job: &Steps, id: &JobId, steps: &[u32]) {
+    assert_eq!(total(store).await, 0);
+    assert_eq!(poisoned(store).await, Vec::<String>::new());
+    assert_eq!(end(store, id).await, Some(JobEnd::Cancelled));
+    assert_eq!(job.trace.steps(id), steps);
+    let left = record(store, id).await.unwrap();
+    assert_eq!((left.status, left.checkpoints.len()), (Status::Cancelled, 0));
+    assert!(left.expires_unix_ms.is_some());
+    assert!(store.blobs.list("args/").await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_for_a_worker_ends_without_being_run() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(3, 10), Plan::new(3, 10)]).await;
+    assert_eq!(cancel(&store, &ids[0]).await, Cancel::Untraced);
+    assert_eq!(end(&store, &ids[0]).await, Some(JobEnd::Cancelled));
+    let worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    assert_eq!(job.trace.steps(&ids[1]), [0, 1, 2]);
+    is_cancelled(&store, &job, &ids[0], &[]).await;
+    assert_eq!((worker.ended("cancelled"), worker.ended("completed")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_does_one_that_is_cancelled_beside_a_worker_with_jobs() {
+    let (store, job) = (memory::store(), Steps::default());
+    let wide = Settings { concurrency: 1, ..settings() };
+    let worker = start_with(&store, &job, wide, ManualNotices::answered());
+    enqueue(&store, &[Plan::new(60, 1_000)]).await;
+    worker.started().await;
+    let waits = enqueue(&store, &[Plan::new(3, 10)]).await.remove(0);
+    tokio::time::sleep(secs(30)).await;
+    cancel(&store, &waits).await;
+    emptied(&store, secs(60)).await;
+    is_cancelled(&store, &job, &waits, &[]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_with_an_id_of_its_own_is_not_enqueued_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue_as(&store, "import", Plan::new(3, 10)).await;
+    assert_eq!(cancel(&store, &id).await, Cancel::Cancelled);
+    assert_eq!(enqueue_as(&store, "import", Plan::new(3, 10)).await, id);
+    let early = JobId::parse("export").unwrap();
+    assert_eq!(cancel(&store, &early).await, Cancel::Untraced);
+    assert_eq!(enqueue_as(&store, "export", Plan::new(3, 10)).await, early);
+    let worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    is_cancelled(&store, &job, &id, &[]).await;
+    enqueue_as(&store, "import", Plan::new(3, 10)).await;
+    assert_eq!((total(&store).await, worker.ended("cancelled")), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_job_is_asked_to_yield_and_has_ended_within_ten_seconds() {
+    for (habit, step_ms) in
+        [(Habit::Works, 700), (Habit::Watches, 3_600_000), (Habit::StuckAt(5), 100), (Habit::FailsAt(90), 50)]
+    {
+        for own_id in [false, true] {
+            let (store, job) = (memory::store(), Steps::default());
+            let plan = Plan { padding: 40_000, ..Plan::new(10_000, step_ms).habit(habit) };
+            let id = if own_id {
+                enqueue_as(&store, "mine", plan).await
+            } else {
+                enqueue(&store, &[plan]).await.remove(0)
+            };
+            let worker = start(&store, &job);
+            tokio::time::sleep(secs(33)).await;
+            let (cancelled, before) = (Instant::now(), job.trace.steps(&id).len());
+            cancel(&store, &id).await;
+            emptied(&store, secs(SOON)).await;
+            let took = cancelled.elapsed();
+            tokio::time::sleep(secs(120)).await;
+            let steps = job.trace.steps(&id);
+            assert!(steps.len() <= before + usize::try_from(took.as_millis()).unwrap() / 50 + 1, "{habit:?}");
+            is_cancelled(&store, &job, &id, &steps).await;
+            assert_eq!(worker.ended("cancelled"), 1, "{habit:?}");
+            assert!(store.records.payload_page(None).await.unwrap().entries.is_empty());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_at_its_own_request_ends_at_once_and_its_message_when_it_returns() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue(&store, &[Plan::new(10, 10).habit(Habit::FailsAt(4))]).await.remove(0);
+    let worker = start(&store, &job);
+    within(secs(10), "a failure", async || worker.ended("retried") > 0).await;
+    cancel(&store, &id).await;
+    assert_eq!(end(&store, &id).await, Some(JobEnd::Cancelled));
+    emptied(&store, secs(600)).await;
+    is_cancelled(&store, &job, &id, &[0, 1, 2, 3]).await;
+    assert_eq!(worker.ended("dead_lettered"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_cut_off_stops_at_its_leases_end_and_nobody_continues_the_job() {
+    for (away_s, stops_within) in [(30, 45), (300, 75)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let id = enqueue(&inner, &[Plan { padding: 40_000, ..Plan::new(10_000, 500) }]).await.remove(0);
+        let cut_off = start(&store, &job);
+        tokio::time::sleep(secs(60)).await;
+        faults.everything(Fault::Fail(ErrorKind::Unavailable));
+        cancel(&inner, &id).await;
+        let other = start(&inner, &job);
+        tokio::time::sleep(secs(away_s)).await;
+        faults.clear_all();
+        within(secs(120), "the end", async || total(&inner).await == 0).await;
+        let last = job.trace.last_step_at();
+        tokio::time::sleep(secs(300)).await;
+        assert_eq!(job.trace.last_step_at(), last);
+        let since_cancelled = last + secs(300) + secs(away_s) - Instant::now() + secs(120);
+        assert!(since_cancelled <= secs(stops_within + 120), "{since_cancelled:?}");
+        let steps = job.trace.steps(&id);
+        is_cancelled(&inner, &job, &id, &steps).await;
+        assert_eq!(cut_off.ended("cancelled") + other.ended("cancelled"), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_failed_half_way_is_completed_by_the_next_one() {
+    for failing in 0..2 {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let id = enqueue(&inner, &[Plan::new(10_000, 500)]).await.remove(0);
+        let _worker = start(&inner, &job);
+        tokio::time::sleep(secs(60)).await;
+        faults.next_calls(Op::Put, failing, Fault::Delay(ms(1)));
+        faults.next_calls(Op::Put, 1, Fault::Fail(ErrorKind::Unavailable));
+        store.cancel(std::slice::from_ref(&id)).await.unwrap_err();
+        assert_eq!(cancel(&store, &id).await, Cancel::Cancelled);
+        emptied(&inner, secs(SOON)).await;
+        assert_eq!(end(&inner, &id).await, Some(JobEnd::Cancelled));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_ended_stays_as_it_is() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(2, 10), Plan::new(9, 10).habit(Habit::FatalAt(3))]).await;
+    let own = enqueue_as(&store, "own", Plan::new(2, 10)).await;
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    assert_eq!(cancel(&store, &ids[0]).await, Cancel::Over(JobEnd::Done(())));
+    assert_eq!(cancel(&store, &own).await, Cancel::Over(JobEnd::Done(())));
+    let Cancel::Over(JobEnd::Failed(why)) = cancel(&store, &ids[1]).await else { panic!("it failed") };
+    assert!(why.contains("never"), "{why}");
+    assert_eq!(end(&store, &own).await, Some(JobEnd::Done(2)));
+    assert_eq!(poisoned(&store).await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ends_before_it_hears_of_it_is_done() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue(&store, &[Plan::new(100, 1_000)]).await.remove(0);
+    let worker = start(&store, &job);
+    within(secs(200), "the last step", async || job.trace.steps(&id).len() == 99).await;
+    cancel(&store, &id).await;
+    emptied(&store, secs(60)).await;
+    if worker.ended("completed") == 1 {
+        assert_eq!(end(&store, &id).await, Some(JobEnd::Done(100)));
+    } else {
+        assert_eq!(end(&store, &id).await, Some(JobEnd::Cancelled));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_jobs_are_cancelled_at_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &vec![Plan::new(1, 1); 10_000]).await;
+    let requested = store.cancel(&ids[..9_999]).await.unwrap();
+    assert!(requested.iter().all(|cancel| *cancel == Cancel::Untraced));
+    let worker = start(&store, &job);
+    emptied(&store, secs(600)).await;
+    assert_eq!((worker.ended("cancelled"), worker.ended("completed")), (9_999, 1));
+}
