@@ -7,12 +7,13 @@ use tokio::time::Instant;
 
 /// The pauses after consecutive rounds of requests that got only 429.
 ///
-/// The first is short, because another version may answer. The last is the longest that a notice can
+/// The first is short, because another version may answer: with it, a notice is heard within 1.5 s, also where polls
+/// come every 1.25 s. The last is the longest that a notice can
 /// bear: a Preempt comes 30 s before the eviction at the least, and a worker that learns of it 3 s
 /// late still has 27 s to save. One worker then sends one or two requests in three seconds, so even
 /// eight that do not share their answers stay below the limit of five a second.
 const PAUSES: [Duration; 3] =
-    [Duration::from_millis(500), Duration::from_millis(1_500), Duration::from_secs(3)];
+    [Duration::from_millis(250), Duration::from_millis(1_500), Duration::from_secs(3)];
 
 /// The longest `Retry-After` that is obeyed, for the same reason.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8);
@@ -136,15 +137,15 @@ mod tests {
 
     #[test]
     fn the_pause_grows_with_each_round_and_not_with_each_429() {
-        assert_eq!(pauses(&mut Throttle::default(), None, 5), [500, 1_500, 3_000, 3_000, 3_000]);
+        assert_eq!(pauses(&mut Throttle::default(), None, 5), [250, 1_500, 3_000, 3_000, 3_000]);
     }
 
     #[test]
     fn retry_after_is_obeyed_up_to_a_bound_once_a_second_round_was_refused() {
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(pauses(&mut Throttle::default(), seconds(30), 3), [500, 8_000, 8_000]);
-        assert_eq!(pauses(&mut Throttle::default(), seconds(3), 3), [500, 3_000, 3_000]);
-        assert_eq!(pauses(&mut Throttle::default(), seconds(0), 3), [500, 1_500, 3_000]);
+        assert_eq!(pauses(&mut Throttle::default(), seconds(30), 3), [250, 8_000, 8_000]);
+        assert_eq!(pauses(&mut Throttle::default(), seconds(3), 3), [250, 3_000, 3_000]);
+        assert_eq!(pauses(&mut Throttle::default(), seconds(0), 3), [250, 1_500, 3_000]);
     }
 
     #[test]
@@ -153,7 +154,7 @@ mod tests {
         pauses(&mut throttle, None, 1);
         throttle.answered(now, 1.0);
         assert_eq!((throttle.until(), throttle.is_slow()), (None, false));
-        assert_eq!(pauses(&mut throttle, None, 1), [500]);
+        assert_eq!(pauses(&mut throttle, None, 1), [250]);
     }
 
     #[test]
