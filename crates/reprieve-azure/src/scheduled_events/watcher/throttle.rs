@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 /// The pauses after consecutive rounds of requests that got only 429.
 ///
-/// The first is short, because another version may answer: with it, a notice is heard within 1.5 s, also where polls
-/// come every 1.25 s. The last is the longest that a notice can
-/// bear: a Preempt comes 30 s before the eviction at the least, and a worker that learns of it 3 s
-/// late still has 27 s to save. One worker then sends one or two requests in three seconds, so even
-/// eight that do not share their answers stay below the limit of five a second.
+/// The first is short, because another version may answer: with it, a notice is heard within 1.5 s, also
+/// where polls come every 1.25 s. The last is the longest that a notice can bear: a Preempt comes 30 s
+/// before the eviction at the least, and a worker that learns of it 3 s late still has 27 s to save. One
+/// worker then sends one or two requests in three seconds, so even eight that do not share their answers
+/// stay below the limit of five a second.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(1_500), Duration::from_secs(3)];
 
