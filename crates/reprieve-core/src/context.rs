@@ -22,6 +22,7 @@ use crate::retry::{FOREVER, Patience, persist};
 use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
+use crate::time_limit::TimeLimit;
 use crate::turns::Turns;
 use crate::watch;
 
@@ -51,6 +52,8 @@ pub(crate) struct JobRun {
     pub(crate) states: SharedStates,
     /// One permit for each closure that may compute at once.
     pub(crate) computing: Arc<Semaphore>,
+    /// How long it may run.
+    pub(crate) time_limit: TimeLimit,
     /// How often the job came to another state.
     pub(crate) turns: Turns,
     /// The trace that the job's message is part of.

@@ -130,6 +130,7 @@ mod shorten;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod time_limit;
 mod turns;
 mod watch;
 pub mod worker;

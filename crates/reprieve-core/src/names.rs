@@ -23,6 +23,9 @@ pub(crate) const CANCELLATIONS: &str = "cancelled/";
 /// The blob that changes whenever a job is cancelled.
 pub(crate) const CANCELLED: &str = "cancelled.json";
 
+/// The prefix of the names of slots of the fleet, which are records and no jobs.
+pub(crate) const SLOT_IDS: &str = "reprieve-slot.";
+
 /// The blob that states how far the workers' cleaning is.
 pub(crate) const CLEANING: &str = "cleaning.json";
 

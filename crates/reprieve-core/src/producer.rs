@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::hash::ContentHash;
 use crate::ids::JobId;
 use crate::job::Job;
-use crate::names::{args_blob, check_own, input_blob};
+use crate::names::{SLOT_IDS, args_blob, check_own, input_blob};
 use crate::ports::LEASE_MAX;
 use crate::ports::{NewMessage, RecordWrite, Store};
 use crate::record::{Record, Status};
@@ -131,6 +131,10 @@ impl Producer {
                 Envelope::make(id, &kind, data, None, self.trace.as_ref())
             }
             Some(id) => {
+                if id.as_str().starts_with(SLOT_IDS) {
+                    let message = format!("ids that begin with {SLOT_IDS} are Reprieve's own; use another id");
+                    return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
+                }
                 let hash = hash_args(&args)?;
                 if !self.is_new(&id, &kind, hash).await? {
                     return Ok((id, None));

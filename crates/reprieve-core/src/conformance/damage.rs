@@ -57,6 +57,7 @@ fn record() -> Record {
         }],
         careful_steps: 0,
         went_back: 0,
+        ran_ms: 0,
         changed_unix_ms: 0,
         abandoned_after_ms: 0,
         expires_unix_ms: None,

@@ -125,6 +125,7 @@ fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> R
         checkpoints: Vec::new(),
         careful_steps: 0,
         went_back: 0,
+        ran_ms: 0,
         changed_unix_ms: unix_millis(),
         abandoned_after_ms: 600_000,
         expires_unix_ms: None,

@@ -1,15 +1,12 @@
 //! A job's account: how its deliveries ended since it last moved, and the limits.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use crate::chance;
 use crate::clock::unix_millis;
 use crate::ids::{MessageId, WorkerId};
 use crate::shorten::shorten;
 
-/// How many deliveries may fail without a move. WebJobs and Functions use 5 as well.
+/// How many deliveries of a job may fail without a move, unless its kind has other limits. WebJobs and Functions use 5 as well.
 /// <https://learn.microsoft.com/azure/azure-functions/functions-bindings-storage-queue#hostjson-settings>
 pub const FAILED_MAX: u32 = 5;
 
@@ -45,6 +42,8 @@ const WHY_BYTES_MAX: usize = 200;
 pub enum EndKind {
     /// The job failed.
     Failed,
+    /// The attempt of the job took longer than its timeout.
+    TimedOut,
     /// The delivery was released because of an interruption, or its process died while the job
     /// rested.
     Interrupted,
@@ -157,6 +156,9 @@ pub struct Account {
     /// How often the job ran alone for the required time without a death.
     #[serde(skip_serializing_if = "is_zero")]
     pub survived: u32,
+    /// Attempts that took longer than the job's timeout. A move does not clear these.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub timed_out: u32,
     /// The latest ends, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<End>,
@@ -183,6 +185,7 @@ impl Account {
         }
         let number = match end.kind {
             EndKind::Failed => &mut self.failed,
+            EndKind::TimedOut => &mut self.timed_out,
             EndKind::Interrupted => &mut self.interrupted,
             EndKind::Vanished if self.is_suspect() && company != Company::Alone => {
                 &mut self.vanished_unproved
@@ -237,18 +240,10 @@ impl Account {
         1 << if doublings < DOUBLINGS_MAX { doublings } else { DOUBLINGS_MAX }
     }
 
-    /// Whether the next failure is the last.
+    /// Whether the next failure is the last of so many `attempts`.
     #[must_use]
-    pub const fn is_exhausted_by_one_more_failure(&self) -> bool {
-        self.failed.saturating_add(1) >= FAILED_MAX
-    }
-
-    /// Returns how long the job waits before its next try after one more failure: 1 s, 4 s, 16 s,
-    /// 64 s, at most 5 min, and up to half of it more at random, so that jobs that failed together
-    /// do not return together.
-    pub(crate) fn delay_after_one_more_failure(&self) -> Duration {
-        let base = Duration::from_secs(1).saturating_mul(4_u32.saturating_pow(self.failed));
-        base.min(Duration::from_mins(5)).mul_f64(1.0 + chance::fraction() / 2.0)
+    pub const fn is_exhausted_by_one_more_failure(&self, attempts: u32) -> bool {
+        self.failed.saturating_add(1) >= attempts
     }
 
     /// Checks whether the job may run again.
@@ -295,7 +290,7 @@ mod tests {
     fn play(ends: &str) -> usize {
         let mut account = Account::default();
         for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {
-            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure()) {
+            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure(FAILED_MAX)) {
                 return begun;
             }
             let (kind, company) = match letter {
@@ -385,16 +380,7 @@ mod tests {
     fn numbers_at_their_limit_do_not_overflow() {
         let mut account = Account { failed: u32::MAX, vanished_unproved: u32::MAX, ..Account::default() };
         account.enter(end(1, EndKind::Failed), Company::Shared);
-        assert!(account.is_exhausted_by_one_more_failure());
+        assert!(account.is_exhausted_by_one_more_failure(FAILED_MAX));
         assert!(account.judge().is_err());
-    }
-
-    #[test]
-    fn retries_come_later_and_later_but_never_much_over_five_minutes() {
-        for (failed, least) in [(0, 1), (1, 4), (2, 16), (3, 64), (4, 256), (5, 300), (u32::MAX, 300)] {
-            let delay = Account { failed, ..Account::default() }.delay_after_one_more_failure();
-            let least = Duration::from_secs(least);
-            assert!((least..=least.mul_f64(1.5)).contains(&delay), "after {failed} failures: {delay:?}");
-        }
     }
 }

@@ -91,6 +91,8 @@ pub(crate) struct Saving {
     pub(crate) waits_until: Option<i64>,
     /// How often the job has come to another state.
     pub(crate) turn: u64,
+    /// How long the attempt has run.
+    pub(crate) ran: Duration,
 }
 
 /// The result of a write that did not fail with a store error.
@@ -236,6 +238,7 @@ impl Handle {
         if generation > record.generation {
             record.forgive();
             (record.generation, record.careful_steps, record.went_back) = (generation, 0, 0);
+            (record.account.timed_out, record.ran_ms) = (0, 0);
         } else {
             self.enter_owners_end(&mut record, found.modified_unix_ms);
         }
@@ -244,6 +247,10 @@ impl Handle {
             let entered = end.message == owner.message && end.count < owner.count;
             if !entered && end.message == self.identity.message {
                 record.careful_steps = record.careful_steps.max(careful_after(end));
+                if end.kind == EndKind::TimedOut && !record.account.holds(&end.message, end.count) {
+                    // The next attempt has its time anew.
+                    record.ran_ms = 0;
+                }
                 record.account.enter(end.clone(), Company::Shared);
             }
         }
@@ -330,6 +337,7 @@ impl Handle {
             }
             record.owner.company = saving.company;
             record.careful_steps = saving.careful_steps;
+            record.ran_ms = u64::try_from(saving.ran.as_millis()).unwrap_or(u64::MAX);
             record.status = match saving.waits_until {
                 Some(due_unix_ms) => Status::Waiting { due_unix_ms },
                 None => Status::Running,
@@ -728,5 +736,6 @@ impl Handle {
 /// For how many steps the next delivery saves after each one, to get past the point at which the
 /// job failed.
 fn careful_after(end: &End) -> u32 {
-    if end.kind == EndKind::Failed { end.unsaved_steps.saturating_add(1) } else { 0 }
+    let has_failed = matches!(end.kind, EndKind::Failed | EndKind::TimedOut);
+    if has_failed { end.unsaved_steps.saturating_add(1) } else { 0 }
 }

@@ -80,6 +80,9 @@ pub struct Record {
     /// damaged. Progress does not clear it.
     #[serde(default, skip_serializing_if = "account::is_zero")]
     pub went_back: u32,
+    /// How long the present attempt had run by the last save, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub ran_ms: u64,
     /// When it was written, in milliseconds since the Unix epoch, by its writer's clock.
     pub changed_unix_ms: i64,
     /// How long after that time the owner counts as dead if its message was not delivered again.
@@ -173,7 +176,7 @@ pub struct Checkpoint {
     pub place: Place,
     /// How often the job had come to another state by then. A step that is run again from here gives the
     /// jobs that it enqueues the same ids.
-    #[serde(default, skip_serializing_if = "is_first_turn")]
+    #[serde(default, skip_serializing_if = "is_nothing")]
     pub turn: u64,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,8 +206,8 @@ pub enum Place {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_first_turn(turn: &u64) -> bool {
-    *turn == 0
+const fn is_nothing(number: &u64) -> bool {
+    *number == 0
 }
 
 /// The nonce of a writer that is no delivery.
@@ -236,6 +239,7 @@ impl Record {
             checkpoints: Vec::new(),
             careful_steps: 0,
             went_back: 0,
+            ran_ms: 0,
             changed_unix_ms: 0,
             abandoned_after_ms: 0,
             expires_unix_ms: None,
@@ -279,12 +283,13 @@ impl Record {
         self.checkpoints.iter().flat_map(Checkpoint::payloads).collect()
     }
 
-    /// Clears the account, because the job moved or was redriven. The ends remain in the history.
+    /// Clears the account, because the job moved or was redriven, except attempts that took too long. The
+    /// ends remain in the history.
     pub fn forgive(&mut self) {
         self.history.append(&mut self.account.recent);
         let extra = self.history.len().saturating_sub(HISTORY_MAX);
         self.history.drain(..extra);
-        self.account = Account::default();
+        self.account = Account { timed_out: self.account.timed_out, ..Account::default() };
     }
 
     /// Adds a checkpoint; returns the payloads that the record itself no longer names.
@@ -365,6 +370,7 @@ mod tests {
             checkpoints: states.iter().zip(7..).map(checkpoint).collect(),
             careful_steps: 0,
             went_back: 0,
+            ran_ms: 0,
             changed_unix_ms: 1_000,
             abandoned_after_ms: 60_000,
             expires_unix_ms: None,
@@ -429,6 +435,7 @@ mod tests {
         (record.job, record.kind) = (JobId::parse(long(JOB_ID_BYTES_MAX)).unwrap(), long(256));
         (record.generation, record.sequence, record.careful_steps) = (u32::MAX, u64::MAX, u32::MAX);
         record.went_back = u32::MAX;
+        record.ran_ms = u64::MAX;
         (record.changed_unix_ms, record.abandoned_after_ms) = (i64::MIN, u64::MAX);
         record.expires_unix_ms = Some(i64::MIN);
         record.escalated = Some(Escalated { queue: long(63), why: long(500), at_unix_ms: i64::MIN });
@@ -463,6 +470,7 @@ mod tests {
             deferred: u32::MAX,
             crowded: u32::MAX,
             survived: u32::MAX,
+            timed_out: u32::MAX,
             recent: Vec::new(),
         };
         record.account = Account { recent: record.account.recent, ..numbers };

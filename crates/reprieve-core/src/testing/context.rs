@@ -26,6 +26,7 @@ use crate::retry::FOREVER;
 use crate::saving::StepSaves;
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
+use crate::time_limit::TimeLimit;
 use crate::turns::Turns;
 use crate::watch;
 
@@ -103,6 +104,7 @@ impl TestContext {
             drain_store: store.clone(),
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
+            time_limit: TimeLimit::default(),
             turns: Turns::default(),
             trace: None,
             telemetry: Arc::new(Telemetry::default()),

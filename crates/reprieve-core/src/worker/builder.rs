@@ -11,7 +11,9 @@ use super::cancels::Cancels;
 use super::delivery::Registry;
 use super::dispatcher::Dispatcher;
 use super::escalation::Escalation;
+use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
+use super::limits::{Backlog, Limits};
 use super::measure::Recent;
 use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::{Monitor, Reporter};
@@ -147,6 +149,49 @@ impl WorkerBuilder {
         self
     }
 
+    /// Limits the jobs of type `J`, which was added before: how many run at once, how long, and how often
+    /// they fail. Default: see [`Limits`].
+    ///
+    /// # Example: one at a time in the whole fleet, for a minute at most
+    /// ```
+    /// # use std::time::Duration;
+    /// # use reprieve_core::worker::{Limits, Worker};
+    /// # use reprieve_core::{Job, JobContext, JobError, Step, memory};
+    /// # struct Reindex;
+    /// # #[async_trait::async_trait]
+    /// # impl Job for Reindex {
+    /// #     const KIND: &'static str = "reindex";
+    /// #     type Args = ();
+    /// #     type Checkpoint = ();
+    /// #     type Output = ();
+    /// #     fn begin(&self, _: &()) {}
+    /// #     async fn step(&self, _: &JobContext, _: &(), _: ()) -> Result<Step<(), ()>, JobError> { Ok(Step::Done(())) }
+    /// # }
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// let limits =
+    ///     Limits { in_fleet: Some(1), job_timeout: Some(Duration::from_secs(60)), ..Limits::default() };
+    /// let worker = Worker::builder(memory::store()).job(Reindex).limits::<Reindex>(limits).build()?;
+    /// # Ok::<(), reprieve_core::Error>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn limits<J: Job>(self, limits: Limits) -> Self {
+        self.change_limits(J::KIND, |it| *it = limits)
+    }
+
+    /// Changes the limits of a kind of job, by its name: for settings of the operator.
+    #[must_use]
+    pub fn change_limits(mut self, kind: &str, change: impl FnOnce(&mut Limits)) -> Self {
+        if let Some(kind) = self.registry.kind_mut(kind) {
+            change(&mut kind.limits);
+        } else {
+            let known: Vec<_> = self.registry.names().collect();
+            let fault = format!("there are limits for kind {kind:?}, and the worker knows {}", known.join(", "));
+            self.faults.push(fault);
+        }
+        self
+    }
+
     /// Shares a value among all jobs of the worker, such as a pool of connections, a client with a rate
     /// limit, or a model: [`JobContext::shared`](crate::JobContext::shared) returns it.
     ///
@@ -267,8 +312,8 @@ impl WorkerBuilder {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid), with every fault at once.
-    pub fn build(self) -> Result<Worker> {
-        let mut faults = self.faults;
+    pub fn build(mut self) -> Result<Worker> {
+        let mut faults = std::mem::take(&mut self.faults);
         faults.extend(self.settings.check());
         if self.escalation.as_ref().is_some_and(|escalation| escalation.after == 0) {
             faults.push("escalate-after is 0, and must be at least 1".to_owned());
@@ -278,6 +323,15 @@ impl WorkerBuilder {
         }
         if let Some(kind) = self.settings.default_kind.as_deref().filter(|kind| !self.registry.knows(kind)) {
             faults.push(format!("the default kind is {kind:?}, which none of the worker's jobs has"));
+        }
+        let names: Vec<_> = self.registry.names().collect();
+        for name in names {
+            let Some(kind) = self.registry.kind_mut(name) else { continue };
+            let of_kind = kind.limits.check().into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name));
+            faults.extend(of_kind);
+            let (lease, records) = (self.settings.lease, &self.store.records);
+            let slots = |count| Arc::new(FleetSlots::new(kind.name, count, lease, Arc::clone(records)));
+            kind.fleet = kind.limits.in_fleet.map(slots);
         }
         let jobs = self.jobs.or_else(|| Handle::try_current().ok());
         if jobs.is_none() {
@@ -306,6 +360,8 @@ impl WorkerBuilder {
             runs: Recent::new(KEPT),
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
+            kinds: self.registry.kinds().cloned().collect(),
+            backlog: Backlog::default(),
             cancels: Cancels::default(),
             states: self.states,
             computing: Arc::new(Semaphore::new(cores())),

@@ -187,6 +187,9 @@ impl Dispatcher {
         if report.too_long {
             self.receiver.rest();
         }
+        if let Some(pause) = report.over_limit {
+            self.receiver.rest_after_return(pause);
+        }
         self.drains.note(&report);
     }
 
@@ -299,6 +302,9 @@ impl Dispatcher {
     async fn end(mut self) -> Stopped {
         if !self.gave_up {
             self.reporter.withdraw().await;
+            for slots in self.shared.kinds.iter().filter_map(|kind| kind.fleet.as_ref()) {
+                slots.end().await;
+            }
             self.shared.states.end(&self.shared.jobs, self.shared.settings.budget).await;
         }
         Stopped {

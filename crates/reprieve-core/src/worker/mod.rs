@@ -14,6 +14,7 @@
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
+//! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
 //! | `shared` | the state that all actors share, with the jobs that run now |
 //! | `states` | makes what all jobs share, before the first job, and drops it at the end |
@@ -27,9 +28,11 @@ mod delivery;
 mod dispatcher;
 mod drain;
 mod escalation;
+mod fleet_slots;
 mod interruptions;
 mod isolation;
 mod janitor;
+mod limits;
 mod measure;
 mod packing;
 mod receiver;
@@ -46,6 +49,7 @@ pub use crate::report::{DrainReport, StopReason, Stopped};
 pub use builder::{Worker, WorkerBuilder};
 pub use delivery::Outcome;
 pub use escalation::Escalation;
+pub use limits::Limits;
 pub use receiver::releasable;
 pub use reporter::{Monitor, report_every};
 pub use settings::{Expiring, Settings};

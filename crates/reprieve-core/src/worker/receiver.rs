@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use super::limits::open;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
 use crate::error::Result;
@@ -58,6 +59,8 @@ pub(super) struct Receiver {
     leases_end: Instant,
     /// The worker receives nothing until then, because the last job was too long for this machine.
     rests_until: Option<Instant>,
+    /// Until when the messages over a limit count that were returned, one after the other.
+    returned_until: Instant,
     /// When the loop last asked for room. It runs every second, so a long gap is a freeze.
     asked_at: Instant,
     /// After a freeze the worker receives nothing until every lease is verified: a message that it
@@ -92,6 +95,7 @@ impl Receiver {
             failed: false,
             leases_end: Instant::now(),
             rests_until: None,
+            returned_until: Instant::now(),
             asked_at: Instant::now(),
             thawed: false,
         }
@@ -134,6 +138,18 @@ impl Receiver {
         self.arrival = None;
     }
 
+    /// Pauses receiving after a message over a limit was returned, so that no more than a batch of them is
+    /// returned at once, and over time no more than one for each `pause`.
+    pub(super) fn rest_after_return(&mut self, pause: Duration) {
+        let now = Instant::now();
+        self.returned_until = self.returned_until.max(now) + pause;
+        let batch = pause * u32::try_from(self.shared.store.queue.batch_max()).unwrap_or(u32::MAX);
+        if self.returned_until > now + batch {
+            self.rests_until = self.rests_until.max(Some(self.returned_until - batch));
+            self.arrival = None;
+        }
+    }
+
     /// Ends the pause.
     pub(super) fn end_rest(&mut self) {
         self.rests_until = None;
@@ -163,6 +179,7 @@ impl Receiver {
         let shared = &self.shared;
         Capacity {
             concurrency: shared.settings.concurrency.saturating_sub(shared.stuck()),
+            open: open(&shared.kinds).unwrap_or(usize::MAX),
             slow: self.slow,
             batch: shared.store.queue.batch_max(),
             budget: shared.settings.budget,
@@ -257,6 +274,8 @@ pub fn releasable(budget: Duration, each: Duration) -> usize {
 struct Capacity {
     /// The number of jobs that can run at once.
     concurrency: usize,
+    /// The number of jobs that may be held by the limits of their kinds.
+    open: usize,
     /// Jobs that have run for longer than [`AHEAD`]: their slots will not be free soon.
     slow: usize,
     /// The most messages of one receive.
@@ -275,7 +294,7 @@ impl Capacity {
     fn most(&self) -> usize {
         let release = self.release.unwrap_or(ASSUMED_RELEASE);
         let releasable = releasable(self.budget, release).saturating_sub(self.concurrency);
-        self.concurrency + self.read_ahead().min(releasable)
+        (self.concurrency + self.read_ahead().min(releasable)).min(self.open)
     }
 
     /// Returns how many messages may wait for a slot: as many as can be done within [`AHEAD`]. Zero
@@ -350,7 +369,7 @@ mod tests {
 
     fn capacity(concurrency: usize) -> Capacity {
         let budget = Duration::from_secs(10);
-        Capacity { concurrency, slow: 0, batch: 32, budget, release: None, run: None }
+        Capacity { concurrency, open: usize::MAX, slow: 0, batch: 32, budget, release: None, run: None }
     }
 
     #[test]
@@ -389,6 +408,8 @@ mod tests {
         assert_eq!(short.room(7), 32);
         assert_eq!(Capacity { batch: 128, ..short }.room(8), 128);
         assert_eq!(Capacity { batch: 128, ..short }.room(73), 0);
+        assert_eq!(Capacity { open: 3, ..short }.room(1), 2, "by the limits of the kinds");
+        assert_eq!(Capacity { open: 3, ..short }.room(5), 0);
         assert_eq!(capacity(2).room(1), 1);
         assert_eq!(capacity(2).room(2), 0);
     }

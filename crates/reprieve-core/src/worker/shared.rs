@@ -11,7 +11,9 @@ use tokio::time::Instant;
 
 use super::cancels::Cancels;
 use super::escalation::Escalation;
+use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
+use super::limits::{Backlog, Gate, Limits};
 use super::measure::Recent;
 use super::packing::Packing;
 use super::settings::Settings;
@@ -58,6 +60,10 @@ pub(super) struct Shared {
     pub(super) runs: Recent,
     /// The jobs that run now.
     pub(super) running: RunningJobs,
+    /// The kinds of job that the worker knows.
+    pub(super) kinds: Vec<Arc<Kind>>,
+    /// How many messages the queue has, while some are over a limit.
+    pub(super) backlog: Backlog,
     /// The jobs that were cancelled.
     pub(super) cancels: Cancels,
     /// What the jobs share.
@@ -105,12 +111,18 @@ pub(crate) struct Kind {
     pub(crate) runs: Recent,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
+    pub(super) limits: Limits,
+    /// The jobs that count under the limit of this worker.
+    pub(super) gate: Gate,
+    /// The slots of the whole fleet; `None` without such a limit.
+    pub(super) fleet: Option<Arc<FleetSlots>>,
 }
 
 impl Kind {
-    pub(super) fn new(name: &'static str, schema: u32) -> Self {
-        let packing = Packing::default();
-        Self { name, schema, saves: Recent::new(KEPT), runs: Recent::new(KEPT), packing }
+    pub(super) fn new(name: &'static str, schema: u32, limits: Limits) -> Self {
+        let (packing, gate) = (Packing::default(), Gate::default());
+        let (saves, runs) = (Recent::new(KEPT), Recent::new(KEPT));
+        Self { name, schema, saves, runs, packing, limits, gate, fleet: None }
     }
 }
 

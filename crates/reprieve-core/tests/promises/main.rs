@@ -20,6 +20,7 @@ mod files;
 mod foreign;
 mod going_back;
 mod leases;
+mod limits;
 mod long_steps;
 mod losses;
 mod lost_chunks;

@@ -57,6 +57,7 @@ async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: O
         checkpoints: Vec::new(),
         careful_steps: 0,
         went_back: 0,
+        ran_ms: 0,
         changed_unix_ms: 0,
         abandoned_after_ms: 60_000,
         expires_unix_ms,

@@ -421,6 +421,7 @@ async fn a_claim_that_lands_after_a_later_delivery_proves_no_death() {
         checkpoints: Vec::new(),
         careful_steps: 0,
         went_back: 0,
+        ran_ms: 0,
         changed_unix_ms: 0,
         abandoned_after_ms: 60_000,
         expires_unix_ms: None,

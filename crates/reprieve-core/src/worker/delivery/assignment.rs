@@ -22,8 +22,10 @@ use crate::job::Job;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::saving::StepSaves;
+use crate::time_limit::TimeLimit;
 use crate::turns::Turns;
 use crate::watch;
+use crate::worker::limits::Limits;
 use crate::worker::settings::Settings;
 use crate::worker::shared::{Kind, Shared};
 
@@ -149,6 +151,7 @@ fn job_run(
         drain_store: shared.drain_store.clone(),
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
+        time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),
         turns: Turns::default(),
         trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
@@ -218,8 +221,18 @@ pub(in crate::worker) struct Registry(BTreeMap<&'static str, Registered>);
 impl Registry {
     /// Adds a kind; returns false when one of that name is already registered.
     pub(crate) fn add<J: Job>(&mut self, job: J) -> bool {
-        let kind = Arc::new(Kind::new(J::KIND, J::SCHEMA));
+        let kind = Arc::new(Kind::new(J::KIND, J::SCHEMA, Limits::default()));
         self.0.insert(J::KIND, Registered { kind, runnable: Arc::new(Typed(job)) }).is_none()
+    }
+
+    /// Changes a kind before the worker is built; `None` if it is not registered.
+    pub(in crate::worker) fn kind_mut(&mut self, name: &str) -> Option<&mut Kind> {
+        Arc::get_mut(&mut self.0.get_mut(name)?.kind)
+    }
+
+    /// Returns the kinds.
+    pub(in crate::worker) fn kinds(&self) -> impl Iterator<Item = &Arc<Kind>> {
+        self.0.values().map(|registered| &registered.kind)
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Registered> {

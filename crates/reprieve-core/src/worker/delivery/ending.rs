@@ -23,7 +23,9 @@ use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, RecordWrite, Release};
 use crate::record::{End, EndKind, Handle, Record, Status, Written, open};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
+use crate::time_limit::TimedOut;
 use crate::watch;
+use crate::worker::limits::pause_after_return;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -77,6 +79,7 @@ impl Guardian {
                 self.release_interrupted(assignment, Outcome::Cut).await
             }
             RunOutcome::Failed(error) => self.fail(assignment, &error).await,
+            RunOutcome::TimedOut(what) => self.time_out(assignment, what).await,
             RunOutcome::Refused(reason) => self.dead_letter_job(&assignment, reason).await,
             RunOutcome::Foreign(reason) => self.dead_letter_original(&assignment, reason).await,
             RunOutcome::Misfit(misfit, reason) => self.defer_misfit(assignment, misfit, reason).await,
@@ -310,19 +313,52 @@ impl Guardian {
         if !error.is_retry() {
             return self.dead_letter_job(&assignment, error.to_string()).await;
         }
-        let account = assignment.run.record.lock().await.account();
-        if account.is_exhausted_by_one_more_failure() {
+        let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
+        if account.is_exhausted_by_one_more_failure(limits.attempts) {
             return self
                 .dead_letter_job(&assignment, format!("failed too often, at last with: {error}"))
                 .await;
         }
-        let delay = error.delay().unwrap_or_else(|| account.delay_after_one_more_failure()).min(LEASE_MAX);
+        let delay = error.delay().unwrap_or_else(|| limits.delay_after(account.failed)).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; retrying it");
         if delay > self.shared.settings.lease {
             self.note_delay(&assignment, delay).await;
         }
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
+    }
+
+    /// Handles a timeout, which is a failure. One of the whole job counts whether or not the job moved.
+    async fn time_out(self: Box<Self>, assignment: Box<Assignment>, what: TimedOut) -> DeliveryReport {
+        let reason = what.reason();
+        if matches!(what, TimedOut::Step(_)) {
+            return self.fail(assignment, &JobError::retry(reason)).await;
+        }
+        let (account, limits) = (assignment.run.record.lock().await.account(), assignment.kind.limits);
+        let timed_out = account.timed_out.saturating_add(1);
+        if timed_out >= limits.attempts {
+            return self.dead_letter_job(&assignment, format!("{reason}, {timed_out} times")).await;
+        }
+        let delay = limits.delay_after(account.timed_out);
+        tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, reason, timed_out, ?delay, "a job timed out; retrying it");
+        self.release(assignment, Outcome::Retried, EndKind::TimedOut, &reason, delay).await
+    }
+
+    /// Returns the message of a job that is over a limit of its kind. What returns it is not waited for.
+    pub(super) async fn defer_over_limit(
+        self: Box<Self>,
+        assignment: Box<Assignment>,
+        place: &'static str,
+    ) -> DeliveryReport {
+        let kind = Arc::clone(&assignment.kind);
+        let seen_again = kind.seen_again();
+        let queue = Arc::clone(&self.shared.store.queue);
+        let delay = self.shared.backlog.deferral(&*queue, seen_again).await;
+        tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
+        let why = format!("as many jobs of its kind ran {place} as may");
+        let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await;
+        kind.note_deferral();
+        DeliveryReport { over_limit: Some(pause_after_return(seen_again)), ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.
@@ -499,7 +535,7 @@ impl Guardian {
     }
 
     /// Revokes a job that has not yielded by the soft mark, and releases it; it resumes at its last
-    /// checkpoint, unless it was cancelled.
+    /// checkpoint, unless it was cancelled. A step that blocked its thread past its timeout has failed.
     pub(super) async fn cut(
         self: Box<Self>,
         assignment: Box<Assignment>,
@@ -507,8 +543,12 @@ impl Guardian {
     ) -> DeliveryReport {
         // Revoke first, so that the job writes nothing once another worker may own the message.
         assignment.run.revoked.cancel();
+        let run = &assignment.run;
+        let timed_out = if run.interrupted.is_cancelled() { None } else { run.time_limit.of_step() };
         let report = if self.was_cancelled(&assignment).await {
             self.finish_cancelled(&assignment).await
+        } else if let Some(what) = timed_out {
+            self.time_out(assignment, what).await
         } else {
             self.release_interrupted(assignment, Outcome::Cut).await
         };
@@ -569,10 +609,11 @@ impl Guardian {
         delay: Duration,
     ) -> DeliveryReport {
         let unsaved_steps = assignment.run.unsaved_steps.load(Relaxed);
-        let unsaved_steps = if kind == EndKind::Failed { unsaved_steps } else { 0 };
+        let has_failed = matches!(kind, EndKind::Failed | EndKind::TimedOut);
+        let unsaved_steps = if has_failed { unsaved_steps } else { 0 };
         let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
         let mut assignment = assignment;
-        if kind == EndKind::Failed || assignment.steps() > 0 {
+        if has_failed || assignment.steps() > 0 {
             // A step has run, so the message can be used.
             assignment.envelope.notes.deferrals.clear();
         }

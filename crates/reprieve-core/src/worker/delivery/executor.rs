@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
 use crate::clock::unix_millis;
 use crate::codec::{self, Encoded, Fingerprint, without_value};
-use crate::context::{JobContext, JobRun};
+use crate::context::{JobContext, JobRun, get};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence};
@@ -24,6 +24,7 @@ use crate::names::result_blob;
 use crate::ports::BlobStore;
 use crate::record::{Company, Look, Status, Written};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
+use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::isolation::Presence;
 use crate::worker::shared::{Kind, Rules, Shared, resumed};
@@ -89,6 +90,8 @@ pub(crate) enum RunOutcome {
     CutShort(String),
     /// A step failed.
     Failed(JobError),
+    /// A step, or the job, took longer than its timeout.
+    TimedOut(TimedOut),
     /// The job can never run. Contains the reason for the poison queue.
     Refused(String),
     /// The message does not belong to the job that has the record. Contains the reason for the
@@ -411,15 +414,22 @@ impl Execution {
         at: J::Checkpoint,
     ) -> Result<std::result::Result<Step<J::Checkpoint, J::Output>, JobError>, RunOutcome> {
         let (mut step, run) = (job.step(cx, args, at), Arc::clone(&self.run));
+        let mut time_up = run.time_limit.begin_step(get(&run.began));
         loop {
             let request = tokio::select! {
                 biased;
-                ended = &mut step => return Ok(ended),
+                ended = &mut step => {
+                    run.time_limit.end_step();
+                    return Ok(ended);
+                }
                 // The step makes its requests while it is polled.
                 request = run.saves.requested() => request,
                 () = self.rules.changed() => {
                     self.saver.look_at_rules();
                     continue;
+                }
+                () = sleep_until(time_up.unwrap_or_else(Instant::now)), if time_up.is_some() => {
+                    return Err(run.time_limit.of_step().map_or(RunOutcome::Lost, RunOutcome::TimedOut));
                 }
             };
             // The state is that of the next turn, if it is saved.
@@ -429,6 +439,7 @@ impl Execution {
                 run.turns.undo();
             }
             request.answer(saved);
+            time_up = run.time_limit.begin_step(get(&run.began));
         }
     }
 

@@ -15,6 +15,7 @@ use futures_util::FutureExt;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::assignment::{Assignment, Registry, Unusable};
@@ -34,6 +35,8 @@ use crate::process::in_process;
 use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
+use crate::worker::fleet_slots::{FleetSlot, FleetSlots};
+use crate::worker::limits::Place;
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Kind, Rules, RunningJob, Shared};
 
@@ -43,7 +46,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// From this time on a job is worth a line in the log when it begins and when it ends, however well.
 const NOTEWORTHY: Duration = Duration::from_secs(1);
 
-/// The budget of a cancelled job: it has 60 % of it, three seconds, to yield before it is cut off.
+/// The budget of a job that is cancelled, or that loses its slot of the fleet: it has 60 % of it, three seconds, to yield before it is cut off.
 const CANCEL_BUDGET: Duration = Duration::from_secs(5);
 
 /// The pause between two tries to replace a message that expires.
@@ -227,8 +230,11 @@ impl Guardian {
         Ok(generation.map(|generation| generation.saturating_add(1)))
     }
 
-    /// Waits for a slot, runs the job, and settles the message.
+    /// Waits for a slot, runs the job, and settles the message. A job over a limit of its kind is not held.
     async fn tend(mut self: Box<Self>, mut assignment: Box<Assignment>) -> DeliveryReport {
+        let Some(place) = assignment.kind.take_place() else {
+            return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
+        };
         // A delivery without a slot by the time of its first renewal is left to another worker.
         let first_renewal = self.lease.renew_at;
         let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
@@ -240,25 +246,42 @@ impl Guardian {
                 return Box::pin(self.release_interrupted(assignment, Outcome::Unstarted)).await;
             }
         };
+        let mut in_fleet = None;
+        if let Some(slots) = assignment.kind.fleet.clone() {
+            match Box::pin(self.take_in_fleet(&slots)).await {
+                Waited::Done(Some(taken)) => in_fleet = Some(taken),
+                Waited::Done(None) => {
+                    drop(slot);
+                    return Box::pin(self.defer_over_limit(assignment, "in the fleet")).await;
+                }
+                Waited::Lost => return self.lost(&assignment),
+                Waited::Time | Waited::Drain => {
+                    return Box::pin(self.release_interrupted(assignment, Outcome::Unstarted)).await;
+                }
+            }
+        }
+        let in_fleet_lost = in_fleet.as_ref().map(|taken| taken.lost.clone());
         let guarded = Guarded::new(&self.shared);
         // However this ends, even by a drop, the job must not write any more.
         let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
         let began = Instant::now();
         set(&assignment.run.began, Some(began));
         let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
-        let mut task = self.start(&mut assignment, slot);
-        let waited = self.watch(&assignment, &mut task).await;
+        let mut task = self.start(&mut assignment, (slot, place, in_fleet));
+        let waited = self.watch(&assignment, &mut task, in_fleet_lost).await;
         drop(guarded);
         let ran = began.elapsed();
         let report = match waited {
             Waited::Done(ended) => {
                 let ended = flatten(ended);
-                let unnamed =
-                    if matches!(ended, RunOutcome::Done | RunOutcome::Failed(_) | RunOutcome::Refused(_)) {
-                        run.record.lock().await.unnamed()
-                    } else {
-                        Vec::new()
-                    };
+                let unnamed = if matches!(
+                    ended,
+                    RunOutcome::Done | RunOutcome::Failed(_) | RunOutcome::TimedOut(_) | RunOutcome::Refused(_)
+                ) {
+                    run.record.lock().await.unnamed()
+                } else {
+                    Vec::new()
+                };
                 // The remainder of a job that began elsewhere does not show how long jobs take.
                 if matches!(ended, RunOutcome::Done) && assignment.run.delivery <= 1 {
                     self.shared.runs.note(ran);
@@ -277,7 +300,18 @@ impl Guardian {
         report
     }
 
-    fn start(&self, assignment: &mut Assignment, slot: OwnedSemaphorePermit) -> JoinHandle<RunOutcome> {
+    /// Takes a slot of the whole fleet.
+    async fn take_in_fleet(&mut self, slots: &Arc<FleetSlots>) -> Waited<Option<FleetSlot>> {
+        let mut taking = std::pin::pin!(slots.take());
+        self.wait(&mut taking, None).await
+    }
+
+    /// Starts the job, which holds `slots` until it really ends.
+    fn start(
+        &self,
+        assignment: &mut Assignment,
+        slots: (OwnedSemaphorePermit, Place, Option<FleetSlot>),
+    ) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
@@ -287,30 +321,32 @@ impl Guardian {
         let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);
         let run = async move {
             let ended = AssertUnwindSafe(runnable.run(execution)).catch_unwind().await;
-            // The slot belongs to the task, not to the guardian: a task that never ends keeps its
-            // slot.
-            drop(slot);
+            // The slots belong to the task, not to the guardian: a task that never ends keeps them.
+            drop(slots);
             ended.unwrap_or_else(|panic| panicked(&*panic))
         };
         self.shared.jobs.spawn(in_process(run.instrument(span)))
     }
 
-    /// Waits for the job. In a drain, or if it is cancelled, asks the job to yield and waits no longer
-    /// than the soft mark. In a patient drain, only if the job will not be done in time.
+    /// Waits for the job. In a drain, or if it is cancelled or its slot of the fleet is lost, asks the job to
+    /// yield and waits no longer than the soft mark. In a patient drain, only if the job will not be done in
+    /// time. A step that blocks its thread past its timeout is not waited for.
     async fn watch(
         &mut self,
         assignment: &Assignment,
         task: &mut JoinHandle<RunOutcome>,
+        in_fleet_lost: Option<CancellationToken>,
     ) -> Waited<Result<RunOutcome, JoinError>> {
         let (kind, delivery) = (assignment.kind.name, assignment.run.delivery);
         tracing::debug!(job = %assignment.job(), kind, delivery, "the job begins");
         let mut noteworthy = Some(Instant::now() + NOTEWORTHY);
-        let (mut asked, mut is_cancelled) = (None, false);
-        let cancelled = &assignment.run.cancelled;
+        let (mut asked, mut must_stop) = (None, false);
+        let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
+        let in_fleet_lost = in_fleet_lost.unwrap_or_default();
         loop {
-            if !is_cancelled && cancelled.is_cancelled() {
-                is_cancelled = true;
-                let own = Deadline::of(&Notice::now("cancel", NoticeKind::Signal), CANCEL_BUDGET);
+            if !must_stop && (cancelled.is_cancelled() || in_fleet_lost.is_cancelled()) {
+                must_stop = true;
+                let own = Deadline::of(&Notice::now("stop", NoticeKind::Signal), CANCEL_BUDGET);
                 let own = asked.map_or(own, |asked: Deadline| asked.min(own));
                 assignment.run.interrupt(own);
                 asked = Some(own);
@@ -324,13 +360,20 @@ impl Guardian {
             let soft = |own: Deadline| own.soft(needed_for_saving(assignment, own));
             let until = match asked {
                 Some(own) => Some(soft(own)),
-                None => self.deadline().map(|_| Instant::now() + LOOK_AGAIN),
+                None => {
+                    let looks = self.deadline().is_some() || time_limit.is_some();
+                    looks.then(|| Instant::now() + LOOK_AGAIN)
+                }
             };
+            if asked.is_none() && time_limit.gives_up_at().is_some_and(|at| at <= Instant::now()) {
+                return Waited::Time;
+            }
             let mut work = std::pin::pin!(async {
                 tokio::select! {
                     biased;
                     ended = &mut *task => Some(ended),
-                    () = cancelled.cancelled(), if !is_cancelled => None,
+                    () = cancelled.cancelled(), if !must_stop => None,
+                    () = in_fleet_lost.cancelled(), if !must_stop => None,
                 }
             });
             match self.wait(&mut work, until.into_iter().chain(noteworthy).min()).await {
@@ -518,6 +561,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
     pub(in crate::worker) too_long: bool,
+    /// The message went back because of a limit of its kind, and how long no further one may do so.
+    pub(in crate::worker) over_limit: Option<Duration>,
     /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
@@ -561,6 +606,7 @@ impl DeliveryReport {
             task: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
+            over_limit: None,
             epilogue: None,
         }
     }

@@ -297,6 +297,7 @@ impl Execution {
     /// here.
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
+        self.run.time_limit.ran_before(Duration::from_millis(record.ran_ms));
         if let Some(why) = self.escalates(&record) {
             return Err(RunOutcome::Escalated(why));
         }

@@ -1,0 +1,279 @@
+//! The slots of one kind of job in the store: as many as jobs of it may run at once in the whole fleet.
+//!
+//! A slot is a record under a name that no job has. It exists while a worker holds the slot, which rewrites
+//! it to renew its lease. Every write expects the version before, so one worker alone holds a slot. A worker
+//! counts its lease from before it sent a write; another takes the slot once it has seen the same version for
+//! the whole lease and a tenth more. So no clocks are compared, and the lease of a worker that does not
+//! renew has ended before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::chance;
+use crate::error::{ErrorKind, Result};
+use crate::hash::ContentHash;
+use crate::ids::{JobId, WorkerId};
+use crate::names::SLOT_IDS;
+use crate::ports::{LEASE_MIN, RecordStore, RecordWrite, Version};
+use crate::process::in_process;
+use crate::record::{Record, open, seal};
+use crate::retry::bounded;
+
+/// The most slots of a kind.
+pub(super) const SLOTS_MAX: u32 = 1_000;
+
+/// How long a worker does not look for a free slot after it found none, or could not look.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// The longest wait for one call of the store.
+const TRY: Duration = Duration::from_secs(5);
+
+/// How long the end of a worker waits until its slots are given back.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long before the end of its lease a job must stop, at most.
+const MARGIN_MAX: Duration = Duration::from_secs(6);
+
+/// The slots of one kind, as one worker sees them.
+#[derive(Debug)]
+pub(super) struct FleetSlots {
+    ids: Vec<JobId>,
+    lease: Duration,
+    records: Arc<dyn RecordStore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// No slot was free, so that the worker does not look before this time.
+    closed_until: Option<Instant>,
+    /// The slots of others: when each was written, by the store's clock, and when that was first seen.
+    seen: HashMap<u32, (i64, Instant)>,
+    /// The slots that are being given back.
+    returns: JoinSet<()>,
+}
+
+/// A slot that this worker holds. It is renewed until it is dropped, and then given back.
+#[derive(Debug)]
+pub(super) struct FleetSlot {
+    slots: Arc<FleetSlots>,
+    held: Arc<Mutex<Held>>,
+    /// The runtime of the worker's own tasks.
+    control: Handle,
+    /// Cancelled when the job must stop, because its slot could not be renewed.
+    pub(super) lost: CancellationToken,
+    _renewing: AbortOnDropHandle<()>,
+}
+
+/// The slot as it was last written.
+#[derive(Debug, Clone)]
+struct Held {
+    id: JobId,
+    /// Distinguishes this hold's writes from those of all others.
+    nonce: String,
+    version: Version,
+    ends: Instant,
+}
+
+impl FleetSlots {
+    pub(super) fn new(kind: &str, count: u32, lease: Duration, records: Arc<dyn RecordStore>) -> Self {
+        let hash = ContentHash::of(kind.as_bytes()).to_string();
+        let name = format!("{SLOT_IDS}{}", hash.get(..16).unwrap_or(&hash));
+        let ids = (0..count).filter_map(|number| JobId::parse(format!("{name}.{number:04}")).ok()).collect();
+        Self { ids, lease, records, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no slot was free just now.
+    pub(super) fn is_closed(&self) -> bool {
+        self.state().closed_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Takes a slot; `None` if none is free, or if the store does not answer. Must be called where the
+    /// worker's own tasks run.
+    ///
+    /// Cancel-safe, but a slot that is taken without an answer is free only after its lease.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<FleetSlot> {
+        if self.is_closed() {
+            return None;
+        }
+        match self.look().await {
+            Ok(Some(slot)) => return Some(slot),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "failed to take a slot of the fleet; trying again"),
+        }
+        self.state().closed_until = Some(Instant::now() + LOOK_AGAIN.mul_f64(0.5 + chance::fraction()));
+        None
+    }
+
+    async fn look(self: &Arc<Self>) -> Result<Option<FleetSlot>> {
+        let written = self.list().await?;
+        let count = self.ids.len();
+        // Workers that look at the same time try different ones.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by the min")]
+        #[expect(clippy::cast_precision_loss, reason = "at most a thousand")]
+        let first = ((chance::fraction() * count as f64) as usize).min(count.saturating_sub(1));
+        for number in (first..count).chain(0..first) {
+            let (id, number) = (&self.ids[number], u32::try_from(number).unwrap_or(u32::MAX));
+            let expected = match written.get(id) {
+                None => None,
+                Some(at) => match self.abandoned(id, number, *at).await? {
+                    Some(version) => Some(version),
+                    None => continue,
+                },
+            };
+            let (began, nonce) = (Instant::now(), WorkerId::unique().to_string());
+            match bounded("take a slot", TRY, self.write(id, &nonce, expected.as_ref())).await {
+                Ok(version) => {
+                    self.state().seen.remove(&number);
+                    let (id, ends) = (id.clone(), began + self.lease);
+                    return Ok(Some(self.hold(Held { id, nonce, version, ends })));
+                }
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns when each slot that is held was written.
+    async fn list(&self) -> Result<HashMap<JobId, i64>> {
+        let Some(first) = self.ids.first() else { return Ok(HashMap::new()) };
+        let prefix = first.as_str().rsplit_once('.').map_or("", |(name, _)| name);
+        let (mut written, mut at) = (HashMap::new(), None);
+        loop {
+            let page = bounded("list slots", TRY, self.records.page(prefix, at.as_deref())).await?;
+            written.extend(page.entries.into_iter().map(|entry| (entry.job, entry.modified_unix_ms)));
+            at = page.next;
+            if at.is_none() {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// Returns the version of a slot that was not written again for as long as the lease of its holder, by
+    /// this machine's clock; `None` if it was.
+    async fn abandoned(&self, id: &JobId, number: u32, written_unix_ms: i64) -> Result<Option<Version>> {
+        let unchanged = self.unchanged(number, written_unix_ms);
+        if unchanged <= LEASE_MIN {
+            return Ok(None);
+        }
+        let stored = bounded("read a slot", TRY, self.records.load(id)).await?;
+        let same = stored.filter(|stored| stored.modified_unix_ms == written_unix_ms);
+        Ok(same.filter(|stored| unchanged > outlasts(&stored.bytes)).map(|stored| stored.version))
+    }
+
+    /// Returns for how long this worker has seen the same version of a slot.
+    fn unchanged(&self, number: u32, written_unix_ms: i64) -> Duration {
+        let now = Instant::now();
+        let mut state = self.state();
+        let seen = state.seen.entry(number).or_insert((written_unix_ms, now));
+        if seen.0 != written_unix_ms {
+            *seen = (written_unix_ms, now);
+        }
+        now - seen.1
+    }
+
+    async fn write(&self, id: &JobId, nonce: &str, expected: Option<&Version>) -> Result<Version> {
+        let mut record = Record::without_delivery(id.clone(), "");
+        nonce.clone_into(&mut record.owner.nonce);
+        record.abandoned_after_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+        let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
+        self.records.put(id, expected, write).await
+    }
+
+    /// Renews the lease of a slot. A conflict with an own write that got no answer is none.
+    async fn write_again(&self, held: &Held) -> Result<Version> {
+        let conflict = match self.write(&held.id, &held.nonce, Some(&held.version)).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => error,
+            written => return written,
+        };
+        let Some(stored) = self.records.load(&held.id).await? else { return Err(conflict) };
+        if open(&stored.bytes).is_ok_and(|record| record.owner.nonce == held.nonce) {
+            return self.write(&held.id, &held.nonce, Some(&stored.version)).await;
+        }
+        Err(conflict)
+    }
+
+    fn hold(self: &Arc<Self>, held: Held) -> FleetSlot {
+        let (lost, held) = (CancellationToken::new(), Arc::new(Mutex::new(held)));
+        let renewing = renew(Arc::clone(self), Arc::clone(&held), lost.clone());
+        let control = Handle::current();
+        let renewing = AbortOnDropHandle::new(control.spawn(in_process(renewing)));
+        FleetSlot { slots: Arc::clone(self), held, control, lost, _renewing: renewing }
+    }
+
+    /// Waits until the slots are given back whose jobs have ended, but not for long.
+    pub(super) async fn end(&self) {
+        let mut returns = std::mem::take(&mut self.state().returns);
+        let all = async { while returns.join_next().await.is_some() {} };
+        if timeout(END_WITHIN, all).await.is_err() {
+            tracing::debug!("slots of the fleet were not given back in time; they are free when their leases end");
+        }
+    }
+}
+
+/// How long the same version must be seen for its holder to have stopped: its lease, and a tenth for clocks
+/// that do not run alike. Whoever wrote something else holds nothing.
+fn outlasts(slot: &[u8]) -> Duration {
+    let lease = open(slot).map_or(Duration::ZERO, |record| Duration::from_millis(record.abandoned_after_ms));
+    lease + lease / 10
+}
+
+/// Renews the slot every third of its lease, until its lease has almost ended or another worker has it.
+async fn renew(slots: Arc<FleetSlots>, held: Arc<Mutex<Held>>, lost: CancellationToken) {
+    let third = slots.lease / 3;
+    let mut renew_at = lock(&held).ends - third * 2;
+    loop {
+        sleep_until(renew_at).await;
+        let (before, began) = (lock(&held).clone(), Instant::now());
+        let stop_at = before.ends - (slots.lease / 6).min(MARGIN_MAX);
+        match bounded("renew a slot", third.min(TRY), slots.write_again(&before)).await {
+            Ok(version) => {
+                *lock(&held) = Held { version, ends: began + slots.lease, ..before };
+                renew_at = began + third;
+            }
+            Err(error) if error.kind() != ErrorKind::Conflict && Instant::now() + third / 4 < stop_at => {
+                tracing::debug!(%error, "failed to renew a slot of the fleet; trying again");
+                renew_at = Instant::now() + third / 4;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a slot of the fleet is lost; its job is interrupted");
+                lost.cancel();
+                return;
+            }
+        }
+    }
+}
+
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for FleetSlot {
+    fn drop(&mut self) {
+        let (slots, Held { id, version, .. }) = (Arc::clone(&self.slots), lock(&self.held).clone());
+        let mut state = self.slots.state();
+        // A slot is free now.
+        state.closed_until = None;
+        while state.returns.try_join_next().is_some() {}
+        let give_back = async move {
+            // A renewal under way may be applied after this; then the slot is free when its lease ends.
+            let removed = bounded("give a slot back", TRY, slots.records.remove(&id, &version, &[])).await;
+            if let Err(error) = removed {
+                tracing::debug!(%error, "failed to give back a slot of the fleet; it is free when its lease ends");
+            }
+        };
+        state.returns.spawn_on(in_process(give_back), &self.control);
+    }
+}

@@ -1,0 +1,340 @@
+//! Limits of a kind of job: how many run at once, how long, and how often they fail.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reprieve_core::memory::{self, Fault, Faults, Op};
+use reprieve_core::ports::Store;
+use reprieve_core::worker::{Limits, Settings, Worker, WorkerBuilder};
+use reprieve_core::{ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Step};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep};
+
+use crate::support::*;
+
+/// What jobs did, by kind.
+#[derive(Debug, Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<&'static str, Counts>>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    now: usize,
+    most: usize,
+    ended: usize,
+}
+
+impl Seen {
+    fn of(&self, kind: &'static str) -> Counts {
+        self.0.lock().unwrap().get(kind).copied().unwrap_or_default()
+    }
+
+    fn enter(&self, kind: &'static str) -> Inside {
+        let mut all = self.0.lock().unwrap();
+        let counts = all.entry(kind).or_default();
+        counts.now += 1;
+        counts.most = counts.most.max(counts.now);
+        Inside(self.clone(), kind)
+    }
+}
+
+/// A step that runs, until it ends or is dropped.
+struct Inside(Seen, &'static str);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().get_mut(self.1).unwrap().now -= 1;
+    }
+}
+
+/// Steps that work for so many milliseconds each.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Work {
+    steps: u32,
+    step_ms: u64,
+}
+
+/// A job of a kind with limits.
+#[derive(Debug, Clone)]
+struct Limited(Seen);
+
+/// A job of a kind without.
+#[derive(Debug, Clone)]
+struct Free(Seen);
+
+async fn work(seen: &Seen, kind: &'static str, work: &Work, at: u32) -> Step<u32, u32> {
+    let inside = seen.enter(kind);
+    sleep(ms(work.step_ms)).await;
+    drop(inside);
+    if at + 1 < work.steps {
+        return Step::Continue(at + 1);
+    }
+    seen.0.lock().unwrap().entry(kind).or_default().ended += 1;
+    Step::Done(at + 1)
+}
+
+macro_rules! job {
+    ($job:ident, $kind:literal) => {
+        #[async_trait]
+        impl Job for $job {
+            const KIND: &'static str = $kind;
+            type Args = Work;
+            type Checkpoint = u32;
+            type Output = u32;
+
+            fn begin(&self, _: &Work) -> u32 {
+                0
+            }
+
+            async fn step(&self, _: &JobContext, args: &Work, at: u32) -> Result<Step<u32, u32>, JobError> {
+                Ok(work(&self.0, $kind, args, at).await)
+            }
+        }
+    };
+}
+
+job!(Limited, "limited");
+job!(Free, "free");
+
+fn worker(store: &Store, seen: &Seen, limits: Limits) -> WorkerBuilder {
+    let settings = Settings { concurrency: 8, ..settings() };
+    let worker = Worker::builder(store.clone()).settings(settings);
+    worker.job(Limited(seen.clone())).job(Free(seen.clone())).limits::<Limited>(limits)
+}
+
+async fn send<J: Job<Args = Work>>(store: &Store, count: usize, steps: u32, step_ms: u64) -> Vec<JobId> {
+    on_one_clock();
+    let job = NewJob::of::<J>(&Work { steps, step_ms }).unwrap();
+    Producer::new(store.clone()).enqueue(vec![job; count]).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_jobs_of_a_kind_run_in_a_worker_than_it_may_and_others_go_on() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { per_worker: Some(2), ..Limits::default() };
+    send::<Limited>(&store, 30, 2, 500).await;
+    send::<Free>(&store, 30, 2, 500).await;
+    let worker = start_built(worker(&store, &seen, limits));
+    within(secs(30), "the free jobs", async || seen.of("free").ended == 30).await;
+    assert_eq!(seen.of("limited").most, 2);
+    emptied(&store, secs(120)).await;
+    assert_eq!((seen.of("limited").ended, seen.of("limited").most), (30, 2));
+    assert_eq!(worker.stop().await.completed, 60);
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_jobs_of_a_kind_run_in_the_fleet_than_may() {
+    for most in [1, 3] {
+        let (store, seen) = (memory::store(), Seen::default());
+        let limits = Limits { in_fleet: Some(most), ..Limits::default() };
+        send::<Limited>(&store, 24, 2, 1_000).await;
+        send::<Free>(&store, 24, 2, 1_000).await;
+        let workers: Vec<_> = (0..4).map(|_| start_built(worker(&store, &seen, limits))).collect();
+        within(secs(60), "the free jobs", async || seen.of("free").ended == 24).await;
+        emptied(&store, secs(600)).await;
+        assert_eq!((seen.of("limited").ended, seen.of("limited").most), (24, most as usize));
+        for worker in workers {
+            worker.stop().await;
+        }
+        let left = store.records.page("reprieve-slot.", None).await.unwrap().entries;
+        assert!(left.is_empty(), "every slot is given back: {left:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_with_limited_kinds_alone_holds_nothing_that_it_does_not_run() {
+    let (inner, seen) = (memory::store(), Seen::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    send::<Limited>(&inner, 2_000, 1, 1_000).await;
+    let limits = Limits { per_worker: Some(2), ..Limits::default() };
+    let alone = Worker::builder(store).settings(Settings { concurrency: 8, ..settings() });
+    let _worker = start_built(alone.job(Limited(seen.clone())).limits::<Limited>(limits));
+    sleep(secs(100)).await;
+    assert!(seen.of("limited").ended >= 195, "{:?}", seen.of("limited"));
+    assert_eq!(faults.calls(Op::Release), 0);
+    assert!(leased(&inner).await <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_a_worker_that_died_is_taken_over_and_never_before_its_lease_ends() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+    send::<Limited>(&store, 1, 1, 3_600_000).await;
+    let first = start_built(worker(&store, &seen, limits));
+    within(secs(10), "the first job", async || seen.of("limited").now == 1).await;
+    let second = start_built(worker(&store, &seen, limits));
+    send::<Limited>(&store, 1, 1, 10).await;
+    sleep(secs(300)).await;
+    assert_eq!(seen.of("limited").ended, 0, "one runs");
+    let died = Instant::now();
+    first.kill().await;
+    // The other one, or the same one again.
+    let begun = async || seen.of("limited").ended == 1 || seen.of("limited").now == 2;
+    within(secs(180), "a second run", begun).await;
+    let (took, lease) = (died.elapsed(), settings().lease);
+    assert!(took >= lease * 2 / 3 && took <= lease * 2 + secs(15), "{took:?} at a lease of {lease:?}");
+    second.kill().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_stops_before_its_slot_is_taken_over_where_its_worker_can_not_renew_it() {
+    for fault in [Fault::Fail(ErrorKind::Unavailable), Fault::Hang, Fault::LoseAnswer] {
+        let (inner, seen) = (memory::store(), Seen::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+        send::<Limited>(&inner, 1, 2_000, 100).await;
+        let cut_off = start_built(worker(&store, &seen, limits));
+        within(secs(10), "the first job", async || seen.of("limited").now == 1).await;
+        let other = start_built(worker(&inner, &seen, limits));
+        send::<Limited>(&inner, 5, 1, 10).await;
+        sleep(secs(120)).await;
+        // Its queue answers, so that its message's lease holds.
+        for op in [Op::Save, Op::RecordPage, Op::Load, Op::Remove] {
+            faults.every_call(op, fault);
+        }
+        sleep(secs(600)).await;
+        assert_eq!(seen.of("limited").most, 1, "{fault:?}");
+        if fault != Fault::LoseAnswer {
+            assert_eq!(seen.of("limited").ended, 6, "{fault:?}: it and the others ran elsewhere");
+        }
+        drop((cut_off, other));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_over_its_limit_costs_a_bounded_number_of_requests_and_starves_nobody() {
+    let (inner, seen) = (memory::store(), Seen::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let limits = Limits { per_worker: Some(1), ..Limits::default() };
+    let began = Instant::now();
+    send::<Limited>(&inner, 6_000, 1, 20_000).await;
+    send::<Free>(&inner, 50, 1, 100).await;
+    let _worker = start_built(worker(&store, &seen, limits));
+    let mut most = 0;
+    for _ in 0..4 {
+        let before = faults.calls(Op::Release);
+        sleep(secs(60)).await;
+        most = most.max(faults.calls(Op::Release) - before);
+    }
+    assert!(most <= 60 * 32, "{most} returns in a minute");
+    within(secs(300), "the free jobs", async || seen.of("free").ended == 50).await;
+    // Later ones, too, although thousands return before them.
+    send::<Free>(&inner, 50, 1, 100).await;
+    within(secs(1_800), "the free jobs", async || seen.of("free").ended == 100).await;
+    let before = faults.calls(Op::Release);
+    sleep(secs(300)).await;
+    let returns = faults.calls(Op::Release) - before;
+    assert!(returns <= 300 * 10, "{returns} returns in five minutes, once all have been seen");
+    let (ended, fit) = (seen.of("limited").ended, began.elapsed().as_secs() / 20);
+    assert!(ended as u64 >= fit * 8 / 10, "{ended} of {fit}: its slot is hardly ever free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_takes_too_long_fails_and_the_progress_stays() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { step_timeout: Some(secs(30)), attempts: 3, ..Limits::default() };
+    let id = enqueue(&store, &[Plan::new(9, 1_000).habit(Habit::StuckAt(6))]).await.remove(0);
+    let began = Instant::now();
+    let settings = Settings { concurrency: 1, ..settings() };
+    let built = Worker::builder(store.clone()).settings(settings).job(job.clone()).limits::<Steps>(limits);
+    let worker = start_built(built);
+    emptied(&store, secs(300)).await;
+    assert!(began.elapsed() <= secs(4 * 36 + 30), "{:?}", began.elapsed());
+    let reasons = poisoned(&store).await;
+    assert!(reasons[0].contains("failed too often, at last with: a step took longer than its timeout of 30s"));
+    // The first attempt had saved nothing, so the second one moved.
+    assert_eq!((worker.ended("retried"), worker.ended("dead_lettered")), (3, 1));
+    assert!(job.trace.steps(&id).len() <= 12, "{:?}", job.trace.steps(&id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_works_and_saves_does_not_time_out() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { step_timeout: Some(secs(3)), job_timeout: Some(secs(200)), ..Limits::default() };
+    enqueue(&store, &[Plan::new(90, 2_000)]).await;
+    let built = Worker::builder(store.clone()).settings(settings()).job(job).limits::<Steps>(limits);
+    let worker = start_built(built);
+    emptied(&store, secs(300)).await;
+    assert_eq!(worker.ended("completed"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_runs_too_long_over_all_machines_fails_and_these_failures_count_whatever_it_does() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { job_timeout: Some(secs(100)), attempts: 3, ..Limits::default() };
+    let id = enqueue(&store, &[Plan::new(100_000, 1_000)]).await.remove(0);
+    let build = || {
+        let worker = Worker::builder(store.clone()).settings(settings()).job(job.clone());
+        start_built(worker.limits::<Steps>(limits))
+    };
+    let (began, first) = (Instant::now(), build());
+    sleep(secs(60)).await;
+    first.evict(secs(30)).await;
+    first.stop().await;
+    let second = build();
+    within(secs(60), "a timeout", async || second.ended("retried") == 1).await;
+    assert!((secs(98)..=secs(115)).contains(&began.elapsed()), "{:?}", began.elapsed());
+    emptied(&store, secs(400)).await;
+    assert_eq!((second.ended("retried"), second.ended("dead_lettered")), (2, 1));
+    assert!(poisoned(&store).await[0].contains("ran for longer than its timeout of 100s, 3 times"));
+    let steps = job.trace.steps(&id);
+    assert!(steps.last() > Some(&200), "it went on from its progress: {:?}", steps.last());
+    // A redrive begins anew.
+    store.redrive(&reprieve_core::Redrive::Job(id.clone())).await.unwrap();
+    within(secs(60), "more steps", async || job.trace.steps(&id).len() > steps.len() + 30).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_and_delays_are_those_of_the_kind() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits =
+        Limits { attempts: 7, backoff: secs(10), backoff_max: secs(60), ..Limits::default() };
+    enqueue(&store, &[Plan::new(3, 1).habit(Habit::FailsAt(0))]).await;
+    let began = Instant::now();
+    let built = Worker::builder(store.clone()).settings(settings()).job(job).limits::<Steps>(limits);
+    let worker = start_built(built);
+    emptied(&store, secs(900)).await;
+    assert_eq!((worker.ended("retried"), worker.ended("dead_lettered")), (6, 1));
+    let least = secs(10 + 40 + 4 * 60);
+    assert!(began.elapsed() >= least && began.elapsed() <= least * 2, "{:?}", began.elapsed());
+    let one = Limits { attempts: 1, ..Limits::default() };
+    enqueue(&store, &[Plan::new(3, 1).habit(Habit::FailsAt(0))]).await;
+    worker.stop().await;
+    let built = Worker::builder(store.clone()).settings(settings()).job(Steps::default());
+    let worker = start_built(built.limits::<Steps>(one));
+    emptied(&store, secs(10)).await;
+    assert_eq!(worker.ended("dead_lettered"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_over_its_limit_that_is_cancelled_ends_without_being_run() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { per_worker: Some(1), ..Limits::default() };
+    let first = send::<Limited>(&store, 1, 1, 20_000).await;
+    let second = send::<Limited>(&store, 1, 1, 10).await;
+    let _worker = start_built(worker(&store, &seen, limits));
+    sleep(secs(10)).await;
+    store.cancel(&second).await.unwrap();
+    emptied(&store, secs(60)).await;
+    assert_eq!(store.end_of::<u32>(&second[0]).await.unwrap(), Some(JobEnd::Cancelled));
+    assert_eq!(store.end_of::<u32>(&first[0]).await.unwrap(), Some(JobEnd::Done(1)));
+    assert_eq!(seen.of("limited").ended, 1);
+}
+
+#[test]
+fn bad_limits_are_refused_with_their_kind() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside = runtime.enter();
+    let limits = Limits { per_worker: Some(0), step_timeout: Some(Duration::ZERO), ..Limits::default() };
+    let built = Worker::builder(memory::store()).job(Steps::default()).limits::<Steps>(limits);
+    let error = built.change_limits("stepz", |_| {}).build().unwrap_err();
+    for fault in [
+        "kind \"steps\": per-worker is 0, and must be at least 1",
+        "kind \"steps\": step-timeout is 0ns, and must be at least 1s",
+        "there are limits for kind \"stepz\", and the worker knows steps",
+    ] {
+        assert!(error.message().contains(fault), "{error}");
+    }
+}
