@@ -57,6 +57,15 @@ const CHECK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The text at the end of a worker binary's `--help`.
 const AFTER_HELP: &str = "\
+Limits of a kind of job stand in reprieve.toml, below [kinds.KIND], and override those in the code:
+  per-worker = N    how many run at once in a worker [default: none]
+  in-fleet = N      how many run at once in all workers of the store [default: none]
+  step-timeout = \"DURATION\"  how long a step may take [default: none]
+  job-timeout = \"DURATION\"   how long an attempt may run, over all machines [default: none]
+  attempts = N      how many deliveries may fail without progress [default: 5]
+  backoff = \"DURATION\", backoff-max = \"DURATION\"
+                    the delay after the first failure, which grows fourfold, and the longest
+                    [default: 1s, 5m]
 Durations are a number and a unit: 500ms, 10s, 5m, 1h.
 SIGTERM or SIGINT (Ctrl-C) releases all jobs and exits; a second signal exits at once.
 Exit codes: 0 stopped, all jobs released; 1 failed, or a second signal; 2 wrong usage or settings.";
@@ -238,7 +247,7 @@ async fn start(
              returns them to their own queue"
         );
     }
-    let worker = configure(worker).build()?;
+    let worker = settings.kinds.apply(configure(worker)).build()?;
     let monitor = worker.monitor();
     tracing::info!(worker = %monitor.worker(), %vm, store, queue, version = env!("CARGO_PKG_VERSION"), "worker started");
     health.started(monitor);

@@ -29,7 +29,8 @@ async fn ids_are_read_from_stdin() {
     let place = Place::new();
     drop(place.client().await);
     let own = |id: &str| place.succeeds(&["enqueue", "resize", "--id", id]);
-    (own("a"), own("b"));
+    own("a");
+    own("b");
     let ran = place.run_with_stdin(&["cancel", "-"], "a\n\n b \n");
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), "a cancelled\nb cancelled\n"), "{ran:?}");
 }
@@ -40,7 +41,8 @@ async fn a_job_that_has_ended_is_an_error_and_the_others_are_cancelled() {
     let client = place.client().await;
     let queue = &client.store().queue;
     let own = |id: &str| place.succeeds(&["enqueue", "resize", "--id", id]);
-    (own("dead"), own("waits"));
+    own("dead");
+    own("waits");
     let job = JobId::parse("dead").expect("an id");
     // As a worker dead-letters a job: in the record first.
     let mut record = client.store().record(&job).await.expect("read").expect("a record");

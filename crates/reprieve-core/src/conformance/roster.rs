@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use super::Fixture;
 use crate::clock;
 use crate::ids::{JobId, WorkerId};
-use crate::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, Roster, WorkerReport};
+use crate::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, Roster, WorkerReport};
 use crate::worker::DrainReport;
 
 /// Longer than a test takes.
@@ -64,6 +64,18 @@ pub async fn a_report_comes_back_whole(fixture: &Fixture) {
             reason: "no worker knows it".to_owned(),
             since_unix_ms: 1_650_000_000_000,
             seen_unix_ms: -1,
+        }],
+        limits: vec![LimitedKind {
+            kind: "scarce".to_owned(),
+            running: 1,
+            deferred: u64::MAX,
+            per_worker: None,
+            in_fleet: Some(1_000),
+            step_timeout_ms: Some(1_000),
+            job_timeout_ms: None,
+            attempts: 5,
+            backoff_ms: 0,
+            backoff_max_ms: 1,
         }],
         last_drain: Some(drain),
         ..report("worker")

@@ -92,6 +92,31 @@ impl DeferredMessage {
     }
 }
 
+/// A kind of job with limits of its own, as a worker applies them. Durations are in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitedKind {
+    /// The kind.
+    pub kind: String,
+    /// How many of its jobs the worker runs.
+    pub running: u64,
+    /// How many messages the worker returned to the queue because of a limit, since it started.
+    pub deferred: u64,
+    /// How many may run at once in a worker.
+    pub per_worker: Option<u64>,
+    /// How many may run at once in the fleet.
+    pub in_fleet: Option<u32>,
+    /// How long a step may take.
+    pub step_timeout_ms: Option<u64>,
+    /// How long an attempt may run.
+    pub job_timeout_ms: Option<u64>,
+    /// How many deliveries may fail without progress.
+    pub attempts: u32,
+    /// The delay after the first failure.
+    pub backoff_ms: u64,
+    /// The longest delay after a failure.
+    pub backoff_max_ms: u64,
+}
+
 /// A worker's report about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
@@ -129,6 +154,9 @@ pub struct WorkerReport {
     /// The messages that it could not use and deferred.
     #[serde(default)]
     pub deferred: Vec<DeferredMessage>,
+    /// The kinds that have other limits than the default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LimitedKind>,
     /// The report of its last drain; `None` before the first.
     pub last_drain: Option<crate::report::DrainReport>,
 }
@@ -152,6 +180,7 @@ impl WorkerReport {
             in_flight: Vec::new(),
             notices: Vec::new(),
             deferred: Vec::new(),
+            limits: Vec::new(),
             last_drain: None,
         }
     }

@@ -296,6 +296,7 @@ impl Dispatcher {
             machine: self.interruptions.machine(),
             notices: self.interruptions.shown(),
             deferred: self.shared.deferred.shown(unix_millis()),
+            limits: self.shared.kinds.iter().filter_map(|kind| kind.limited()).collect(),
         });
     }
 

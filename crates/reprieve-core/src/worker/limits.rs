@@ -11,7 +11,7 @@ use super::fleet_slots::SLOTS_MAX;
 use super::shared::Kind;
 use crate::chance;
 use crate::context::{get, set};
-use crate::ports::{LEASE_MAX, Queue};
+use crate::ports::{LEASE_MAX, LimitedKind, Queue};
 use crate::record::FAILED_MAX;
 use crate::retry::bounded;
 
@@ -154,6 +154,28 @@ impl Kind {
         self.gate.deferred.fetch_add(1, Relaxed);
     }
 
+    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits.
+    pub(super) fn limited(&self) -> Option<LimitedKind> {
+        if self.limits == Limits::default() {
+            return None;
+        }
+        let Limits { per_worker, in_fleet, step_timeout, job_timeout, attempts, backoff, backoff_max } =
+            self.limits;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Some(LimitedKind {
+            kind: self.name.to_owned(),
+            running: self.gate.taken.load(Relaxed) as u64,
+            deferred: self.gate.deferred.load(Relaxed),
+            per_worker: per_worker.map(|most| most as u64),
+            in_fleet,
+            step_timeout_ms: step_timeout.map(millis),
+            job_timeout_ms: job_timeout.map(millis),
+            attempts,
+            backoff_ms: millis(backoff),
+            backoff_max_ms: millis(backoff_max),
+        })
+    }
+
     /// Returns how many jobs of this kind may be held now; `None` without a limit.
     fn open(&self) -> Option<usize> {
         let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet).map(|(slots, most)| {
@@ -196,7 +218,7 @@ impl Backlog {
             Some((at, count)) if at.elapsed() < COUNT_EVERY => count,
             _ => {
                 let asked = bounded("count the messages", COUNT_TRY, queue.depth()).await;
-                let count = asked.map(|depth| depth.total).unwrap_or(known.map_or(0, |(_, count)| count));
+                let count = asked.map_or(known.map_or(0, |(_, count)| count), |depth| depth.total);
                 set(&self.0, Some((Instant::now(), count)));
                 count
             }

@@ -13,7 +13,7 @@ use crate::context::{get, set};
 use crate::ids::WorkerId;
 use crate::interruption::Stage;
 use crate::names::drain_blob;
-use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, Roster, WorkerReport};
+use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, LimitedKind, Roster, WorkerReport};
 use crate::process::in_process;
 use crate::report::DrainReport;
 use crate::telemetry::{ByStage, Telemetry};
@@ -45,6 +45,7 @@ pub(super) struct Showing<'a> {
     pub(super) machine: &'a str,
     pub(super) notices: Vec<ActiveNotice>,
     pub(super) deferred: Vec<DeferredMessage>,
+    pub(super) limits: Vec<LimitedKind>,
 }
 
 /// Reports the worker's state: to the roster, and to its [`Monitor`].
@@ -114,7 +115,7 @@ impl Reporter {
         if self.publishing.as_ref().is_some_and(|publishing| !publishing.is_finished()) {
             return;
         }
-        let Showing { stage, completed, mut in_flight, machine, notices, deferred } = showing;
+        let Showing { stage, completed, mut in_flight, machine, notices, deferred, limits } = showing;
         in_flight.sort_by(|a, b| a.job.cmp(&b.job));
         if self.published.vm.is_empty() {
             machine.clone_into(&mut self.published.vm);
@@ -125,6 +126,7 @@ impl Reporter {
             in_flight,
             notices,
             deferred,
+            limits,
             last_drain: self.monitor.last_drain(),
             at_unix_ms: self.published.at_unix_ms,
             ..self.published.clone()

@@ -140,11 +140,10 @@ async fn attic() -> Attic {
     put_record(&store, "done", Status::Done, None).await;
     put_record(&store, "expired", Status::Done, Some(now() + 1_000)).await;
     put_record(&store, "remembered", Status::Done, Some(now() + 3_600_000 * 24 * 365)).await;
-    for job in ["cancelled", "remembered"] {
-        put(&store, &format!("cancelled/{job}.json")).await;
+    let cancelled = ["cancelled/cancelled.json", "cancelled/remembered.json", "cancelled/notes.txt"];
+    for name in cancelled.into_iter().chain(["args/cancelled.json"]) {
+        put(&store, name).await;
     }
-    put(&store, "cancelled/notes.txt").await;
-    put(&store, "args/cancelled.json").await;
     put_record(&store, "cancelled", Status::Cancelled, Some(now() + 1_000)).await;
     put_record(&store, "frozen", Status::Running, None).await;
     put_record(&store, "running", Status::Running, None).await;

@@ -6,16 +6,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::given::{By, Given};
+use super::kinds::Kinds;
 use super::table::{self, Setting};
 
 /// The file that is read when `--config` names none.
 const NAME: &str = "reprieve.toml";
+
+/// The key of the limits of kinds of job.
+const KINDS: &str = "kinds";
 
 /// The contents of a settings file.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     path: PathBuf,
     values: BTreeMap<String, Given>,
+    pub(super) kinds: Kinds,
 }
 
 impl File {
@@ -51,7 +56,7 @@ impl File {
     }
 
     fn parse(path: &Path, text: &str) -> (Self, Vec<String>) {
-        let mut file = Self { path: path.to_owned(), values: BTreeMap::new() };
+        let mut file = Self { path: path.to_owned(), ..Self::default() };
         let table = match text.parse::<toml::Table>() {
             Ok(table) => table,
             Err(error) => {
@@ -61,6 +66,12 @@ impl File {
         };
         let mut faults = Vec::new();
         for (key, value) in table {
+            if key == KINDS {
+                let of_kinds;
+                (file.kinds, of_kinds) = Kinds::read(value);
+                faults.extend(of_kinds.into_iter().map(|fault| format!("{}: {fault}", path.display())));
+                continue;
+            }
             let text = match (table::find(&key), value) {
                 (None, _) => Err(unknown(&key)),
                 (Some(_), toml::Value::String(text)) => Ok(text),
@@ -87,7 +98,7 @@ fn syntax(path: &Path, text: &str, error: &toml::de::Error) -> String {
 }
 
 fn unknown(key: &str) -> String {
-    let keys: Vec<_> = table::keys().collect();
+    let keys: Vec<_> = table::keys().chain([KINDS]).collect();
     let nearest = table::nearest(key, keys.iter().copied());
     format!("there is no setting {key:?}; did you mean {nearest:?}? There are {}", keys.join(", "))
 }

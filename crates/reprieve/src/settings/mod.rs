@@ -4,6 +4,7 @@
 mod args;
 mod file;
 mod given;
+mod kinds;
 mod table;
 mod values;
 
@@ -23,6 +24,7 @@ pub use self::args::{CleanArgs, StoreArgs, WorkerArgs};
 use self::file::File;
 use self::given::By;
 pub(crate) use self::given::Given;
+pub(crate) use self::kinds::Kinds;
 use self::table::{CONFIG, KEEP, STORE, Setting, WORKER, variable};
 use crate::queues::Queues;
 use crate::stores::StoreSettings;
@@ -45,6 +47,8 @@ pub(crate) struct WorkerSettings {
     /// How long the start waits for a store that refuses or does not answer.
     pub(crate) start_timeout: Duration,
     pub(crate) worker: Settings,
+    /// The limits of kinds of job that the settings file sets.
+    pub(crate) kinds: Kinds,
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: LogSettings,
 }
@@ -105,6 +109,7 @@ impl WorkerSettings {
         reading.read(&STORE);
         reading.read(&WORKER);
         reading.read(&KEEP);
+        reading.settings.kinds = std::mem::take(&mut reading.file.kinds);
         let faults = reading.settings.worker.check();
         reading.faults.extend(faults);
         let own = &reading.settings.store.queues;
@@ -133,6 +138,7 @@ impl WorkerSettings {
             state_dir: None,
             start_timeout: Duration::ZERO,
             worker,
+            kinds: Kinds::default(),
             listen: None,
             log: LogSettings::default(),
         }

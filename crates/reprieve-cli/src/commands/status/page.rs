@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, Progress, WorkerReport};
+use reprieve::ports::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Progress, WorkerReport};
 
 use super::{Dead, Drained, Moved, Status};
 use crate::format::{duration, plain, table};
@@ -32,6 +32,10 @@ pub(super) fn page(status: &Status) -> String {
     if !rows.is_empty() {
         let headings = ["JOB", "KIND", "PROGRESS", "STEPS", "DELIVERY", "WORKER", "SINCE"];
         section(&mut page, &table(headings, &rows));
+    }
+    let rows = limits(status);
+    if !rows.is_empty() {
+        section(&mut page, &table(["LIMITED KIND", "RUNNING", "DEFERRED", "LIMITS"], &rows));
     }
     let rows: Vec<_> = held(status).filter_map(|(_, job)| escalated(job)).chain(waiting(status)).collect();
     if !rows.is_empty() {
@@ -143,6 +147,37 @@ fn deferral(message: &DeferredMessage, now: i64) -> [String; 4] {
         ago(now.saturating_sub(message.since_unix_ms)),
         cut(&plain(&message.reason)),
     ]
+}
+
+/// The kinds with limits of their own, each with what its workers run. Workers that disagree are apart.
+fn limits(status: &Status) -> Vec<[String; 4]> {
+    let mut kinds: BTreeMap<(&str, String), (u64, u64)> = BTreeMap::new();
+    for kind in status.workers.iter().flat_map(|report| &report.limits) {
+        let (running, deferred) = kinds.entry((&kind.kind, limits_of(kind))).or_default();
+        *running += kind.running;
+        *deferred += kind.deferred;
+    }
+    let row = |((kind, limits), (running, deferred)): ((&str, String), (u64, u64))| {
+        [plain(kind), running.to_string(), deferred.to_string(), limits]
+    };
+    kinds.into_iter().map(row).collect()
+}
+
+fn limits_of(kind: &LimitedKind) -> String {
+    let time = |ms: u64| duration(Duration::from_millis(ms));
+    let limits = [
+        kind.per_worker.map(|most| format!("{most} per worker")),
+        kind.in_fleet.map(|most| format!("{most} in the fleet")),
+        kind.step_timeout_ms.map(|limit| format!("{} a step", time(limit))),
+        kind.job_timeout_ms.map(|limit| format!("{} a job", time(limit))),
+        Some(format!(
+            "{} attempts, {} to {} apart",
+            kind.attempts,
+            time(kind.backoff_ms),
+            time(kind.backoff_max_ms)
+        )),
+    ];
+    limits.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The active notices.
@@ -370,6 +405,36 @@ mod tests {
             moved: ["order-1", "order-7"].map(moved).into(),
             report_every: Duration::from_secs(10),
         }
+    }
+
+    fn limited(deferred: u64, in_fleet: Option<u32>) -> LimitedKind {
+        LimitedKind {
+            kind: "reindex".to_owned(),
+            running: 1,
+            deferred,
+            per_worker: Some(2),
+            in_fleet,
+            step_timeout_ms: Some(90_000),
+            job_timeout_ms: None,
+            attempts: 3,
+            backoff_ms: 1_000,
+            backoff_max_ms: 300_000,
+        }
+    }
+
+    #[test]
+    fn limits_are_shown_once_for_all_workers_that_agree() {
+        let worker =
+            |limits| WorkerReport { limits: vec![limits], ..report("cd46fd0d", "vm", 1_000, Vec::new()) };
+        let all = [limited(7, Some(3)), limited(5, Some(3)), limited(1, None)];
+        let status = Status { workers: all.map(worker).into(), ..status() };
+        let apart = "2 per worker, 1m 30s a step, 3 attempts, 1s to 5m apart";
+        let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, 3 attempts, 1s to 5m apart";
+        let row = |numbers: [&str; 2], limits: &str| {
+            ["reindex", numbers[0], numbers[1], limits].map(str::to_owned)
+        };
+        assert_eq!(limits(&status), [row(["1", "1"], apart), row(["2", "12"], agreed)]);
+        assert!(page(&status).contains("LIMITED KIND"));
     }
 
     fn moved(job: &str) -> Moved {

@@ -358,13 +358,9 @@ impl Guardian {
                 asked = Some(own);
             }
             let soft = |own: Deadline| own.soft(needed_for_saving(assignment, own));
-            let until = match asked {
-                Some(own) => Some(soft(own)),
-                None => {
-                    let looks = self.deadline().is_some() || time_limit.is_some();
-                    looks.then(|| Instant::now() + LOOK_AGAIN)
-                }
-            };
+            let looks_again = || self.deadline().is_some() || time_limit.is_some();
+            let look_again = || looks_again().then(|| Instant::now() + LOOK_AGAIN);
+            let until = asked.map_or_else(look_again, |own| Some(soft(own)));
             if asked.is_none() && time_limit.gives_up_at().is_some_and(|at| at <= Instant::now()) {
                 return Waited::Time;
             }

@@ -1,0 +1,171 @@
+//! The limits of kinds of job, in the tables `[kinds.NAME]` of `reprieve.toml`. They override those in the
+//! code.
+
+use std::collections::BTreeMap;
+
+use reprieve_core::worker::{Limits, WorkerBuilder};
+
+use super::table::nearest;
+use crate::duration::parse_duration;
+
+/// The value that removes a limit that the code sets.
+const NONE: &str = "none";
+
+/// One key of such a table.
+struct Key {
+    name: &'static str,
+    parse: fn(&str, &mut Limits) -> Result<(), String>,
+}
+
+static KEYS: [Key; 7] = [
+    Key { name: "per-worker", parse: |text, to| optional(text, count).map(|it| to.per_worker = it) },
+    Key { name: "in-fleet", parse: |text, to| optional(text, count).map(|it| to.in_fleet = it) },
+    Key { name: "step-timeout", parse: |text, to| optional(text, duration).map(|it| to.step_timeout = it) },
+    Key { name: "job-timeout", parse: |text, to| optional(text, duration).map(|it| to.job_timeout = it) },
+    Key { name: "attempts", parse: |text, to| count(text).map(|it| to.attempts = it) },
+    Key { name: "backoff", parse: |text, to| duration(text).map(|it| to.backoff = it) },
+    Key { name: "backoff-max", parse: |text, to| duration(text).map(|it| to.backoff_max = it) },
+];
+
+fn optional<T>(text: &str, parse: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    if text == NONE { Ok(None) } else { parse(text).map(Some).map_err(|why| format!("{why}, or {NONE}")) }
+}
+
+fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a number of at least 1"))
+}
+
+fn duration(text: &str) -> Result<std::time::Duration, String> {
+    parse_duration(text).map_err(|error| error.message().to_owned())
+}
+
+/// What the file says of each kind.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kinds(BTreeMap<String, Vec<(&'static str, String)>>);
+
+impl Kinds {
+    /// Reads the table `kinds` of the file. Returns what could be read, and one sentence for each fault.
+    pub(super) fn read(value: toml::Value) -> (Self, Vec<String>) {
+        let (mut kinds, mut faults) = (Self::default(), Vec::new());
+        let toml::Value::Table(tables) = value else {
+            return (kinds, vec!["kinds must be tables such as [kinds.resize]".to_owned()]);
+        };
+        for (kind, value) in tables {
+            let toml::Value::Table(table) = value else {
+                faults.push(format!("kinds.{kind} must be a table; write [kinds.{kind}] and its limits below"));
+                continue;
+            };
+            for (name, value) in table {
+                match read(&name, &value) {
+                    Ok(read) => kinds.0.entry(kind.clone()).or_default().push(read),
+                    Err(fault) => faults.push(format!("kinds.{kind}: {fault}")),
+                }
+            }
+        }
+        (kinds, faults)
+    }
+
+    /// Sets the limits of the worker's kinds.
+    pub(crate) fn apply(&self, worker: WorkerBuilder) -> WorkerBuilder {
+        self.0.iter().fold(worker, |worker, (kind, values)| {
+            worker.change_limits(kind, |limits| {
+                for (name, text) in values {
+                    for key in KEYS.iter().filter(|key| key.name == *name) {
+                        // It was parsed before.
+                        let _parsed = (key.parse)(text, limits);
+                    }
+                }
+            })
+        })
+    }
+}
+
+fn read(name: &str, value: &toml::Value) -> Result<(&'static str, String), String> {
+    let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+        let names = || KEYS.iter().map(|key| key.name);
+        let all = names().collect::<Vec<_>>().join(", ");
+        return Err(format!(
+            "there is no limit {name:?}; did you mean {:?}? There are {all}",
+            nearest(name, names())
+        ));
+    };
+    let text = match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        other => return Err(format!("{name} must be a number, or text in quotes, and is of type {}", other.type_str())),
+    };
+    (key.parse)(&text, &mut Limits::default()).map_err(|fault| format!("{name}: {fault}"))?;
+    Ok((key.name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use reprieve_core::worker::Worker;
+    use reprieve_core::{Job, JobContext, JobError, Step};
+
+    use super::*;
+
+    struct Resize;
+
+    #[async_trait::async_trait]
+    impl Job for Resize {
+        const KIND: &'static str = "resize";
+        type Args = ();
+        type Checkpoint = ();
+        type Output = ();
+
+        fn begin(&self, (): &()) {}
+
+        async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+            Ok(Step::Done(()))
+        }
+    }
+
+    fn kinds(text: &str) -> (Kinds, Vec<String>) {
+        let mut table: toml::Table = text.parse().unwrap();
+        Kinds::read(table.remove("kinds").unwrap())
+    }
+
+    #[test]
+    fn the_file_overrides_the_code_value_by_value() {
+        let (kinds, faults) = kinds(
+            "[kinds.resize]\nper-worker = 2\nin-fleet = 'none'\nstep-timeout = '10m'\nattempts = '7'\nbackoff = '5s'",
+        );
+        assert_eq!(faults, Vec::<String>::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _inside = runtime.enter();
+        let code = Limits { in_fleet: Some(3), job_timeout: Some(Duration::from_secs(9)), ..Limits::default() };
+        let worker = Worker::builder(reprieve_core::memory::store()).job(Resize).limits::<Resize>(code);
+        let mut found = None;
+        drop(kinds.apply(worker).change_limits("resize", |limits| found = Some(*limits)));
+        let expected = Limits {
+            per_worker: Some(2),
+            in_fleet: None,
+            step_timeout: Some(Duration::from_secs(600)),
+            attempts: 7,
+            backoff: Duration::from_secs(5),
+            ..code
+        };
+        assert_eq!(found, Some(expected));
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_kind() {
+        let (_, faults) = kinds(
+            "[kinds]\nother = 3\n[kinds.resize]\nper-workers = 2\nin-fleet = true\nstep-timeout = '10'\nattempts = 'x'",
+        );
+        let expected = [
+            "kinds.other must be a table; write [kinds.other] and its limits below",
+            "kinds.resize: attempts: \"x\" is not a number of at least 1",
+            "kinds.resize: in-fleet must be a number, or text in quotes, and is of type boolean",
+            "kinds.resize: there is no limit \"per-workers\"; did you mean \"per-worker\"?",
+            "kinds.resize: step-timeout: \"10\" is not a number and a unit",
+        ];
+        assert_eq!(faults.len(), expected.len(), "{faults:?}");
+        for start in expected {
+            assert!(faults.iter().any(|fault| fault.starts_with(start)), "{start}: {faults:?}");
+        }
+    }
+}
