@@ -41,7 +41,7 @@ pub enum Cancel {
 impl Store {
     /// Cancels jobs: one that waits ends without being run, one that runs is asked to yield and then
     /// stopped. Returns in their order what became of the requests. The ends are
-    /// [`JobEnd::Cancelled`](crate::JobEnd::Cancelled). Outputs and children of a cancelled job stay.
+    /// [`JobEnd::Cancelled`]. Outputs and children of a cancelled job stay.
     ///
     /// Workers learn of it within five seconds. A running job then has three seconds to yield:
     /// [`JobContext::cancelled`](crate::JobContext::cancelled) completes, as does

@@ -132,7 +132,8 @@ impl Producer {
             }
             Some(id) => {
                 if id.as_str().starts_with(SLOT_IDS) {
-                    let message = format!("ids that begin with {SLOT_IDS} are Reprieve's own; use another id");
+                    let message =
+                        format!("ids that begin with {SLOT_IDS} are Reprieve's own; use another id");
                     return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
                 }
                 let hash = hash_args(&args)?;

@@ -65,7 +65,8 @@ impl TimeLimit {
     pub(crate) fn begin_step(&self, began: Option<Instant>) -> Option<Instant> {
         let now = Instant::now();
         let of_step = self.step.map(|limit| (now + limit, TimedOut::Step(limit)));
-        let of_job = self.job.map(|limit| (now + limit.saturating_sub(self.ran(began)), TimedOut::Job(limit)));
+        let of_job =
+            self.job.map(|limit| (now + limit.saturating_sub(self.ran(began)), TimedOut::Job(limit)));
         let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
         set(&self.up, up);
         up.map(|(at, _)| at)

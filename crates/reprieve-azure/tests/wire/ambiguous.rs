@@ -55,7 +55,7 @@ async fn a_lost_renewal_response_puts_the_receipt_in_doubt() {
 #[tokio::test]
 async fn after_a_lost_settlement_response_the_retry_finds_the_lease_lost() {
     let shop = Shop::open().await;
-    let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO };
+    let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO, ..Release::default() };
     for (release, operation, left) in [(None, Operation::Delete, 0), (Some(release), Operation::Update, 1)] {
         shop.send(b"{}").await;
         let delivery = shop.receive().await;

@@ -123,7 +123,7 @@ async fn a_body_that_is_too_large_is_reported_and_not_sent_again() {
     shop.send(b"{}").await;
     let delivery = shop.receive().await;
     shop.next(Operation::Update, 1, refuse(413, "RequestBodyTooLarge"));
-    let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO };
+    let release = Release { body: Some(b"[]".to_vec()), delay: Duration::ZERO, ..Release::default() };
     let error = shop.store.queue.release(&delivery.receipt, &release).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
     // The message is unchanged, and still leased.

@@ -20,7 +20,7 @@ fn long(filler: char) -> Vec<u8> {
 }
 
 fn release(body: Option<Vec<u8>>) -> Release {
-    Release { body, delay: Duration::ZERO }
+    Release { body, delay: Duration::ZERO, ..Release::default() }
 }
 
 #[tokio::test]

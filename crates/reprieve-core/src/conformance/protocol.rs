@@ -104,7 +104,11 @@ async fn send(store: &Store, generation: u32) -> MessageId {
 async fn pass(store: &Store, times: u32, last: Option<Vec<u8>>) {
     for time in 1..=times {
         let held = store.queue.receive(1, Duration::from_secs(60)).await.expect("receives").remove(0);
-        let release = Release { body: last.clone().filter(|_| time == times), delay: Duration::ZERO };
+        let release = Release {
+            body: last.clone().filter(|_| time == times),
+            delay: Duration::ZERO,
+            ..Release::default()
+        };
         store.queue.release(&held.receipt, &release).await.expect("releases");
     }
 }

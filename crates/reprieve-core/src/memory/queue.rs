@@ -112,9 +112,14 @@ impl Queue for MemoryQueue {
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
         let until = Instant::now() + release.delay;
         self.change(|state| {
-            let message = state.messages.release("release a message", receipt, until)?;
+            let (number, message) = state.messages.release("release a message", receipt, until)?;
             if let Some(body) = &release.body {
                 message.body.clone_from(body);
+            }
+            if release.to_back {
+                let back = state.number();
+                let message = state.messages.0.remove(&number);
+                state.messages.0.extend(message.map(|message| (back, message)));
             }
             Ok(())
         })
@@ -265,24 +270,23 @@ impl Messages {
         self.0.get_mut(&number).expect("a held message is there")
     }
 
-    /// Removes the message that `receipt` holds.
-    fn remove(&mut self, operation: &'static str, receipt: &Receipt) -> Result<Message> {
-        let number = self.held(operation, receipt)?;
-        Ok(self.0.remove(&number).expect("a held message is there"))
-    }
-
-    /// Ends the lease of the message that `receipt` holds.
+    /// Returns the message that `receipt` holds, which is receivable from `until` on, and its number.
     fn release(
         &mut self,
         operation: &'static str,
         receipt: &Receipt,
         until: Instant,
-    ) -> Result<&mut Message> {
+    ) -> Result<(u64, &mut Message)> {
         let number = self.held(operation, receipt)?;
         let message = self.message(number);
-        message.receivable_at = until;
-        message.held_by = None;
-        Ok(message)
+        (message.receivable_at, message.held_by) = (until, None);
+        Ok((number, message))
+    }
+
+    /// Removes the message that `receipt` holds.
+    fn remove(&mut self, operation: &'static str, receipt: &Receipt) -> Result<Message> {
+        let number = self.held(operation, receipt)?;
+        Ok(self.0.remove(&number).expect("a held message is there"))
     }
 }
 

@@ -24,7 +24,9 @@ pub use records::{
     ListedPayload, ListedRecord, NOTE_BYTES_MAX, Payload, RECORD_BYTES_MAX, RecordStore, RecordWrite, Stored,
     Version,
 };
-pub use roster::{ActiveNotice, DeferredMessage, InFlight, LimitedKind, Member, Progress, Roster, WorkerReport};
+pub use roster::{
+    ActiveNotice, DeferredMessage, InFlight, LimitedKind, Member, Progress, Roster, WorkerReport,
+};
 
 /// A part of a long list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -94,6 +94,9 @@ pub struct Release {
     pub body: Option<Vec<u8>>,
     /// How long the message stays invisible; zero makes it receivable at once.
     pub delay: Duration,
+    /// Whether the message goes behind all that wait by then: its job is not late. Else it may keep its place
+    /// in line, where the store knows one.
+    pub to_back: bool,
 }
 
 /// How to dead-letter a message.
@@ -157,7 +160,11 @@ impl fmt::Debug for Delivery {
 impl fmt::Debug for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let body = self.body.as_ref().map(|body| Bytes(body.len()));
-        f.debug_struct("Release").field("body", &body).field("delay", &self.delay).finish()
+        f.debug_struct("Release")
+            .field("body", &body)
+            .field("delay", &self.delay)
+            .field("to_back", &self.to_back)
+            .finish()
     }
 }
 

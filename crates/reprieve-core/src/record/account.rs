@@ -290,7 +290,9 @@ mod tests {
     fn play(ends: &str) -> usize {
         let mut account = Account::default();
         for (begun, (letter, count)) in ends.chars().zip(1..).enumerate() {
-            if account.judge().is_err() || (letter == 'f' && account.is_exhausted_by_one_more_failure(FAILED_MAX)) {
+            if account.judge().is_err()
+                || (letter == 'f' && account.is_exhausted_by_one_more_failure(FAILED_MAX))
+            {
                 return begun;
             }
             let (kind, company) = match letter {

@@ -186,7 +186,8 @@ impl WorkerBuilder {
             change(&mut kind.limits);
         } else {
             let known: Vec<_> = self.registry.names().collect();
-            let fault = format!("there are limits for kind {kind:?}, and the worker knows {}", known.join(", "));
+            let fault =
+                format!("there are limits for kind {kind:?}, and the worker knows {}", known.join(", "));
             self.faults.push(fault);
         }
         self
@@ -327,7 +328,8 @@ impl WorkerBuilder {
         let names: Vec<_> = self.registry.names().collect();
         for name in names {
             let Some(kind) = self.registry.kind_mut(name) else { continue };
-            let of_kind = kind.limits.check().into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name));
+            let of_kind =
+                kind.limits.check().into_iter().map(|fault| format!("kind {:?}: {fault}", kind.name));
             faults.extend(of_kind);
             let (lease, records) = (self.settings.lease, &self.store.records);
             let slots = |count| Arc::new(FleetSlots::new(kind.name, count, lease, Arc::clone(records)));

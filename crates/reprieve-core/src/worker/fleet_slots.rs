@@ -218,7 +218,9 @@ impl FleetSlots {
         let mut returns = std::mem::take(&mut self.state().returns);
         let all = async { while returns.join_next().await.is_some() {} };
         if timeout(END_WITHIN, all).await.is_err() {
-            tracing::debug!("slots of the fleet were not given back in time; they are free when their leases end");
+            tracing::debug!(
+                "slots of the fleet were not given back in time; they are free when their leases end"
+            );
         }
     }
 }

@@ -243,7 +243,9 @@ async fn a_step_that_takes_too_long_fails_and_the_progress_stays() {
     emptied(&store, secs(300)).await;
     assert!(began.elapsed() <= secs(4 * 36 + 30), "{:?}", began.elapsed());
     let reasons = poisoned(&store).await;
-    assert!(reasons[0].contains("failed too often, at last with: a step took longer than its timeout of 30s"));
+    assert!(
+        reasons[0].contains("failed too often, at last with: a step took longer than its timeout of 30s")
+    );
     // The first attempt had saved nothing, so the second one moved.
     assert_eq!((worker.ended("retried"), worker.ended("dead_lettered")), (3, 1));
     assert!(job.trace.steps(&id).len() <= 12, "{:?}", job.trace.steps(&id));
@@ -289,8 +291,7 @@ async fn a_job_that_runs_too_long_over_all_machines_fails_and_these_failures_cou
 #[tokio::test(start_paused = true)]
 async fn attempts_and_delays_are_those_of_the_kind() {
     let (store, job) = (memory::store(), Steps::default());
-    let limits =
-        Limits { attempts: 7, backoff: secs(10), backoff_max: secs(60), ..Limits::default() };
+    let limits = Limits { attempts: 7, backoff: secs(10), backoff_max: secs(60), ..Limits::default() };
     enqueue(&store, &[Plan::new(3, 1).habit(Habit::FailsAt(0))]).await;
     let began = Instant::now();
     let built = Worker::builder(store.clone()).settings(settings()).job(job).limits::<Steps>(limits);

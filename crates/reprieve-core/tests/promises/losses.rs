@@ -194,7 +194,10 @@ async fn a_message_that_another_worker_deferred_is_completed_when_it_returns() {
     enqueue(&store, &[Plan::new(1, 10)]).await;
     let queue: &dyn Queue = &*store.queue;
     let held = queue.receive(1, secs(30)).await.unwrap();
-    queue.release(&held[0].receipt, &Release { body: None, delay: secs(40) }).await.unwrap();
+    queue
+        .release(&held[0].receipt, &Release { body: None, delay: secs(40), ..Release::default() })
+        .await
+        .unwrap();
     queue.send(vec![NewMessage { body: b"{}".to_vec(), delay: secs(0) }]).await.unwrap();
     let _worker = start(&store, &job);
     emptied(&store, secs(60)).await;

@@ -149,7 +149,11 @@ async fn a_letter_that_comes_back_with_its_old_id_and_a_new_count_is_claimed_at_
     send(&store, body).await;
     let returned = store.queue.receive(1, secs(60)).await.unwrap().remove(0);
     rewrite(&store, &id, |record| record.owner.message = returned.id.clone()).await;
-    store.queue.release(&returned.receipt, &Release { body: None, delay: secs(0) }).await.unwrap();
+    store
+        .queue
+        .release(&returned.receipt, &Release { body: None, delay: secs(0), ..Release::default() })
+        .await
+        .unwrap();
     let _worker = start(&store, &job);
     emptied(&store, secs(15)).await;
     assert!(is_done(&store, &id).await);

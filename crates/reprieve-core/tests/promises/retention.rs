@@ -134,14 +134,13 @@ async fn attic() -> Attic {
     ] {
         put(&store, name).await;
     }
-    for job in ["done", "argued", "waiting", "running", "remembered", "never-received"] {
+    for job in ["done", "argued", "waiting", "running", "remembered", "never-received", "cancelled"] {
         put(&store, &format!("args/{job}.json")).await;
     }
     put_record(&store, "done", Status::Done, None).await;
     put_record(&store, "expired", Status::Done, Some(now() + 1_000)).await;
     put_record(&store, "remembered", Status::Done, Some(now() + 3_600_000 * 24 * 365)).await;
-    let cancelled = ["cancelled/cancelled.json", "cancelled/remembered.json", "cancelled/notes.txt"];
-    for name in cancelled.into_iter().chain(["args/cancelled.json"]) {
+    for name in ["cancelled/cancelled.json", "cancelled/remembered.json", "cancelled/notes.txt"] {
         put(&store, name).await;
     }
     put_record(&store, "cancelled", Status::Cancelled, Some(now() + 1_000)).await;

@@ -396,7 +396,7 @@ async fn a_claim_that_lands_after_a_later_delivery_proves_no_death() {
         if delivery == 3 {
             noted["reprieveends"] = ends(&received.id).into();
         }
-        let release = Release { body: Some(body(&noted)), delay: secs(5) };
+        let release = Release { body: Some(body(&noted)), delay: secs(5), ..Release::default() };
         store.queue.release(&received.receipt, &release).await.unwrap();
         message = Some(received.id);
         tokio::time::sleep(secs(6)).await;

@@ -27,6 +27,8 @@ enum Act {
     Fail(u32),
     /// Waits for five seconds as long as this job has no result.
     WaitFor(JobId),
+    /// Looks for 50 ms and waits for no time at all, for ever.
+    Poll,
 }
 
 /// The steps that a job began, each with its time.
@@ -69,6 +71,10 @@ impl Job for Script {
                 Ok(_) => Step::Continue(at + 1),
                 Err(_) => Step::Wait(at, secs(5)),
             },
+            Act::Poll => {
+                tokio::time::sleep(ms(50)).await;
+                Step::Wait(at, ms(0))
+            }
         })
     }
 }
@@ -237,4 +243,31 @@ async fn a_second_message_of_a_waiting_job_does_not_end_its_wait() {
     assert_eq!(again, 1, "{:?}", jobs.steps(&id));
     assert!(jobs.began(&id, 1) - jobs.began(&id, 0) >= secs(3_600));
     worker.stop().await;
+}
+
+/// Jobs that look and wait again at once, more than the worker has slots, would always be the first in line.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_for_no_time_at_all_let_later_ones_run() {
+    let (store, jobs) = (memory::store(), Script::default());
+    let mut pollers = Vec::new();
+    for _ in 0..5 {
+        pollers.push(send(&store, &[Act::Poll]).await);
+    }
+    let worker = jobs.start(&store);
+    within(secs(10), "polls", async || jobs.steps(&pollers[4]).len() > 3).await;
+    let mut later = Vec::new();
+    for _ in 0..20 {
+        later.push(send(&store, &[Act::Work(1)]).await);
+    }
+    within(secs(600), "the later jobs", async || {
+        for job in &later {
+            if !is_done(&store, job).await {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    assert!(pollers.iter().all(|poller| jobs.steps(poller).len() > 20), "and the others go on");
+    drop(worker);
 }

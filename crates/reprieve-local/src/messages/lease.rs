@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use reprieve_core::MessageId;
-use reprieve_core::ports::{Delivery, NewMessage, Receipt};
+use reprieve_core::ports::{Delivery, NewMessage, Receipt, Release};
 
 use crate::failure::{Failure, Fault};
 use crate::writer::Tx;
@@ -173,12 +173,14 @@ pub(super) fn complete(tx: &Tx<'_>, key: Key) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Releases a message. It keeps its place in line, at once or when the delay ends, so that
-/// interrupted work continues before new work begins.
-pub(super) fn release(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duration) -> Result<(), Fault> {
-    let (again_invisible, visible_again) = match millis(delay) {
-        0 => (false, place_in_line(tx, key.id)?.unwrap_or(tx.now)),
-        delay => (true, tx.now.saturating_add(delay)),
+/// Releases a message. Unless it goes `to_back`, it keeps its place in line, at once or when the delay ends,
+/// so that interrupted work continues before new work begins.
+pub(super) fn release(tx: &Tx<'_>, key: Key, release: &Release) -> Result<(), Fault> {
+    let Release { body, delay, to_back } = release;
+    let due = tx.now.saturating_add(millis(*delay));
+    let (again_invisible, visible_again) = match millis(*delay) {
+        0 if !to_back => (false, place_in_line(tx, key.id)?.unwrap_or(tx.now)),
+        delay => (delay > 0, due),
     };
     key.change(tx, |Key { queue, invisible, visible_at, id, rev }| {
         tx.execute(
@@ -189,6 +191,9 @@ pub(super) fn release(tx: &Tx<'_>, key: Key, body: Option<&[u8]>, delay: Duratio
     })?;
     if let Some(body) = body {
         tx.execute("UPDATE body SET data = ?2 WHERE id = ?1", (key.id, body))?;
+    }
+    if *to_back {
+        tx.execute("UPDATE body SET queued_at = ?2 WHERE id = ?1", [key.id, due])?;
     }
     tx.ring();
     Ok(())

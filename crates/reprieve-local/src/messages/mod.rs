@@ -85,11 +85,11 @@ impl Queue for Ports {
 
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
         const OPERATION: &str = "release a message";
-        let Release { body, delay } = release.clone();
-        let bytes = body.as_ref().map_or(0, Vec::len);
-        check_body(body.as_deref().unwrap_or_default()).map_err(|failure| failure.during(OPERATION))?;
+        let (release, body) = (release.clone(), release.body.as_deref().unwrap_or_default());
+        let bytes = body.len();
+        check_body(body).map_err(|failure| failure.during(OPERATION))?;
         let key = Key::read(self.queue, receipt);
-        let apply = move |tx: &Tx<'_>| lease::release(tx, key, body.as_deref(), delay);
+        let apply = move |tx: &Tx<'_>| lease::release(tx, key, &release);
         self.shared.writer.call(bytes, apply, Ok).await.map_err(|failure| failure.during(OPERATION))
     }
 
@@ -196,7 +196,7 @@ impl Queue for Ports {
 
     async fn return_letter(&self, receipt: &Receipt) -> Result<()> {
         let key = Key::read(self.poison, receipt);
-        let apply = move |tx: &Tx<'_>| lease::release(tx, key, None, Duration::ZERO);
+        let apply = move |tx: &Tx<'_>| lease::release(tx, key, &Release::default());
         let returned = self.shared.writer.call(0, apply, Ok).await;
         returned.map_err(|failure| failure.during("return a dead letter"))
     }

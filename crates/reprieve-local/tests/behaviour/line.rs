@@ -24,7 +24,11 @@ async fn receive_one(store: &Store, lease: Duration) -> Delivery {
 }
 
 async fn retry_after(store: &Store, delivery: &Delivery, delay: Duration) {
-    store.queue.release(&delivery.receipt, &Release { body: None, delay }).await.unwrap();
+    store
+        .queue
+        .release(&delivery.receipt, &Release { body: None, delay, ..Release::default() })
+        .await
+        .unwrap();
 }
 
 fn bodies(deliveries: &[Delivery]) -> Vec<&str> {
@@ -68,6 +72,29 @@ async fn retries_that_are_due_come_in_the_order_in_which_they_were_queued() {
     }
     ready(&store, 4).await;
     assert_eq!(bodies(&receive(&store, 4).await), ["a", "b", "c", "d"]);
+}
+
+#[tokio::test]
+async fn a_message_that_goes_to_the_back_comes_after_what_waited_by_then() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    for delay in [Duration::ZERO, SHORT] {
+        send(&store, &["first", "a", "b"], Duration::ZERO).await;
+        let first = receive_one(&store, LEASE).await;
+        // The store's times are milliseconds.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let back = Release { delay, to_back: true, ..Release::default() };
+        store.queue.release(&first.receipt, &back).await.unwrap();
+        ready(&store, 3).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        send(&store, &["c"], Duration::ZERO).await;
+        let all = receive(&store, 4).await;
+        assert_eq!(bodies(&all), ["a", "b", "first", "c"], "after {delay:?}");
+        assert_eq!(all[2].dequeue_count, 2);
+        for delivery in all {
+            store.queue.complete(&delivery.receipt).await.unwrap();
+        }
+    }
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ impl Kinds {
         };
         for (kind, value) in tables {
             let toml::Value::Table(table) = value else {
-                faults.push(format!("kinds.{kind} must be a table; write [kinds.{kind}] and its limits below"));
+                faults
+                    .push(format!("kinds.{kind} must be a table; write [kinds.{kind}] and its limits below"));
                 continue;
             };
             for (name, value) in table {
@@ -92,7 +93,12 @@ fn read(name: &str, value: &toml::Value) -> Result<(&'static str, String), Strin
     let text = match value {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
-        other => return Err(format!("{name} must be a number, or text in quotes, and is of type {}", other.type_str())),
+        other => {
+            return Err(format!(
+                "{name} must be a number, or text in quotes, and is of type {}",
+                other.type_str()
+            ));
+        }
     };
     (key.parse)(&text, &mut Limits::default()).map_err(|fault| format!("{name}: {fault}"))?;
     Ok((key.name, text))
@@ -136,7 +142,8 @@ mod tests {
         assert_eq!(faults, Vec::<String>::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _inside = runtime.enter();
-        let code = Limits { in_fleet: Some(3), job_timeout: Some(Duration::from_secs(9)), ..Limits::default() };
+        let code =
+            Limits { in_fleet: Some(3), job_timeout: Some(Duration::from_secs(9)), ..Limits::default() };
         let worker = Worker::builder(reprieve_core::memory::store()).job(Resize).limits::<Resize>(code);
         let mut found = None;
         drop(kinds.apply(worker).change_limits("resize", |limits| found = Some(*limits)));

@@ -430,9 +430,8 @@ mod tests {
         let status = Status { workers: all.map(worker).into(), ..status() };
         let apart = "2 per worker, 1m 30s a step, 3 attempts, 1s to 5m apart";
         let agreed = "2 per worker, 3 in the fleet, 1m 30s a step, 3 attempts, 1s to 5m apart";
-        let row = |numbers: [&str; 2], limits: &str| {
-            ["reindex", numbers[0], numbers[1], limits].map(str::to_owned)
-        };
+        let row =
+            |numbers: [&str; 2], limits: &str| ["reindex", numbers[0], numbers[1], limits].map(str::to_owned);
         assert_eq!(limits(&status), [row(["1", "1"], apart), row(["2", "12"], agreed)]);
         assert!(page(&status).contains("LIMITED KIND"));
     }

@@ -141,7 +141,7 @@ pub async fn the_dequeue_count_rises_by_one_with_every_receipt(fixture: &Fixture
 
     let third = receive(queue, LONG).await;
     assert_eq!((&third.id, third.dequeue_count), (&id, 3));
-    let release = Release { body: Some(b"two".to_vec()), delay: Duration::ZERO };
+    let release = Release { body: Some(b"two".to_vec()), delay: Duration::ZERO, ..Release::default() };
     queue.release(&third.receipt, &release).await.expect("releases");
 
     let fourth = receive(queue, LONG).await;
@@ -158,7 +158,7 @@ pub async fn depth_counts_each_message_once(fixture: &Fixture) {
     queue.complete(&completed.receipt).await.expect("completes");
     let _leased = held(queue, b"leased", LONG).await;
     let deferred = held(queue, b"deferred", LONG).await;
-    let release = Release { body: None, delay: LONG };
+    let release = Release { body: None, delay: LONG, ..Release::default() };
     queue.release(&deferred.receipt, &release).await.expect("releases");
     send_after(queue, b"delayed", LONG).await;
     queue.send(messages([b"a", b"b", b"c"])).await.expect("sends");
@@ -192,7 +192,7 @@ pub async fn the_time_of_sending_is_kept(fixture: &Fixture) {
     };
     assert!((inserted - now).abs() < 60_000, "{inserted} is not about {now}");
     let renewed = queue.renew(&first.receipt, LONG).await.expect("renews");
-    let release = Release { body: Some(b"another body".to_vec()), delay: SHORT };
+    let release = Release { body: Some(b"another body".to_vec()), delay: SHORT, ..Release::default() };
     queue.release(&renewed, &release).await.expect("releases");
     let begun = Instant::now();
     let second = received_from(&*fixture.another.queue, begun).await;

@@ -100,7 +100,11 @@ async fn refused(queue: &dyn Queue, receipt: &Receipt) {
     let poison = queue.dead_letters(32).await.expect("looks");
 
     lost("renew with a stale receipt", queue.renew(receipt, LONG).await);
-    let release = Release { body: Some(b"written with a stale receipt".to_vec()), delay: Duration::ZERO };
+    let release = Release {
+        body: Some(b"written with a stale receipt".to_vec()),
+        delay: Duration::ZERO,
+        ..Release::default()
+    };
     lost("release with a stale receipt", queue.release(receipt, &release).await);
     let letter = DeadLetter { reason: "stale".to_owned() };
     lost("dead-letter with a stale receipt", queue.dead_letter(receipt, b"stale", &letter).await);

@@ -59,7 +59,7 @@ pub async fn a_release_with_body_and_delay_is_one_step(fixture: &Fixture) {
         // is stored too late.
         let delay = if round == 0 { SHORT } else { Duration::ZERO };
         let begun = Instant::now();
-        let release = Release { body: Some(body.clone()), delay };
+        let release = Release { body: Some(body.clone()), delay, ..Release::default() };
         queue.release(&delivery.receipt, &release).await.expect("releases");
         let again = received_from(&*fixture.another.queue, begun + delay).await;
         assert_eq!((again.body, again.dequeue_count), (body, 2));
@@ -71,7 +71,7 @@ pub async fn a_release_with_body_and_delay_is_one_step(fixture: &Fixture) {
 pub async fn a_release_can_empty_the_body(fixture: &Fixture) {
     let queue = &fixture.store.queue;
     let delivery = held(&**queue, b"as sent", LONG).await;
-    let release = Release { body: Some(Vec::new()), delay: Duration::ZERO };
+    let release = Release { body: Some(Vec::new()), delay: Duration::ZERO, ..Release::default() };
     queue.release(&delivery.receipt, &release).await.expect("releases");
     assert_eq!(receive(&*fixture.another.queue, LONG).await.body, b"");
 }
@@ -99,7 +99,7 @@ pub async fn a_dead_letter_keeps_any_body(fixture: &Fixture) {
     // 32 KiB leave room for the reason in backends that store it with the body.
     for body in bodies::awkward(32 * 1024) {
         let delivery = held(&**queue, b"as sent", LONG).await;
-        let release = Release { body: Some(body), delay: Duration::ZERO };
+        let release = Release { body: Some(body), delay: Duration::ZERO, ..Release::default() };
         queue.release(&delivery.receipt, &release).await.expect("releases");
         let again = receive(&**queue, LONG).await;
         let letter = DeadLetter { reason: "any body".to_owned() };

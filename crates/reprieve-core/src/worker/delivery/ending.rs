@@ -356,7 +356,14 @@ impl Guardian {
         let delay = self.shared.backlog.deferral(&*queue, seen_again).await;
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
-        let report = self.release(assignment, Outcome::Deferred, EndKind::Deferred, &why, delay).await;
+        let handle = assignment.run.record.lock().await;
+        let end = handle.end(EndKind::Deferred, &why, 0);
+        let ends = handle.ends_with(end.clone());
+        drop(handle);
+        let mut assignment = assignment;
+        assignment.envelope.notes.ends = ends;
+        let later = Release { body: None, delay, to_back: true };
+        let report = self.release_with(&assignment, Outcome::Deferred, end, later).await;
         kind.note_deferral();
         DeliveryReport { over_limit: Some(pause_after_return(seen_again)), ..report }
     }
@@ -383,7 +390,8 @@ impl Guardian {
     async fn leave_to_owner(self: Box<Self>, assignment: &Assignment, reason: &str) -> DeliveryReport {
         tracing::info!(job = %assignment.job(), reason, "another owner has the job; deferring this message");
         let end = assignment.run.record.lock().await.end(EndKind::Deferred, reason, 0);
-        self.release_with(assignment, Outcome::Deferred, end, CROWDED_DELAY).await
+        let later = Release { delay: CROWDED_DELAY, ..Release::default() };
+        self.release_with(assignment, Outcome::Deferred, end, later).await
     }
 
     /// Sends the dead letter and deletes the message. The letter contains the same job under the
@@ -493,7 +501,7 @@ impl Guardian {
             envelope.note_misfit(misfit, since);
             envelope.to_body()
         });
-        let settled = self.settle(Settlement::Release(Release { body, delay })).await;
+        let settled = self.settle(Settlement::Release(Release { body, delay, ..Release::default() })).await;
         DeliveryReport::new(&kind, Outcome::Deferred, &settled)
     }
 
@@ -595,8 +603,10 @@ impl Guardian {
             assignment.envelope.notes.ends.clear();
             assignment.envelope.to_body()
         });
-        let as_it_is = Settlement::Release(Release { body: None, delay });
-        let settled = self.settle_or(Settlement::Release(Release { body, delay }), async || Some(as_it_is));
+        // Behind what waits, so that jobs which only look and wait again let others run.
+        let release = Release { body, delay, to_back: true };
+        let as_it_is = Settlement::Release(Release { body: None, ..release.clone() });
+        let settled = self.settle_or(Settlement::Release(release), async || Some(as_it_is));
         DeliveryReport::new(assignment.kind.name, Outcome::Waiting, &settled.await)
     }
 
@@ -618,7 +628,8 @@ impl Guardian {
             assignment.envelope.notes.deferrals.clear();
         }
         assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
-        self.release_with(&assignment, outcome, end, delay).await
+        let release = Release { delay, ..Release::default() };
+        self.release_with(&assignment, outcome, end, release).await
     }
 
     /// Releases the message with its notes. Where a body with them is too large for the queue, the
@@ -628,16 +639,17 @@ impl Guardian {
         assignment: &Assignment,
         outcome: Outcome,
         end: End,
-        delay: Duration,
+        release: Release,
     ) -> DeliveryReport {
-        let release = Release { body: Some(assignment.envelope.to_body()), delay };
+        let as_it_is = Release { body: None, ..release };
+        let release = Release { body: Some(assignment.envelope.to_body()), ..release };
         let settled = self
             .settle_or(Settlement::Release(release), async || {
                 let ended = timeout(DRAIN_TRY, async { assignment.run.record.lock().await.keep(end).await });
                 if !matches!(ended.await, Ok(Ok(Written::Taken))) {
                     tracing::warn!(job = %assignment.job(), "failed to record how the delivery ended");
                 }
-                Some(Settlement::Release(Release { body: None, delay }))
+                Some(Settlement::Release(as_it_is))
             })
             .await;
         DeliveryReport::new(assignment.kind.name, outcome, &settled)

@@ -276,7 +276,10 @@ impl Guardian {
                 let ended = flatten(ended);
                 let unnamed = if matches!(
                     ended,
-                    RunOutcome::Done | RunOutcome::Failed(_) | RunOutcome::TimedOut(_) | RunOutcome::Refused(_)
+                    RunOutcome::Done
+                        | RunOutcome::Failed(_)
+                        | RunOutcome::TimedOut(_)
+                        | RunOutcome::Refused(_)
                 ) {
                     run.record.lock().await.unnamed()
                 } else {
@@ -358,9 +361,9 @@ impl Guardian {
                 asked = Some(own);
             }
             let soft = |own: Deadline| own.soft(needed_for_saving(assignment, own));
-            let looks_again = || self.deadline().is_some() || time_limit.is_some();
-            let look_again = || looks_again().then(|| Instant::now() + LOOK_AGAIN);
-            let until = asked.map_or_else(look_again, |own| Some(soft(own)));
+            let may_change = self.deadline().is_some() || time_limit.is_some();
+            let look_again = may_change.then(|| Instant::now() + LOOK_AGAIN);
+            let until = asked.map_or(look_again, |own| Some(soft(own)));
             if asked.is_none() && time_limit.gives_up_at().is_some_and(|at| at <= Instant::now()) {
                 return Waited::Time;
             }
