@@ -120,6 +120,9 @@ pub(crate) struct Handle {
     /// Unanswered writes that would make this delivery the owner: each may have been applied, or
     /// may still be.
     unanswered: u32,
+    /// The last write that may have been applied was not answered: the record may name what this delivery
+    /// does not know to be named.
+    in_doubt: bool,
     /// The payloads that the last write removes; empty once it is known to be applied.
     removed: Vec<PayloadName>,
     /// Whether the job moved in this delivery, and that is saved.
@@ -143,6 +146,7 @@ impl Handle {
             own: None,
             last: 0,
             unanswered: 0,
+            in_doubt: false,
             removed: Vec::new(),
             has_moved: false,
             discarded: BTreeSet::new(),
@@ -308,7 +312,12 @@ impl Handle {
     async fn put(&mut self, expected: Option<&Version>, record: Record, write: RecordWrite) -> Result<()> {
         let claims = u32::from(self.own.is_none());
         self.unanswered += claims;
+        let before = std::mem::replace(&mut self.in_doubt, true);
         let written = self.store.put(&self.identity.job, expected, write).await;
+        self.in_doubt = match &written {
+            Ok(_) => false,
+            Err(error) => before || error.kind() == ErrorKind::TimedOut,
+        };
         // A timeout leaves open whether the write was applied.
         if !written.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
             self.unanswered = self.unanswered.saturating_sub(claims);
@@ -573,7 +582,7 @@ impl Handle {
     /// Returns the payloads that this delivery stored and that no record names: those of attachments since
     /// the last write of the record. None while the answer to a write is not known.
     pub(crate) fn unnamed(&self) -> Vec<PayloadName> {
-        if self.is_in_doubt() || self.attachments.is_in_doubt() {
+        if self.in_doubt || self.is_in_doubt() || self.attachments.is_in_doubt() {
             return Vec::new();
         }
         let written = self.own().map_or(0, |record| record.sequence);

@@ -23,6 +23,7 @@ mod leases;
 mod limits;
 mod long_steps;
 mod losses;
+mod lost_answers;
 mod lost_chunks;
 mod manifests;
 mod migrations;

@@ -46,7 +46,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// From this time on a job is worth a line in the log when it begins and when it ends, however well.
 const NOTEWORTHY: Duration = Duration::from_secs(1);
 
-/// The budget of a job that is cancelled, or that loses its slot of the fleet: it has 60 % of it, three seconds, to yield before it is cut off.
+/// The budget of a job that is cancelled, or that loses its slot of the fleet: it has 60 % of it, three
+/// seconds, to yield before it is cut off.
 const CANCEL_BUDGET: Duration = Duration::from_secs(5);
 
 /// The pause between two tries to replace a message that expires.
