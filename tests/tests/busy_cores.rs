@@ -70,10 +70,10 @@ async fn a_notice_is_acted_on_within_a_second_while_every_core_spins() {
     let mock = MetadataServer::start(Config::with_vms(["spot_0", "spot_1"])).await.unwrap();
     let jobs = sandbox.enqueue("spin", vec![json!({"steps": 60, "each_ms": 100}); 2 * cores()]).await;
     let first = worker(&sandbox, &mock, "spot_0");
-    let spin = |report: &reprieve_core::ports::WorkerReport| {
+    let under_way = |report: &reprieve_core::ports::WorkerReport| {
         report.in_flight.iter().filter(|job| job.steps > 0).count() == cores()
     };
-    first.reports(&sandbox, "every core spins", spin).await;
+    first.reports(&sandbox, "every core spins", under_way).await;
 
     let (drain, whole) = evicted(&sandbox, &mock, &first, "spot_0").await;
     println!(
