@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use crate::clock::unix_millis;
+use crate::clock::unix_millis_after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job_end::JobEnd;
 use crate::names::{CANCELLATIONS, CANCELLED, cancellation_blob, job_of_cancellation, result_blob};
 use crate::ports::{RecordWrite, Store, Version};
-use crate::record::{Record, Status};
+use crate::record::{Record, Status, unique_nonce};
 
 /// How many jobs are cancelled at a time.
 const AT_ONCE: usize = 32;
@@ -23,10 +23,10 @@ const AT_ONCE: usize = 32;
 /// How often the record is read again because the job's worker has just written it.
 const ROUNDS_MAX: u32 = 32;
 
-/// How long a cancelled job is remembered whose message was not received: a year.
+/// How long a cancelled job is remembered until a worker receives its message: a year.
 const REMEMBERED: Duration = Duration::from_hours(8760);
 
-/// What became of the request to cancel a job.
+/// The outcome of a request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancel {
     /// The job waits or runs, or was cancelled before. It ends as cancelled.
@@ -40,13 +40,13 @@ pub enum Cancel {
 
 impl Store {
     /// Cancels jobs: one that waits ends without being run, one that runs is asked to yield and then
-    /// stopped. Returns in their order what became of the requests. The ends are
+    /// stopped. Returns the outcomes in their order. The ends are
     /// [`JobEnd::Cancelled`]. Outputs and children of a cancelled job stay.
     ///
     /// Workers learn of it within five seconds. A running job then has three seconds to yield:
     /// [`JobContext::cancelled`](crate::JobContext::cancelled) completes, as does
     /// [`interrupted`](crate::JobContext::interrupted). A job that ends by itself before that is done.
-    /// A worker that is cut off from the store stops when its lease ends, and nobody continues the job.
+    /// A worker that is cut off from the store stops when its lease ends, and no other continues the job.
     /// A cancelled job is remembered for a year, or for 30 days after its message is deleted.
     ///
     /// # Errors
@@ -59,8 +59,7 @@ impl Store {
         let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).try_collect().await?;
         if cancels.iter().any(|cancel| !matches!(cancel, Cancel::Over(_))) {
             // Another content each time tells workers to read the marks again.
-            let news = uuid::Uuid::now_v7().simple().to_string();
-            self.blobs.put(&BlobName::parse(CANCELLED)?, news.into_bytes(), None).await?;
+            self.blobs.put(&BlobName::parse(CANCELLED)?, unique_nonce().into_bytes(), None).await?;
         }
         Ok(cancels)
     }
@@ -108,8 +107,7 @@ impl Store {
             Some(record) => record,
             None => Record::without_delivery(job.clone(), ""),
         };
-        record
-            .cancel(unix_millis().saturating_add(i64::try_from(REMEMBERED.as_millis()).unwrap_or(i64::MAX)));
+        record.cancel(unix_millis_after(REMEMBERED));
         self.records.put(job, version.as_ref(), RecordWrite::of(&record, None)).await.map(drop)
     }
 

@@ -34,6 +34,11 @@ pub fn unix_millis() -> i64 {
         .map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
+/// The time after this `delay`, in milliseconds since the Unix epoch.
+pub(crate) fn unix_millis_after(delay: Duration) -> i64 {
+    unix_millis().saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX))
+}
+
 /// Converts the wall-clock time `wall` to the monotonic clock that timers use; returns the present
 /// for a time in the past.
 #[must_use]

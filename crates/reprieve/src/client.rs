@@ -199,7 +199,7 @@ impl Client {
         Ok(cancels.pop().unwrap_or(Cancel::Untraced))
     }
 
-    /// Cancels jobs, 32 at a time, and returns in their order what became of the requests.
+    /// Cancels jobs, 32 at a time, and returns the outcomes in their order.
     ///
     /// # Errors
     /// Those of [`cancel`](Self::cancel).

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// What became of the request to cancel a job.
+/// The outcome of a request to cancel a job.
 #[derive(Debug, Serialize)]
 struct Answer {
     job: JobId,

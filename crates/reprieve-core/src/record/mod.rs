@@ -210,8 +210,8 @@ const fn is_nothing(number: &u64) -> bool {
     *number == 0
 }
 
-/// The nonce of a writer that is no delivery.
-fn unique_nonce() -> String {
+/// A nonce of a writer that is no delivery.
+pub(crate) fn unique_nonce() -> String {
     uuid::Uuid::now_v7().simple().to_string()
 }
 

@@ -172,7 +172,7 @@ impl Cleaner {
         Ok((Removed { arguments: count, bytes, ..Removed::default() }, next))
     }
 
-    /// Removes the marks of cancelled jobs whose records are gone.
+    /// Removes the marks of cancelled jobs that have no record any more.
     async fn cancellations(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
         let Page { entries, next } = self.store.blobs.page(CANCELLATIONS, at).await?;
         let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, KEPT_MIN));

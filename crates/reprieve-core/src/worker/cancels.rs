@@ -31,7 +31,7 @@ const ASK_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(super) struct Cancels {
     known: Mutex<Known>,
-    /// What the store answered last. Held by whoever asks.
+    /// The last answer of the store. Locked while the store is asked.
     news: AsyncMutex<Vec<u8>>,
 }
 

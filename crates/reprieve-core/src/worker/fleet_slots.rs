@@ -19,11 +19,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::chance;
 use crate::error::{ErrorKind, Result};
 use crate::hash::ContentHash;
-use crate::ids::{JobId, WorkerId};
+use crate::ids::JobId;
 use crate::names::SLOT_IDS;
 use crate::ports::{LEASE_MIN, RecordStore, RecordWrite, Version};
 use crate::process::in_process;
-use crate::record::{Record, open, seal};
+use crate::record::{Record, open, seal, unique_nonce};
 use crate::retry::bounded;
 
 /// The most slots of a kind.
@@ -35,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// The longest wait for one call of the store.
 const TRY: Duration = Duration::from_secs(5);
 
-/// How long the end of a worker waits until its slots are given back.
+/// How long the end of a worker waits until its slots are released.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long before the end of its lease a job must stop, at most.
@@ -56,11 +56,11 @@ struct State {
     closed_until: Option<Instant>,
     /// The slots of others: when each was written, by the store's clock, and when that was first seen.
     seen: HashMap<u32, (i64, Instant)>,
-    /// The slots that are being given back.
-    returns: JoinSet<()>,
+    /// The slots that are being released.
+    releases: JoinSet<()>,
 }
 
-/// A slot that this worker holds. It is renewed until it is dropped, and then given back.
+/// A slot that this worker holds. It is renewed until it is dropped, and then released.
 #[derive(Debug)]
 pub(super) struct FleetSlot {
     slots: Arc<FleetSlots>,
@@ -132,7 +132,7 @@ impl FleetSlots {
                     None => continue,
                 },
             };
-            let (began, nonce) = (Instant::now(), WorkerId::unique().to_string());
+            let (began, nonce) = (Instant::now(), unique_nonce());
             match bounded("take a slot", TRY, self.write(id, &nonce, expected.as_ref())).await {
                 Ok(version) => {
                     self.state().seen.remove(&number);
@@ -213,13 +213,13 @@ impl FleetSlots {
         FleetSlot { slots: Arc::clone(self), held, control, lost, _renewing: renewing }
     }
 
-    /// Waits until the slots are given back whose jobs have ended, but not for long.
+    /// Waits, for a second at most, until the slots of the jobs that have ended are released.
     pub(super) async fn end(&self) {
-        let mut returns = std::mem::take(&mut self.state().returns);
-        let all = async { while returns.join_next().await.is_some() {} };
+        let mut releases = std::mem::take(&mut self.state().releases);
+        let all = async { while releases.join_next().await.is_some() {} };
         if timeout(END_WITHIN, all).await.is_err() {
             tracing::debug!(
-                "slots of the fleet were not given back in time; they are free when their leases end"
+                "slots of the fleet were not released in time; they are free when their leases end"
             );
         }
     }
@@ -268,14 +268,14 @@ impl Drop for FleetSlot {
         let mut state = self.slots.state();
         // A slot is free now.
         state.closed_until = None;
-        while state.returns.try_join_next().is_some() {}
-        let give_back = async move {
+        while state.releases.try_join_next().is_some() {}
+        let release = async move {
             // A renewal under way may be applied after this; then the slot is free when its lease ends.
-            let removed = bounded("give a slot back", TRY, slots.records.remove(&id, &version, &[])).await;
+            let removed = bounded("release a slot", TRY, slots.records.remove(&id, &version, &[])).await;
             if let Err(error) = removed {
-                tracing::debug!(%error, "failed to give back a slot of the fleet; it is free when its lease ends");
+                tracing::debug!(%error, "failed to release a slot of the fleet; it is free when its lease ends");
             }
         };
-        state.returns.spawn_on(in_process(give_back), &self.control);
+        state.releases.spawn_on(in_process(release), &self.control);
     }
 }

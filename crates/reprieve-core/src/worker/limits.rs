@@ -41,7 +41,7 @@ const COUNT_TRY: Duration = Duration::from_secs(2);
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
 /// at least five seconds, and longer the more messages wait, so that a worker returns no more than about 30
 /// in a second, whatever the backlog. It costs the job no attempt. A limited kind with a large backlog is
-/// better off in a queue of its own: a worker whose kinds are all at their limits receives nothing.
+/// better off in a queue of its own: a worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {

@@ -86,7 +86,7 @@ async fn one_with_an_id_of_its_own_is_not_enqueued_again() {
 #[tokio::test(start_paused = true)]
 async fn a_running_job_is_asked_to_yield_and_has_ended_within_ten_seconds() {
     for (habit, step_ms) in
-        [(Habit::Works, 700), (Habit::Watches, 3_600_000), (Habit::StuckAt(5), 100), (Habit::FailsAt(90), 50)]
+        [(Habit::Works, 700), (Habit::Watches, 3_600_000), (Habit::StuckAt(5), 100), (Habit::Publishes, 50)]
     {
         for own_id in [false, true] {
             let (store, job) = (memory::store(), Steps::default());

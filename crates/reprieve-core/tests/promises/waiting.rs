@@ -255,6 +255,8 @@ async fn jobs_that_wait_for_no_time_at_all_let_later_ones_run() {
     }
     let worker = jobs.start(&store);
     within(secs(10), "polls", async || jobs.steps(&pollers[4]).len() > 3).await;
+    let polls = || pollers.iter().map(|poller| jobs.steps(poller).len()).collect::<Vec<_>>();
+    let before = polls();
     let mut later = Vec::new();
     for _ in 0..20 {
         later.push(send(&store, &[Act::Work(1)]).await);
@@ -268,6 +270,8 @@ async fn jobs_that_wait_for_no_time_at_all_let_later_ones_run() {
         true
     })
     .await;
-    assert!(pollers.iter().all(|poller| jobs.steps(poller).len() > 3), "and the others go on");
+    let after = polls();
+    assert!(after.iter().zip(&before).all(|(after, before)| after > before), "{before:?} to {after:?}");
+    assert!(after.iter().all(|polls| *polls > 3), "{after:?}");
     drop(worker);
 }

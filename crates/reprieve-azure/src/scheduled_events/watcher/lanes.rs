@@ -96,7 +96,7 @@ impl Lanes {
         let counts = self.all[lane].failed(failure, another_is_steady);
         if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if self.throttle.is_slow() || !self.any_is_steady(now) {
+        } else if self.polls_in_rounds(now) {
             self.throttle.throttled(now, failure.retry_after, rand::random());
         }
         counts
@@ -112,14 +112,12 @@ impl Lanes {
     /// Returns the lanes to poll at the time that [`wakes_at`](Self::wakes_at) returned.
     pub(super) fn wake(&mut self, now: Instant) -> Vec<usize> {
         let pause_is_over = self.throttle.until().is_some_and(|until| now >= until);
-        let in_rounds = self.throttle.is_slow() || !self.any_is_steady(now);
-        if pause_is_over && in_rounds { self.begin_round(now) } else { self.urgent(now) }
+        if pause_is_over && self.polls_in_rounds(now) { self.begin_round(now) } else { self.urgent(now) }
     }
 
     /// Returns the lanes to poll in this second.
     pub(super) fn tick(&mut self, now: Instant) -> Vec<usize> {
-        let in_rounds = self.throttle.is_slow() || !self.any_is_steady(now);
-        if in_rounds && self.throttle.until().is_some() {
+        if self.polls_in_rounds(now) && self.throttle.until().is_some() {
             return Vec::new();
         }
         let mut due: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
@@ -205,6 +203,11 @@ impl Lanes {
 
     fn lists_evictions(&self, lane: usize) -> bool {
         self.all[lane].version.knows(&EventType::Preempt)
+    }
+
+    /// Whether polls come in rounds, with the pauses of the throttle, where there are any.
+    fn polls_in_rounds(&self, now: Instant) -> bool {
+        self.throttle.is_slow() || !self.any_is_steady(now)
     }
 
     fn any_is_steady(&self, now: Instant) -> bool {

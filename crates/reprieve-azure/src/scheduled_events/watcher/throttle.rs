@@ -94,13 +94,15 @@ impl Throttle {
     /// Notes an answer. Unless polls stay slow, they have their normal interval again. `random` is between 0
     /// and 1.
     pub(super) fn answered(&mut self, now: Instant, random: f64) {
-        let is_slow = self.is_slow();
+        if !self.is_slow() {
+            return self.end();
+        }
         self.in_round = false;
         self.answers += 1;
-        if !is_slow || self.answers >= ANSWERS_A_STEP {
-            (self.step, self.answers) = (self.step.saturating_sub(1), 0);
+        if self.answers >= ANSWERS_A_STEP {
+            (self.step, self.answers) = (self.step - 1, 0);
         }
-        self.until = (is_slow && self.step >= SLOW_FROM).then(|| now + self.pause(random));
+        self.until = (self.step >= SLOW_FROM).then(|| now + self.pause(random));
     }
 
     /// The pause of the present step, which is at least 1.

@@ -11,7 +11,7 @@ use super::assignment::Assignment;
 use super::executor::RunOutcome;
 use super::guardian::{DeliveryReport, Epilogue, Guardian, Outcome};
 use super::lease::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
-use crate::clock::unix_millis;
+use crate::clock::{unix_millis, unix_millis_after};
 use crate::context::{JobRun, get};
 use crate::deadline::Deadline;
 use crate::envelope::{Envelope, Misfit};
@@ -127,8 +127,7 @@ impl Guardian {
     async fn finish_cancelled(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
         let (shared, drain) = (Arc::clone(&self.shared), self.drain.clone());
         tracing::info!(job = %assignment.job(), kind = assignment.kind.name, "the job was cancelled; deleting its message");
-        let kept = i64::try_from(OWN_ID_REMEMBERED.as_millis()).unwrap_or(i64::MAX);
-        let expires = unix_millis().saturating_add(kept);
+        let expires = unix_millis_after(OWN_ID_REMEMBERED);
         // A record that another message's delivery writes meanwhile says the same.
         if let Err(error) = self.conclude(assignment, Status::Cancelled, Some(expires)).await {
             return Self::gave_up(assignment, &error);
@@ -185,7 +184,7 @@ impl Guardian {
         // A record that is removed next gets an expiry too: its worker may die before it removes
         // the record.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
-        let expires = unix_millis().saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX));
+        let expires = unix_millis_after(kept);
         // The owner may have just written a note, so try again.
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
@@ -356,14 +355,8 @@ impl Guardian {
         let delay = self.shared.backlog.deferral(&*queue, seen_again).await;
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
-        let handle = assignment.run.record.lock().await;
-        let end = handle.end(EndKind::Deferred, &why, 0);
-        let ends = handle.ends_with(end.clone());
-        drop(handle);
-        let mut assignment = assignment;
-        assignment.envelope.notes.ends = ends;
         let later = Release { body: None, delay, to_back: true };
-        let report = self.release_with(&assignment, Outcome::Deferred, end, later).await;
+        let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
         kind.note_deferral();
         DeliveryReport { over_limit: Some(pause_after_return(seen_again)), ..report }
     }
@@ -618,17 +611,28 @@ impl Guardian {
         why: &str,
         delay: Duration,
     ) -> DeliveryReport {
+        let release = Release { delay, ..Release::default() };
+        self.release_as(assignment, outcome, kind, why, release).await
+    }
+
+    /// Releases the message as `release` says, with the end of this delivery in its notes.
+    async fn release_as(
+        self: Box<Self>,
+        mut assignment: Box<Assignment>,
+        outcome: Outcome,
+        kind: EndKind,
+        why: &str,
+        release: Release,
+    ) -> DeliveryReport {
         let unsaved_steps = assignment.run.unsaved_steps.load(Relaxed);
         let has_failed = matches!(kind, EndKind::Failed | EndKind::TimedOut);
         let unsaved_steps = if has_failed { unsaved_steps } else { 0 };
         let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
-        let mut assignment = assignment;
         if has_failed || assignment.steps() > 0 {
             // A step has run, so the message can be used.
             assignment.envelope.notes.deferrals.clear();
         }
         assignment.envelope.notes.ends = assignment.run.record.lock().await.ends_with(end.clone());
-        let release = Release { delay, ..Release::default() };
         self.release_with(&assignment, outcome, end, release).await
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
-use crate::clock::unix_millis;
+use crate::clock::unix_millis_after;
 use crate::codec::{self, Encoded, Fingerprint, without_value};
 use crate::context::{JobContext, JobRun, get};
 use crate::envelope::{Data, Misfit};
@@ -353,8 +353,7 @@ impl Execution {
     /// Saves, with the time at which the job wants to continue. Tries until that succeeds or the job
     /// must yield.
     async fn wait(&mut self, state: &Encoded, delay: Duration) -> RunOutcome {
-        let delay = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
-        let due = unix_millis().saturating_add(delay);
+        let due = unix_millis_after(delay);
         self.saver.wait_until(due);
         let interrupted = self.run.interrupted.clone();
         while !interrupted.is_cancelled() {
