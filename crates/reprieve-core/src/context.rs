@@ -15,6 +15,7 @@ use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
 use crate::estimate::Estimate;
 use crate::ids::{Fence, JobId, Writer};
+use crate::mutex::{get, set};
 use crate::names::{input_blob, output_blob};
 use crate::ports::{Progress, Store};
 use crate::record::Handle;
@@ -89,16 +90,6 @@ pub(crate) struct JobRun {
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
     pub(crate) saves: StepSaves,
-}
-
-/// Reads a value that is only replaced as a whole, so a panic elsewhere can't leave half of one.
-pub(crate) fn get<T: Copy>(of: &Mutex<T>) -> T {
-    *of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Replaces a value that [`get`] reads.
-pub(crate) fn set<T>(of: &Mutex<T>, value: T) {
-    *of.lock().unwrap_or_else(PoisonError::into_inner) = value;
 }
 
 impl JobRun {

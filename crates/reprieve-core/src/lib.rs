@@ -106,6 +106,7 @@ mod long_step;
 
 #[cfg(any(test, feature = "testing"))]
 pub mod memory;
+mod mutex;
 mod names;
 mod notice;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::context::{get, set};
+use crate::mutex::{get, set};
 
 /// How much longer than its timeout a step that blocks its thread may run before its job is given up.
 const GRACE: Duration = Duration::from_secs(2);

@@ -23,7 +23,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
     "reprieve-core",
     &[
         // Time, chance and tasks, which a simulation replaces; and what depends on nothing.
-        &["chance", "clock", "codec", "hash", "panics", "process", "shorten", "telemetry", "watch"],
+        &["chance", "clock", "codec", "hash", "mutex", "panics", "process", "shorten", "telemetry", "watch"],
         // The values that ports and formats consist of.
         &[
             "checkpoint",
@@ -42,10 +42,10 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Decisions without I/O.
         &["interruption"],
         // What a team implements and uses.
-        &["saving", "shared_state", "turns"],
+        &["saving", "shared_state", "time_limit", "turns"],
         &["context", "job"],
         &["attachment", "compute", "files", "long_step"],
-        &["children", "job_end", "producer", "redrive", "retention", "shards"],
+        &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],
         &["worker"],
         &["conformance", "memory"],
         &["testing"],

@@ -4,17 +4,15 @@
 //! was not asked just now. An idle worker asks nothing.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-use super::shared::Shared;
 use crate::error::Result;
 use crate::ids::JobId;
 use crate::ports::Store;
-use crate::process::in_process;
 
 /// How often a worker with jobs asks. A job then has three seconds to yield, so that it has stopped within
 /// ten.
@@ -57,39 +55,42 @@ impl Cancels {
         self.known(|known| known.jobs.contains(job))
     }
 
-    /// Asks the store in the background if that is due.
-    pub(super) fn ask_if_due(shared: &Arc<Shared>) {
-        if !shared.cancels.is_fresh(EVERY) && shared.cancels.news.try_lock().is_ok() {
-            let shared = Arc::clone(shared);
-            tokio::spawn(in_process(async move { shared.cancels.refresh(&shared, EVERY).await }));
-        }
+    /// Whether the store is to be asked in the background now.
+    pub(super) fn are_due(&self) -> bool {
+        !self.is_fresh(EVERY) && self.news.try_lock().is_ok()
     }
 
-    /// Waits until the store was asked within the last five seconds, but never for long. Cancel-safe.
-    pub(super) async fn know(&self, shared: &Shared) {
-        if !self.is_fresh(FRESH) {
-            Box::pin(self.refresh(shared, FRESH)).await;
-        }
+    /// Waits until the store was asked within the last five seconds, but never for long. Returns the
+    /// cancelled jobs if there are others than before. Cancel-safe.
+    pub(super) async fn know(&self, store: &Store) -> Option<HashSet<JobId>> {
+        if self.is_fresh(FRESH) { None } else { Box::pin(self.refresh(store, FRESH)).await }
     }
 
-    async fn refresh(&self, shared: &Shared, age: Duration) {
+    /// Asks the store, unless that was done within the last few seconds. Returns the cancelled jobs if there
+    /// are others than before.
+    pub(super) async fn ask(&self, store: &Store) -> Option<HashSet<JobId>> {
+        self.refresh(store, EVERY).await
+    }
+
+    async fn refresh(&self, store: &Store, age: Duration) -> Option<HashSet<JobId>> {
         let mut news = self.news.lock().await;
         // Another job may have asked meanwhile.
         if self.is_fresh(age) {
-            return;
+            return None;
         }
-        let asked = Instant::now();
-        match timeout(ASK_WITHIN, ask(&shared.store, &news)).await {
+        let (asked, mut changed) = (Instant::now(), None);
+        match timeout(ASK_WITHIN, ask(store, &news)).await {
             Ok(Ok(None)) => {}
             Ok(Ok(Some((latest, jobs)))) => {
                 *news = latest;
-                shared.running.cancel(&jobs);
-                self.known(|known| known.jobs = jobs);
+                self.known(|known| known.jobs.clone_from(&jobs));
+                changed = Some(jobs);
             }
             Ok(Err(error)) => tracing::debug!(%error, "failed to ask which jobs are cancelled; asking again"),
             Err(_) => tracing::debug!("timed out asking which jobs are cancelled; asking again"),
         }
         self.known(|known| known.asked = Some(asked));
+        changed
     }
 }
 

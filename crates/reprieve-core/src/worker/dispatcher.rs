@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
-use super::cancels::Cancels;
 use super::deliveries::{Deliveries, TaskEnded};
 use super::delivery::{DeliveryReport, Registry};
 use super::drain::Drains;
@@ -165,7 +164,7 @@ impl Dispatcher {
                 self.receiver.count_slow_jobs();
                 self.publish();
                 if self.deliveries.held() > 0 {
-                    Cancels::ask_if_due(&self.shared);
+                    self.shared.ask_for_cancels();
                 }
                 if self.stage() == Stage::Start {
                     self.janitor.work(self.deliveries.held() == 0);

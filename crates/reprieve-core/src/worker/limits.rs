@@ -1,17 +1,15 @@
 //! The limits of one kind of job: how many run at once, how long, and how often they fail.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::fleet_slots::SLOTS_MAX;
-use super::shared::Kind;
 use crate::chance;
-use crate::context::{get, set};
-use crate::ports::{LEASE_MAX, LimitedKind, Queue};
+use crate::mutex::{get, set};
+use crate::ports::{LEASE_MAX, Queue};
 use crate::record::FAILED_MAX;
 use crate::retry::bounded;
 
@@ -20,7 +18,7 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 /// How many messages over a limit a worker wants to see again in a second at least, so that a slot that
 /// becomes free is soon taken.
-const SEEN_AGAIN: f64 = 5.0;
+pub(super) const SEEN_AGAIN: f64 = 5.0;
 
 /// How many messages over a limit a worker returns in a second at most. It costs a request each.
 const RETURNS: f64 = 30.0;
@@ -123,83 +121,6 @@ impl Limits {
     }
 }
 
-/// The jobs of one kind that hold a place under the limit of this worker.
-#[derive(Debug, Default)]
-pub(super) struct Gate {
-    taken: AtomicUsize,
-    /// How many messages went back because of a limit.
-    deferred: AtomicU64,
-}
-
-/// A place under the limit of this worker, until it is dropped.
-#[derive(Debug)]
-pub(super) struct Place(Arc<Kind>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.gate.taken.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Kind {
-    /// Takes a place; `None` if as many jobs run as may run in this worker.
-    pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
-        let most = self.limits.per_worker.unwrap_or(usize::MAX);
-        let more = |taken| (taken < most).then_some(taken + 1);
-        self.gate.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place(Arc::clone(self)))
-    }
-
-    /// Counts a message that went back because of a limit.
-    pub(super) fn note_deferral(&self) {
-        self.gate.deferred.fetch_add(1, Relaxed);
-    }
-
-    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits.
-    pub(super) fn limited(&self) -> Option<LimitedKind> {
-        if self.limits == Limits::default() {
-            return None;
-        }
-        let Limits { per_worker, in_fleet, step_timeout, job_timeout, attempts, backoff, backoff_max } =
-            self.limits;
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        Some(LimitedKind {
-            kind: self.name.to_owned(),
-            running: self.gate.taken.load(Relaxed) as u64,
-            deferred: self.gate.deferred.load(Relaxed),
-            per_worker: per_worker.map(|most| most as u64),
-            in_fleet,
-            step_timeout_ms: step_timeout.map(millis),
-            job_timeout_ms: job_timeout.map(millis),
-            attempts,
-            backoff_ms: millis(backoff),
-            backoff_max_ms: millis(backoff_max),
-        })
-    }
-
-    /// Returns how many jobs of this kind may be held now; `None` without a limit.
-    fn open(&self) -> Option<usize> {
-        let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet).map(|(slots, most)| {
-            let taken = self.gate.taken.load(Relaxed);
-            if slots.is_closed() { taken } else { usize::try_from(most).unwrap_or(usize::MAX) }
-        });
-        self.limits.per_worker.into_iter().chain(in_fleet).min()
-    }
-
-    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end.
-    pub(super) fn seen_again(&self) -> f64 {
-        let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
-        let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let ends = most as f64 / run.as_secs_f64().max(0.001);
-        (2.0 * ends).max(SEEN_AGAIN)
-    }
-}
-
-/// Returns how many jobs of these kinds may be held at once; `None` if any kind has no limit.
-pub(super) fn open(kinds: &[Arc<Kind>]) -> Option<usize> {
-    kinds.iter().try_fold(0_usize, |sum, kind| Some(sum.saturating_add(kind.open()?)))
-}
-
 /// Returns how long the worker receives nothing for each message over a limit that it returned, so that it
 /// returns no more than it should.
 pub(super) fn pause_after_return(seen_again: f64) -> Duration {
@@ -264,18 +185,5 @@ mod tests {
                 assert!((base..=base.mul_f64(1.5)).contains(&delay), "{failed}: {delay:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_place_is_free_again_when_it_is_dropped() {
-        let limits = Limits { per_worker: Some(2), ..Limits::default() };
-        let kind = Arc::new(Kind::new("k", 1, limits));
-        let (first, _second) = (kind.take_place().unwrap(), kind.take_place().unwrap());
-        assert!(kind.take_place().is_none());
-        assert_eq!(open(std::slice::from_ref(&kind)), Some(2));
-        drop(first);
-        assert!(kind.take_place().is_some());
-        let other = Arc::new(Kind::new("o", 1, Limits::default()));
-        assert_eq!(open(&[kind, other]), None, "an unlimited kind");
     }
 }

@@ -14,6 +14,7 @@
 //! | `reporter` | the worker's reports to the roster and to its own process |
 //! | `janitor` | removes from the store what nothing needs any more, in small parts |
 //! | `isolation` | lets a job that may have killed its worker run alone |
+//! | `kind` | one kind of job: its measurements, and its jobs under its limits |
 //! | `limits`, `fleet_slots` | the limits of a kind of job; its slots in the whole fleet |
 //! | `measure`, `packing` | recent measurements; whether compressing a kind's states pays |
 //! | `shared` | the state that all actors share, with the jobs that run now |
@@ -32,6 +33,7 @@ mod fleet_slots;
 mod interruptions;
 mod isolation;
 mod janitor;
+mod kind;
 mod limits;
 mod measure;
 mod packing;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::limits::open;
+use super::kind::open;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
 use crate::error::Result;

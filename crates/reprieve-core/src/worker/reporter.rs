@@ -9,9 +9,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::unix_millis;
-use crate::context::{get, set};
 use crate::ids::WorkerId;
 use crate::interruption::Stage;
+use crate::mutex::{get, set};
 use crate::names::drain_blob;
 use crate::ports::{ActiveNotice, BlobStore, DeferredMessage, InFlight, LimitedKind, Roster, WorkerReport};
 use crate::process::in_process;

@@ -11,17 +11,18 @@ use tokio::time::Instant;
 
 use super::cancels::Cancels;
 use super::escalation::Escalation;
-use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
-use super::limits::{Backlog, Gate, Limits};
+use super::kind::Kind;
+use super::limits::Backlog;
 use super::measure::Recent;
-use super::packing::Packing;
 use super::settings::Settings;
 use super::states::States;
-use crate::context::{JobRun, get};
+use crate::context::JobRun;
 use crate::ids::{JobId, WorkerId};
 use crate::interruption::Throttle;
+use crate::mutex::get;
 use crate::ports::{DeferredMessage, InFlight, Store};
+use crate::process::in_process;
 use crate::telemetry::Telemetry;
 use crate::watch;
 
@@ -91,38 +92,28 @@ impl Shared {
         self.numbers.fetch_add(1, Relaxed)
     }
 
+    /// Asks which jobs were cancelled in the background, if that is due, and tells those that run.
+    pub(super) fn ask_for_cancels(self: &Arc<Self>) {
+        if self.cancels.are_due() {
+            let shared = Arc::clone(self);
+            tokio::spawn(in_process(async move {
+                if let Some(jobs) = shared.cancels.ask(&shared.store).await {
+                    shared.running.cancel(&jobs);
+                }
+            }));
+        }
+    }
+
+    /// Makes sure, before a job begins, that it is known which jobs were cancelled. Cancel-safe.
+    pub(super) async fn know_cancels(&self) {
+        if let Some(jobs) = self.cancels.know(&self.store).await {
+            self.running.cancel(&jobs);
+        }
+    }
+
     /// Returns the length of a lease that is taken or renewed now.
     pub(super) fn lease(&self) -> Duration {
         self.rules.get().lease(&self.settings)
-    }
-}
-
-/// How long a kind's measurements count: longer than the longest time between two saves.
-pub(super) const KEPT: Duration = Duration::from_hours(1);
-
-/// One kind of job.
-#[derive(Debug)]
-pub(crate) struct Kind {
-    pub(crate) name: &'static str,
-    pub(crate) schema: u32,
-    /// The measured times of checkpoint saves of this kind.
-    pub(crate) saves: Recent,
-    /// The run times of this kind's jobs that finished in their first delivery.
-    pub(crate) runs: Recent,
-    /// Whether its states are compressed.
-    pub(crate) packing: Packing,
-    pub(super) limits: Limits,
-    /// The jobs that count under the limit of this worker.
-    pub(super) gate: Gate,
-    /// The slots of the whole fleet; `None` without such a limit.
-    pub(super) fleet: Option<Arc<FleetSlots>>,
-}
-
-impl Kind {
-    pub(super) fn new(name: &'static str, schema: u32, limits: Limits) -> Self {
-        let (packing, gate) = (Packing::default(), Gate::default());
-        let (saves, runs) = (Recent::new(KEPT), Recent::new(KEPT));
-        Self { name, schema, saves, runs, packing, limits, gate, fleet: None }
     }
 }
 

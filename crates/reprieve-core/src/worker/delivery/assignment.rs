@@ -15,19 +15,21 @@ use tokio_util::sync::CancellationToken;
 use super::executor::{Execution, RunOutcome, execute};
 use crate::checkpoint::{CheckpointEvery, LONGEST};
 use crate::clock::unix_millis;
-use crate::context::{JobRun, get};
+use crate::context::JobRun;
 use crate::envelope::{Data, Deferral, Envelope, Misfit};
 use crate::ids::JobId;
 use crate::job::Job;
+use crate::mutex::get;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::saving::StepSaves;
 use crate::time_limit::TimeLimit;
 use crate::turns::Turns;
 use crate::watch;
+use crate::worker::kind::Kind;
 use crate::worker::limits::Limits;
 use crate::worker::settings::Settings;
-use crate::worker::shared::{Kind, Shared};
+use crate::worker::shared::Shared;
 
 /// A message that asks for a job.
 #[derive(Debug)]

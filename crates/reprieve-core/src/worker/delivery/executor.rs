@@ -15,11 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::save::{DRAIN_TRY, Loaded, Saved, Saver, TRY};
 use crate::clock::unix_millis_after;
 use crate::codec::{self, Encoded, Fingerprint, without_value};
-use crate::context::{JobContext, JobRun, get};
+use crate::context::{JobContext, JobRun};
 use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence};
 use crate::job::{Job, JobError, Step};
+use crate::mutex::get;
 use crate::names::result_blob;
 use crate::ports::BlobStore;
 use crate::record::{Company, Look, Status, Written};
@@ -27,7 +28,8 @@ use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::isolation::Presence;
-use crate::worker::shared::{Kind, Rules, Shared, resumed};
+use crate::worker::kind::Kind;
+use crate::worker::shared::{Rules, Shared, resumed};
 
 /// How long a resting job waits before it tries again to save.
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
@@ -175,7 +177,7 @@ impl Execution {
     /// Runs to the end and commits the result; any other end is the error. What a short job never
     /// does is boxed, so that its run reserves no memory for it.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
-        self.shared.cancels.know(&self.shared).await;
+        self.shared.know_cancels().await;
         let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;

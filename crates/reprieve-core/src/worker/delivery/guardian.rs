@@ -22,12 +22,13 @@ use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
 use crate::clock::unix_millis;
-use crate::context::{JobRun, get, set};
+use crate::context::JobRun;
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, ErrorKind};
 use crate::ids::PayloadName;
 use crate::job::JobError;
+use crate::mutex::{get, set};
 use crate::notice::{Notice, NoticeKind};
 use crate::panics;
 use crate::ports::{Delivery, Store};
@@ -36,9 +37,9 @@ use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
 use crate::worker::fleet_slots::{FleetSlot, FleetSlots};
-use crate::worker::limits::Place;
+use crate::worker::kind::{Kind, Place};
 use crate::worker::settings::Expiring;
-use crate::worker::shared::{Entry, Kind, Rules, RunningJob, Shared};
+use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);

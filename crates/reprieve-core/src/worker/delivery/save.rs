@@ -10,14 +10,16 @@ use tokio::time::{Instant, sleep};
 
 use crate::checkpoint::SHORTEST;
 use crate::codec::{self, Digest, Encoded, Fingerprint};
-use crate::context::{JobRun, get, set};
+use crate::context::JobRun;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mutex::{get, set};
 use crate::names::result_blob;
 use crate::record::{Company, Saving, Written};
 use crate::retry::{LogThrottle, bounded};
 use crate::telemetry::ByKind;
 use crate::worker::isolation::Presence;
-use crate::worker::shared::{Kind, Shared};
+use crate::worker::kind::Kind;
+use crate::worker::shared::Shared;
 
 /// The longest time for one try of a read or write that the job waits for, and for a save of a
 /// state that is not longer by its length. It is generous, because a large checkpoint on a slow

@@ -1,0 +1,127 @@
+//! One kind of job: what is measured of it, and how many of its jobs run under its limits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::fleet_slots::FleetSlots;
+use super::limits::{Limits, SEEN_AGAIN};
+use super::measure::Recent;
+use super::packing::Packing;
+use crate::ports::LimitedKind;
+
+/// How long a kind's measurements count: longer than the longest time between two saves.
+pub(super) const KEPT: Duration = Duration::from_hours(1);
+
+/// One kind of job.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) schema: u32,
+    /// The measured times of checkpoint saves of this kind.
+    pub(crate) saves: Recent,
+    /// The run times of this kind's jobs that finished in their first delivery.
+    pub(crate) runs: Recent,
+    /// Whether its states are compressed.
+    pub(crate) packing: Packing,
+    pub(super) limits: Limits,
+    /// The slots of the whole fleet; `None` without such a limit.
+    pub(super) fleet: Option<Arc<FleetSlots>>,
+    /// How many jobs count under the limit of this worker.
+    taken: AtomicUsize,
+    /// How many messages were released because of a limit.
+    deferred: AtomicU64,
+}
+
+impl Kind {
+    pub(super) fn new(name: &'static str, schema: u32, limits: Limits) -> Self {
+        let (packing, taken, deferred) = (Packing::default(), AtomicUsize::new(0), AtomicU64::new(0));
+        let (saves, runs) = (Recent::new(KEPT), Recent::new(KEPT));
+        Self { name, schema, saves, runs, packing, limits, fleet: None, taken, deferred }
+    }
+
+    /// Takes a place; `None` if as many jobs run as may run in this worker.
+    pub(super) fn take_place(self: &Arc<Self>) -> Option<Place> {
+        let most = self.limits.per_worker.unwrap_or(usize::MAX);
+        let more = |taken| (taken < most).then_some(taken + 1);
+        self.taken.fetch_update(Relaxed, Relaxed, more).ok().map(|_| Place(Arc::clone(self)))
+    }
+
+    /// Counts a message that went back because of a limit.
+    pub(super) fn note_deferral(&self) {
+        self.deferred.fetch_add(1, Relaxed);
+    }
+
+    /// Returns its limits and how many jobs are under them; `None` for a kind with the default limits.
+    pub(super) fn limited(&self) -> Option<LimitedKind> {
+        if self.limits == Limits::default() {
+            return None;
+        }
+        let Limits { per_worker, in_fleet, step_timeout, job_timeout, attempts, backoff, backoff_max } =
+            self.limits;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Some(LimitedKind {
+            kind: self.name.to_owned(),
+            running: self.taken.load(Relaxed) as u64,
+            deferred: self.deferred.load(Relaxed),
+            per_worker: per_worker.map(|most| most as u64),
+            in_fleet,
+            step_timeout_ms: step_timeout.map(millis),
+            job_timeout_ms: job_timeout.map(millis),
+            attempts,
+            backoff_ms: millis(backoff),
+            backoff_max_ms: millis(backoff_max),
+        })
+    }
+
+    /// Returns how many jobs of this kind may be held now; `None` without a limit.
+    fn open(&self) -> Option<usize> {
+        let in_fleet = self.fleet.as_ref().zip(self.limits.in_fleet).map(|(slots, most)| {
+            let taken = self.taken.load(Relaxed);
+            if slots.is_closed() { taken } else { usize::try_from(most).unwrap_or(usize::MAX) }
+        });
+        self.limits.per_worker.into_iter().chain(in_fleet).min()
+    }
+
+    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end.
+    pub(super) fn seen_again(&self) -> f64 {
+        let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
+        let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let ends = most as f64 / run.as_secs_f64().max(0.001);
+        (2.0 * ends).max(SEEN_AGAIN)
+    }
+}
+
+/// A place under the limit of this worker, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Kind>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Returns how many jobs of these kinds may be held at once; `None` if any kind has no limit.
+pub(super) fn open(kinds: &[Arc<Kind>]) -> Option<usize> {
+    kinds.iter().try_fold(0_usize, |sum, kind| Some(sum.saturating_add(kind.open()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_it_is_dropped() {
+        let limits = Limits { per_worker: Some(2), ..Limits::default() };
+        let kind = Arc::new(Kind::new("k", 1, limits));
+        let (first, _second) = (kind.take_place().unwrap(), kind.take_place().unwrap());
+        assert!(kind.take_place().is_none());
+        assert_eq!(open(std::slice::from_ref(&kind)), Some(2));
+        drop(first);
+        assert!(kind.take_place().is_some());
+        let other = Arc::new(Kind::new("o", 1, Limits::default()));
+        assert_eq!(open(&[kind, other]), None, "an unlimited kind");
+    }
+}
