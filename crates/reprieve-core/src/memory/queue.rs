@@ -37,13 +37,15 @@ struct State {
     last_number: u64,
 }
 
-/// Messages by number, in the order of arrival. The receipts contain the numbers.
+/// Messages by number, which is the same for the whole life of a message. The receipts contain the numbers.
 #[derive(Debug, Default)]
 struct Messages(BTreeMap<u64, Message>);
 
 #[derive(Debug)]
 struct Message {
     id: MessageId,
+    /// The place in line: the number, or a later one after a release to the back.
+    place: u64,
     body: Vec<u8>,
     dequeue_count: u32,
     receivable_at: Instant,
@@ -112,14 +114,13 @@ impl Queue for MemoryQueue {
     async fn release(&self, receipt: &Receipt, release: &Release) -> Result<()> {
         let until = Instant::now() + release.delay;
         self.change(|state| {
-            let (number, message) = state.messages.release("release a message", receipt, until)?;
+            let back = state.number();
+            let message = state.messages.release("release a message", receipt, until)?;
             if let Some(body) = &release.body {
                 message.body.clone_from(body);
             }
             if release.to_back {
-                let back = state.number();
-                let message = state.messages.0.remove(&number);
-                state.messages.0.extend(message.map(|message| (back, message)));
+                message.place = back;
             }
             Ok(())
         })
@@ -129,12 +130,12 @@ impl Queue for MemoryQueue {
         let now = Instant::now();
         self.change(|state| {
             let message = state.messages.remove("dead-letter a message", receipt)?;
+            let number = state.number();
             let dead = Message {
                 body: body.to_vec(),
                 reason: Some(letter.reason.clone()),
-                ..Message::new(message.id, now)
+                ..Message::new(message.id, number, now)
             };
-            let number = state.number();
             state.poison.0.insert(number, dead);
             Ok(())
         })
@@ -205,7 +206,7 @@ impl State {
         let number = self.number();
         let id = MessageId::new(format!("{prefix}{number}"));
         let NewMessage { body, delay } = message;
-        let message = Message { body, ..Message::new(id.clone(), now + delay) };
+        let message = Message { body, ..Message::new(id.clone(), number, now + delay) };
         self.messages.0.insert(number, message);
         id
     }
@@ -213,9 +214,10 @@ impl State {
 
 impl Message {
     /// A message inserted now, without body or reason.
-    fn new(id: MessageId, receivable_at: Instant) -> Self {
+    fn new(id: MessageId, place: u64, receivable_at: Instant) -> Self {
         Self {
             id,
+            place,
             body: Vec::new(),
             dequeue_count: 0,
             receivable_at,
@@ -229,6 +231,8 @@ impl Message {
 impl Messages {
     fn receive(&mut self, last_number: &mut u64, max: usize, now: Instant, until: Instant) -> Vec<Delivery> {
         let receivable = self.0.iter_mut().filter(|(_, message)| message.receivable_at <= now);
+        let mut line: Vec<_> = receivable.collect();
+        line.sort_by_key(|(_, message)| message.place);
         let deliver = |(&number, message): (&u64, &mut Message)| {
             *last_number += 1;
             message.dequeue_count += 1;
@@ -244,7 +248,7 @@ impl Messages {
                 unreadable: None,
             }
         };
-        receivable.take(max).map(deliver).collect()
+        line.into_iter().take(max).map(deliver).collect()
     }
 
     /// Returns the number of the message that `receipt` holds.
@@ -270,17 +274,17 @@ impl Messages {
         self.0.get_mut(&number).expect("a held message is there")
     }
 
-    /// Returns the message that `receipt` holds, which is receivable from `until` on, and its number.
+    /// Returns the message that `receipt` holds, which is receivable from `until` on.
     fn release(
         &mut self,
         operation: &'static str,
         receipt: &Receipt,
         until: Instant,
-    ) -> Result<(u64, &mut Message)> {
+    ) -> Result<&mut Message> {
         let number = self.held(operation, receipt)?;
         let message = self.message(number);
         (message.receivable_at, message.held_by) = (until, None);
-        Ok((number, message))
+        Ok(message)
     }
 
     /// Removes the message that `receipt` holds.
