@@ -1,5 +1,6 @@
 //! The benchmarks' jobs. [`Job::KIND`] names them for the worker `bench-worker`.
 
+mod crunching;
 mod large;
 
 use std::fs::File;
@@ -12,11 +13,15 @@ use reprieve::worker::WorkerBuilder;
 use reprieve::{Job, JobContext, JobError, Step, async_trait};
 use serde::{Deserialize, Serialize};
 
-pub use large::{Attaches, AttachesArgs, AttachesTook, Computes, ComputesArgs, ComputesAt, change, floats};
+pub use crunching::{Crunches, CrunchesArgs, Waited, Waits, WaitsArgs};
+pub use large::{
+    Attaches, AttachesArgs, AttachesTook, Computes, ComputesArgs, ComputesAt, Copies, change, floats,
+};
 
 /// Adds all benchmark jobs to a worker.
 pub fn all(worker: WorkerBuilder) -> WorkerBuilder {
-    worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries).job(Computes).job(Attaches)
+    let worker = worker.job(Noop).job(Ticks).job(Yields).job(Ignores).job(Blocks).job(Carries);
+    worker.job(Computes).job(Attaches).job(Copies).job(Crunches).job(Waits)
 }
 
 /// The run time of a job that does not yield: far longer than any drain.

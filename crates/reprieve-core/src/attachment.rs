@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::sleep;
 
 use crate::context::JobContext;
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::{next_part, unusable};
 use crate::ids::PayloadName;
 use crate::ports::Payload;
 use crate::record::{Attachments, CHUNK_BYTES, Chunk, Content, ContentHash, Pinned};
@@ -97,7 +98,8 @@ impl Attachment<'_> {
         // Its own chunks so far: it may have equal ones.
         let (mut own, mut reused) = (HashMap::new(), BTreeSet::new());
         loop {
-            let bytes = next_chunk(&mut content).await.map_err(|error| unreadable(OPERATION, error))?;
+            let bytes =
+                next_part(&mut content, CHUNK_BYTES).await.map_err(|error| unusable(OPERATION, error))?;
             if bytes.is_empty() {
                 break;
             }
@@ -129,9 +131,20 @@ impl Attachment<'_> {
             sent?;
         }
         let length = attached.bytes;
-        self.copy_unnamed(OPERATION, &reused, &mut attached, &mut pinned).await?;
-        self.change(|attachments| attachments.set(self.name, attached.clone())).await;
-        Ok(length)
+        loop {
+            self.copy_unnamed(OPERATION, &mut reused, &mut attached, &mut pinned).await?;
+            // The save that this waits for may have left a chunk without a name.
+            let set = self.change(|attachments| {
+                let has_all = attachments.unnamed(&reused).is_empty();
+                if has_all {
+                    attachments.set(self.name, attached.clone());
+                }
+                has_all
+            });
+            if set.await {
+                return Ok(length);
+            }
+        }
     }
 
     /// Writes the content to `to`, and returns its length in bytes; `None` when there is no
@@ -157,9 +170,9 @@ impl Attachment<'_> {
         let fetches: Vec<_> = content.chunks.iter().map(|chunk| self.fetch(OPERATION, chunk)).collect();
         let mut chunks = futures_util::stream::iter(fetches).buffered(AT_ONCE);
         while let Some(bytes) = chunks.next().await {
-            to.write_all(&bytes?).await.map_err(|error| unreadable(OPERATION, error))?;
+            to.write_all(&bytes?).await.map_err(|error| unusable(OPERATION, error))?;
         }
-        to.flush().await.map_err(|error| unreadable(OPERATION, error))?;
+        to.flush().await.map_err(|error| unusable(OPERATION, error))?;
         Ok(Some(content.bytes))
     }
 
@@ -205,7 +218,7 @@ impl Attachment<'_> {
     async fn copy_unnamed(
         &self,
         operation: &'static str,
-        reused: &BTreeSet<PayloadName>,
+        reused: &mut BTreeSet<PayloadName>,
         content: &mut Content,
         pinned: &mut Pinned,
     ) -> Result<()> {
@@ -222,6 +235,7 @@ impl Attachment<'_> {
             for chunk in content.chunks.iter_mut().filter(|chunk| chunk.payload == old) {
                 chunk.payload = copy.clone();
             }
+            reused.remove(&old);
         }
         Ok(())
     }
@@ -263,16 +277,4 @@ impl Attachment<'_> {
         let message = format!("the name of an attachment has 1 to {ATTACHMENT_NAME_BYTES_MAX} bytes");
         Err(Error::new(ErrorKind::Invalid, operation, message))
     }
-}
-
-/// Reads the next chunk; an empty one at the end.
-async fn next_chunk(content: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Bytes> {
-    let mut chunk = BytesMut::with_capacity(CHUNK_BYTES);
-    let mut rest = content.take(CHUNK_BYTES as u64);
-    while rest.read_buf(&mut chunk).await? > 0 {}
-    Ok(chunk.freeze())
-}
-
-fn unreadable(operation: &'static str, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Internal, operation, error.to_string()).with_source(error)
 }

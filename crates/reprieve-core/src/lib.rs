@@ -143,7 +143,7 @@ pub use compute::StopFlag;
 pub use context::JobContext;
 pub use deadline::{Deadline, SOFT_MARK};
 pub use error::{Error, ErrorKind, Result};
-pub use files::{InputStream, OutputStream};
+pub use files::{BlobReader, InputStream, OutputStream};
 pub use ids::{
     BLOB_NAME_BYTES_MAX, BlobName, Fence, JOB_ID_BYTES_MAX, JobId, MessageId, PayloadName, WorkerId, Writer,
 };

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::value::RawValue;
+use tokio::io::AsyncRead;
 
 use crate::codec;
 use crate::envelope::{Data, Envelope, INLINE_ARGS_BYTES_MAX, Trace};
 use crate::error::{Error, ErrorKind, Result};
+use crate::files::{next_part, unusable};
 use crate::hash::ContentHash;
 use crate::ids::JobId;
 use crate::job::Job;
 use crate::names::{SLOT_IDS, args_blob, check_own, input_blob};
-use crate::ports::LEASE_MAX;
-use crate::ports::{NewMessage, RecordWrite, Store};
+use crate::ports::{LEASE_MAX, NewMessage, PART_BYTES, RecordWrite, Store, Upload};
 use crate::record::{Record, Status};
 
 /// How many jobs of a batch are prepared at a time.
@@ -195,6 +196,40 @@ impl Producer {
         let name = input_blob(name)?;
         check_own("write an input", &name)?;
         self.store.blobs.put(&name, bytes, None).await
+    }
+
+    /// Stores everything that `content` yields, such as a file, as an input blob, whole or not at all, and
+    /// returns its length in bytes. Holds two parts of 4 MiB.
+    ///
+    /// # Errors
+    /// As of [`put_input`](Self::put_input). [`Internal`](ErrorKind::Internal) when `content` can't be
+    /// read. [`Conflict`](ErrorKind::Conflict) when another program writes the same name at the same time.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have stored the input, and otherwise changes nothing.
+    pub async fn write_input(&self, name: &str, content: impl AsyncRead + Send + Unpin) -> Result<u64> {
+        const OPERATION: &str = "write an input";
+        let (name, mut content, blobs) = (input_blob(name)?, content, &self.store.blobs);
+        check_own(OPERATION, &name)?;
+        let unreadable = |error| unusable(OPERATION, error);
+        let mut part = next_part(&mut content, PART_BYTES).await.map_err(unreadable)?;
+        if part.len() < PART_BYTES {
+            let length = part.len() as u64;
+            return blobs.put(&name, part.into(), None).await.map(|()| length);
+        }
+        let (upload, mut length, mut number) = (Upload::new(), 0, 0);
+        while !part.is_empty() {
+            length += part.len() as u64;
+            Upload::parts(length)?;
+            // A file that grows meanwhile is read to where it ended.
+            let is_last = part.len() < PART_BYTES;
+            let next = next_part(&mut content, if is_last { 0 } else { PART_BYTES });
+            let (sent, next) = tokio::join!(blobs.put_part(&name, &upload, number, part), next);
+            sent?;
+            part = next.map_err(unreadable)?;
+            number += 1;
+        }
+        blobs.put_parts(&name, &upload, length, None).await.map(|()| length)
     }
 
     /// Stores long arguments in a blob, before the message that names it exists.

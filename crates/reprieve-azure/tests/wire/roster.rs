@@ -5,9 +5,9 @@ use std::time::Duration;
 use reprieve_core::WorkerId;
 use reprieve_core::clock;
 use reprieve_core::ports::{Member, WorkerReport};
-use reprieve_sim::storage::{Config, Operation, StorageServer};
+use reprieve_sim::storage::Operation;
 
-use crate::support::{Shop, open};
+use crate::support::{Shop, double_with_the_right_clock, open, runtime};
 
 fn report(worker: &str, kinds: usize) -> WorkerReport {
     WorkerReport {
@@ -39,16 +39,7 @@ async fn the_members_of_a_fleet_are_listed_by_one_request() {
 
 #[test]
 fn a_clock_that_is_wrong_makes_no_worker_look_dead() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // The double has a thread of its own, and so the right clock.
-    let (send, started) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        runtime().block_on(async {
-            send.send(StorageServer::start(Config::default()).await.unwrap()).unwrap();
-            std::future::pending::<()>().await;
-        });
-    });
-    let double = started.recv().unwrap();
+    let double = double_with_the_right_clock();
     runtime().block_on(async {
         let minutes = Duration::from_mins(5);
         for wrong in [clock::wall_now() + minutes, clock::wall_now() - minutes] {

@@ -17,6 +17,24 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// The credential of a request.
 const SAS: &str = "sv=2026-04-06&sig=any";
 
+/// A runtime of one thread, so that a test can set the clock of all that it runs there.
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// A double on a thread of its own: it keeps the right clock when the test's thread has a wrong one.
+pub(crate) fn double_with_the_right_clock() -> StorageServer {
+    let (send, started) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        runtime().block_on(async {
+            send.send(StorageServer::start(Config::default()).await.expect("two free ports"))
+                .expect("a test");
+            std::future::pending::<()>().await;
+        });
+    });
+    started.recv().expect("a double")
+}
+
 /// A double with a queue and a container.
 #[derive(Debug)]
 pub(crate) struct Shop {

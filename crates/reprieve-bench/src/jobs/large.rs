@@ -56,7 +56,7 @@ pub fn change(floats: &mut [f64]) {
     }
 }
 
-fn next_float(float: f64) -> f64 {
+pub(super) fn next_float(float: f64) -> f64 {
     3.99 * float * (1.0 - float)
 }
 
@@ -191,5 +191,27 @@ impl Job for Attaches {
         }
         let [first, again] = took;
         Ok(Step::Done(AttachesTook { first, again, read: began.elapsed().as_secs_f64() * 1e3 }))
+    }
+}
+
+/// Copies an input, which is its argument, to an output, as streams. Its output is how long it took, in
+/// milliseconds.
+#[derive(Debug)]
+pub struct Copies;
+
+#[async_trait]
+impl Job for Copies {
+    const KIND: &'static str = "copies";
+    type Args = String;
+    type Checkpoint = ();
+    type Output = f64;
+
+    fn begin(&self, _: &String) {}
+
+    async fn step(&self, cx: &JobContext, input: &String, (): ()) -> Result<Step<(), f64>, JobError> {
+        let began = Instant::now();
+        let from = cx.input_stream(input).await?;
+        cx.write_output("copy", from).await?;
+        Ok(Step::Done(began.elapsed().as_secs_f64() * 1e3))
     }
 }

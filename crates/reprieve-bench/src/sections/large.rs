@@ -1,5 +1,5 @@
 //! Jobs with large data: the time and the size of saves of 20 MB of floats, beside the same as JSON, a
-//! drain of two such jobs, an attachment of 1 GiB, and the memory that they take.
+//! drain of two such jobs, an attachment of 1 GiB, streams of 300 MB, and the memory that they take.
 
 #![expect(clippy::cast_precision_loss, reason = "lengths of megabytes")]
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use reprieve_core::record::open;
-use reprieve_core::{BlobName, JobId};
+use reprieve_core::{BlobName, JobId, Producer};
 use reprieve_local::LocalStore;
 use reprieve_sim::metadata::{Config, MetadataServer};
 use serde::de::DeserializeOwned;
@@ -64,6 +64,9 @@ pub(super) async fn run(bench: &mut Bench) -> Result<()> {
         drain(bench, 1, &[]).await?;
         attachment(bench, RETURN_MEMORY).await?;
         attachment(bench, &[]).await?;
+        for megabytes in [30, 300] {
+            copy(bench, megabytes).await?;
+        }
     }
     Ok(())
 }
@@ -178,12 +181,30 @@ async fn attachment(bench: &mut Bench, environment: &'static [(&'static str, &'s
     Ok(())
 }
 
+/// Copies an input of so many megabytes to an output.
+async fn copy(bench: &mut Bench, megabytes: usize) -> Result<()> {
+    let place = Place::new(&bench.work, Durability::PowerLoss)?;
+    let local = place.open().await?;
+    let producer = Producer::new(local.store());
+    let input = std::io::Cursor::new(vec![7; bench.amount(megabytes, 1) * 1_000_000]);
+    producer.write_input("in", input).await?;
+    producer.enqueue(vec![job("copies", &"in")?]).await?;
+    let worker = place.worker(&["--concurrency", "1"])?;
+    let took: f64 = result(&local, &worker).await?;
+    let peak = worker.usage()?.resident_bytes_peak;
+    worker.kill().await?;
+    let name = format!("copy an input of {megabytes} MB to an output, as streams");
+    bench.add(Kind::lower(SECTION, &*name, "ms"), took);
+    bench.add(Kind::lower(SECTION, format!("a worker's memory for that: {megabytes} MB"), "MiB"), peak / MIB);
+    Ok(())
+}
+
 const fn how(environment: &[(&str, &str)]) -> &'static str {
     if environment.is_empty() { "glibc's defaults" } else { "as docs/service.md advises" }
 }
 
 /// Waits for the result of the only job.
-async fn result<T: DeserializeOwned>(local: &LocalStore, worker: &Process) -> Result<T> {
+pub(super) async fn result<T: DeserializeOwned>(local: &LocalStore, worker: &Process) -> Result<T> {
     let blobs = local.store().blobs;
     let began = Instant::now();
     loop {

@@ -1,6 +1,7 @@
 //! The sections, one file each, and the code they share.
 
 pub(crate) mod checkpoint;
+mod compute;
 mod depth;
 mod failure;
 mod footprint;
@@ -37,6 +38,8 @@ pub(crate) enum Section {
     Checkpoint,
     /// Saves, drains, attachments and memory of jobs with large data.
     Large,
+    /// Timers beside jobs that compute, and the cost of a call of `compute`.
+    Compute,
     /// An idle worker, a starting one, and the size of the binaries.
     Footprint,
     /// On a storage account: no-op jobs, transactions, notices and checkpoints.
@@ -63,6 +66,7 @@ impl Section {
             Self::Recovery => "recovery",
             Self::Checkpoint => "checkpoint",
             Self::Large => "large",
+            Self::Compute => "compute",
             Self::Footprint => "footprint",
             Self::Storage => "storage",
         }
@@ -97,6 +101,7 @@ impl Bench {
             Section::Recovery => recovery::run(self).await,
             Section::Checkpoint => checkpoint::run(self).await,
             Section::Large => large::run(self).await,
+            Section::Compute => compute::run(self).await,
             Section::Footprint => footprint::run(self).await,
             Section::Storage => Box::pin(storage::run(self)).await,
         }

@@ -26,6 +26,35 @@ async fn names_are_listed_in_order_and_bytes_come_back_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_file_of_any_size_becomes_an_input_and_comes_back() {
+    let place = Place::new();
+    let bytes: Vec<u8> = (0..10_000_019_u32).map(|at| (at % 251) as u8).collect();
+    place.write("film.mov", &bytes);
+    assert_eq!(place.succeeds(&["blobs", "put", "films/12.mov", "film.mov"]), "");
+    let got = place.command(&["blobs", "get", "films/12.mov"]).output().expect("the command runs");
+    assert!(got.status.success() && got.stdout == bytes);
+    let ran = place.run_with_stdin(&["blobs", "put", "films/12.mov", "-"], "short");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(place.succeeds(&["blobs", "get", "films/12.mov"]), "short");
+}
+
+#[test]
+fn what_is_no_file_or_no_input_is_refused() {
+    let place = Place::new();
+    place.write("a", "a");
+    for (args, why) in [
+        (["in/a", "none"], "none can't be opened: No such file"),
+        (["in/a", "."], "Is a directory"),
+        (["results/a.json", "a"], "results/"),
+        (["in//a", "a"], "in//a"),
+    ] {
+        let ran = place.run(&[&["blobs", "put"], &args[..]].concat());
+        assert!(ran.code.is_some_and(|code| code > 0) && ran.err.contains(why), "{args:?}: {ran:?}");
+    }
+    assert_eq!(place.succeeds(&["blobs", "list", "in"]), "");
+}
+
+#[tokio::test]
 async fn a_blob_that_is_not_there_is_an_error() {
     let place = Place::new();
     let _made = place.client().await;

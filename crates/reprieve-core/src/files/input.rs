@@ -12,6 +12,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncSeek, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::blob_reader::whole_part;
 use super::{READ, stopped, to_io, transfer, unusable};
 use crate::context::JobContext;
 use crate::error::{Error, ErrorKind, Result};
@@ -191,22 +192,8 @@ async fn fetch(
 
 /// Reads a range that the blob has in this version.
 async fn part(cx: &JobContext, name: &BlobName, range: Range<u64>, version: &Version) -> Result<Bytes> {
-    let replaced = |how: &str| {
-        let message =
-            format!("the blob {name} was {how} while it was read; read it again from its beginning");
-        Error::new(ErrorKind::Conflict, READ, message)
-    };
-    let bytes = match fetch(cx, name, range.clone(), Some(version)).await {
-        Ok(Some(read)) => read.bytes,
-        Ok(None) => return Err(replaced("removed")),
-        Err(error) if error.kind() == ErrorKind::Conflict => return Err(replaced("replaced")),
-        Err(error) => return Err(error),
-    };
-    if bytes.len() as u64 == range.end - range.start {
-        return Ok(bytes);
-    }
-    let message = format!("the blob {name} has only {} bytes of {range:?}", bytes.len());
-    Err(Error::new(ErrorKind::Corrupt, READ, message))
+    let read = fetch(cx, name, range.clone(), Some(version)).await;
+    whole_part(READ, name, &range, read)
 }
 
 impl AsyncBufRead for InputStream {

@@ -1,16 +1,20 @@
-//! A job's inputs and outputs in parts: ranges, streams, lists and deletion.
+//! Inputs and outputs in parts: ranges, streams, lists and deletion.
 
+mod blob_reader;
 mod input;
 mod output;
 
 use std::future::Future;
+use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument as _;
 
+pub use self::blob_reader::BlobReader;
 pub use self::input::InputStream;
 pub use self::output::OutputStream;
 use crate::context::JobContext;
@@ -229,23 +233,31 @@ fn range_of(range: &impl RangeBounds<u64>) -> Range<u64> {
     start..end
 }
 
+/// Reads the next part of a content, of so many bytes; a shorter or empty one at its end.
+pub(crate) async fn next_part(content: &mut (impl AsyncRead + Unpin), bytes: usize) -> io::Result<Bytes> {
+    let mut part = BytesMut::with_capacity(bytes);
+    let mut rest = content.take(bytes as u64);
+    while rest.read_buf(&mut part).await? > 0 {}
+    Ok(part.freeze())
+}
+
 /// The error of a reader or writer that is not the store's.
-fn unusable(operation: &'static str, error: std::io::Error) -> Error {
+pub(crate) fn unusable(operation: &'static str, error: io::Error) -> Error {
     Error::new(ErrorKind::Internal, operation, error.to_string()).with_source(error)
 }
 
 /// The store's error, for a reader or writer. Its source is the store's error.
-fn to_io(error: Error) -> std::io::Error {
+fn to_io(error: Error) -> io::Error {
     let kind = match error.kind() {
-        ErrorKind::NotFound => std::io::ErrorKind::NotFound,
-        ErrorKind::Denied => std::io::ErrorKind::PermissionDenied,
-        ErrorKind::Unavailable | ErrorKind::TimedOut => std::io::ErrorKind::TimedOut,
-        ErrorKind::Full => std::io::ErrorKind::StorageFull,
-        ErrorKind::TooLarge => std::io::ErrorKind::FileTooLarge,
-        ErrorKind::Corrupt => std::io::ErrorKind::InvalidData,
-        _ => std::io::ErrorKind::Other,
+        ErrorKind::NotFound => io::ErrorKind::NotFound,
+        ErrorKind::Denied => io::ErrorKind::PermissionDenied,
+        ErrorKind::Unavailable | ErrorKind::TimedOut => io::ErrorKind::TimedOut,
+        ErrorKind::Full => io::ErrorKind::StorageFull,
+        ErrorKind::TooLarge => io::ErrorKind::FileTooLarge,
+        ErrorKind::Corrupt => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
     };
-    std::io::Error::new(kind, error)
+    io::Error::new(kind, error)
 }
 
 /// The error of a transfer that its runtime has ended.

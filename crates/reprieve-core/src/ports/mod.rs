@@ -11,6 +11,7 @@ mod roster;
 use std::future::Future;
 use std::sync::Arc;
 
+use crate::clock::unix_millis;
 use crate::error::Result;
 
 pub use blobs::{BlobRange, BlobStore, ListedBlob};
@@ -35,6 +36,9 @@ pub struct Page<T> {
     pub entries: Vec<T>,
     /// Where the next part begins; `None` after the last. Only the store that made it can read it.
     pub next: Option<String>,
+    /// The present by the store's clock when it listed the part, in milliseconds since the Unix
+    /// epoch. Only the difference to times of the same store says how old something is.
+    pub now_unix_ms: i64,
 }
 
 impl<T> Page<T> {
@@ -58,14 +62,15 @@ impl<T> Page<T> {
 
     /// The same part, with what `entry` returns for its entries.
     pub fn filter_map<U>(self, entry: impl FnMut(T) -> Option<U>) -> Page<U> {
-        Page { entries: self.entries.into_iter().filter_map(entry).collect(), next: self.next }
+        let Self { entries, next, now_unix_ms } = self;
+        Page { entries: entries.into_iter().filter_map(entry).collect(), next, now_unix_ms }
     }
 
-    /// The part with these entries. If there are `max` of them, the next part begins after the
-    /// last, at what `name` returns for it.
+    /// The part with these entries, listed now by a store that goes by this machine's clock. If there
+    /// are `max` of them, the next part begins after the last, at what `name` returns for it.
     pub fn up_to(entries: Vec<T>, max: usize, name: impl Fn(&T) -> String) -> Self {
         let next = if entries.len() < max { None } else { entries.last().map(name) };
-        Self { entries, next }
+        Self { entries, next, now_unix_ms: unix_millis() }
     }
 }
 

@@ -10,7 +10,8 @@
 //! | marks `ready/…` | always |
 //! | marks `cancelled/JOB.json` | the job has no record any more |
 //!
-//! And nothing that was written less than [`KEPT_MIN`] ago. A job is over when its record says that
+//! And nothing that was written less than [`KEPT_MIN`] ago, by the store's clock: that of the machine
+//! which cleans may be wrong. A job is over when its record says that
 //! it is done or cancelled, and its expiry has passed; when it has a result; or when neither its record nor its
 //! arguments were written for [`Keep::unfinished`], if that is set. Without it, nothing is removed
 //! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name
@@ -28,7 +29,6 @@ use serde::{Deserialize, Serialize};
 
 use self::rules::Fate;
 pub use self::rules::{KEPT_MIN, Keep};
-use crate::clock::unix_millis;
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
@@ -158,11 +158,11 @@ impl Cleaner {
 
     /// Removes the arguments of jobs that are over.
     async fn arguments(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
-        let Page { entries, next } = self.store.blobs.page(ARGUMENTS, at).await?;
-        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, KEPT_MIN));
+        let Page { entries, next, now_unix_ms: now } = self.store.blobs.page(ARGUMENTS, at).await?;
+        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, now, KEPT_MIN));
         let removed = each(old, |blob| async move {
             match job_of_arguments(&blob.name) {
-                Some(job) if self.has_no_use_for_arguments(&job, blob.modified_unix_ms).await? => {
+                Some(job) if self.has_no_use_for_arguments(&job, blob.modified_unix_ms, now).await? => {
                     self.remove_blob(&blob).await
                 }
                 _ => Ok(Sum::default()),
@@ -174,11 +174,11 @@ impl Cleaner {
 
     /// Removes the marks of cancelled jobs that have no record any more.
     async fn cancellations(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
-        let Page { entries, next } = self.store.blobs.page(CANCELLATIONS, at).await?;
-        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, KEPT_MIN));
+        let Page { entries, next, now_unix_ms: now } = self.store.blobs.page(CANCELLATIONS, at).await?;
+        let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, now, KEPT_MIN));
         let removed = each(old, |blob| async move {
             match job_of_cancellation(&blob.name) {
-                Some(job) if self.has_no_record(&job).await? => self.remove_blob(&blob).await,
+                Some(job) if self.has_no_record(&job, now).await? => self.remove_blob(&blob).await,
                 _ => Ok(Sum::default()),
             }
         });
@@ -187,23 +187,23 @@ impl Cleaner {
     }
 
     /// Whether the job is over. Its arguments were written at `written_unix_ms`.
-    async fn has_no_use_for_arguments(&self, job: &JobId, written_unix_ms: i64) -> Result<bool> {
+    async fn has_no_use_for_arguments(&self, job: &JobId, written_unix_ms: i64, now: i64) -> Result<bool> {
         let Some(stored) = self.store.records.load(job).await? else {
-            return Ok(self.keep.is_given_up(written_unix_ms) || self.has_result(job).await?);
+            return Ok(self.keep.is_given_up(written_unix_ms, now) || self.has_result(job).await?);
         };
         // Such a job never reads its arguments again, however long its record is kept.
         let is_ended =
             open(&stored.bytes).is_ok_and(|record| matches!(record.status, Status::Done | Status::Cancelled));
-        Ok(is_ended || self.is_over(job, &stored).await?)
+        Ok(is_ended || self.is_over(job, &stored, now).await?)
     }
 
     /// Removes the records of jobs that are over.
     async fn records(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
-        let Page { entries, next } = self.store.records.page("", at).await?;
-        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, RECORD_KEPT_MIN));
+        let Page { entries, next, now_unix_ms: now } = self.store.records.page("", at).await?;
+        let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
-            if !self.is_over(&job, &stored).await? {
+            if !self.is_over(&job, &stored, now).await? {
                 return Ok(Sum::default());
             }
             if !self.dry_run {
@@ -221,8 +221,8 @@ impl Cleaner {
     }
 
     /// Whether nothing needs the job's record any more.
-    async fn is_over(&self, job: &JobId, stored: &Stored) -> Result<bool> {
-        match self.keep.fate_of(&open(&stored.bytes), stored.modified_unix_ms) {
+    async fn is_over(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
+        match self.keep.fate_of(&open(&stored.bytes), stored.modified_unix_ms, now) {
             Fate::Over => Ok(true),
             Fate::OverWithResult => self.has_result(job).await,
             Fate::Needed => Ok(false),
@@ -235,16 +235,16 @@ impl Cleaner {
 
     /// Removes payloads that no record names.
     async fn payloads(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
-        let Page { entries, next } = self.store.records.payload_page(at).await?;
+        let Page { entries, next, now_unix_ms: now } = self.store.records.payload_page(at).await?;
         let by_job: Vec<Vec<ListedPayload>> =
             entries.chunk_by(|a, b| a.job == b.job).map(<[_]>::to_vec).collect();
-        let old = |payload: &ListedPayload| is_old(payload.modified_unix_ms, KEPT_MIN);
+        let old = |payload: &ListedPayload| is_old(payload.modified_unix_ms, now, KEPT_MIN);
         let with_old = by_job.into_iter().filter(|payloads| payloads.iter().any(old));
         let removed = each(with_old, |mut payloads: Vec<ListedPayload>| async move {
             let Some(job) = payloads.first().map(|payload| payload.job.clone()) else {
                 return Ok(Sum::default());
             };
-            let Some(needed) = self.needed(&job).await? else { return Ok(Sum::default()) };
+            let Some(needed) = self.needed(&job, now).await? else { return Ok(Sum::default()) };
             payloads.retain(|payload| old(payload) && !needed.contains(&payload.name));
             let names: Vec<_> = payloads.iter().map(|payload| payload.name.clone()).collect();
             if !self.dry_run && !names.is_empty() {
@@ -259,24 +259,24 @@ impl Cleaner {
     }
 
     /// Whether the job has no record, or a dry run has not removed it.
-    async fn has_no_record(&self, job: &JobId) -> Result<bool> {
+    async fn has_no_record(&self, job: &JobId, now: i64) -> Result<bool> {
         let stored = self.store.records.load(job).await?;
         match stored {
             None => Ok(true),
-            Some(stored) => self.would_be_removed(job, &stored).await,
+            Some(stored) => self.would_be_removed(job, &stored, now).await,
         }
     }
 
     /// Whether this is a dry run, and the record would have been removed in another.
-    async fn would_be_removed(&self, job: &JobId, stored: &Stored) -> Result<bool> {
-        let is_old = self.dry_run && is_old(stored.modified_unix_ms, RECORD_KEPT_MIN);
-        Ok(is_old && self.is_over(job, stored).await?)
+    async fn would_be_removed(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
+        let is_old = self.dry_run && is_old(stored.modified_unix_ms, now, RECORD_KEPT_MIN);
+        Ok(is_old && self.is_over(job, stored, now).await?)
     }
 
     /// Returns the payloads that the job's record names; `None` if it may name any.
-    async fn needed(&self, job: &JobId) -> Result<Option<BTreeSet<PayloadName>>> {
+    async fn needed(&self, job: &JobId, now: i64) -> Result<Option<BTreeSet<PayloadName>>> {
         let Some(stored) = self.store.records.load(job).await? else { return Ok(Some(BTreeSet::new())) };
-        if self.would_be_removed(job, &stored).await? {
+        if self.would_be_removed(job, &stored, now).await? {
             return Ok(Some(BTreeSet::new()));
         }
         match open(&stored.bytes) {
@@ -295,10 +295,10 @@ impl Cleaner {
         at: Option<&str>,
     ) -> Result<(Sum, Option<String>)> {
         let Some(keep) = keep else { return Ok((Sum::default(), None)) };
-        let Page { entries, next } = self.store.blobs.page(prefix, at).await?;
+        let Page { entries, next, now_unix_ms: now } = self.store.blobs.page(prefix, at).await?;
         let keep = keep.max(KEPT_MIN);
         let old =
-            entries.into_iter().filter(|blob| is_own(&blob.name) && is_old(blob.modified_unix_ms, keep));
+            entries.into_iter().filter(|blob| is_own(&blob.name) && is_old(blob.modified_unix_ms, now, keep));
         let removed = each(old, |blob| async move { self.remove_blob(&blob).await });
         Ok((removed.await?, next))
     }
@@ -391,6 +391,6 @@ where
     Ok(all)
 }
 
-fn is_old(written_unix_ms: i64, age: Duration) -> bool {
-    rules::age_of(written_unix_ms, unix_millis()) >= age
+fn is_old(written_unix_ms: i64, now_unix_ms: i64, age: Duration) -> bool {
+    rules::age_of(written_unix_ms, now_unix_ms) >= age
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::clock::unix_millis;
 use crate::record::{Record, Status, Unreadable};
 
 /// The least age of an object that is removed: eight days. A message of a job that has ended may
@@ -57,28 +56,32 @@ impl Keep {
         short.map(|(name, _)| format!("{name} must be at least 8 days (192h), or forever")).collect()
     }
 
-    /// Decides about the record of a job that was written then.
-    pub(super) fn fate_of(&self, record: &Result<Record, Unreadable>, written_unix_ms: i64) -> Fate {
-        let now = unix_millis();
-        if age_of(written_unix_ms, now) < KEPT_MIN {
+    /// Decides now about the record of a job that was written then.
+    pub(super) fn fate_of(
+        &self,
+        record: &Result<Record, Unreadable>,
+        written_unix_ms: i64,
+        now_unix_ms: i64,
+    ) -> Fate {
+        if age_of(written_unix_ms, now_unix_ms) < KEPT_MIN {
             return Fate::Needed;
         }
         let since = match record {
             Err(Unreadable::NewerFormat(_)) => return Fate::Needed,
             Err(Unreadable::Damaged(_)) => written_unix_ms,
             Ok(Record { status: Status::Done | Status::Cancelled, expires_unix_ms, .. }) => {
-                let is_expired = expires_unix_ms.is_none_or(|expiry| expiry <= now);
+                let is_expired = expires_unix_ms.is_none_or(|expiry| expiry <= now_unix_ms);
                 return if is_expired { Fate::Over } else { Fate::Needed };
             }
             Ok(Record { status: Status::Waiting { due_unix_ms }, .. }) => written_unix_ms.max(*due_unix_ms),
             Ok(_) => written_unix_ms,
         };
-        if self.is_given_up(since) { Fate::Over } else { Fate::OverWithResult }
+        if self.is_given_up(since, now_unix_ms) { Fate::Over } else { Fate::OverWithResult }
     }
 
-    /// Whether a job of which nothing was written since then counts as forgotten.
-    pub(super) fn is_given_up(&self, since_unix_ms: i64) -> bool {
-        self.unfinished.is_some_and(|keep| age_of(since_unix_ms, unix_millis()) >= keep.max(KEPT_MIN))
+    /// Whether a job of which nothing was written since then counts as forgotten now.
+    pub(super) fn is_given_up(&self, since_unix_ms: i64, now_unix_ms: i64) -> bool {
+        self.unfinished.is_some_and(|keep| age_of(since_unix_ms, now_unix_ms) >= keep.max(KEPT_MIN))
     }
 }
 

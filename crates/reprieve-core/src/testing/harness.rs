@@ -143,8 +143,8 @@ impl<'a, J: Job> Harness<'a, J> {
         self
     }
 
-    /// Adds to each worker what the job needs of it. The settings are the harness's own, and replace
-    /// those that are set here.
+    /// Adds to each worker what the job needs of it, such as shared values and limits. The settings are
+    /// the harness's own, and replace those that are set here.
     pub fn worker(mut self, worker: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + 'a) -> Self {
         self.worker = Box::new(worker);
         self
@@ -322,11 +322,12 @@ impl<'a> Check<'a> {
         let name = |(name, bytes)| Ok((BlobName::parse(name)?, bytes));
         let inputs: crate::error::Result<_> = inputs.into_iter().map(name).collect();
         let jobs = move |builder: WorkerBuilder, part: Part, waits: &Arc<Waits>| {
-            let mut builder = worker(builder);
+            let mut builder = builder;
             for kind in &also {
                 builder = kind(builder, part.clone(), waits);
             }
-            builder.job(Probe { job: job(), waits: Arc::clone(waits), part: Some(part) })
+            // Last, because limits are set for kinds that the worker has.
+            worker(builder.job(Probe { job: job(), waits: Arc::clone(waits), part: Some(part) }))
         };
         let stage = Stage {
             kind: J::KIND,

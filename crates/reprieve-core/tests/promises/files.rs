@@ -3,8 +3,10 @@
 
 use std::io::SeekFrom;
 use std::ops::{Bound, Range};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -15,7 +17,7 @@ use reprieve_core::worker::Settings;
 use reprieve_core::{
     BlobName, Bytes, Error, ErrorKind, Fence, Job, JobContext, JobError, JobId, Result, Step, Writer,
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, ReadBuf};
 
 use crate::support::*;
 
@@ -387,6 +389,66 @@ async fn a_copy_of_any_size_holds_three_parts_of_the_input_and_sends_two_of_the_
     assert_eq!(most(&counting.sending_max), 2, "parts are sent while others are read");
     assert_eq!(most(&counting.whole_max), 0, "nothing is read or written as a whole");
     assert_eq!(most(&counting.held), 0);
+}
+
+/// A file on a disk that fails.
+struct Unreadable;
+
+impl AsyncRead for Unreadable {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Err(std::io::Error::other("the disk")))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_writes_and_reads_a_blob_of_any_size_in_parts() {
+    for length in [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 11 * PART_BYTES, 11 * PART_BYTES + 17] {
+        let inner = memory::store();
+        let (store, counting) = Counting::wrap(&inner);
+        let bytes = content(length);
+        let producer = reprieve_core::Producer::new(store.clone());
+        assert_eq!(producer.write_input("in", &bytes[..]).await.unwrap(), length as u64);
+        assert!(get(&inner, "in").await.as_ref() == Some(&bytes), "{length}");
+        let mut blob = store.open_blob(&BlobName::parse("in").unwrap()).await.unwrap().expect("a blob");
+        assert_eq!(blob.length(), length as u64);
+        let mut read = Vec::new();
+        while let Some(part) = blob.next().await.unwrap() {
+            assert!(!part.is_empty() && part.len() <= PART_BYTES);
+            read.extend_from_slice(&part);
+        }
+        assert!(read == bytes, "{length}");
+        let whole = counting.whole_max.load(Relaxed);
+        assert!(whole < PART_BYTES, "{whole} bytes at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_never_reads_bytes_of_two_writes_of_a_blob() {
+    let store = memory::store();
+    put(&store, "in", &content(2 * PART_BYTES)).await;
+    let mut blob = store.open_blob(&BlobName::parse("in").unwrap()).await.unwrap().unwrap();
+    assert_eq!(blob.next().await.unwrap().unwrap().len(), PART_BYTES);
+    put(&store, "in", &vec![0; 2 * PART_BYTES]).await;
+    assert_eq!(blob.next().await.unwrap_err().kind(), ErrorKind::Conflict);
+    store.blobs.delete(&BlobName::parse("in").unwrap(), None).await.unwrap();
+    assert_eq!(blob.next().await.unwrap_err().kind(), ErrorKind::Conflict);
+    assert!(store.open_blob(&BlobName::parse("in").unwrap()).await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_can_not_be_read_to_its_end_stores_nothing() {
+    let store = memory::store();
+    let producer = reprieve_core::Producer::new(store.clone());
+    for length in [0, 1, 2 * PART_BYTES] {
+        let begins = content(length);
+        let error = producer.write_input("in", (&begins[..]).chain(Unreadable)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+        assert!(get(&store, "in").await.is_none());
+    }
 }
 
 #[tokio::test(start_paused = true)]

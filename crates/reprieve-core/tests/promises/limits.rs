@@ -231,6 +231,38 @@ async fn a_backlog_over_its_limit_costs_a_bounded_number_of_requests_and_starves
     assert!(ended as u64 >= fit * 8 / 10, "{ended} of {fit}: its slot is hardly ever free");
 }
 
+/// A worker with jobs of one second has always a hundred of them before it.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_never_runs_dry_lets_every_job_of_another_have_its_turn() {
+    let (store, seen) = (memory::store(), Seen::default());
+    for limits in [Limits::default(), Limits { per_worker: Some(4), ..Limits::default() }] {
+        let feeding = tokio::spawn({
+            let store = store.clone();
+            async move {
+                loop {
+                    let missing = 100_usize.saturating_sub(usize::try_from(ready(&store).await).unwrap());
+                    send::<Limited>(&store, missing, 1, 1_000).await;
+                    sleep(ms(200)).await;
+                }
+            }
+        });
+        let worker = start_built(worker(&store, &seen, limits));
+        sleep(secs(60)).await;
+        for round in 0..10 {
+            let before = seen.of("free").ended;
+            send::<Free>(&store, 3, 1, 1_000).await;
+            let began = Instant::now();
+            within(secs(120), "three jobs", async || seen.of("free").ended == before + 3).await;
+            // The hundred before them take 13 s without a limit. With one, they are passed over.
+            let most = if limits.per_worker.is_none() { secs(20) } else { secs(60) };
+            assert!(began.elapsed() <= most, "{round}, {limits:?}: {:?}", began.elapsed());
+        }
+        assert!(seen.of("limited").ended > 400, "{:?}", seen.of("limited"));
+        feeding.abort();
+        worker.stop().await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_step_that_takes_too_long_fails_and_the_progress_stays() {
     let (store, job) = (memory::store(), Steps::default());

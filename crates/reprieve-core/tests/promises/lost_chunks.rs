@@ -2,6 +2,7 @@
 //! gone is not named again, and no job goes round for ever.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -14,6 +15,7 @@ use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
 use reprieve_core::{BlobName, Job, JobContext, JobError, JobId, PayloadName, Redrive, Step};
 use tokio::io::AsyncWriteExt as _;
+use tokio::time::advance;
 
 use crate::support::*;
 
@@ -400,6 +402,18 @@ async fn a_chunk_that_is_found_damaged_during_a_write_is_not_used_again() {
     worker.stop().await;
 }
 
+/// Long enough for retention to remove what no record names.
+const NINE_DAYS: Duration = Duration::from_hours(9 * 24);
+
+/// Runs the job until it waits, lets the time pass without a worker, and starts another one.
+async fn nine_days_later(store: &Store, job: &Acts) -> Running {
+    let worker = start_saving(store, job.clone());
+    within(secs(60), "the job waits", async || job.times(0) == 1 && leased(store).await == 0).await;
+    worker.stop().await;
+    advance(NINE_DAYS).await;
+    start_saving(store, job.clone())
+}
+
 /// Replaces a content after nine days, and then writes the former one again, in a call that outlasts
 /// the saves that drop its chunk. A round of retention comes during the first such call, and after each.
 fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
@@ -409,7 +423,7 @@ fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<
         match at {
             0 => {
                 cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
-                return Ok(Step::Wait(1, secs(9 * 24 * 3_600)));
+                return Ok(Step::Wait(1, NINE_DAYS));
             }
             1 => write(cx, "something else").await?,
             2 => {
@@ -438,11 +452,47 @@ fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<
 #[tokio::test(start_paused = true)]
 async fn retention_takes_no_chunk_that_a_write_used_again() {
     let (store, job) = Acts::new(writes_for_long).await;
-    let worker = start_saving(&store, job.clone());
-    emptied(&store, secs(30 * 24 * 3_600)).await;
+    let worker = nine_days_later(&store, &job).await;
+    emptied(&store, secs(3_600)).await;
     assert_eq!(poisoned(&store).await, [""; 0]);
     // The first call found its chunk removed, and failed.
     assert_eq!(job.began(), [0, 1, 2, 2, 3, 4]);
+    worker.stop().await;
+}
+
+/// Writes a former content again, nine days later, in a call that waits for the save that drops its
+/// chunk.
+fn writes_beside_a_save<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    async move {
+        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
+        let store = Store { records, ..memory::store() };
+        match at {
+            0 => {
+                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
+                return Ok(Step::Wait(1, NINE_DAYS));
+            }
+            1 => write(cx, "something else").await?,
+            2 => {
+                let content = vec![7; CHUNK_BYTES];
+                let (saved, written) = tokio::join!(cx.save::<Acts>(&2), cx.attach("a").write(&content[..]));
+                assert!(saved.unwrap());
+                written?;
+                clean(&store, Keep::default(), false).await;
+            }
+            3 => drop(read(cx).await?),
+            _ => return Ok(Step::Done(at)),
+        }
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retention_takes_no_chunk_that_a_save_dropped_while_a_write_waited_for_it() {
+    let (store, job) = Acts::new(writes_beside_a_save).await;
+    let worker = nine_days_later(&store, &job).await;
+    emptied(&store, secs(3_600)).await;
+    assert_eq!(job.began(), [0, 1, 2, 3, 4]);
     worker.stop().await;
 }
 

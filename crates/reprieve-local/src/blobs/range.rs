@@ -1,6 +1,5 @@
 //! Reading a range of a blob: its row says which write is read, and the file of a write never changes.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
@@ -11,6 +10,7 @@ use reprieve_core::{BlobName, Bytes, ErrorKind};
 
 use super::damaged;
 use crate::failure::{Failure, Outcome};
+use crate::files;
 use crate::shared::Shared;
 use crate::store::blocking;
 
@@ -70,6 +70,10 @@ pub(super) async fn get_range(
                 tracing::warn!(%name, path = %path.display(), "the file of a blob is missing");
                 return Ok(None);
             }
+            Err(error) if files::is_lost(&error) => {
+                let message = format!("the blob {name} can't be read from {}: {error}", path.display());
+                return Err(Failure::new(ErrorKind::Corrupt, message));
+            }
             Err(error) => return Err(Failure::io(&error, &path)),
         }
     }
@@ -101,7 +105,7 @@ fn read_file(
     length: u64,
     mut buffer: Vec<u8>,
 ) -> io::Result<Result<Vec<u8>, u64>> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path)?;
     let bytes = file.metadata()?.len();
     if bytes != length {
         return Ok(Err(bytes));

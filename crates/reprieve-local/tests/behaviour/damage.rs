@@ -109,3 +109,40 @@ async fn every_flipped_bit_and_every_cut_of_a_payloads_file_is_noticed() {
     std::fs::remove_file(&file).unwrap();
     assert_eq!(read(&store).await, None);
 }
+
+/// The job has another checkpoint: a name that leads to no file must not keep it waiting.
+#[cfg(unix)]
+#[tokio::test]
+async fn what_is_no_file_of_a_payload_is_a_missing_one() {
+    let (bench, store, _) = with_payload().await;
+    let conn = fast(&bench);
+    let payloads = bench.path().with_extension("db.d").join("payloads");
+    let made = std::process::Command::new("mkfifo").arg(payloads.join("pipe")).status();
+    assert!(made.unwrap().success());
+    std::fs::create_dir(payloads.join("directory")).unwrap();
+    std::os::unix::fs::symlink("loop", payloads.join("loop")).unwrap();
+    let long = "x".repeat(300);
+    let names = ["pipe", "directory", "loop", "none", "none/below", "a\0b", &long, ".", ""];
+    let texts = names.map(|name| name.as_bytes().to_vec()).into_iter().chain([vec![0xff, 0xfe]]);
+    let lead_to = |name: &[u8]| {
+        let change = "UPDATE payload SET data = NULL, file = CAST(?1 AS TEXT)";
+        assert_eq!(conn.execute(change, [name]).unwrap(), 1);
+    };
+    for name in texts {
+        lead_to(&name);
+        assert_eq!(read(&store).await, None, "{}", String::from_utf8_lossy(&name));
+    }
+}
+
+#[tokio::test]
+async fn a_payloads_file_that_has_grown_is_not_read_to_its_end() {
+    let (bench, store, part) = with_payload().await;
+    fast(&bench).execute("UPDATE payload SET data = NULL, file = 'token-0'", []).unwrap();
+    let file = bench.path().with_extension("db.d").join("payloads/token-0");
+    std::fs::write(&file, state()).unwrap();
+    // It takes no space on the disk.
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(1 << 40).unwrap();
+    let found = read(&store).await.expect("the file is there");
+    assert_eq!(found.len() as u64, part.bytes + 1);
+    assert!(!part.fits(&found));
+}

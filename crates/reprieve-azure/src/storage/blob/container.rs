@@ -559,7 +559,7 @@ impl Container {
                 let unlisted = |error| failure(operation, target, error);
                 let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
                 let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
-                    return Ok(Page { entries: Vec::new(), next: None });
+                    return Ok(Page::up_to(Vec::new(), usize::MAX, |_| String::new()));
                 };
                 // By this machine's clock if the answer does not tell.
                 let now = date(page.headers()).and_then(timestamp);
@@ -573,7 +573,7 @@ impl Container {
                 if entries.len() < all {
                     self.directories.exist.store(true, Relaxed);
                 }
-                Ok(Page { entries, next })
+                Ok(Page { entries, next, now_unix_ms: now.as_millisecond() })
             })
             .await
     }
