@@ -64,6 +64,21 @@ async fn no_lease_lapses_while_every_core_spins_for_twenty_seconds() {
     }
 }
 
+/// A job has a thread of its own: it need not wait until another one yields.
+#[tokio::test]
+async fn every_job_that_is_held_begins_though_the_others_never_yield() {
+    let sandbox = Sandbox::new().await;
+    let many = 24;
+    sandbox.enqueue("spin", vec![json!({"steps": 6_000, "each_ms": 100}); many]).await;
+    let arguments = ["--metadata-url", "off", "--concurrency", "24"];
+    let mut worker = Worker::start(&sandbox, Path::new(env!("CARGO_BIN_EXE_test-jobs")), arguments);
+    let all = |report: &reprieve_core::ports::WorkerReport| {
+        report.in_flight.iter().filter(|job| job.steps > 0).count() == many
+    };
+    worker.reports(&sandbox, "all jobs have done a step", all).await;
+    worker.kill();
+}
+
 #[tokio::test]
 async fn a_notice_is_acted_on_within_a_second_while_every_core_spins() {
     let sandbox = Sandbox::new().await;

@@ -49,6 +49,8 @@ pub(crate) struct JobRun {
     pub(crate) store: Store,
     /// The same store through clients that give up sooner.
     pub(crate) drain_store: Store,
+    /// The control thread's runtime; `None` where no worker runs the job.
+    pub(crate) control: Option<tokio::runtime::Handle>,
     /// What all jobs of the worker share.
     pub(crate) states: SharedStates,
     /// One permit for each closure that may compute at once.

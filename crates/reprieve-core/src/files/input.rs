@@ -161,7 +161,8 @@ impl InputStream {
             let range = self.next..self.end.min(self.next.saturating_add(PART_BYTES as u64));
             self.next = range.end;
             let (cx, name, version) = (self.cx.of_task(), self.name.clone(), self.version.clone());
-            self.ahead.push_back(transfer(async move { part(&cx, &name, range, &version).await }));
+            let fetching = async move { part(&cx, &name, range, &version).await };
+            self.ahead.push_back(transfer(&self.cx, fetching));
         }
     }
 

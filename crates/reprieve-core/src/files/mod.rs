@@ -212,11 +212,18 @@ impl JobContext {
     }
 }
 
-/// Starts a transfer that goes on while the step computes. It ends with its handle.
+/// Starts a transfer that goes on while the step computes: on the control thread, since tokio would keep
+/// it for the thread of the step. It ends with its handle.
 fn transfer<T: Send + 'static>(
+    cx: &JobContext,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> AbortOnDropHandle<Result<T>> {
-    AbortOnDropHandle::new(tokio::spawn(in_process(work.in_current_span())))
+    let work = in_process(work.in_current_span());
+    let begun = match &cx.run.control {
+        Some(control) => control.spawn(work),
+        None => tokio::spawn(work),
+    };
+    AbortOnDropHandle::new(begun)
 }
 
 fn range_of(range: &impl RangeBounds<u64>) -> Range<u64> {

@@ -141,13 +141,14 @@ impl OutputStream {
         let (cx, name, upload, number) =
             (self.cx.of_task(), self.name.clone(), self.upload.clone(), self.parts);
         self.parts += 1;
-        self.sending.push_back(transfer(async move {
+        let sending = async move {
             let send = |store: Arc<dyn BlobStore>, _| {
                 let (name, upload, bytes) = (&name, &upload, bytes.clone());
                 async move { store.put_part(name, upload, number, bytes).await }
             };
             cx.fenced(WRITE, send).await
-        }));
+        };
+        self.sending.push_back(transfer(&self.cx, sending));
         Poll::Ready(Ok(()))
     }
 }

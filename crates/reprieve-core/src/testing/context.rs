@@ -102,6 +102,7 @@ impl TestContext {
             record: AsyncMutex::new(Handle::new(Arc::clone(&store.records), identity, Vec::new())),
             store: store.clone(),
             drain_store: store.clone(),
+            control: None,
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
             time_limit: TimeLimit::default(),

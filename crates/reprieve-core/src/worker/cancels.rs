@@ -60,10 +60,15 @@ impl Cancels {
         !self.is_fresh(EVERY) && self.news.try_lock().is_ok()
     }
 
-    /// Waits until the store was asked within the last five seconds, but never for long. Returns the
-    /// cancelled jobs if there are others than before. Cancel-safe.
+    /// Whether the store was asked within the last five seconds.
+    pub(super) fn are_known(&self) -> bool {
+        self.is_fresh(FRESH)
+    }
+
+    /// Waits until it was, but never for long. Returns the cancelled jobs if there are others than before.
+    /// Cancel-safe.
     pub(super) async fn know(&self, store: &Store) -> Option<HashSet<JobId>> {
-        if self.is_fresh(FRESH) { None } else { Box::pin(self.refresh(store, FRESH)).await }
+        if self.are_known() { None } else { self.refresh(store, FRESH).await }
     }
 
     /// Asks the store, unless that was done within the last few seconds. Returns the cancelled jobs if there

@@ -151,6 +151,7 @@ fn job_run(
         record: AsyncMutex::new(handle),
         store: shared.store.clone(),
         drain_store: shared.drain_store.clone(),
+        control: Some(tokio::runtime::Handle::current()),
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
         time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),

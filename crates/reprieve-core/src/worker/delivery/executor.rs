@@ -23,6 +23,7 @@ use crate::job::{Job, JobError, Step};
 use crate::mutex::get;
 use crate::names::result_blob;
 use crate::ports::BlobStore;
+use crate::process::in_process;
 use crate::record::{Company, Look, Status, Written};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::time_limit::TimedOut;
@@ -169,6 +170,18 @@ impl Execution {
             || self.shared.cancels.contains(&self.run.job)
     }
 
+    /// Makes sure that it is known which jobs were cancelled. The control thread asks, so that no job that
+    /// computes without yielding keeps the answer from the others.
+    async fn know_cancels(&self) {
+        if self.shared.cancels.are_known() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let knowing = self.control.spawn(in_process(async move { shared.know_cancels().await }));
+        // An error means that the runtime is shutting down.
+        let _known = AbortOnDropHandle::new(knowing).await;
+    }
+
     /// Reports whether this is the first delivery of the message.
     pub(super) fn is_first(&self) -> bool {
         self.run.fence() <= Fence::new(0, 1)
@@ -177,7 +190,7 @@ impl Execution {
     /// Runs to the end and commits the result; any other end is the error. What a short job never
     /// does is boxed, so that its run reserves no memory for it.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
-        self.shared.know_cancels().await;
+        self.know_cancels().await;
         let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;

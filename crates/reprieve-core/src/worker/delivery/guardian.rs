@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -40,6 +41,7 @@ use crate::worker::fleet_slots::{FleetSlot, FleetSlots};
 use crate::worker::kind::{Kind, Place};
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
+use crate::worker::threads::on_any_thread;
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -330,7 +332,7 @@ impl Guardian {
             drop(slots);
             ended.unwrap_or_else(|panic| panicked(&*panic))
         };
-        self.shared.jobs.spawn(in_process(run.instrument(span)))
+        self.shared.jobs.spawn(in_process(on_any_thread(run.instrument(span), Handle::current())))
     }
 
     /// Waits for the job. In a drain, or if it is cancelled or its slot of the fleet is lost, asks the job to
