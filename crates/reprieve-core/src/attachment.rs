@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::files::{next_part, unusable};
 use crate::ids::PayloadName;
 use crate::ports::Payload;
-use crate::record::{Attachments, CHUNK_BYTES, Chunk, Content, ContentHash, Pinned};
+use crate::record::{CHUNK_BYTES, Chunk, Content, ContentHash, Handle, Pinned};
 use crate::saving::LOOK_EVERY;
 
 /// How many chunks are sent or fetched at once. With the one that is being read, an attachment of
@@ -134,10 +134,10 @@ impl Attachment<'_> {
         loop {
             self.copy_unnamed(OPERATION, &mut reused, &mut attached, &mut pinned).await?;
             // The save that this waits for may have left a chunk without a name.
-            let set = self.change(|attachments| {
-                let has_all = attachments.unnamed(&reused).is_empty();
+            let set = self.change(|record| {
+                let has_all = record.unnamed_of(&reused).is_empty();
                 if has_all {
-                    attachments.set(self.name, attached.clone());
+                    record.attachments.set(self.name, attached.clone());
                 }
                 has_all
             });
@@ -186,16 +186,16 @@ impl Attachment<'_> {
     /// # Cancel safety
     /// A dropped call changes nothing.
     pub async fn remove(self) -> bool {
-        self.change(|attachments| attachments.remove(self.name)).await
+        self.change(|record| record.attachments.remove(self.name)).await
     }
 
     /// Changes the attachments when no save is requested or under way, so that a checkpoint has the
     /// contents that belong to its state.
-    async fn change<T>(&self, change: impl Fn(&mut Attachments) -> T) -> T {
+    async fn change<T>(&self, change: impl Fn(&mut Handle) -> T) -> T {
         loop {
             let mut record = self.cx.run.record_in_step().await;
             if !self.cx.run.saves.is_pending() {
-                return change(&mut record.attachments);
+                return change(&mut record);
             }
             drop(record);
             sleep(LOOK_EVERY).await;
@@ -225,7 +225,7 @@ impl Attachment<'_> {
         if reused.is_empty() {
             return Ok(());
         }
-        let unnamed = self.cx.run.record_in_step().await.attachments.unnamed(reused);
+        let unnamed = self.cx.run.record_in_step().await.unnamed_of(reused);
         for old in unnamed {
             let Some(chunk) = content.chunks.iter().find(|chunk| chunk.payload == old) else { continue };
             let bytes = self.fetch(operation, chunk).await?;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 
 use crate::clock::unix_millis_after;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,6 +16,7 @@ use crate::job_end::JobEnd;
 use crate::names::{CANCELLATIONS, CANCELLED, cancellation_blob, job_of_cancellation, result_blob};
 use crate::ports::{RecordWrite, Store, Version};
 use crate::record::{Record, Status, unique_nonce};
+use crate::retry::bounded;
 
 /// How many jobs are cancelled at a time.
 const AT_ONCE: usize = 32;
@@ -56,12 +57,13 @@ impl Store {
     /// As after an error.
     pub async fn cancel(&self, jobs: &[JobId]) -> Result<Vec<Cancel>> {
         let cancels = jobs.iter().cloned().map(|job| self.cancel_one(job));
-        let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).try_collect().await?;
-        if cancels.iter().any(|cancel| !matches!(cancel, Cancel::Over(_))) {
+        let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).collect().await;
+        // One job whose record is damaged must not keep workers from hearing of the others.
+        if cancels.iter().any(|cancel| !matches!(cancel, Ok(Cancel::Over(_)))) {
             // Another content each time tells workers to read the marks again.
             self.blobs.put(&BlobName::parse(CANCELLED)?, unique_nonce().into_bytes(), None).await?;
         }
-        Ok(cancels)
+        cancels.into_iter().collect()
     }
 
     async fn cancel_one(&self, job: JobId) -> Result<Cancel> {
@@ -116,11 +118,13 @@ impl Store {
         Ok(self.blobs.get(&BlobName::parse(CANCELLED)?).await?.unwrap_or_default())
     }
 
-    /// Returns the jobs that were cancelled, as far as they are remembered.
-    pub(crate) async fn cancelled_jobs(&self) -> Result<HashSet<JobId>> {
+    /// Returns the jobs that were cancelled, as far as they are remembered. Waits for `each` part of the
+    /// list.
+    pub(crate) async fn cancelled_jobs(&self, each: Duration) -> Result<HashSet<JobId>> {
         let (mut jobs, mut at) = (HashSet::new(), None);
         loop {
-            let page = self.blobs.page(CANCELLATIONS, at.as_deref()).await?;
+            let page =
+                bounded("list cancelled jobs", each, self.blobs.page(CANCELLATIONS, at.as_deref())).await?;
             jobs.extend(page.entries.iter().filter_map(|blob| job_of_cancellation(&blob.name)));
             at = page.next;
             if at.is_none() {

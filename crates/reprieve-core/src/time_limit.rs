@@ -50,6 +50,11 @@ impl TimeLimit {
         self.step.is_some() || self.job.is_some()
     }
 
+    /// Whether the time of an attempt is limited, so that it is to be saved.
+    pub(crate) const fn is_of_job(&self) -> bool {
+        self.job.is_some()
+    }
+
     /// Notes how long the attempt ran before.
     pub(crate) fn ran_before(&self, before: Duration) {
         set(&self.before, before);
@@ -70,6 +75,11 @@ impl TimeLimit {
         let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
         set(&self.up, up);
         up.map(|(at, _)| at)
+    }
+
+    /// Returns the timeout of the job, if the attempt has run for so long.
+    pub(crate) fn of_job_passed(&self, began: Option<Instant>) -> Option<TimedOut> {
+        self.job.filter(|limit| self.ran(began) >= *limit).map(TimedOut::Job)
     }
 
     /// Ends the step.

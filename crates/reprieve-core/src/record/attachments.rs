@@ -285,8 +285,13 @@ impl Attachments {
     }
 
     /// Returns those of these payloads that no checkpoint names any more, nor will the next one.
-    pub(crate) fn unnamed(&self, payloads: &BTreeSet<PayloadName>) -> BTreeSet<PayloadName> {
-        let manifests = self.kept.values().map(|manifest| &**manifest).chain([&self.next]);
+    pub(crate) fn unnamed(
+        &self,
+        payloads: &BTreeSet<PayloadName>,
+        checkpoints: &[u64],
+    ) -> BTreeSet<PayloadName> {
+        let named = self.kept.iter().filter(|(sequence, _)| checkpoints.contains(sequence));
+        let manifests = named.map(|(_, manifest)| &**manifest).chain([&self.next]);
         let named: BTreeSet<_> = manifests.flat_map(Manifest::payloads).collect();
         payloads.iter().filter(|payload| !named.contains(payload)).cloned().collect()
     }

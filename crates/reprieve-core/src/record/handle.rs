@@ -549,7 +549,7 @@ impl Handle {
             }
             let modified_unix_ms = found.modified_unix_ms;
             self.enter_owners_end(&mut found.record, modified_unix_ms);
-            found.record.account.enter(end, Company::Shared);
+            note_end(&mut found.record, end);
             return self.put_for_owner(*found).await;
         }
         let (account, owns) = (self.fresh_account().0, self.own.is_some());
@@ -557,7 +557,7 @@ impl Handle {
             if !owns {
                 record.account = account.clone();
             }
-            record.account.enter(end.clone(), Company::Shared);
+            note_end(record, end.clone());
         })
         .await
     }
@@ -577,6 +577,15 @@ impl Handle {
             obsolete
         };
         self.write(change, None).await
+    }
+
+    /// Returns those of these payloads that the record may not name, nor will the next checkpoint.
+    pub(crate) fn unnamed_of(&self, payloads: &BTreeSet<PayloadName>) -> BTreeSet<PayloadName> {
+        let named: Vec<u64> = match &self.own {
+            Some((record, _)) if !self.in_doubt => record.checkpoints.iter().map(|it| it.sequence).collect(),
+            _ => Vec::new(),
+        };
+        self.attachments.unnamed(payloads, &named)
     }
 
     /// Returns the payloads that this delivery stored and that no record names: those of attachments since
@@ -638,6 +647,8 @@ impl Handle {
             }
             self.attachments.note_removal(&obsolete);
             self.removed.clone_from(&obsolete);
+            // Even if this write is not answered, the manifest of an earlier try is gone with it.
+            self.placed.take_if(|part| part.place.payload().is_some_and(|name| obsolete.contains(name)));
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { payload, obsolete, ..RecordWrite::of(&record, self.result.as_deref()) };
             let expected = self.own.as_ref().map(|(_, version)| version.clone());
@@ -740,6 +751,15 @@ impl Handle {
         };
         record.account.enter(End::now(&message, count, &worker, kind, why), company);
     }
+}
+
+/// Enters an end that no message carries.
+fn note_end(record: &mut Record, end: End) {
+    if end.kind == EndKind::TimedOut && !record.account.holds(&end.message, end.count) {
+        // The next attempt has its time anew.
+        record.ran_ms = 0;
+    }
+    record.account.enter(end, Company::Shared);
 }
 
 /// For how many steps the next delivery saves after each one, to get past the point at which the

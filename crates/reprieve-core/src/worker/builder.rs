@@ -14,7 +14,7 @@ use super::escalation::Escalation;
 use super::fleet_slots::FleetSlots;
 use super::isolation::Isolation;
 use super::kind::KEPT;
-use super::limits::{Backlog, Limits};
+use super::limits::Limits;
 use super::measure::Recent;
 use super::receiver::RELEASES_AT_ONCE;
 use super::reporter::{Monitor, Reporter};
@@ -364,7 +364,6 @@ impl WorkerBuilder {
             guarded: AtomicUsize::new(0),
             running: RunningJobs::default(),
             kinds: self.registry.kinds().cloned().collect(),
-            backlog: Backlog::default(),
             cancels: Cancels::default(),
             states: self.states,
             computing: Arc::new(Semaphore::new(cores())),

@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::error::Result;
 use crate::ids::JobId;
 use crate::ports::Store;
+use crate::retry::bounded;
 
 /// How often a worker with jobs asks. A job then has three seconds to yield, so that it has stopped within
 /// ten.
@@ -21,9 +22,9 @@ const EVERY: Duration = Duration::from_secs(4);
 /// A job that begins without a record waits until the answer is not older than this.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// How long a job that begins waits for the answer at most. After a failure no other job waits for
-/// [`FRESH`].
-const ASK_WITHIN: Duration = Duration::from_secs(2);
+/// How long each call may take, and how long a job that begins waits for all of them at most. A long list
+/// is read to its end all the same. After a failure no other job waits for [`FRESH`].
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(2);
 
 /// The jobs that were cancelled.
 #[derive(Debug, Default)]
@@ -65,8 +66,7 @@ impl Cancels {
         self.is_fresh(FRESH)
     }
 
-    /// Waits until it was, but never for long. Returns the cancelled jobs if there are others than before.
-    /// Cancel-safe.
+    /// Asks the store, unless it was. Returns the cancelled jobs if there are others than before.
     pub(super) async fn know(&self, store: &Store) -> Option<HashSet<JobId>> {
         if self.are_known() { None } else { self.refresh(store, FRESH).await }
     }
@@ -84,15 +84,14 @@ impl Cancels {
             return None;
         }
         let (asked, mut changed) = (Instant::now(), None);
-        match timeout(ASK_WITHIN, ask(store, &news)).await {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some((latest, jobs)))) => {
+        match ask(store, &news).await {
+            Ok(None) => {}
+            Ok(Some((latest, jobs))) => {
                 *news = latest;
                 self.known(|known| known.jobs.clone_from(&jobs));
                 changed = Some(jobs);
             }
-            Ok(Err(error)) => tracing::debug!(%error, "failed to ask which jobs are cancelled; asking again"),
-            Err(_) => tracing::debug!("timed out asking which jobs are cancelled; asking again"),
+            Err(error) => tracing::debug!(%error, "failed to ask which jobs are cancelled; asking again"),
         }
         self.known(|known| known.asked = Some(asked));
         changed
@@ -101,11 +100,11 @@ impl Cancels {
 
 /// Returns the cancelled jobs if there are other `news` than before.
 async fn ask(store: &Store, news: &[u8]) -> Result<Option<(Vec<u8>, HashSet<JobId>)>> {
-    let latest = store.news_of_cancels().await?;
+    let latest = bounded("ask which jobs are cancelled", ASK_WITHIN, store.news_of_cancels()).await?;
     if latest == news {
         return Ok(None);
     }
     // Whoever wrote the news had written the marks before.
-    let jobs = store.cancelled_jobs().await?;
+    let jobs = store.cancelled_jobs(ASK_WITHIN).await?;
     Ok(Some((latest, jobs)))
 }

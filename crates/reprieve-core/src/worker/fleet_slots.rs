@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use crate::error::{ErrorKind, Result};
 use crate::hash::ContentHash;
 use crate::ids::JobId;
 use crate::names::SLOT_IDS;
-use crate::ports::{LEASE_MIN, RecordStore, RecordWrite, Version};
+use crate::ports::{RecordStore, RecordWrite, Version};
 use crate::process::in_process;
 use crate::record::{Record, open, seal, unique_nonce};
 use crate::retry::bounded;
@@ -48,6 +49,8 @@ pub(super) struct FleetSlots {
     lease: Duration,
     records: Arc<dyn RecordStore>,
     state: Mutex<State>,
+    /// Locked while this worker looks for a free slot.
+    looking: AsyncMutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +90,7 @@ impl FleetSlots {
         let hash = ContentHash::of(kind.as_bytes()).to_string();
         let name = format!("{SLOT_IDS}{}", hash.get(..16).unwrap_or(&hash));
         let ids = (0..count).filter_map(|number| JobId::parse(format!("{name}.{number:04}")).ok()).collect();
-        Self { ids, lease, records, state: Mutex::default() }
+        Self { ids, lease, records, state: Mutex::default(), looking: AsyncMutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -104,6 +107,8 @@ impl FleetSlots {
     ///
     /// Cancel-safe, but a slot that is taken without an answer is free only after its lease.
     pub(super) async fn take(self: &Arc<Self>) -> Option<FleetSlot> {
+        // One look at a time: most that wait find then that no slot is free.
+        let _looks = self.looking.lock().await;
         if self.is_closed() {
             return None;
         }
@@ -165,7 +170,8 @@ impl FleetSlots {
     /// this machine's clock; `None` if it was.
     async fn abandoned(&self, id: &JobId, number: u32, written_unix_ms: i64) -> Result<Option<Version>> {
         let unchanged = self.unchanged(number, written_unix_ms);
-        if unchanged <= LEASE_MIN {
+        // All workers have about the same lease: whoever renews in time is not read.
+        if unchanged <= self.lease {
             return Ok(None);
         }
         let stored = bounded("read a slot", TRY, self.records.load(id)).await?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::fleet_slots::FleetSlots;
-use super::limits::{Limits, SEEN_AGAIN};
+use super::limits::{Backlog, Limits, RETURNS, SEEN_AGAIN};
 use super::measure::Recent;
 use super::packing::Packing;
 use crate::ports::LimitedKind;
@@ -31,13 +31,16 @@ pub(crate) struct Kind {
     taken: AtomicUsize,
     /// How many messages were released because of a limit.
     deferred: AtomicU64,
+    /// Those that have not returned.
+    pub(super) backlog: Backlog,
 }
 
 impl Kind {
     pub(super) fn new(name: &'static str, schema: u32, limits: Limits) -> Self {
         let (packing, taken, deferred) = (Packing::default(), AtomicUsize::new(0), AtomicU64::new(0));
         let (saves, runs) = (Recent::new(KEPT), Recent::new(KEPT));
-        Self { name, schema, saves, runs, packing, limits, fleet: None, taken, deferred }
+        let backlog = Backlog::default();
+        Self { name, schema, saves, runs, packing, limits, fleet: None, taken, deferred, backlog }
     }
 
     /// Takes a place; `None` if as many jobs run as may run in this worker.
@@ -83,13 +86,14 @@ impl Kind {
         self.limits.per_worker.into_iter().chain(in_fleet).min()
     }
 
-    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end.
+    /// Returns how many messages over a limit should return in a second: twice as many as jobs may end, but
+    /// no more than half of those that may go back.
     pub(super) fn seen_again(&self) -> f64 {
         let most = self.limits.per_worker.into_iter().chain(self.limits.in_fleet.map(|most| most as usize));
         let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ends = most as f64 / run.as_secs_f64().max(0.001);
-        (2.0 * ends).max(SEEN_AGAIN)
+        (2.0 * ends).clamp(SEEN_AGAIN, RETURNS / 2.0)
     }
 }
 

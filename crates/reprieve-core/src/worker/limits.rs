@@ -1,6 +1,8 @@
 //! The limits of one kind of job: how many run at once, how long, and how often they fail.
 
-use std::sync::Mutex;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,10 +10,8 @@ use tokio::time::Instant;
 
 use super::fleet_slots::SLOTS_MAX;
 use crate::chance;
-use crate::mutex::{get, set};
-use crate::ports::{LEASE_MAX, Queue};
+use crate::ports::LEASE_MAX;
 use crate::record::FAILED_MAX;
-use crate::retry::bounded;
 
 /// The shortest timeout: a worker looks at its jobs about once a second.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
@@ -21,23 +21,25 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) const SEEN_AGAIN: f64 = 5.0;
 
 /// How many messages over a limit a worker returns in a second at most. It costs a request each.
-const RETURNS: f64 = 30.0;
+pub(super) const RETURNS: f64 = 30.0;
+
+/// The mean time for which messages over a limit are deferred, unless more than [`SEEN_AGAIN_MAX`] would
+/// return in a second then.
+const DEFER_SHORT: Duration = Duration::from_mins(1);
+const SEEN_AGAIN_MAX: f64 = 8.0;
+
+/// The longest timeout.
+const TIMEOUT_MAX: Duration = Duration::from_hours(365 * 24);
 
 /// About the shortest, and the longest mean time for which a message over a limit is deferred.
 const DEFER_MIN: Duration = Duration::from_secs(5);
 const DEFER_MAX: Duration = Duration::from_hours(24);
 
-/// How often the worker asks how many messages the queue has, while it defers some.
-const COUNT_EVERY: Duration = Duration::from_secs(30);
-
-/// The longest wait for that number.
-const COUNT_TRY: Duration = Duration::from_secs(2);
-
 /// The limits of one kind of job. Set with
 /// [`WorkerBuilder::limits`](super::WorkerBuilder::limits).
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
-/// at least five seconds, and longer the more messages wait, so that a worker returns no more than about 30
+/// at least five seconds, and longer the more of them were deferred, so that a worker returns no more than 30
 /// in a second, whatever the backlog. It costs the job no attempt. A limited kind with a large backlog is
 /// better off in a queue of its own: a worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,8 +100,8 @@ impl Limits {
             faults.push(format!("in-fleet is {count}, and must be from 1 to {SLOTS_MAX}"));
         }
         for (name, timeout) in [("step-timeout", self.step_timeout), ("job-timeout", self.job_timeout)] {
-            if let Some(timeout) = timeout.filter(|timeout| *timeout < TIMEOUT_MIN) {
-                faults.push(format!("{name} is {timeout:?}, and must be at least 1s"));
+            if let Some(timeout) = timeout.filter(|timeout| !(TIMEOUT_MIN..=TIMEOUT_MAX).contains(timeout)) {
+                faults.push(format!("{name} is {timeout:?}, and must be from 1s to 365 days"));
             }
         }
         if self.attempts == 0 {
@@ -123,32 +125,32 @@ impl Limits {
 
 /// Returns how long the worker receives nothing for each message over a limit that it returned, so that it
 /// returns no more than it should.
-pub(super) fn pause_after_return(seen_again: f64) -> Duration {
-    Duration::from_secs_f64(1.0 / RETURNS.max(2.0 * seen_again))
+pub(super) fn pause_after_return() -> Duration {
+    Duration::from_secs_f64(1.0 / RETURNS)
 }
 
-/// How many messages the queue has, asked now and then.
+/// The messages of one kind that this worker has deferred because of a limit and that have not returned,
+/// by when they do.
 #[derive(Debug, Default)]
-pub(super) struct Backlog(Mutex<Option<(Instant, u64)>>);
+pub(super) struct Backlog(Mutex<BinaryHeap<Reverse<Instant>>>);
 
 impl Backlog {
-    /// Returns for how long a message over a limit is deferred, if so many are to return in a second.
-    pub(super) async fn deferral(&self, queue: &dyn Queue, seen_again: f64) -> Duration {
-        let known = get(&self.0);
-        let count = match known {
-            Some((at, count)) if at.elapsed() < COUNT_EVERY => count,
-            _ => {
-                let asked = bounded("count the messages", COUNT_TRY, queue.depth()).await;
-                let count = asked.map_or(known.map_or(0, |(_, count)| count), |depth| depth.total);
-                set(&self.0, Some((Instant::now(), count)));
-                count
-            }
-        };
+    /// Returns for how long one more message is deferred, if about so many are to return in a second.
+    pub(super) fn deferral(&self, seen_again: f64) -> Duration {
+        let mut returns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        while returns.peek().is_some_and(|first| first.0 <= now) {
+            returns.pop();
+        }
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let mean = (count as f64 / seen_again).min(DEFER_MAX.as_secs_f64());
+        let away = returns.len() as f64;
+        let rate = seen_again.max((away / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX));
+        let mean = (away / rate).min(DEFER_MAX.as_secs_f64());
         // Over the whole time, so that some of those that are deferred together return soon.
-        DEFER_MIN.mul_f64(0.8 + 0.4 * chance::fraction())
-            + Duration::from_secs_f64(2.0 * mean * chance::fraction())
+        let delay = DEFER_MIN.mul_f64(0.8 + 0.4 * chance::fraction())
+            + Duration::from_secs_f64(2.0 * mean * chance::fraction());
+        returns.push(Reverse(now + delay));
+        delay
     }
 }
 

@@ -13,7 +13,6 @@ use super::cancels::Cancels;
 use super::escalation::Escalation;
 use super::isolation::Isolation;
 use super::kind::Kind;
-use super::limits::Backlog;
 use super::measure::Recent;
 use super::settings::Settings;
 use super::states::States;
@@ -63,8 +62,6 @@ pub(super) struct Shared {
     pub(super) running: RunningJobs,
     /// The kinds of job that the worker knows.
     pub(super) kinds: Vec<Arc<Kind>>,
-    /// How many messages the queue has, while some are over a limit.
-    pub(super) backlog: Backlog,
     /// The jobs that were cancelled.
     pub(super) cancels: Cancels,
     /// What the jobs share.
@@ -104,7 +101,7 @@ impl Shared {
         }
     }
 
-    /// Makes sure, before a job begins, that it is known which jobs were cancelled. Cancel-safe.
+    /// Asks, before a job begins, which jobs were cancelled, unless that is known.
     pub(super) async fn know_cancels(&self) {
         if let Some(jobs) = self.cancels.know(&self.store).await {
             self.running.cancel(&jobs);

@@ -207,3 +207,55 @@ async fn ten_thousand_jobs_are_cancelled_at_once() {
     emptied(&store, secs(600)).await;
     assert_eq!((worker.ended("cancelled"), worker.ended("completed")), (9_999, 1));
 }
+
+/// The list has ten parts, each of which takes a quarter of a second, as one of 50,000 does in Azure.
+#[tokio::test(start_paused = true)]
+async fn a_long_list_of_cancelled_jobs_is_read_to_its_end() {
+    let (store, faults) = Faults::wrap(memory::store());
+    let others = enqueue(&store, &vec![Plan::new(1, 1); 80]).await;
+    store.cancel(&others).await.unwrap();
+    faults.every_call(Op::BlobPage, Fault::Delay(ms(250)));
+    let job = Steps::default();
+    let _worker = start(&store, &job);
+    emptied(&store, secs(300)).await;
+    let running = enqueue(&store, &[Plan::new(600, 1_000)]).await.remove(0);
+    tokio::time::sleep(secs(30)).await;
+    let waiting = enqueue(&store, &[Plan::new(600, 1_000)]).await.remove(0);
+    let both = [running, waiting];
+    store.cancel(&both).await.unwrap();
+    emptied(&store, secs(15)).await;
+    assert_eq!(
+        store.ends_of::<u32>(&both).await.unwrap(),
+        [Some(JobEnd::Cancelled), Some(JobEnd::Cancelled)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_with_a_damaged_record_keeps_no_other_one_from_being_cancelled() {
+    let (store, job) = (memory::store(), Steps::default());
+    let ids = enqueue(&store, &[Plan::new(600, 1_000), Plan::new(600, 1_000)]).await;
+    let settings = Settings { concurrency: 2, ..settings() };
+    let _worker = start_any(&store, job, settings);
+    tokio::time::sleep(secs(10)).await;
+    overwrite(&store, &ids[1], b"rubbish".to_vec()).await;
+    store.cancel(&ids).await.unwrap_err();
+    within(secs(10), "it ends", async || end(&store, &ids[0]).await == Some(JobEnd::Cancelled)).await;
+    within(secs(10), "its message is gone", async || total(&store).await == 1).await;
+}
+
+/// It is done before it hears of it: then it is done for everybody, and leaves nothing.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_cancelled_in_its_last_step_leaves_no_state_behind() {
+    for offset in [100, 500, 900] {
+        let (store, records) = listed_store();
+        let job = Steps::default();
+        let id = enqueue(&store, &[Plan { padding: 40_000, ..Plan::new(20, 1_000) }]).await.remove(0);
+        let _worker = start(&store, &job);
+        within(secs(100), "the last step", async || job.trace.steps(&id).len() == 19).await;
+        tokio::time::sleep(ms(offset)).await;
+        store.cancel(std::slice::from_ref(&id)).await.unwrap();
+        emptied(&store, secs(60)).await;
+        tokio::time::sleep(secs(60)).await;
+        assert_eq!(records.payloads(), [], "{offset}: {:?}", end(&store, &id).await);
+    }
+}

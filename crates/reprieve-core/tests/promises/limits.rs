@@ -365,9 +365,212 @@ fn bad_limits_are_refused_with_their_kind() {
     let error = built.change_limits("stepz", |_| {}).build().unwrap_err();
     for fault in [
         "kind \"steps\": per-worker is 0, and must be at least 1",
-        "kind \"steps\": step-timeout is 0ns, and must be at least 1s",
+        "kind \"steps\": step-timeout is 0ns, and must be from 1s to 365 days",
         "there are limits for kind \"stepz\", and the worker knows steps",
     ] {
         assert!(error.message().contains(fault), "{error}");
+    }
+}
+
+/// Its slot is free soon after, however many others are in the queue, or are to run tomorrow.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_becomes_free_is_taken_soon_whatever_else_the_queue_has() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { per_worker: Some(1), ..Limits::default() };
+    on_one_clock();
+    let tomorrow = NewJob::of::<Free>(&Work { steps: 1, step_ms: 10 }).unwrap().after(secs(86_400));
+    Producer::new(store.clone()).enqueue(vec![tomorrow; 3_000]).await.unwrap();
+    send::<Limited>(&store, 6, 1, 1_000).await;
+    send::<Free>(&store, 3_000, 1, 10).await;
+    let _worker = start_built(worker(&store, &seen, limits));
+    within(secs(120), "the limited jobs", async || seen.of("limited").ended == 6).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_usually_short_costs_no_more_returns_than_another() {
+    let (inner, seen) = (memory::store(), Seen::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let limits = Limits { per_worker: Some(4), ..Limits::default() };
+    send::<Limited>(&inner, 64, 1, 1).await;
+    let _worker = start_built(worker(&store, &seen, limits));
+    emptied(&inner, secs(600)).await;
+    send::<Limited>(&inner, 4, 1, 36_000_000).await;
+    sleep(secs(15)).await;
+    send::<Limited>(&inner, 2_000, 1, 1).await;
+    sleep(secs(30)).await;
+    let before = faults.calls(Op::Release);
+    sleep(secs(20)).await;
+    let returns = faults.calls(Op::Release) - before;
+    assert!(returns <= 20 * 32, "{returns} in 20 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_finds_every_slot_of_the_fleet_taken_asks_little() {
+    let (inner, seen) = (memory::store(), Seen::default());
+    let limits = Limits { in_fleet: Some(100), ..Limits::default() };
+    send::<Limited>(&inner, 100, 1, 36_000_000).await;
+    let build = |store: &Store, concurrency| {
+        let settings = Settings { concurrency, ..settings() };
+        let worker = Worker::builder(store.clone()).settings(settings).job(Limited(seen.clone()));
+        start_built(worker.limits::<Limited>(limits))
+    };
+    let _holder = build(&inner, 100);
+    within(secs(600), "all slots are taken", async || seen.of("limited").now == 100).await;
+    let (store, faults) = Faults::wrap(inner.clone());
+    send::<Limited>(&inner, 300, 1, 1_000).await;
+    let _other = build(&store, 32);
+    sleep(secs(60)).await;
+    let count = || [Op::Load, Op::RecordPage, Op::Receive].map(|op| faults.calls(op));
+    let before = count();
+    sleep(secs(60)).await;
+    let after = count();
+    let [loads, pages, receives] = [0, 1, 2].map(|at| after[at] - before[at]);
+    // A list of 100 slots has several parts in this store.
+    assert!(loads <= 60 && pages <= 1_000, "{loads} loads, {pages} pages, {receives} receives");
+}
+
+/// A job whose steps compute for a tenth of a second of real time, without awaiting.
+#[derive(Debug, Clone, Default)]
+struct NeverAwaits(Arc<Mutex<u32>>);
+
+#[async_trait]
+impl Job for NeverAwaits {
+    const KIND: &'static str = "never-awaits";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = u32;
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, _: &JobContext, (): &(), at: u32) -> Result<Step<u32, u32>, JobError> {
+        let began = Instant::now();
+        while began.elapsed() < ms(100) {
+            std::hint::spin_loop();
+        }
+        *self.0.lock().unwrap() += 1;
+        Ok(if at < 100 { Step::Continue(at + 1) } else { Step::Done(at) })
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_steps_never_await_times_out_between_them() {
+    let (store, job) = (memory::store(), NeverAwaits::default());
+    enqueue_j(&store, NeverAwaits::KIND).await;
+    let limits = Limits { job_timeout: Some(secs(1)), attempts: 1, ..Limits::default() };
+    let built =
+        Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<NeverAwaits>(limits);
+    let _worker = start_built(built);
+    within(secs(30), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    assert!((10..30).contains(&*job.0.lock().unwrap()), "{job:?}");
+}
+
+/// One step that saves itself every three seconds.
+#[derive(Debug, Clone)]
+struct SavesItself;
+
+#[async_trait]
+impl Job for SavesItself {
+    const KIND: &'static str = "saves-itself";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = u32;
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: u32) -> Result<Step<u32, u32>, JobError> {
+        while at < 20 {
+            sleep(secs(3)).await;
+            at += 1;
+            cx.save::<Self>(&at).await?;
+        }
+        Ok(Step::Done(at))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_save_that_takes_long_is_no_part_of_a_steps_time() {
+    let inner = memory::store();
+    let (store, faults) = Faults::wrap(inner.clone());
+    enqueue_j(&inner, SavesItself::KIND).await;
+    faults.every_call(Op::Save, Fault::Delay(secs(12)));
+    let limits = Limits { step_timeout: Some(secs(8)), ..Limits::default() };
+    let built = Worker::builder(store).settings(settings()).job(SavesItself).limits::<SavesItself>(limits);
+    let (began, _worker) = (Instant::now(), start_built(built));
+    emptied(&inner, secs(7_200)).await;
+    assert_eq!(poisoned(&inner).await, Vec::<String>::new());
+    assert!(began.elapsed() <= secs(20 * 15 + 60), "it began again: {:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_an_attempt_counts_although_evictions_find_its_state_saved() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { job_timeout: Some(secs(100)), attempts: 1, ..Limits::default() };
+    enqueue(&store, &[Plan::new(10, 3_600_000).habit(Habit::Watches)]).await;
+    let mut deliveries = 0;
+    while poisoned(&store).await.is_empty() {
+        deliveries += 1;
+        assert!(deliveries <= 4, "it has run for over {} s", 40 * (deliveries - 1));
+        let built =
+            Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<Steps>(limits);
+        let worker = start_built(built);
+        sleep(secs(40)).await;
+        worker.evict(secs(30)).await;
+        worker.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_has_its_time_anew_although_the_message_has_no_room_for_the_one_before() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner);
+    let limits = Limits { job_timeout: Some(secs(100)), attempts: 3, ..Limits::default() };
+    let id = enqueue(&store, &[Plan::new(100_000, 1_000)]).await.remove(0);
+    let built = Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<Steps>(limits);
+    let _worker = start_built(built);
+    let refusing = tokio::spawn(async move {
+        loop {
+            // Every release with a body is too large; the one without goes through.
+            let before = faults.calls(Op::Release);
+            faults.next_calls(Op::Release, 1, Fault::Fail(ErrorKind::TooLarge));
+            faults.called(Op::Release, before + 2).await;
+        }
+    });
+    within(secs(600), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    refusing.abort();
+    let steps = job.trace.steps(&id).len();
+    assert!(steps > 250, "{steps} steps in three attempts of 100 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_over_its_limit_is_not_unknown_because_another_worker_does_not_know_it() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { per_worker: Some(1), ..Limits::default() };
+    send::<Limited>(&store, 4, 1, 3_600_000).await;
+    let settings = Settings { unknown_kind_after: secs(5_400), ..settings() };
+    let _knows = start_built(worker(&store, &seen, limits).settings(settings.clone()));
+    let _does_not = start_built(Worker::builder(store.clone()).settings(settings).job(Free(seen.clone())));
+    within(secs(6 * 3_600), "all jobs", async || seen.of("limited").ended == 4).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_over_a_limit_ends_without_a_place() {
+    for limits in [
+        Limits { per_worker: Some(1), ..Limits::default() },
+        Limits { in_fleet: Some(1), ..Limits::default() },
+    ] {
+        let (store, seen) = (memory::store(), Seen::default());
+        send::<Limited>(&store, 1, 1, 36_000_000).await;
+        let _worker = start_built(worker(&store, &seen, limits));
+        sleep(secs(5)).await;
+        let waiting = send::<Limited>(&store, 100, 1, 10).await;
+        sleep(secs(30)).await;
+        store.cancel(&waiting).await.unwrap();
+        within(secs(180), "only the one that runs is left", async || total(&store).await == 1).await;
+        assert_eq!(seen.of("limited").ended, 0);
     }
 }

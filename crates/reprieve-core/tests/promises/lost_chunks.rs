@@ -496,6 +496,48 @@ async fn retention_takes_no_chunk_that_a_save_dropped_while_a_write_waited_for_i
     worker.stop().await;
 }
 
+/// The same, where the save that drops the chunk gets no answer.
+fn writes_beside_an_unanswered_save<'a>(
+    job: &'a Acts,
+    cx: &'a JobContext,
+    at: u32,
+) -> BoxFuture<'a, Stepped> {
+    async move {
+        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
+        let store = Store { records, ..memory::store() };
+        match at {
+            0 => {
+                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
+                return Ok(Step::Wait(1, NINE_DAYS));
+            }
+            1 => write(cx, "something else").await?,
+            2 => {
+                let save = async {
+                    job.faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
+                    assert!(!cx.save::<Acts>(&2).await.unwrap());
+                    clean(&store, Keep::default(), false).await;
+                };
+                write_slowly(cx, "a", b"x", save).await?;
+                clean(&store, Keep::default(), false).await;
+            }
+            3 => drop(read(cx).await?),
+            _ => return Ok(Step::Done(at)),
+        }
+        Ok(Step::Continue(at + 1))
+    }
+    .boxed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn retention_takes_no_chunk_that_a_save_without_an_answer_dropped() {
+    let (store, job) = Acts::new(writes_beside_an_unanswered_save).await;
+    let worker = nine_days_later(&store, &job).await;
+    emptied(&store, secs(3_600)).await;
+    let began = job.began();
+    assert!(began == [0, 1, 2, 3, 4] || began == [0, 1, 2, 2, 3, 4], "{began:?}");
+    worker.stop().await;
+}
+
 /// Loses its content in the sixth step, makes it again, and fails for good in the next one.
 fn mends_and_fails<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
     async move {

@@ -189,9 +189,14 @@ impl Guardian {
         // The owner may have just written a note, so try again.
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
-            let is_over = written == Written::Taken || !is_settled;
             let mut handle = assignment.run.record.lock().await;
-            if is_over || !handle.adopt_present().await? {
+            // A job that was cancelled a moment ago is done.
+            let adopted = match written {
+                Written::Taken => false,
+                Written::Refused if is_settled => handle.adopt_present().await?,
+                Written::Refused => handle.adopt_if_cancelled().await?,
+            };
+            if !adopted {
                 // The record of another owner may have been adopted.
                 return Ok(remembered.max(self.remembered(assignment, &handle)));
             }
@@ -347,19 +352,19 @@ impl Guardian {
     /// Returns the message of a job that is over a limit of its kind. What returns it is not waited for.
     pub(super) async fn defer_over_limit(
         self: Box<Self>,
-        assignment: Box<Assignment>,
+        mut assignment: Box<Assignment>,
         place: &'static str,
     ) -> DeliveryReport {
+        // This worker knows the kind.
+        assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
         let kind = Arc::clone(&assignment.kind);
-        let seen_again = kind.seen_again();
-        let queue = Arc::clone(&self.shared.store.queue);
-        let delay = self.shared.backlog.deferral(&*queue, seen_again).await;
+        let delay = kind.backlog.deferral(kind.seen_again());
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
         let later = Release { body: None, delay, to_back: true };
         let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
         kind.note_deferral();
-        DeliveryReport { over_limit: Some(pause_after_return(seen_again)), ..report }
+        DeliveryReport { over_limit: Some(pause_after_return()), ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.

@@ -28,6 +28,7 @@ use crate::record::{Company, Look, Status, Written};
 use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
+use crate::worker::cancels::ASK_WITHIN;
 use crate::worker::isolation::Presence;
 use crate::worker::kind::Kind;
 use crate::worker::shared::{Rules, Shared, resumed};
@@ -178,8 +179,9 @@ impl Execution {
         }
         let shared = Arc::clone(&self.shared);
         let knowing = self.control.spawn(in_process(async move { shared.know_cancels().await }));
-        // An error means that the runtime is shutting down.
-        let _known = AbortOnDropHandle::new(knowing).await;
+        // It goes on if that takes longer, and tells the job then. An error means that the runtime is
+        // shutting down.
+        let _known = timeout(ASK_WITHIN, knowing).await;
     }
 
     /// Reports whether this is the first delivery of the message.
@@ -279,6 +281,10 @@ impl Execution {
             tokio::task::consume_budget().await;
             if cx.is_interrupted() {
                 return Err(Box::pin(self.save_and_yield(&self.encode(&at)?)).await);
+            }
+            // A step that never awaits meets no timer.
+            if let Some(timed_out) = self.run.time_limit.of_job_passed(get(&self.run.began)) {
+                return Err(RunOutcome::TimedOut(timed_out));
             }
             if self.rules.get().throttle.paused {
                 Box::pin(self.rest(&self.encode(&at)?)).await?;
@@ -446,6 +452,8 @@ impl Execution {
                     return Err(run.time_limit.of_step().map_or(RunOutcome::Lost, RunOutcome::TimedOut));
                 }
             };
+            // A save takes as long as the store does, and a rest as long as the notice.
+            run.time_limit.end_step();
             // The state is that of the next turn, if it is saved.
             run.turns.next();
             let saved = Box::pin(self.save_in_step(&request.state)).await?;

@@ -236,9 +236,12 @@ impl Guardian {
 
     /// Waits for a slot, runs the job, and settles the message. A job over a limit of its kind is not held.
     async fn tend(mut self: Box<Self>, mut assignment: Box<Assignment>) -> DeliveryReport {
-        let Some(place) = assignment.kind.take_place() else {
+        // A cancelled job is not run: its message is deleted, whatever the limits.
+        let is_cancelled = self.shared.cancels.contains(&assignment.run.job);
+        let place = assignment.kind.take_place();
+        if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
-        };
+        }
         // A delivery without a slot by the time of its first renewal is left to another worker.
         let first_renewal = self.lease.renew_at;
         let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
@@ -251,7 +254,7 @@ impl Guardian {
             }
         };
         let mut in_fleet = None;
-        if let Some(slots) = assignment.kind.fleet.clone() {
+        if let Some(slots) = assignment.kind.fleet.clone().filter(|_| !is_cancelled) {
             match Box::pin(self.take_in_fleet(&slots)).await {
                 Waited::Done(Some(taken)) => in_fleet = Some(taken),
                 Waited::Done(None) => {
@@ -317,7 +320,7 @@ impl Guardian {
     fn start(
         &self,
         assignment: &mut Assignment,
-        slots: (OwnedSemaphorePermit, Place, Option<FleetSlot>),
+        slots: (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>),
     ) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);

@@ -252,6 +252,7 @@ impl Saver {
     /// soft mark, or until an error that does not pass.
     pub(super) async fn save_in_drain(&mut self, state: &Encoded) -> Saved {
         let is_saved = self.saved == Some(state.fingerprint()) && get(&self.run.unconfirmed).is_none();
+        let is_saved = is_saved && !self.run.time_limit.is_of_job();
         if is_saved && self.waits_until.is_none() && !self.run.record.lock().await.attachments.has_changed() {
             return Saved::Yes;
         }
