@@ -131,7 +131,7 @@ impl Job for Publish {
     fn begin(&self, _: &Total) {}
 
     async fn step(&self, cx: &JobContext, total: &Total, (): ()) -> Result<Step<(), ()>, JobError> {
-        Ok(Step::Done(cx.shared::<Prices>().publish(total).await?))
+        Ok(Step::Done(cx.shared::<Prices>().publish(&total.catalogue, total.sum).await?))
     }
 }
 

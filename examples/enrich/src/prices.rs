@@ -7,8 +7,6 @@ use reqwest::{Response, StatusCode};
 use tokio::sync::Mutex;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::job::Total;
-
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(10);
 
@@ -37,9 +35,9 @@ impl Prices {
     }
 
     /// Publishes the sum of a catalogue. Safe to repeat.
-    pub(crate) async fn publish(&self, total: &Total) -> Result<(), JobError> {
-        let url = format!("{}/totals/{}", self.url, total.catalogue);
-        checked(self.http.put(url).json(&total.sum).send().await).map(drop)
+    pub(crate) async fn publish(&self, catalogue: &str, sum: u64) -> Result<(), JobError> {
+        let url = format!("{}/totals/{catalogue}", self.url);
+        checked(self.http.put(url).json(&sum).send().await).map(drop)
     }
 }
 
