@@ -365,3 +365,23 @@ fn find_payload(shared: &Shared, job: &JobId, name: &PayloadName) -> Outcome<Opt
     };
     Ok(shared.reader.row(FIND, [job.as_str(), name.as_str()], row)?.flatten())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_taken_only_if_it_knows_what_it_replaces() {
+        for (expected, current, taken) in [
+            (Expected::Nothing, None, true),
+            (Expected::Nothing, Some(1), false),
+            (Expected::Version(1), Some(1), true),
+            (Expected::Version(1), Some(2), false),
+            (Expected::Version(1), None, false),
+            (Expected::read(Some(&Version::new("0x8D"))), Some(1), false),
+            (Expected::read(Some(&Version::new("0x8D"))), None, false),
+        ] {
+            assert_eq!(expected.is_met(current).is_ok(), taken, "{expected:?} over {current:?}");
+        }
+    }
+}
