@@ -68,7 +68,7 @@ impl Cancels {
 
     /// Asks the store, unless it was. Returns the cancelled jobs if there are others than before.
     pub(super) async fn know(&self, store: &Store) -> Option<HashSet<JobId>> {
-        if self.are_known() { None } else { self.refresh(store, FRESH).await }
+        self.refresh(store, FRESH).await
     }
 
     /// Asks the store, unless that was done within the last few seconds. Returns the cancelled jobs if there

@@ -1,6 +1,7 @@
 //! Chunks of attachments that are lost while their job runs: what exists is not lost with them, what is
 //! gone is not named again, and no job goes round for ever.
 
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -64,6 +65,12 @@ impl Acts {
 
     fn began(&self) -> Vec<u32> {
         self.began.lock().unwrap().clone()
+    }
+
+    /// Removes from the store what nothing needs.
+    async fn clean(&self) {
+        let records: Arc<dyn RecordStore> = Arc::clone(&self.records) as _;
+        clean(&Store { records, ..memory::store() }, Keep::default(), false).await;
     }
 
     async fn lose_newest(&self) {
@@ -414,39 +421,49 @@ async fn nine_days_later(store: &Store, job: &Acts) -> Running {
     start_saving(store, job.clone())
 }
 
-/// Replaces a content after nine days, and then writes the former one again, in a call that outlasts
-/// the saves that drop its chunk. A round of retention comes during the first such call, and after each.
-fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
-    async move {
-        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
-        let store = Store { records, ..memory::store() };
-        match at {
-            0 => {
-                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
-                return Ok(Step::Wait(1, NINE_DAYS));
-            }
-            1 => write(cx, "something else").await?,
-            2 => {
-                write_slowly(cx, "a", b"x", async {
-                    for _ in 0..3 {
-                        assert!(cx.save::<Acts>(&2).await.unwrap());
-                    }
-                    if job.times(2) == 1 {
-                        clean(&store, Keep::default(), false).await;
-                    }
-                })
-                .await?;
-                clean(&store, Keep::default(), false).await;
-            }
-            3 => {
-                clean(&store, Keep::default(), false).await;
-                read(cx).await?;
-            }
-            _ => return Ok(Step::Done(at)),
+/// Replaces a content after nine days, and then writes the former one `again`. A round of retention
+/// comes after that, and before it is read.
+async fn writes_again(
+    job: &Acts,
+    cx: &JobContext,
+    at: u32,
+    again: impl Future<Output = Result<(), JobError>>,
+) -> Stepped {
+    match at {
+        0 => {
+            cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
+            return Ok(Step::Wait(1, NINE_DAYS));
         }
-        Ok(Step::Continue(at + 1))
+        1 => write(cx, "something else").await?,
+        2 => {
+            again.await?;
+            job.clean().await;
+        }
+        3 => {
+            job.clean().await;
+            read(cx).await?;
+        }
+        _ => return Ok(Step::Done(at)),
     }
-    .boxed()
+    Ok(Step::Continue(at + 1))
+}
+
+/// In a call that outlasts the saves that drop its chunk. A round of retention comes during the first
+/// such call.
+fn writes_for_long<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
+    let again = async move {
+        write_slowly(cx, "a", b"x", async {
+            for _ in 0..3 {
+                assert!(cx.save::<Acts>(&2).await.unwrap());
+            }
+            if job.times(2) == 1 {
+                job.clean().await;
+            }
+        })
+        .await?;
+        Ok(())
+    };
+    writes_again(job, cx, at, again).boxed()
 }
 
 #[tokio::test(start_paused = true)]
@@ -460,31 +477,16 @@ async fn retention_takes_no_chunk_that_a_write_used_again() {
     worker.stop().await;
 }
 
-/// Writes a former content again, nine days later, in a call that waits for the save that drops its
-/// chunk.
+/// In a call that waits for the save that drops its chunk.
 fn writes_beside_a_save<'a>(job: &'a Acts, cx: &'a JobContext, at: u32) -> BoxFuture<'a, Stepped> {
-    async move {
-        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
-        let store = Store { records, ..memory::store() };
-        match at {
-            0 => {
-                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
-                return Ok(Step::Wait(1, NINE_DAYS));
-            }
-            1 => write(cx, "something else").await?,
-            2 => {
-                let content = vec![7; CHUNK_BYTES];
-                let (saved, written) = tokio::join!(cx.save::<Acts>(&2), cx.attach("a").write(&content[..]));
-                assert!(saved.unwrap());
-                written?;
-                clean(&store, Keep::default(), false).await;
-            }
-            3 => drop(read(cx).await?),
-            _ => return Ok(Step::Done(at)),
-        }
-        Ok(Step::Continue(at + 1))
-    }
-    .boxed()
+    let again = async move {
+        let content = vec![7; CHUNK_BYTES];
+        let (saved, written) = tokio::join!(cx.save::<Acts>(&2), cx.attach("a").write(&content[..]));
+        assert!(saved.unwrap());
+        written?;
+        Ok(())
+    };
+    writes_again(job, cx, at, again).boxed()
 }
 
 #[tokio::test(start_paused = true)]
@@ -496,36 +498,22 @@ async fn retention_takes_no_chunk_that_a_save_dropped_while_a_write_waited_for_i
     worker.stop().await;
 }
 
-/// The same, where the save that drops the chunk gets no answer.
+/// In a call that outlasts a save that drops its chunk and gets no answer.
 fn writes_beside_an_unanswered_save<'a>(
     job: &'a Acts,
     cx: &'a JobContext,
     at: u32,
 ) -> BoxFuture<'a, Stepped> {
-    async move {
-        let records: Arc<dyn RecordStore> = Arc::clone(&job.records) as _;
-        let store = Store { records, ..memory::store() };
-        match at {
-            0 => {
-                cx.attach("a").write(&vec![7; CHUNK_BYTES][..]).await?;
-                return Ok(Step::Wait(1, NINE_DAYS));
-            }
-            1 => write(cx, "something else").await?,
-            2 => {
-                let save = async {
-                    job.faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
-                    assert!(!cx.save::<Acts>(&2).await.unwrap());
-                    clean(&store, Keep::default(), false).await;
-                };
-                write_slowly(cx, "a", b"x", save).await?;
-                clean(&store, Keep::default(), false).await;
-            }
-            3 => drop(read(cx).await?),
-            _ => return Ok(Step::Done(at)),
-        }
-        Ok(Step::Continue(at + 1))
-    }
-    .boxed()
+    let again = async move {
+        write_slowly(cx, "a", b"x", async {
+            job.faults.next_calls(Op::Save, 1, Fault::LoseAnswer);
+            assert!(!cx.save::<Acts>(&2).await.unwrap());
+            job.clean().await;
+        })
+        .await?;
+        Ok(())
+    };
+    writes_again(job, cx, at, again).boxed()
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use azure_storage_blob::models::{
 use azure_storage_blob::{BlobClient, BlobContainerClient};
 use futures_util::TryStreamExt;
 use jiff::Timestamp;
-use reprieve_core::clock::wall_now;
+use reprieve_core::clock::{unix_millis, wall_now};
 use reprieve_core::ports::Page;
 use reprieve_core::{Error, ErrorKind, Result};
 
@@ -559,7 +559,7 @@ impl Container {
                 let unlisted = |error| failure(operation, target, error);
                 let mut pages = self.client.list_blobs(Some(options)).map_err(unlisted)?.into_pages();
                 let Some(page) = bounded(operation, target, each, pages.try_next()).await? else {
-                    return Ok(Page::up_to(Vec::new(), usize::MAX, |_| String::new()));
+                    return Ok(Page { entries: Vec::new(), next: None, now_unix_ms: unix_millis() });
                 };
                 // By this machine's clock if the answer does not tell.
                 let now = date(page.headers()).and_then(timestamp);
