@@ -119,6 +119,7 @@ mod tests {
     use serde_json::value::to_raw_value;
 
     use super::*;
+    use crate::hash::ContentHash;
     use crate::turns::Turns;
 
     fn named(turns: &Turns, args: &[u32]) -> Vec<JobId> {
@@ -148,5 +149,30 @@ mod tests {
         assert_eq!(named(&again, &[1, 2, 1]), first);
         again.resume_at(1);
         assert_eq!(named(&again, &[1]), next);
+    }
+
+    /// A step that is run again may save what it could not save before.
+    #[test]
+    fn the_children_after_a_save_that_failed_are_those_after_one_that_succeeds() {
+        let (one, other) = (ContentHash::of(b"1"), ContentHash::of(b"2"));
+        let ids = |failing: bool| {
+            let turns = Turns::default();
+            let mut ids = named(&turns, &[1]);
+            turns.next_at(one);
+            if failing {
+                turns.note_unsaved(one);
+                turns.next_at(one);
+                turns.note_unsaved(one);
+            }
+            ids.extend(named(&turns, &[1]));
+            turns.next_at(other);
+            ids.extend(named(&turns, &[1]));
+            turns.next();
+            turns.next_at(one);
+            ids.extend(named(&turns, &[1]));
+            ids
+        };
+        assert_eq!(ids(true), ids(false));
+        assert_eq!(ids(false).into_iter().collect::<BTreeSet<_>>().len(), 4);
     }
 }

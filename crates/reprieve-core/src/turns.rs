@@ -14,6 +14,8 @@ pub(crate) struct Turns {
     /// step. It is saved with the state, so it is the same when a step is run again.
     turn: AtomicU64,
     enqueued: Mutex<Turn>,
+    /// The state that a save within the step could not save last.
+    unsaved: Mutex<Option<ContentHash>>,
 }
 
 /// The jobs that were enqueued in one turn.
@@ -34,31 +36,41 @@ impl Turns {
     pub(crate) fn resume_at(&self, turn: u64) {
         self.turn.store(turn, Relaxed);
         // What a dropped step enqueued is enqueued again, under the same ids.
-        *self.lock() = Turn::default();
+        *lock(&self.enqueued) = Turn::default();
+        *lock(&self.unsaved) = None;
     }
 
-    /// Begins the next turn.
+    /// Begins the turn after a step.
     pub(crate) fn next(&self) {
         self.turn.fetch_add(1, Relaxed);
+        *lock(&self.unsaved) = None;
     }
 
-    /// Returns to the turn before, because the save that would have begun the present one failed.
-    pub(crate) fn undo(&self) {
-        self.turn.fetch_sub(1, Relaxed);
+    /// Begins the turn after a save of this state within a step, whether or not the save succeeds: when
+    /// the step is run again, it may. Another try to save the same state begins none.
+    pub(crate) fn next_at(&self, state: ContentHash) {
+        if *lock(&self.unsaved) != Some(state) {
+            self.next();
+        }
+    }
+
+    /// Notes that this state could not be saved.
+    pub(crate) fn note_unsaved(&self, state: ContentHash) {
+        *lock(&self.unsaved) = Some(state);
     }
 
     /// Returns the present turn.
     pub(crate) fn present(&self) -> Turn {
-        let (turn, number) = (self.lock(), self.number());
+        let (turn, number) = (lock(&self.enqueued), self.number());
         if turn.number == number { turn.clone() } else { Turn { number, ..Turn::default() } }
     }
 
     /// Notes the jobs that are enqueued now.
     pub(crate) fn note(&self, turn: Turn) {
-        *self.lock() = turn;
+        *lock(&self.enqueued) = turn;
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Turn> {
-        self.enqueued.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,8 +5,8 @@ mod parts;
 mod range;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -291,7 +291,7 @@ impl Present {
 
     /// A blob whose file a person removed does not exist.
     fn is_there(&self, shared: &Shared) -> bool {
-        self.file.as_ref().is_none_or(|file| shared.files.blobs().join(file).exists())
+        self.file.as_ref().is_none_or(|file| !files::is_missing(&shared.files.blobs().join(file)))
     }
 }
 
@@ -345,10 +345,9 @@ fn delete(tx: &Tx<'_>, name: &BlobName, version: Option<i64>) -> Result<Option<P
     Ok(deleted)
 }
 
-fn damaged(name: &BlobName, path: &Path, bytes: u64, length: u64) -> Failure {
-    let path = path.display();
-    let message =
-        format!("the blob {name} is damaged: its file {path} has {bytes} bytes instead of {length}");
+/// `place` has the wrong number of bytes.
+fn damaged(name: &BlobName, place: impl Display, bytes: u64, length: u64) -> Failure {
+    let message = format!("the blob {name} is damaged: its {place} has {bytes} bytes instead of {length}");
     Failure::new(ErrorKind::Corrupt, message)
 }
 
@@ -374,8 +373,8 @@ fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {
         ))
     })?;
     let root = shared.files.blobs();
-    let missing: HashSet<String> =
-        files.into_iter().filter(|(_, file)| !root.join(file).exists()).map(|(name, _)| name).collect();
+    let is_missing = |(_, file): &(String, String)| files::is_missing(&root.join(file));
+    let missing: HashSet<String> = files.into_iter().filter(is_missing).map(|(name, _)| name).collect();
     let there = names.into_iter().filter(|name| !missing.contains(name));
     let name =
         |name| BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()));
@@ -395,7 +394,7 @@ fn page(shared: &Shared, prefix: &str, at: Option<&str>) -> Outcome<Page<ListedB
         let rows = list.query_map((prefix, at.unwrap_or_default(), PAGE), row)?;
         take_prefix(rows, prefix, |(name, ..)| name)
     })?;
-    let page = page_of(listed, |(name, ..)| name.clone());
+    let page = page_of(&shared.clock, listed, |(name, ..)| name.clone());
     // A name that is no blob's was not written by Reprieve.
     let entry = |(name, bytes, modified_unix_ms, version): (String, u64, i64, i64)| {
         let (name, version) = (BlobName::parse(name).ok()?, Version::new(version.to_string()));

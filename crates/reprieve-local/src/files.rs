@@ -189,6 +189,11 @@ pub(crate) fn is_lost(error: &io::Error) -> bool {
         )
 }
 
+/// Whether there is no file of this name. One that can't be looked at is there, and can't be read.
+pub(crate) fn is_missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
 /// Removes a file that no row refers to. If that fails, the next sweep tries again.
 pub(crate) fn remove_if_there(path: &Path) {
     match fs::remove_file(path) {

@@ -105,7 +105,7 @@ impl RecordStore for Ports {
         let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
         let list = move || shared.reader.rows(LIST, (at, prefix, end, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
-        let page = page_of(listed, |(job, ..)| job.clone());
+        let page = page_of(&self.shared.clock, listed, |(job, ..)| job.clone());
         // A name that is no job id was not written by Reprieve.
         let entry = |(job, modified_unix_ms, note)| {
             Some(ListedRecord { job: JobId::parse(job).ok()?, modified_unix_ms, note })
@@ -128,7 +128,7 @@ impl RecordStore for Ports {
             let (job, name) = (JobId::parse(job).ok()?, PayloadName::parse(name).ok()?);
             Some(ListedPayload { job, name, bytes: bytes.cast_unsigned(), modified_unix_ms })
         };
-        Ok(page_of(listed, |(job, name, ..)| format!("{job}/{name}")).filter_map(entry))
+        Ok(page_of(&self.shared.clock, listed, |(job, name, ..)| format!("{job}/{name}")).filter_map(entry))
     }
 
     async fn remove_payloads(&self, job: &JobId, names: &[PayloadName]) -> Result<()> {

@@ -132,9 +132,10 @@ impl LocalStore {
 /// How many entries a part of a list has. A read of so many rows is short.
 pub(crate) const PAGE: u32 = 1_000;
 
-/// The part of a list that has these rows. The next one begins after the last row's name.
-pub(crate) fn page_of<T>(listed: Vec<T>, name: impl Fn(&T) -> String) -> Page<T> {
-    Page::up_to(listed, PAGE as usize, name)
+/// The part of a list that has these rows, whose times are of this clock. The next one begins after the last
+/// row's name.
+pub(crate) fn page_of<T>(clock: &StoreClock, listed: Vec<T>, name: impl Fn(&T) -> String) -> Page<T> {
+    Page { now_unix_ms: clock.now(), ..Page::up_to(listed, PAGE as usize, name) }
 }
 
 /// Runs `work`, which waits for the disk, on a blocking thread. It runs to its end even if the

@@ -36,7 +36,7 @@ pub struct BlobReader {
     version: Version,
     length: u64,
     /// The first part, until it is read.
-    first: Option<Bytes>,
+    first: Option<BlobRange>,
     /// The place of the next byte.
     position: u64,
 }
@@ -50,9 +50,9 @@ impl Store {
         let Some(read) = self.blobs.get_range(name, 0..PART_BYTES as u64, None).await? else {
             return Ok(None);
         };
-        let BlobRange { bytes, length, version } = read;
         let (blobs, name) = (Arc::clone(&self.blobs), name.clone());
-        Ok(Some(BlobReader { blobs, name, version, length, first: Some(bytes), position: 0 }))
+        let (length, version) = (read.length, read.version.clone());
+        Ok(Some(BlobReader { blobs, name, version, length, first: Some(read), position: 0 }))
     }
 }
 
@@ -76,12 +76,11 @@ impl BlobReader {
             return Ok(None);
         }
         let range = self.position..self.length.min(self.position + PART_BYTES as u64);
-        let bytes = if let Some(first) = self.first.take() {
-            first
-        } else {
-            let read = self.blobs.get_range(&self.name, range.clone(), Some(&self.version)).await;
-            whole_part(READ, &self.name, &range, read)?
+        let read = match self.first.take() {
+            Some(first) => Ok(Some(first)),
+            None => self.blobs.get_range(&self.name, range.clone(), Some(&self.version)).await,
         };
+        let bytes = whole_part(READ, &self.name, &range, read)?;
         self.position = range.end;
         Ok(Some(bytes))
     }

@@ -285,6 +285,8 @@ impl Handle {
         found.record.checkpoints.retain(|checkpoint| !self.discarded.contains(&checkpoint.sequence));
         if self.own.is_none() && self.is_own(&found.record) {
             self.unanswered = self.unanswered.saturating_sub(1);
+            // No other try of the claim can be applied after this one, so the record names what it said here.
+            self.in_doubt = false;
         }
         self.own = Some((found.record, found.version));
     }

@@ -14,8 +14,8 @@
 //! which cleans may be wrong. A job is over when its record says that
 //! it is done or cancelled, and its expiry has passed; when it has a result; or when neither its record nor its
 //! arguments were written for [`Keep::unfinished`], if that is set. Without it, nothing is removed
-//! that belongs to a job that waits, runs or is in the poison queue. Nothing under any other name
-//! is ever removed.
+//! that belongs to a job that waits, runs or is in the poison queue. A record outlives the arguments of its job,
+//! and, under an id of the producer's own, the result. Nothing under any other name is ever removed.
 
 mod rules;
 
@@ -32,7 +32,7 @@ pub use self::rules::{KEPT_MIN, Keep};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
-    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, is_drain, is_mark, is_result, job_of_arguments,
+    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, args_blob, is_drain, is_mark, is_result, job_of_arguments,
     job_of_cancellation, result_blob,
 };
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
@@ -203,7 +203,7 @@ impl Cleaner {
         let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
-            if !self.is_over(&job, &stored, now).await? {
+            if !self.is_over(&job, &stored, now).await? || self.has_arguments(&job).await? {
                 return Ok(Sum::default());
             }
             if !self.dry_run {
@@ -225,8 +225,16 @@ impl Cleaner {
         match self.keep.fate_of(&open(&stored.bytes), stored.modified_unix_ms, now) {
             Fate::Over => Ok(true),
             Fate::OverWithResult => self.has_result(job).await,
+            Fate::OverWithoutResult => Ok(!self.has_result(job).await?),
             Fate::Needed => Ok(false),
         }
+    }
+
+    /// Whether the job has arguments that a round has not looked at since the job was over: the round
+    /// rested between them and the record. Nothing else shows later that they are not needed.
+    async fn has_arguments(&self, job: &JobId) -> Result<bool> {
+        // A dry run does not rest, and leaves those that it counted.
+        Ok(!self.dry_run && self.store.blobs.exists(&args_blob(job)?).await?)
     }
 
     async fn has_result(&self, job: &JobId) -> Result<bool> {

@@ -41,6 +41,8 @@ pub(super) enum Fate {
     /// The job is over if it has a result: then the record is of an owner that was frozen until the
     /// job was done by another.
     OverWithResult,
+    /// The record is needed while the job has a result, which would otherwise settle a later job of the same id.
+    OverWithoutResult,
 }
 
 impl Keep {
@@ -66,15 +68,29 @@ impl Keep {
         if age_of(written_unix_ms, now_unix_ms) < KEPT_MIN {
             return Fate::Needed;
         }
-        let since = match record {
+        let record = match record {
             Err(Unreadable::NewerFormat(_)) => return Fate::Needed,
-            Err(Unreadable::Damaged(_)) => written_unix_ms,
-            Ok(Record { status: Status::Done | Status::Cancelled, expires_unix_ms, .. }) => {
-                let is_expired = expires_unix_ms.is_none_or(|expiry| expiry <= now_unix_ms);
-                return if is_expired { Fate::Over } else { Fate::Needed };
+            Err(Unreadable::Damaged(_)) => None,
+            Ok(record) => Some(record),
+        };
+        // A record has times of its writer's clock, which may be wrong: only its distances count here.
+        let by_the_store = |record: &Record, then: i64| {
+            written_unix_ms.saturating_add(then.saturating_sub(record.changed_unix_ms).max(0))
+        };
+        let since = match record {
+            Some(record) if matches!(record.status, Status::Done | Status::Cancelled) => {
+                let expiry = record.expires_unix_ms.map_or(written_unix_ms, |at| by_the_store(record, at));
+                return match &record.args_sha256 {
+                    _ if expiry > now_unix_ms => Fate::Needed,
+                    Some(_) => Fate::OverWithoutResult,
+                    None => Fate::Over,
+                };
             }
-            Ok(Record { status: Status::Waiting { due_unix_ms }, .. }) => written_unix_ms.max(*due_unix_ms),
-            Ok(_) => written_unix_ms,
+            Some(record) => match record.status {
+                Status::Waiting { due_unix_ms } => by_the_store(record, due_unix_ms),
+                _ => written_unix_ms,
+            },
+            None => written_unix_ms,
         };
         if self.is_given_up(since, now_unix_ms) { Fate::Over } else { Fate::OverWithResult }
     }

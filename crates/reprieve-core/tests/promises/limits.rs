@@ -574,3 +574,24 @@ async fn a_cancelled_job_over_a_limit_ends_without_a_place() {
         assert_eq!(seen.of("limited").ended, 0);
     }
 }
+
+/// Its first message stays invisible for longer than an owner may be silent.
+#[tokio::test(start_paused = true)]
+async fn a_second_message_does_not_shorten_the_delay_after_a_jobs_timeout() {
+    let (store, job) = (memory::store(), Steps::default());
+    let hour = secs(3600);
+    let limits =
+        Limits { job_timeout: Some(secs(20)), backoff: hour, backoff_max: hour, ..Limits::default() };
+    let plan = Plan::new(100_000, 1_000);
+    let id = send_again_and_again(&store, "twins", plan, 1).await;
+    let worker = Worker::builder(store.clone()).settings(settings()).job(job.clone());
+    let worker = start_built(worker.limits::<Steps>(limits));
+    within(secs(30), "a timeout", async || worker.ended("retried") == 1).await;
+    let reached = || job.trace.steps(&id).into_iter().max();
+    let before = reached();
+    // It begins the job anew, and learns of the other when it saves.
+    send_again_and_again(&store, "twins", plan, 1).await;
+    sleep(secs(25 * 60)).await;
+    assert_eq!(reached(), before, "the second message took the job over");
+    within(hour, "more steps", async || reached() > before).await;
+}

@@ -58,7 +58,7 @@ async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: O
         careful_steps: 0,
         went_back: 0,
         ran_ms: 0,
-        changed_unix_ms: 0,
+        changed_unix_ms: clock::unix_millis(),
         abandoned_after_ms: 60_000,
         expires_unix_ms,
         escalated: None,
@@ -277,6 +277,56 @@ async fn a_job_that_waits_for_its_time_is_not_forgotten_before_it() {
     assert!(clean(&store, keep, false).await.is_nothing());
     advance(2 * DAY).await;
     assert_eq!(clean(&store, keep, false).await.records, 1);
+}
+
+/// The round rested between the arguments, which were young then, and the records.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_rests_for_days_leaves_no_arguments_for_ever() {
+    on_one_clock();
+    let (store, cleaner) = memory_and_cleaner();
+    put(&store, "args/done.json").await;
+    put_record(&store, "done", Status::Done, None).await;
+    advance(7 * DAY + DAY / 2).await;
+    let mut part = cleaner.clean(&Position::default()).await.unwrap();
+    advance(3 * DAY).await;
+    while let Some(next) = part.next {
+        part = cleaner.clean(&next).await.unwrap();
+    }
+    assert_eq!(jobs_with_records(&store).await, names(["done"]), "it shows that the job is over");
+    let removed = clean(&store, Keep::default(), false).await;
+    assert_eq!((removed.arguments, removed.records), (1, 1));
+}
+
+fn memory_and_cleaner() -> (Store, Cleaner) {
+    let store = memory::store();
+    (store.clone(), Cleaner::new(store, Keep::default()))
+}
+
+/// A result settles any message of its job: a later job of the same id would never run.
+#[tokio::test(start_paused = true)]
+async fn an_own_id_is_remembered_until_its_result_is_removed() {
+    on_one_clock();
+    let (store, cleaner) = memory_and_cleaner();
+    let steps = Steps::default();
+    let run = async |count| {
+        let new = NewJob::of::<Steps>(&Plan::new(count, 10)).unwrap().with_id(id("mine"));
+        Producer::new(store.clone()).enqueue(vec![new]).await.unwrap();
+        let worker = start(&store, &steps);
+        emptied(&store, secs(60)).await;
+        worker.stop().await;
+    };
+    run(1).await;
+    let mut part = cleaner.clean(&Position::default()).await.unwrap();
+    for hour in 0..24 * 40 {
+        advance(DAY / 24).await;
+        part = cleaner.clean(&part.next.unwrap_or_default()).await.unwrap();
+        let has_record = jobs_with_records(&store).await.contains("mine");
+        let has_result = blobs(&store).await.contains("results/mine.json");
+        assert!(has_record || !has_result, "after {hour} hours a result would settle a new job");
+    }
+    assert_eq!(jobs_with_records(&store).await, names::<&str>([]));
+    run(3).await;
+    assert_eq!(steps.trace.steps(&id("mine")).len(), 1 + 3, "the id is not free again");
 }
 
 /// A round sees an outage as such, and leaves what it can't remove for another reason.

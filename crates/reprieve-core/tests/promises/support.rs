@@ -398,6 +398,15 @@ pub(crate) async fn enqueue(store: &Store, plans: &[Plan]) -> Vec<JobId> {
     Producer::new(store.clone()).enqueue(jobs).await.unwrap()
 }
 
+/// Sends the same event this many times.
+pub(crate) async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize) -> JobId {
+    on_one_clock();
+    let event = json!({"specversion": "1.0", "id": job, "source": "reprieve", "type": "steps", "data": plan});
+    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
+    store.queue.send(vec![message; times]).await.unwrap();
+    JobId::parse(job).unwrap()
+}
+
 /// Enqueues the job `j` of this kind, with `null` as its arguments.
 pub(crate) async fn enqueue_j(store: &Store, kind: &str) -> JobId {
     on_one_clock();

@@ -14,15 +14,6 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::*;
 
-/// Sends the same event this many times.
-async fn send_again_and_again(store: &Store, job: &str, plan: Plan, times: usize) -> JobId {
-    on_one_clock();
-    let event = json!({"specversion": "1.0", "id": job, "source": "reprieve", "type": "steps", "data": plan});
-    let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
-    store.queue.send(vec![message; times]).await.unwrap();
-    JobId::parse(job).unwrap()
-}
-
 /// Waits until every message is settled, and checks that the result is as with one message.
 async fn ends_well(store: &Store, trace: &Trace, job: &JobId, plan: Plan) {
     let end = Instant::now() + secs(24 * 3600);

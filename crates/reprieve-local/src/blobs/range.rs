@@ -50,6 +50,9 @@ pub(super) async fn get_range(
         let range = start..range.end.clamp(start, length);
         let read = |bytes| Ok(Some(BlobRange { bytes, length, version: present.clone() }));
         let file = match place {
+            Place::Row(data) if data.len() as u64 != length => {
+                return Err(damaged(name, "row", data.len() as u64, length));
+            }
             Place::Row(data) => return read(slice(&data, &range)),
             Place::File(file) => file,
         };
@@ -61,7 +64,7 @@ pub(super) async fn get_range(
         let reading = path.clone();
         match blocking(move || Ok(read_file(&reading, range, length, buffer))).await? {
             Ok(Ok(bytes)) => return read(bytes.into()),
-            Ok(Err(bytes)) => return Err(damaged(name, &path, bytes, length)),
+            Ok(Err(bytes)) => return Err(damaged(name, format_args!("file {}", path.display()), bytes, length)),
             // The blob may have been replaced since its row was read: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
                 missing = Some(file);

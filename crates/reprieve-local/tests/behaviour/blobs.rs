@@ -106,6 +106,37 @@ async fn a_blob_with_a_file_of_another_length_is_damaged() {
 }
 
 #[tokio::test]
+async fn a_blob_with_a_row_of_another_length_is_damaged() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    put(&store, "out/a", vec![1; SMALL]).await;
+    bench.conn().execute("UPDATE blob SET data = x'010101'", []).unwrap();
+    let error = store.blobs.get(&blob("out/a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    let error = store.open_blob(&blob("out/a")).await.unwrap_err();
+    assert!(error.to_string().contains("out/a is damaged: its row has 3 bytes"), "{error}");
+}
+
+/// It is there for every operation, and none can read it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_blob_with_a_file_that_can_not_be_looked_at_is_there() {
+    let bench = Bench::new();
+    let store = bench.open().await;
+    put(&store, "out/a", vec![1; LARGE]).await;
+    let file = bench.files("blobs").remove(0);
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(&file, &file).unwrap();
+    assert!(store.blobs.exists(&blob("out/a")).await.unwrap());
+    assert_eq!(store.blobs.list("").await.unwrap(), [blob("out/a")]);
+    assert_eq!(store.blobs.page("", None).await.unwrap().entries.len(), 1);
+    assert_eq!(store.blobs.get(&blob("out/a")).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert!(!store.blobs.create(&blob("out/a"), vec![2], &writer("j", 9)).await.unwrap());
+    store.blobs.delete(&blob("out/a"), None).await.unwrap();
+    assert!(!store.blobs.exists(&blob("out/a")).await.unwrap() && bench.files("blobs").is_empty());
+}
+
+#[tokio::test]
 async fn readers_see_whole_blobs_while_rows_and_files_replace_each_other() {
     const PUTS: u8 = 60;
     let bench = Bench::new();

@@ -327,9 +327,7 @@ impl Guardian {
         let delay = error.delay().unwrap_or_else(|| limits.delay_after(account.failed)).min(LEASE_MAX);
         let failed = account.failed.saturating_add(1);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, %error, failed, ?delay, "a job failed; retrying it");
-        if delay > self.shared.settings.lease {
-            self.note_delay(&assignment, delay).await;
-        }
+        self.note_delay(&assignment, delay).await;
         self.release(assignment, Outcome::Retried, EndKind::Failed, &error.to_string(), delay).await
     }
 
@@ -346,6 +344,7 @@ impl Guardian {
         }
         let delay = limits.delay_after(account.timed_out);
         tracing::warn!(job = %assignment.job(), kind = assignment.kind.name, reason, timed_out, ?delay, "a job timed out; retrying it");
+        self.note_delay(&assignment, delay).await;
         self.release(assignment, Outcome::Retried, EndKind::TimedOut, &reason, delay).await
     }
 
@@ -369,6 +368,9 @@ impl Guardian {
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.
     async fn note_delay(&self, assignment: &Assignment, delay: Duration) {
+        if delay <= self.shared.settings.lease {
+            return;
+        }
         let note = timeout(TRY, async { assignment.run.record.lock().await.note_delay(delay).await });
         if let Ok(Err(error)) = note.await {
             tracing::debug!(job = %assignment.job(), %error, "failed to record the delay of a retry");

@@ -454,11 +454,11 @@ impl Execution {
             };
             // A save takes as long as the store does, and a rest as long as the notice.
             run.time_limit.end_step();
-            // The state is that of the next turn, if it is saved.
-            run.turns.next();
+            let state = request.state.hash();
+            run.turns.next_at(state);
             let saved = Box::pin(self.save_in_step(&request.state)).await?;
             if !saved {
-                run.turns.undo();
+                run.turns.note_unsaved(state);
             }
             request.answer(saved);
             time_up = run.time_limit.begin_step(get(&run.began));
