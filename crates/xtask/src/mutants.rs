@@ -166,3 +166,18 @@ fn succeeds(command: &mut Command) -> Result<bool, Failure> {
 fn failed(what: &str, error: &std::io::Error) -> Failure {
     Failure::Failed(format!("{what}: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A patch that no longer applies proves nothing, and nobody notices before the next hunt.
+    #[test]
+    fn every_patch_applies_to_this_tree() {
+        for patch in patches(&[]).unwrap() {
+            let mut apply = Command::new("git");
+            apply.args(["apply", "--check", "--whitespace=nowarn"]).arg(&patch).current_dir(root());
+            assert!(succeeds(&mut apply).unwrap(), "{} is stale", patch.display());
+        }
+    }
+}
