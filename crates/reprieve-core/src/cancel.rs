@@ -1,8 +1,8 @@
 //! Cancelling jobs, as asked for by whoever enqueued them.
 //!
-//! The job's record decides: once it says that the job is cancelled, no delivery continues the job, and
-//! every write of a worker that runs it is refused. A mark beside it tells the workers: one that runs the
-//! job, and one that is about to begin a job without a record.
+//! A mark tells the workers: one that runs the job, and one that is about to begin it. Then the job's record
+//! says that it is cancelled, so that no delivery continues the job, and every write of a worker that runs
+//! it is refused. A worker that finds only the mark writes the record itself.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::clock::unix_millis_after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
 use crate::job_end::JobEnd;
-use crate::names::{CANCELLATIONS, CANCELLED, cancellation_blob, job_of_cancellation, result_blob};
+use crate::names::{CANCELLATIONS, CANCELLED, SLOT_IDS, cancellation_blob, job_of_cancellation, result_blob};
 use crate::ports::{RecordWrite, Store, Version};
 use crate::record::{Record, Status, unique_nonce};
 use crate::retry::bounded;
@@ -21,8 +21,9 @@ use crate::retry::bounded;
 /// How many jobs are cancelled at a time.
 const AT_ONCE: usize = 32;
 
-/// How often the record is read again because the job's worker has just written it.
-const ROUNDS_MAX: u32 = 32;
+/// How often the record is read again because the job's worker has just written it. After that it is left
+/// to the worker, which finds the mark.
+const ROUNDS_MAX: u32 = 8;
 
 /// How long a cancelled job is remembered until a worker receives its message: a year.
 const REMEMBERED: Duration = Duration::from_hours(8760);
@@ -46,16 +47,22 @@ impl Store {
     ///
     /// Workers learn of it within five seconds. A running job then has three seconds to yield:
     /// [`JobContext::cancelled`](crate::JobContext::cancelled) completes, as does
-    /// [`interrupted`](crate::JobContext::interrupted). A job that ends by itself before that is done.
+    /// [`interrupted`](crate::JobContext::interrupted). A job that ends by itself before that is done; one
+    /// that leaves neither a result nor a record then counts as cancelled all the same.
     /// A worker that is cut off from the store stops when its lease ends, and no other continues the job.
     /// A cancelled job is remembered for a year, or for 30 days after its message is deleted.
     ///
     /// # Errors
-    /// The store's errors. Then some of the jobs may be cancelled; cancel them all again.
+    /// [`Invalid`](ErrorKind::Invalid) for an id that is no job's; nothing is cancelled then. The store's
+    /// errors. Then some of the jobs may be cancelled; cancel them all again.
     ///
     /// # Cancel safety
     /// As after an error.
     pub async fn cancel(&self, jobs: &[JobId]) -> Result<Vec<Cancel>> {
+        if let Some(slot) = jobs.iter().find(|job| job.as_str().starts_with(SLOT_IDS)) {
+            let message = format!("{slot} is the id of a slot of the fleet, and of no job");
+            return Err(Error::new(ErrorKind::Invalid, "cancel a job", message));
+        }
         let cancels = jobs.iter().cloned().map(|job| self.cancel_one(job));
         let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).collect().await;
         // One job whose record is damaged must not keep workers from hearing of the others.
@@ -67,21 +74,29 @@ impl Store {
     }
 
     async fn cancel_one(&self, job: JobId) -> Result<Cancel> {
+        let mut is_marked = false;
         for _ in 0..ROUNDS_MAX {
             let found = self.versioned_record(&job).await?;
             if let Some(end) = self.end_before(&job, found.as_ref()).await? {
                 return Ok(Cancel::Over(end));
+            }
+            if !is_marked {
+                self.blobs.put(&cancellation_blob(&job)?, Vec::new(), None).await?;
+                is_marked = true;
             }
             let is_traced = found.is_some();
             match self.write_cancelled(&job, found).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 written => written?,
             }
-            self.blobs.put(&cancellation_blob(&job)?, Vec::new(), None).await?;
             return Ok(if is_traced { Cancel::Cancelled } else { Cancel::Untraced });
         }
-        let message = format!("the record of job {job} keeps changing; try again");
-        Err(Error::new(ErrorKind::Unavailable, "cancel a job", message))
+        Ok(Cancel::Cancelled)
+    }
+
+    /// Whether somebody has cancelled the job, whatever its record says.
+    pub(crate) async fn is_marked_as_cancelled(&self, job: &JobId) -> Result<bool> {
+        self.blobs.exists(&cancellation_blob(job)?).await
     }
 
     /// Returns how the job ended, if it is over.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -82,6 +82,8 @@ pub(crate) struct JobRun {
     pub(crate) since_unix_ms: i64,
     /// Why the job was moved to this queue, once that is known.
     pub(crate) escalated: OnceLock<String>,
+    /// It resumed at a checkpoint.
+    pub(crate) has_resumed: AtomicBool,
     /// Steps finished in this delivery.
     pub(crate) steps: AtomicU64,
     /// Those that were finished when the state was loaded last.

@@ -180,8 +180,11 @@ impl Producer {
                 _ if found.kind != kind => return refused(&format!("of kind {:?}", found.kind)),
                 None => return refused("that was enqueued without an id of its own"),
                 Some(theirs) if theirs != args_sha256 => return refused("with other arguments"),
-                // Written again, so that its age is that of the message to come.
-                Some(_) if found.status == Status::Enqueued => expected = Some(version),
+                // Written again, so that its age is that of the message to come. A job that was redriven has
+                // its message.
+                Some(_) if found.status == Status::Enqueued && found.generation == 0 => {
+                    expected = Some(version);
+                }
                 Some(_) => return Ok(false),
             }
         }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{JobId, MessageId};
-use crate::ports::{Delivery, NewMessage, Receipt, Store, Version};
+use crate::ports::{Delivery, NewMessage, Receipt, RecordWrite, Store, Version};
 use crate::record::{Record, Status, Unreadable, open};
 
 /// How long a redrive leases the dead letters that it receives. It returns those that it does not
@@ -246,29 +246,32 @@ impl Pass<'_> {
 
     async fn send_again(&self, envelope: &Envelope, as_it_came: &[u8]) -> Result<()> {
         let job = &envelope.job;
-        let record = match self.store.records.load(job).await?.map(|stored| open(&stored.bytes)) {
+        let found = self.store.records.load(job).await?.map(|stored| (open(&stored.bytes), stored.version));
+        let failed = match found {
             None => None,
-            Some(Ok(record)) => Some(record),
+            Some((Ok(record), version)) => {
+                matches!(record.status, Status::DeadLettered { .. }).then_some((record, version))
+            }
             // The worker begins the job again, under the generation of the message.
-            Some(Err(damage @ Unreadable::Damaged(_))) => {
+            Some((Err(damage @ Unreadable::Damaged(_)), _)) => {
                 tracing::warn!(%job, %damage, "the record of a redriven job can't be read; the job begins again");
                 None
             }
-            Some(Err(newer @ Unreadable::NewerFormat(_))) => {
+            Some((Err(newer @ Unreadable::NewerFormat(_)), _)) => {
                 let message = format!("{newer}; redrive it with a newer version");
                 return Err(Error::new(ErrorKind::Incompatible, "read a record", message));
             }
         };
         // A dead letter carries its next generation, but one that another tool put there may carry
         // less than the record.
-        let next = match &record {
-            Some(Record { generation, status: Status::DeadLettered { .. }, .. }) => {
-                generation.saturating_add(1)
-            }
-            _ => 0,
-        };
+        let next = failed.as_ref().map_or(0, |(record, _)| record.generation.saturating_add(1));
         let own = envelope.notes.generation;
         match self.send(envelope.to_copy(own.max(next))).await {
+            Ok(()) => {
+                if let Some((record, version)) = failed {
+                    self.note_sent(record, &version, own.max(next)).await;
+                }
+            }
             // The body with a raised generation is too large, so the dead letter is sent as it is.
             // The worker claims a message of the record's generation that was sent after the dead
             // letter, but deletes one of an older generation. If the generation is 0, the claim
@@ -276,10 +279,21 @@ impl Pass<'_> {
             Err(error) if error.kind() == ErrorKind::TooLarge && next <= own.saturating_add(1) => {
                 self.send(as_it_came.to_vec()).await?;
             }
-            sent => sent?,
+            Err(error) => return Err(error),
         }
         tracing::info!(%job, "redriven");
         Ok(())
+    }
+
+    /// Records that the job waits again. After its message: a job that has none would wait for ever. Without
+    /// the record, it counts as failed until a worker begins it.
+    async fn note_sent(&self, mut record: Record, version: &Version, generation: u32) {
+        record.enqueue_again(generation);
+        let written =
+            self.store.records.put(&record.job, Some(version), RecordWrite::of(&record, None)).await;
+        if let Err(error) = written {
+            tracing::debug!(job = %record.job, %error, "failed to record that a job was sent again");
+        }
     }
 
     async fn send(&self, body: Vec<u8>) -> Result<()> {

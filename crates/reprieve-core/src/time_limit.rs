@@ -29,20 +29,29 @@ impl TimedOut {
     }
 }
 
-/// How long one run of a job may still take.
+/// How long one run of a job may still take. Only its steps count: a save takes as long as the store does,
+/// and a rest as long as the notice.
 #[derive(Debug, Default)]
 pub(crate) struct TimeLimit {
     step: Option<Duration>,
     job: Option<Duration>,
-    /// How long the attempt ran on other machines, as far as it was saved.
+    /// How long the attempt ran in steps that have ended, also on other machines as far as it was saved.
     before: Mutex<Duration>,
-    /// When the step that runs must have ended.
-    up: Mutex<Option<(Instant, TimedOut)>>,
+    /// The step that runs.
+    running: Mutex<Option<Running>>,
+}
+
+/// A step that runs, or its part since it saved.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    since: Instant,
+    /// When it must have ended.
+    up: Option<(Instant, TimedOut)>,
 }
 
 impl TimeLimit {
     pub(crate) const fn new(step: Option<Duration>, job: Option<Duration>) -> Self {
-        Self { step, job, before: Mutex::new(Duration::ZERO), up: Mutex::new(None) }
+        Self { step, job, before: Mutex::new(Duration::ZERO), running: Mutex::new(None) }
     }
 
     /// Whether there is a timeout.
@@ -60,40 +69,40 @@ impl TimeLimit {
         set(&self.before, before);
     }
 
-    /// Returns how long the attempt has run, if this run of it began then.
-    pub(crate) fn ran(&self, began: Option<Instant>) -> Duration {
-        get(&self.before) + began.map_or(Duration::ZERO, |began| began.elapsed())
+    /// Returns how long the attempt has run.
+    pub(crate) fn ran(&self) -> Duration {
+        get(&self.before) + get(&self.running).map_or(Duration::ZERO, |step| step.since.elapsed())
     }
 
-    /// Begins a step, of a run that began at `began`, or its time anew after it saved. Returns when it must
-    /// have ended.
-    pub(crate) fn begin_step(&self, began: Option<Instant>) -> Option<Instant> {
-        let now = Instant::now();
-        let of_step = self.step.map(|limit| (now + limit, TimedOut::Step(limit)));
-        let of_job =
-            self.job.map(|limit| (now + limit.saturating_sub(self.ran(began)), TimedOut::Job(limit)));
+    /// Begins a step, or its time anew after it saved. Returns when it must have ended.
+    pub(crate) fn begin_step(&self) -> Option<Instant> {
+        let since = Instant::now();
+        let of_step = self.step.map(|limit| (since + limit, TimedOut::Step(limit)));
+        let left = |limit: Duration| limit.saturating_sub(self.ran());
+        let of_job = self.job.map(|limit| (since + left(limit), TimedOut::Job(limit)));
         let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
-        set(&self.up, up);
+        set(&self.running, Some(Running { since, up }));
         up.map(|(at, _)| at)
     }
 
     /// Returns the timeout of the job, if the attempt has run for so long.
-    pub(crate) fn of_job_passed(&self, began: Option<Instant>) -> Option<TimedOut> {
-        self.job.filter(|limit| self.ran(began) >= *limit).map(TimedOut::Job)
+    pub(crate) fn of_job_passed(&self) -> Option<TimedOut> {
+        self.job.filter(|limit| self.ran() >= *limit).map(TimedOut::Job)
     }
 
     /// Ends the step.
     pub(crate) fn end_step(&self) {
-        set(&self.up, None);
+        set(&self.before, self.ran());
+        set(&self.running, None);
     }
 
     /// Returns the timeout of the step that runs.
     pub(crate) fn of_step(&self) -> Option<TimedOut> {
-        get(&self.up).map(|(_, what)| what)
+        get(&self.running).and_then(|step| step.up).map(|(_, what)| what)
     }
 
     /// Returns when the job is given up if its step has not ended.
     pub(crate) fn gives_up_at(&self) -> Option<Instant> {
-        get(&self.up).map(|(at, _)| at + GRACE)
+        get(&self.running).and_then(|step| step.up).map(|(at, _)| at + GRACE)
     }
 }

@@ -240,9 +240,7 @@ impl Handle {
             record.escalated = Some(Escalated { queue, why, at_unix_ms });
         }
         if generation > record.generation {
-            record.forgive();
-            (record.generation, record.careful_steps, record.went_back) = (generation, 0, 0);
-            (record.account.timed_out, record.ran_ms) = (0, 0);
+            record.begin_generation(generation);
         } else {
             self.enter_owners_end(&mut record, found.modified_unix_ms);
         }
@@ -251,11 +249,7 @@ impl Handle {
             let entered = end.message == owner.message && end.count < owner.count;
             if !entered && end.message == self.identity.message {
                 record.careful_steps = record.careful_steps.max(careful_after(end));
-                if end.kind == EndKind::TimedOut && !record.account.holds(&end.message, end.count) {
-                    // The next attempt has its time anew.
-                    record.ran_ms = 0;
-                }
-                record.account.enter(end.clone(), Company::Shared);
+                note_end(&mut record, end.clone());
             }
         }
         let (owner, status) = (self.owner(), Status::Running);
@@ -757,7 +751,7 @@ impl Handle {
 
 /// Enters an end that no message carries.
 fn note_end(record: &mut Record, end: End) {
-    if end.kind == EndKind::TimedOut && !record.account.holds(&end.message, end.count) {
+    if has_failed(&end) && !record.account.holds(&end.message, end.count) {
         // The next attempt has its time anew.
         record.ran_ms = 0;
     }
@@ -767,6 +761,10 @@ fn note_end(record: &mut Record, end: End) {
 /// For how many steps the next delivery saves after each one, to get past the point at which the
 /// job failed.
 fn careful_after(end: &End) -> u32 {
-    let has_failed = matches!(end.kind, EndKind::Failed | EndKind::TimedOut);
-    if has_failed { end.unsaved_steps.saturating_add(1) } else { 0 }
+    if has_failed(end) { end.unsaved_steps.saturating_add(1) } else { 0 }
+}
+
+/// Whether an attempt of the job ended so.
+fn has_failed(end: &End) -> bool {
+    matches!(end.kind, EndKind::Failed | EndKind::TimedOut)
 }

@@ -266,6 +266,22 @@ impl Record {
         Self { changed_unix_ms: unix_millis(), ..Self::blank(job, kind, owner, Status::Enqueued) }
     }
 
+    /// Begins a generation: the job has all its attempts and all its time again, and keeps its progress.
+    pub(crate) fn begin_generation(&mut self, generation: u32) {
+        self.forgive();
+        (self.generation, self.careful_steps, self.went_back) = (generation, 0, 0);
+        (self.account.timed_out, self.ran_ms) = (0, 0);
+    }
+
+    /// Notes that a message of this generation was sent for a job that had failed.
+    pub(crate) fn enqueue_again(&mut self, generation: u32) {
+        self.begin_generation(generation);
+        self.sequence = self.sequence.saturating_add(1);
+        let Self { owner, status, changed_unix_ms, .. } =
+            Self::without_delivery(self.job.clone(), &self.kind);
+        (self.owner, self.status, self.changed_unix_ms) = (owner, status, changed_unix_ms);
+    }
+
     /// Cancels the job. Its message stays the owner's, but no write of the owner is its own any more, so
     /// the owner is judged again.
     pub(crate) fn cancel(&mut self, expires_unix_ms: i64) {

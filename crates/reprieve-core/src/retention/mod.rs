@@ -8,7 +8,7 @@
 //! | results `results/…` | written longer ago than [`Keep::results`] |
 //! | drain reports `drains/…` | written longer ago than [`Keep::drains`] |
 //! | marks `ready/…` | always |
-//! | marks `cancelled/JOB.json` | the job has no record any more |
+//! | marks `cancelled/JOB.json` | the job is over, or has no record |
 //!
 //! And nothing that was written less than [`KEPT_MIN`] ago, by the store's clock: that of the machine
 //! which cleans may be wrong. A job is over when its record says that
@@ -32,8 +32,8 @@ pub use self::rules::{KEPT_MIN, Keep};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
-    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, args_blob, is_drain, is_mark, is_result, job_of_arguments,
-    job_of_cancellation, result_blob,
+    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, args_blob, cancellation_blob, is_drain, is_mark,
+    is_result, job_of_arguments, job_of_cancellation, result_blob,
 };
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
@@ -65,19 +65,19 @@ pub struct Position {
     at: Option<String>,
 }
 
-/// The kinds of objects, in the order of a round. Arguments precede the records that show whether
-/// their job is over, and records precede the payloads that they name.
+/// The kinds of objects, in the order of a round. Arguments and the marks of cancelled jobs precede the
+/// records that show whether their job is over, and records precede the payloads that they name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Subject {
     #[default]
     Arguments,
+    Cancellations,
     Records,
     Payloads,
     Results,
     Drains,
     Marks,
-    Cancellations,
 }
 
 /// The numbers of removed objects.
@@ -172,13 +172,13 @@ impl Cleaner {
         Ok((Removed { arguments: count, bytes, ..Removed::default() }, next))
     }
 
-    /// Removes the marks of cancelled jobs that have no record any more.
+    /// Removes the marks of cancelled jobs that are over or have no record.
     async fn cancellations(&self, at: Option<&str>) -> Result<(Removed, Option<String>)> {
         let Page { entries, next, now_unix_ms: now } = self.store.blobs.page(CANCELLATIONS, at).await?;
         let old = entries.into_iter().filter(|blob| is_old(blob.modified_unix_ms, now, KEPT_MIN));
         let removed = each(old, |blob| async move {
             match job_of_cancellation(&blob.name) {
-                Some(job) if self.has_no_record(&job, now).await? => self.remove_blob(&blob).await,
+                Some(job) if self.has_no_use_for_mark(&job, now).await? => self.remove_blob(&blob).await,
                 _ => Ok(Sum::default()),
             }
         });
@@ -203,7 +203,7 @@ impl Cleaner {
         let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
-            if !self.is_over(&job, &stored, now).await? || self.has_arguments(&job).await? {
+            if !self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored).await? {
                 return Ok(Sum::default());
             }
             if !self.dry_run {
@@ -230,11 +230,18 @@ impl Cleaner {
         }
     }
 
-    /// Whether the job has arguments that a round has not looked at since the job was over: the round
-    /// rested between them and the record. Nothing else shows later that they are not needed.
-    async fn has_arguments(&self, job: &JobId) -> Result<bool> {
-        // A dry run does not rest, and leaves those that it counted.
-        Ok(!self.dry_run && self.store.blobs.exists(&args_blob(job)?).await?)
+    /// Whether the record must stay until what precedes it in a round is removed, because the round rested
+    /// between them. Nothing else shows that the job's arguments are not needed, and without the record the
+    /// mark of a cancelled job would cancel a later one of the same id.
+    async fn must_outlive(&self, job: &JobId, stored: &Stored) -> Result<bool> {
+        // A dry run does not rest, and leaves what it counted.
+        if self.dry_run {
+            return Ok(false);
+        }
+        let blobs = &self.store.blobs;
+        let is_cancelled = open(&stored.bytes).is_ok_and(|record| record.status == Status::Cancelled);
+        Ok(blobs.exists(&args_blob(job)?).await?
+            || is_cancelled && blobs.exists(&cancellation_blob(job)?).await?)
     }
 
     async fn has_result(&self, job: &JobId) -> Result<bool> {
@@ -266,12 +273,10 @@ impl Cleaner {
         Ok((Removed { payloads: count, bytes, ..Removed::default() }, next))
     }
 
-    /// Whether the job has no record, or a dry run has not removed it.
-    async fn has_no_record(&self, job: &JobId, now: i64) -> Result<bool> {
-        let stored = self.store.records.load(job).await?;
-        match stored {
+    async fn has_no_use_for_mark(&self, job: &JobId, now: i64) -> Result<bool> {
+        match self.store.records.load(job).await? {
             None => Ok(true),
-            Some(stored) => self.would_be_removed(job, &stored, now).await,
+            Some(stored) => self.is_over(job, &stored, now).await,
         }
     }
 
@@ -320,13 +325,13 @@ impl Cleaner {
 impl Subject {
     const fn next(self) -> Option<Self> {
         match self {
-            Self::Arguments => Some(Self::Records),
+            Self::Arguments => Some(Self::Cancellations),
+            Self::Cancellations => Some(Self::Records),
             Self::Records => Some(Self::Payloads),
             Self::Payloads => Some(Self::Results),
             Self::Results => Some(Self::Drains),
             Self::Drains => Some(Self::Marks),
-            Self::Marks => Some(Self::Cancellations),
-            Self::Cancellations => None,
+            Self::Marks => None,
         }
     }
 }

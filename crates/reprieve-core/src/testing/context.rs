@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -120,6 +120,7 @@ impl TestContext {
             began: Mutex::new(Some(Instant::now())),
             since_unix_ms: unix_millis(),
             escalated: OnceLock::new(),
+            has_resumed: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             steps_at_load: AtomicU64::new(0),
             unsaved_steps: AtomicU32::new(0),

@@ -56,6 +56,11 @@ impl Cancels {
         self.known(|known| known.jobs.contains(job))
     }
 
+    /// Forgets a job whose mark was removed: another one may have its id.
+    pub(super) fn forget(&self, job: &JobId) {
+        self.known(|known| known.jobs.remove(job));
+    }
+
     /// Whether the store is to be asked in the background now.
     pub(super) fn are_due(&self) -> bool {
         !self.is_fresh(EVERY) && self.news.try_lock().is_ok()

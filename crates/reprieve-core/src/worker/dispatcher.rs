@@ -186,8 +186,10 @@ impl Dispatcher {
         if report.too_long {
             self.receiver.rest();
         }
-        if let Some(pause) = report.over_limit {
-            self.receiver.rest_after_return(pause);
+        if report.over_limit {
+            self.receiver.note_return();
+        } else {
+            self.receiver.note_taken();
         }
         self.drains.note(&report);
     }

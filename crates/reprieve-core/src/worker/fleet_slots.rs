@@ -22,10 +22,10 @@ use crate::error::{ErrorKind, Result};
 use crate::hash::ContentHash;
 use crate::ids::JobId;
 use crate::names::SLOT_IDS;
-use crate::ports::{RecordStore, RecordWrite, Version};
+use crate::ports::{RecordStore, RecordWrite, Stored, Version};
 use crate::process::in_process;
 use crate::record::{Record, open, seal, unique_nonce};
-use crate::retry::bounded;
+use crate::retry::{Patience, bounded, may_pass, persist};
 
 /// The most slots of a kind.
 pub(super) const SLOTS_MAX: u32 = 1_000;
@@ -71,7 +71,7 @@ pub(super) struct FleetSlot {
     /// The runtime of the worker's own tasks.
     control: Handle,
     /// Cancelled when the job must stop, because its slot could not be renewed.
-    pub(super) lost: CancellationToken,
+    lost: CancellationToken,
     _renewing: AbortOnDropHandle<()>,
 }
 
@@ -83,6 +83,36 @@ struct Held {
     nonce: String,
     version: Version,
     ends: Instant,
+}
+
+/// What the guardian of a job watches of its slot.
+#[derive(Debug, Clone)]
+pub(super) struct SlotWatch {
+    held: Arc<Mutex<Held>>,
+    lost: CancellationToken,
+}
+
+impl SlotWatch {
+    /// Completes when the job is to yield, because its slot could not be renewed.
+    pub(super) async fn lost(&self) {
+        self.lost.cancelled().await;
+    }
+
+    /// Whether the job is to yield.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.is_cancelled()
+    }
+
+    /// Returns when another worker may have the slot: the job must have stopped before.
+    pub(super) fn ends(&self) -> Instant {
+        lock(&self.held).ends
+    }
+}
+
+impl FleetSlot {
+    pub(super) fn watch(&self) -> SlotWatch {
+        SlotWatch { held: Arc::clone(&self.held), lost: self.lost.clone() }
+    }
 }
 
 impl FleetSlots {
@@ -200,15 +230,40 @@ impl FleetSlots {
 
     /// Renews the lease of a slot. A conflict with an own write that got no answer is none.
     async fn write_again(&self, held: &Held) -> Result<Version> {
-        let conflict = match self.write(&held.id, &held.nonce, Some(&held.version)).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => error,
-            written => return written,
-        };
-        let Some(stored) = self.records.load(&held.id).await? else { return Err(conflict) };
-        if open(&stored.bytes).is_ok_and(|record| record.owner.nonce == held.nonce) {
-            return self.write(&held.id, &held.nonce, Some(&stored.version)).await;
+        match self.write(&held.id, &held.nonce, Some(&held.version)).await {
+            Err(error) if error.kind() == ErrorKind::Conflict => match self.own_version(held).await? {
+                Some(version) => self.write(&held.id, &held.nonce, Some(&version)).await,
+                None => Err(error),
+            },
+            written => written,
         }
-        Err(conflict)
+    }
+
+    /// Returns the version of the slot if its last write is this hold's own.
+    async fn own_version(&self, held: &Held) -> Result<Option<Version>> {
+        let stored = self.records.load(&held.id).await?;
+        let is_own =
+            |stored: &Stored| open(&stored.bytes).is_ok_and(|record| record.owner.nonce == held.nonce);
+        Ok(stored.filter(is_own).map(|stored| stored.version))
+    }
+
+    /// Releases a slot, also one whose renewal was applied meanwhile. Tries until its lease has ended.
+    async fn release(&self, held: Held) {
+        let remove = || async {
+            match self.records.remove(&held.id, &held.version, &[]).await {
+                Err(error) if error.kind() == ErrorKind::Conflict => {}
+                removed => return removed,
+            }
+            match self.own_version(&held).await? {
+                Some(version) => self.records.remove(&held.id, &version, &[]).await,
+                // Another worker has it, or the answer to an own removal was lost.
+                None => Ok(()),
+            }
+        };
+        let removed = persist("release a slot", Patience::calm(TRY, held.ends), may_pass, remove).await;
+        if let Err(error) = removed {
+            tracing::debug!(%error, "failed to release a slot of the fleet; it is free when its lease ends");
+        }
     }
 
     fn hold(self: &Arc<Self>, held: Held) -> FleetSlot {
@@ -257,6 +312,10 @@ async fn renew(slots: Arc<FleetSlots>, held: Arc<Mutex<Held>>, lost: Cancellatio
             }
             Err(error) => {
                 tracing::warn!(%error, "a slot of the fleet is lost; its job is interrupted");
+                if error.kind() == ErrorKind::Conflict {
+                    // Another worker has it already.
+                    lock(&held).ends = Instant::now();
+                }
                 lost.cancel();
                 return;
             }
@@ -270,18 +329,13 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 
 impl Drop for FleetSlot {
     fn drop(&mut self) {
-        let (slots, Held { id, version, .. }) = (Arc::clone(&self.slots), lock(&self.held).clone());
+        let (slots, held) = (Arc::clone(&self.slots), lock(&self.held).clone());
         let mut state = self.slots.state();
         // A slot is free now.
         state.closed_until = None;
         while state.releases.try_join_next().is_some() {}
-        let release = async move {
-            // A renewal under way may be applied after this; then the slot is free when its lease ends.
-            let removed = bounded("release a slot", TRY, slots.records.remove(&id, &version, &[])).await;
-            if let Err(error) = removed {
-                tracing::debug!(%error, "failed to release a slot of the fleet; it is free when its lease ends");
-            }
-        };
+        // A renewal under way may be applied after it; then the slot is free when its lease ends.
+        let release = async move { slots.release(held).await };
         state.releases.spawn_on(in_process(release), &self.control);
     }
 }

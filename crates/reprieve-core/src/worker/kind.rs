@@ -20,7 +20,7 @@ pub(crate) struct Kind {
     pub(crate) schema: u32,
     /// The measured times of checkpoint saves of this kind.
     pub(crate) saves: Recent,
-    /// The run times of this kind's jobs that finished in their first delivery.
+    /// The run times of this kind's jobs that began where they finished.
     pub(crate) runs: Recent,
     /// Whether its states are compressed.
     pub(crate) packing: Packing,
@@ -93,7 +93,7 @@ impl Kind {
         let (Some(most), Some(run)) = (most.min(), self.runs.mean()) else { return SEEN_AGAIN };
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ends = most as f64 / run.as_secs_f64().max(0.001);
-        (2.0 * ends).clamp(SEEN_AGAIN, RETURNS / 2.0)
+        (2.0 * ends).clamp(SEEN_AGAIN, f64::from(RETURNS) / 2.0)
     }
 }
 

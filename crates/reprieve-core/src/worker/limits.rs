@@ -21,7 +21,7 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) const SEEN_AGAIN: f64 = 5.0;
 
 /// How many messages over a limit a worker returns in a second at most. It costs a request each.
-pub(super) const RETURNS: f64 = 30.0;
+pub(super) const RETURNS: u32 = 30;
 
 /// The mean time for which messages over a limit are deferred, unless more than [`SEEN_AGAIN_MAX`] would
 /// return in a second then.
@@ -123,11 +123,9 @@ impl Limits {
     }
 }
 
-/// Returns how long the worker receives nothing for each message over a limit that it returned, so that it
-/// returns no more than it should.
-pub(super) fn pause_after_return() -> Duration {
-    Duration::from_secs_f64(1.0 / RETURNS)
-}
+/// How long the worker receives nothing for each message over a limit that it returned, so that it returns
+/// no more than it should.
+pub(super) const PAUSE_AFTER_RETURN: Duration = Duration::from_secs(1).checked_div(RETURNS).unwrap();
 
 /// The messages of one kind that this worker has deferred because of a limit and that have not returned,
 /// by when they do.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::kind::open;
+use super::limits::PAUSE_AFTER_RETURN;
 use super::shared::{RunningJob, Shared};
 use crate::chance;
 use crate::error::Result;
@@ -138,16 +139,28 @@ impl Receiver {
         self.arrival = None;
     }
 
-    /// Pauses receiving after a message over a limit was returned, so that no more than a batch of them is
-    /// returned at once, and over time no more than one for each `pause`.
-    pub(super) fn rest_after_return(&mut self, pause: Duration) {
-        let now = Instant::now();
-        self.returned_until = self.returned_until.max(now) + pause;
-        let batch = pause * u32::try_from(self.shared.store.queue.batch_max()).unwrap_or(u32::MAX);
-        if self.returned_until > now + batch {
-            self.rests_until = self.rests_until.max(Some(self.returned_until - batch));
+    /// Counts a message over a limit that was returned. No more than a batch of them is returned at once, and
+    /// over time no more than one for each [`PAUSE_AFTER_RETURN`] and one for each message that was not over
+    /// a limit: those lie between the others in the queue, and must not wait for them.
+    pub(super) fn note_return(&mut self) {
+        self.returned_until = self.returned_until.max(Instant::now()) + PAUSE_AFTER_RETURN;
+        if self.rests_until() > Instant::now() {
             self.arrival = None;
         }
+    }
+
+    /// Counts a message that was not over a limit.
+    pub(super) fn note_taken(&mut self) {
+        self.returned_until =
+            self.returned_until.checked_sub(PAUSE_AFTER_RETURN).unwrap_or(self.returned_until);
+    }
+
+    /// Returns until when the worker receives nothing.
+    fn rests_until(&self) -> Instant {
+        let batch = u32::try_from(self.shared.store.queue.batch_max()).unwrap_or(u32::MAX);
+        let returns = self.returned_until.checked_sub(PAUSE_AFTER_RETURN * batch);
+        let returns = returns.unwrap_or(self.returned_until);
+        self.rests_until.map_or(returns, |until| until.max(returns))
     }
 
     /// Ends the pause.
@@ -190,7 +203,7 @@ impl Receiver {
 
     /// Returns when the next receive is due.
     fn due(&self) -> Instant {
-        self.rests_until.map_or(self.pace.next(), |until| self.pace.next().max(until))
+        self.pace.next().max(self.rests_until())
     }
 
     /// Waits for the next event. Without room, no receive is due and arrivals are ignored.
@@ -243,8 +256,7 @@ impl Receiver {
                 let deliveries = bounded("receive", RECEIVE_TRY, queue.receive(room, lease)).await;
                 Received { since: now, lease, deliveries }
             }));
-        } else if self.arrival.is_none() && !self.failed && self.rests_until.is_none_or(|until| until <= now)
-        {
+        } else if self.arrival.is_none() && !self.failed && self.rests_until() <= now {
             let queue = Arc::clone(&self.shared.store.queue);
             self.arrival = Some(Box::pin(async move { queue.arrived().await }));
         }

@@ -56,7 +56,7 @@ pub(super) struct Shared {
     pub(super) deferred: Deferred,
     /// The times of single calls that settled a message.
     pub(super) settlements: Recent,
-    /// The run times of jobs that finished in their first delivery.
+    /// The run times of jobs that began where they finished.
     pub(super) runs: Recent,
     /// The jobs that run now.
     pub(super) running: RunningJobs,

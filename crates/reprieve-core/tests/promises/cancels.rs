@@ -1,11 +1,16 @@
 //! A job that somebody cancels ends as cancelled: one that waits without being run, one that runs within
 //! ten seconds. It is in no poison queue, and nobody continues it.
 
+use async_trait::async_trait;
+use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Status;
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::Settings;
-use reprieve_core::{Cancel, ErrorKind, JobEnd, JobId, NewJob, Producer};
+use reprieve_core::{
+    BlobName, Cancel, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step,
+};
 use tokio::time::Instant;
 
 use crate::support::*;
@@ -258,4 +263,125 @@ async fn a_job_that_is_cancelled_in_its_last_step_leaves_no_state_behind() {
         tokio::time::sleep(secs(60)).await;
         assert_eq!(records.payloads(), [], "{offset}: {:?}", end(&store, &id).await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redriven_job_that_waits_is_cancelled() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue(&store, &[Plan::new(9, 10).habit(Habit::FatalAt(3))]).await.remove(0);
+    let worker = start(&store, &job);
+    within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    worker.stop().await;
+    store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!(end(&store, &id).await, None, "it waits");
+    assert_eq!(cancel(&store, &id).await, Cancel::Cancelled);
+    let steps = job.trace.steps(&id);
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    is_cancelled(&store, &job, &id, &steps).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_job_that_no_worker_knows_is_in_no_poison_queue() {
+    for is_early in [true, false] {
+        let store = memory::store();
+        let id = enqueue_as(&store, "foreign", Plan::new(9, 10)).await;
+        if is_early {
+            cancel(&store, &id).await;
+        }
+        let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+        let _worker = start_any(&store, Other, settings);
+        tokio::time::sleep(secs(100)).await;
+        if !is_early {
+            cancel(&store, &id).await;
+        }
+        emptied(&store, secs(600)).await;
+        is_cancelled(&store, &Steps::default(), &id, &[]).await;
+    }
+}
+
+/// A kind of its own.
+struct Other;
+
+#[async_trait]
+impl Job for Other {
+    const KIND: &'static str = "other";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        Ok(Step::Done(()))
+    }
+}
+
+/// Whoever cancels it is so far from the store that the record has changed whenever its write arrives.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_saves_all_the_time_is_cancelled_from_far_away() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (far, faults) = Faults::wrap(inner.clone());
+    let id = enqueue(&inner, &[Plan::new(1_000_000, 10)]).await.remove(0);
+    let every_step = Settings { checkpoint_every: CheckpointEvery::Every(ms(10)), ..settings() };
+    let worker = start_with(&inner, &job, every_step, ManualNotices::answered());
+    tokio::time::sleep(secs(20)).await;
+    faults.everything(Fault::Delay(ms(25)));
+    assert_eq!(cancel(&far, &id).await, Cancel::Cancelled);
+    emptied(&inner, secs(SOON)).await;
+    let steps = job.trace.steps(&id);
+    is_cancelled(&inner, &job, &id, &steps).await;
+    assert_eq!(worker.ended("cancelled"), 1);
+}
+
+/// The one who cancelled it died between the mark and the record.
+#[tokio::test(start_paused = true)]
+async fn a_mark_alone_cancels_the_job() {
+    for running in [false, true] {
+        let (store, job) = (memory::store(), Steps::default());
+        let id = enqueue(&store, &[Plan::new(1_000, 1_000)]).await.remove(0);
+        let mut worker = None;
+        if running {
+            worker = Some(start(&store, &job));
+            tokio::time::sleep(secs(60)).await;
+        }
+        let mark = BlobName::parse(format!("cancelled/{id}.json")).unwrap();
+        store.blobs.put(&mark, Vec::new(), None).await.unwrap();
+        store.blobs.put(&BlobName::parse("cancelled.json").unwrap(), b"news".to_vec(), None).await.unwrap();
+        let _worker = worker.unwrap_or_else(|| start(&store, &job));
+        emptied(&store, secs(SOON)).await;
+        let steps = job.trace.steps(&id);
+        assert_eq!(steps.is_empty(), !running);
+        is_cancelled(&store, &job, &id, &steps).await;
+    }
+}
+
+/// A worker remembers a mark until it hears of others.
+#[tokio::test(start_paused = true)]
+async fn a_job_under_the_id_of_a_cancelled_one_that_was_forgotten_is_run() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue_as(&store, "again", Plan::new(3, 10)).await;
+    cancel(&store, &id).await;
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    // As a round of cleaning does.
+    rewrite(&store, &id, |record| record.expires_unix_ms = Some(0)).await;
+    tokio::time::advance(secs(40 * 86_400)).await;
+    clean(&store, Keep::default(), false).await;
+    assert_eq!(store.blobs.list("cancelled/").await.unwrap(), []);
+    enqueue_as(&store, "again", Plan::new(3, 10)).await;
+    emptied(&store, secs(60)).await;
+    assert_eq!(end(&store, &id).await, Some(JobEnd::Done(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_id_of_a_slot_is_refused() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue(&store, &[Plan::new(1_000, 1_000)]).await.remove(0);
+    let slot = JobId::parse("reprieve-slot.0123456789abcdef.0000").unwrap();
+    let error = store.cancel(&[id, slot]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let _worker = start(&store, &job);
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(store.blobs.list("cancelled/").await.unwrap(), []);
 }

@@ -595,3 +595,131 @@ async fn a_second_message_does_not_shorten_the_delay_after_a_jobs_timeout() {
     assert_eq!(reached(), before, "the second message took the job over");
     within(hour, "more steps", async || reached() > before).await;
 }
+
+/// A job that never ends or yields, with the times at which it worked, and the worker on which it did.
+#[derive(Debug, Clone)]
+struct Ticks(Arc<Mutex<Vec<(&'static str, Instant)>>>, &'static str);
+
+#[async_trait]
+impl Job for Ticks {
+    const KIND: &'static str = "ticks";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        loop {
+            sleep(ms(10)).await;
+            self.0.lock().unwrap().push((self.1, Instant::now()));
+        }
+    }
+}
+
+/// Its queue answers, so that the lease of its message holds; the records fail. Or it is frozen as well,
+/// until long after its slot was taken over.
+#[tokio::test(start_paused = true)]
+async fn a_job_has_stopped_when_another_worker_has_its_slot() {
+    for (lease, failing, frozen) in [(60, 0, 90), (60, 40, 59), (60, 30, 300), (15, 600, 0), (15, 6, 14)] {
+        let (inner, ticks) = (memory::store(), Arc::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        enqueue_j(&inner, Ticks::KIND).await;
+        enqueue_j(&inner, Ticks::KIND).await;
+        let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+        let build = |store: &Store, name| {
+            let settings = Settings { lease: secs(lease), ..settings() };
+            let worker = Worker::builder(store.clone()).settings(settings);
+            start_built(worker.job(Ticks(Arc::clone(&ticks), name)).limits::<Ticks>(limits))
+        };
+        let first = build(&store, "first");
+        within(secs(10), "a tick", async || !ticks.lock().unwrap().is_empty()).await;
+        let _second = build(&inner, "second");
+        sleep(secs(100)).await;
+        for op in [Op::Save, Op::RecordPage, Op::Load, Op::Remove] {
+            faults.every_call(op, Fault::Fail(ErrorKind::Unavailable));
+        }
+        sleep(secs(failing)).await;
+        first.gate.freeze();
+        sleep(secs(frozen)).await;
+        first.gate.thaw();
+        let thawed = Instant::now();
+        sleep(secs(200)).await;
+        let ticks = ticks.lock().unwrap();
+        let other = ticks.iter().find(|(worker, _)| *worker == "second").map(|(_, at)| *at);
+        let other = other.expect("the slot was not taken over");
+        // What a process was about to do when it was frozen, it does before it can notice.
+        let noticed = other.max(thawed + ms(1));
+        let late = ticks.iter().filter(|(worker, at)| *worker == "first" && *at > noticed).count();
+        assert_eq!(late, 0, "two worked at once: lease {lease} s, failing {failing} s, frozen {frozen} s");
+    }
+}
+
+/// The release fails for a moment, or a renewal was applied without an answer just before.
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_free_soon_although_its_release_fails_at_first() {
+    for op in [Op::Remove, Op::Save] {
+        let (inner, seen) = (memory::store(), Seen::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+        send::<Limited>(&inner, 2, 1, 25_000).await;
+        let _worker = start_built(worker(&store, &seen, limits));
+        within(secs(10), "the first job", async || seen.of("limited").now == 1).await;
+        match op {
+            Op::Remove => faults.next_calls(Op::Remove, 2, Fault::Fail(ErrorKind::Unavailable)),
+            // The renewal after 20 s, of which the answer comes when the job has ended.
+            _ => faults.next_calls(Op::Save, 1, Fault::LoseAnswer),
+        }
+        within(secs(45), "the second job", async || {
+            seen.of("limited").ended == 1 && seen.of("limited").now == 1
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_after_a_failure_has_its_time_anew() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { job_timeout: Some(secs(100)), attempts: 3, ..Limits::default() };
+    let id = enqueue(&store, &[Plan::new(150, 1_000).habit(Habit::FailsOnceEvery(60))]).await.remove(0);
+    let built = Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<Steps>(limits);
+    let worker = start_built(built);
+    emptied(&store, secs(600)).await;
+    assert_eq!(
+        (worker.ended("completed"), worker.ended("retried")),
+        (1, 2),
+        "{:?}",
+        record(&store, &id).await
+    );
+}
+
+/// The backlog lies between them in the queue.
+#[tokio::test(start_paused = true)]
+async fn short_jobs_do_not_wait_for_the_returns_of_a_kind_at_its_limit() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { per_worker: Some(1), ..Limits::default() };
+    send::<Limited>(&store, 1, 1, 3_600_000).await;
+    let _worker = start_built(worker(&store, &seen, limits));
+    within(secs(10), "the limited job", async || seen.of("limited").now == 1).await;
+    let began = Instant::now();
+    for _ in 0..300 {
+        send::<Free>(&store, 10, 1, 10).await;
+        send::<Limited>(&store, 10, 1, 10).await;
+    }
+    within(secs(120), "the free jobs", async || seen.of("free").ended == 3_000).await;
+    let took = began.elapsed();
+    assert!(took < secs(20), "{took:?} for 4 s of work");
+}
+
+/// Four workers, and a hundred seconds of work in one slot.
+#[tokio::test(start_paused = true)]
+async fn short_jobs_use_a_third_of_their_slot_in_the_fleet_at_least() {
+    let (store, seen) = (memory::store(), Seen::default());
+    let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+    send::<Limited>(&store, 1_000, 1, 100).await;
+    let began = Instant::now();
+    let _workers: Vec<_> = (0..4).map(|_| start_built(worker(&store, &seen, limits))).collect();
+    within(secs(1_000), "the jobs", async || seen.of("limited").ended == 1_000).await;
+    let took = began.elapsed();
+    assert!(took < secs(300), "{took:?}");
+}

@@ -55,7 +55,7 @@ async fn a_redriven_job_has_all_its_attempts_and_keeps_its_history() {
     store.redrive(&Redrive::All).await.unwrap();
     let worker = start(&store, &job);
     within(secs(15), "its first new failure", async || {
-        total(&store).await == 1 && record(&store, &id).await.unwrap().generation == 1
+        total(&store).await == 1 && record(&store, &id).await.unwrap().owner.count == 1
     })
     .await;
     let claimed = record(&store, &id).await.unwrap();

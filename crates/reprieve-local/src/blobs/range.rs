@@ -64,7 +64,9 @@ pub(super) async fn get_range(
         let reading = path.clone();
         match blocking(move || Ok(read_file(&reading, range, length, buffer))).await? {
             Ok(Ok(bytes)) => return read(bytes.into()),
-            Ok(Err(bytes)) => return Err(damaged(name, format_args!("file {}", path.display()), bytes, length)),
+            Ok(Err(bytes)) => {
+                return Err(damaged(name, format_args!("file {}", path.display()), bytes, length));
+            }
             // The blob may have been replaced since its row was read: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && missing.as_ref() != Some(&file) => {
                 missing = Some(file);

@@ -2,7 +2,7 @@
 //! arguments.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -169,6 +169,7 @@ fn job_run(
         began: Mutex::new(None),
         since_unix_ms: unix_millis(),
         escalated: OnceLock::new(),
+        has_resumed: AtomicBool::new(false),
         steps: AtomicU64::new(0),
         steps_at_load: AtomicU64::new(0),
         unsaved_steps: AtomicU32::new(0),

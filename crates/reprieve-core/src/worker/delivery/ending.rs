@@ -23,10 +23,10 @@ use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, DeferredMessage, NewMessage, RecordWrite, Release};
 use crate::record::{End, EndKind, Handle, Record, Status, Written, open};
-use crate::retry::{FOREVER, Patience, may_pass, persist};
+use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
-use crate::worker::limits::pause_after_return;
+use crate::worker::cancels::ASK_WITHIN;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -105,17 +105,20 @@ impl Guardian {
         }
     }
 
-    /// Whether the job was cancelled while it ran, and its record says so.
+    /// Whether the job was cancelled while it ran: its record says so, or a mark, which whoever cancelled it
+    /// wrote before.
     async fn was_cancelled(&self, assignment: &Assignment) -> bool {
         if !assignment.run.cancelled.is_cancelled() {
             return false;
         }
         let look = |terms: Terms| {
             let run = Arc::clone(&assignment.run);
+            let store = run.store(self.deadline().is_some()).clone();
             async move {
                 let mut record = run.record.lock().await;
                 record.use_store(terms.records);
-                record.adopt_if_cancelled().await
+                let is_in_record = record.adopt_if_cancelled().await?;
+                Ok(is_in_record || store.is_marked_as_cancelled(&run.job).await?)
             }
         };
         let found = self.persist("read a record", look).await;
@@ -363,7 +366,7 @@ impl Guardian {
         let later = Release { body: None, delay, to_back: true };
         let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
         kind.note_deferral();
-        DeliveryReport { over_limit: Some(pause_after_return()), ..report }
+        DeliveryReport { over_limit: true, ..report }
     }
 
     /// Records a long delay. Without the record, a second message of the job might run it sooner.
@@ -482,6 +485,13 @@ impl Guardian {
         reason: String,
     ) -> DeliveryReport {
         let kind = envelope.as_ref().map_or_else(String::new, |envelope| envelope.kind.clone());
+        if let Some(envelope) = &envelope
+            && self.is_cancelled(&envelope.job).await
+        {
+            tracing::info!(job = %envelope.job, kind, "the job was cancelled; deleting its message");
+            let settled = self.settle(Settlement::Complete).await;
+            return DeliveryReport::new(&kind, Outcome::Cancelled, &settled);
+        }
         let delivery = &self.lease.delivery;
         let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
             let body = match &envelope {
@@ -504,6 +514,17 @@ impl Guardian {
         });
         let settled = self.settle(Settlement::Release(Release { body, delay, ..Release::default() })).await;
         DeliveryReport::new(&kind, Outcome::Deferred, &settled)
+    }
+
+    /// Whether a job that this worker does not know was cancelled, as its record says. Without an answer, its
+    /// next delivery finds out.
+    async fn is_cancelled(&self, job: &JobId) -> bool {
+        let _known = timeout(ASK_WITHIN, self.shared.know_cancels()).await;
+        if !self.shared.cancels.contains(job) {
+            return false;
+        }
+        let found = bounded("read a record", TRY, self.shared.store.record(job)).await;
+        matches!(found, Ok(Some(Record { status: Status::Cancelled, .. })))
     }
 
     /// Records that a job is dead-lettered that was enqueued under an id of its producer's own and that

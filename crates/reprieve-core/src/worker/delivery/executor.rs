@@ -20,7 +20,6 @@ use crate::envelope::{Data, Misfit};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, Fence};
 use crate::job::{Job, JobError, Step};
-use crate::mutex::get;
 use crate::names::result_blob;
 use crate::ports::BlobStore;
 use crate::process::in_process;
@@ -184,6 +183,21 @@ impl Execution {
         let _known = timeout(ASK_WITHIN, knowing).await;
     }
 
+    /// Returns how the run ends of a job that was cancelled a while ago, although its record does not say so.
+    async fn ended_by_mark(&self) -> RunOutcome {
+        let run = &self.run;
+        let ask = || run.store.is_marked_as_cancelled(&run.job);
+        match self.wait_for("look for the mark of a cancelled job", ask).await {
+            Ok(true) => RunOutcome::Unfinished(Status::Cancelled),
+            Ok(false) => {
+                self.shared.cancels.forget(&run.job);
+                // Its next delivery counts under the limits of its kind.
+                RunOutcome::Yielded
+            }
+            Err(ended) => ended,
+        }
+    }
+
     /// Reports whether this is the first delivery of the message.
     pub(super) fn is_first(&self) -> bool {
         self.run.fence() <= Fence::new(0, 1)
@@ -194,6 +208,9 @@ impl Execution {
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
         self.know_cancels().await;
         let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
+        if self.shared.cancels.contains(&self.run.job) {
+            return Err(Box::pin(self.ended_by_mark()).await);
+        }
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;
         let args: J::Args = self.args().await?;
@@ -283,7 +300,7 @@ impl Execution {
                 return Err(Box::pin(self.save_and_yield(&self.encode(&at)?)).await);
             }
             // A step that never awaits meets no timer.
-            if let Some(timed_out) = self.run.time_limit.of_job_passed(get(&self.run.began)) {
+            if let Some(timed_out) = self.run.time_limit.of_job_passed() {
                 return Err(RunOutcome::TimedOut(timed_out));
             }
             if self.rules.get().throttle.paused {
@@ -434,7 +451,7 @@ impl Execution {
         at: J::Checkpoint,
     ) -> Result<std::result::Result<Step<J::Checkpoint, J::Output>, JobError>, RunOutcome> {
         let (mut step, run) = (job.step(cx, args, at), Arc::clone(&self.run));
-        let mut time_up = run.time_limit.begin_step(get(&run.began));
+        let mut time_up = run.time_limit.begin_step();
         loop {
             let request = tokio::select! {
                 biased;
@@ -461,7 +478,7 @@ impl Execution {
                 run.turns.note_unsaved(state);
             }
             request.answer(saved);
-            time_up = run.time_limit.begin_step(get(&run.began));
+            time_up = run.time_limit.begin_step();
         }
     }
 

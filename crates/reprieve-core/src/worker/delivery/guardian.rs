@@ -16,7 +16,6 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::assignment::{Assignment, Registry, Unusable};
@@ -37,7 +36,7 @@ use crate::process::in_process;
 use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
-use crate::worker::fleet_slots::{FleetSlot, FleetSlots};
+use crate::worker::fleet_slots::{FleetSlot, FleetSlots, SlotWatch};
 use crate::worker::kind::{Kind, Place};
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
@@ -267,7 +266,7 @@ impl Guardian {
                 }
             }
         }
-        let in_fleet_lost = in_fleet.as_ref().map(|taken| taken.lost.clone());
+        let in_fleet_watch = in_fleet.as_ref().map(FleetSlot::watch);
         let guarded = Guarded::new(&self.shared);
         // However this ends, even by a drop, the job must not write any more.
         let _nothing_is_written_afterwards = assignment.run.revoked.clone().drop_guard();
@@ -275,7 +274,7 @@ impl Guardian {
         set(&assignment.run.began, Some(began));
         let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
         let mut task = self.start(&mut assignment, (slot, place, in_fleet));
-        let waited = self.watch(&assignment, &mut task, in_fleet_lost).await;
+        let waited = self.watch(&assignment, &mut task, in_fleet_watch).await;
         drop(guarded);
         let ran = began.elapsed();
         let report = match waited {
@@ -293,7 +292,7 @@ impl Guardian {
                     Vec::new()
                 };
                 // The remainder of a job that began elsewhere does not show how long jobs take.
-                if matches!(ended, RunOutcome::Done) && assignment.run.delivery <= 1 {
+                if matches!(ended, RunOutcome::Done) && !run.has_resumed.load(Relaxed) {
                     self.shared.runs.note(ran);
                     assignment.kind.runs.note(ran);
                 }
@@ -340,21 +339,26 @@ impl Guardian {
 
     /// Waits for the job. In a drain, or if it is cancelled or its slot of the fleet is lost, asks the job to
     /// yield and waits no longer than the soft mark. In a patient drain, only if the job will not be done in
-    /// time. A step that blocks its thread past its timeout is not waited for.
+    /// time. A step that blocks its thread past its timeout is not waited for, nor a job whose slot of the
+    /// fleet another worker may have.
     async fn watch(
         &mut self,
         assignment: &Assignment,
         task: &mut JoinHandle<RunOutcome>,
-        in_fleet_lost: Option<CancellationToken>,
+        in_fleet: Option<SlotWatch>,
     ) -> Waited<Result<RunOutcome, JoinError>> {
         let (kind, delivery) = (assignment.kind.name, assignment.run.delivery);
         tracing::debug!(job = %assignment.job(), kind, delivery, "the job begins");
         let mut noteworthy = Some(Instant::now() + NOTEWORTHY);
         let (mut asked, mut must_stop) = (None, false);
         let (cancelled, time_limit) = (&assignment.run.cancelled, &assignment.run.time_limit);
-        let in_fleet_lost = in_fleet_lost.unwrap_or_default();
+        let is_slot_lost = || in_fleet.as_ref().is_some_and(SlotWatch::is_lost);
         loop {
-            if !must_stop && (cancelled.is_cancelled() || in_fleet_lost.is_cancelled()) {
+            let slot_ends = in_fleet.as_ref().map(SlotWatch::ends);
+            if slot_ends.is_some_and(|ends| ends <= Instant::now()) {
+                return Waited::Time;
+            }
+            if !must_stop && (cancelled.is_cancelled() || is_slot_lost()) {
                 must_stop = true;
                 let own = Deadline::of(&Notice::now("stop", NoticeKind::Signal), CANCEL_BUDGET);
                 let own = asked.map_or(own, |asked: Deadline| asked.min(own));
@@ -379,15 +383,16 @@ impl Guardian {
                     biased;
                     ended = &mut *task => Some(ended),
                     () = cancelled.cancelled(), if !must_stop => None,
-                    () = in_fleet_lost.cancelled(), if !must_stop => None,
+                    () = slot_lost(in_fleet.as_ref()), if !must_stop => None,
                 }
             });
-            match self.wait(&mut work, until.into_iter().chain(noteworthy).min()).await {
+            let until = until.into_iter().chain(noteworthy).chain(slot_ends).min();
+            match self.wait(&mut work, until).await {
                 Waited::Drain | Waited::Done(None) => {}
                 Waited::Time if noteworthy.take_if(|at| *at <= Instant::now()).is_some() => {
                     tracing::info!(job = %assignment.job(), kind, delivery, "the job runs");
                 }
-                // A save that takes longer than was known may have begun meanwhile.
+                // A save that takes longer than was known may have begun meanwhile, or the slot was renewed.
                 Waited::Time if asked.is_none_or(|own| soft(own) > Instant::now()) => {}
                 Waited::Done(Some(ended)) => return Waited::Done(ended),
                 Waited::Time => return Waited::Time,
@@ -461,6 +466,14 @@ impl Guardian {
 
     fn store(&self) -> &Store {
         if self.deadline().is_some() { &self.shared.drain_store } else { &self.shared.store }
+    }
+}
+
+/// Completes when the job's slot of the fleet is lost, if it has one.
+async fn slot_lost(slot: Option<&SlotWatch>) {
+    match slot {
+        Some(slot) => slot.lost().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -567,8 +580,8 @@ pub(in crate::worker) struct DeliveryReport {
     pub(in crate::worker) work_at_stake: Duration,
     /// The job takes longer than this machine may last.
     pub(in crate::worker) too_long: bool,
-    /// The message went back because of a limit of its kind, and how long no further one may do so.
-    pub(in crate::worker) over_limit: Option<Duration>,
+    /// The message went back because of a limit of its kind.
+    pub(in crate::worker) over_limit: bool,
     /// The remaining writes, which the worker does not wait for.
     pub(in crate::worker) epilogue: Option<Epilogue>,
 }
@@ -612,7 +625,7 @@ impl DeliveryReport {
             task: None,
             work_at_stake: Duration::ZERO,
             too_long: false,
-            over_limit: None,
+            over_limit: false,
             epilogue: None,
         }
     }

@@ -343,6 +343,7 @@ impl Execution {
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
             self.run.turns.resume_at(checkpoint.turn);
+            self.run.has_resumed.store(true, Relaxed);
             return Ok(Some(at));
         }
         self.run.record.lock().await.attachments.begin();
@@ -430,7 +431,11 @@ impl Execution {
 
     /// Performs a read or write that the job can't begin without. Tries without limit; a request to
     /// yield ends the wait.
-    async fn wait_for<T, F>(&self, operation: &'static str, op: impl FnMut() -> F) -> Result<T, RunOutcome>
+    pub(super) async fn wait_for<T, F>(
+        &self,
+        operation: &'static str,
+        op: impl FnMut() -> F,
+    ) -> Result<T, RunOutcome>
     where
         F: Future<Output = Result<T>>,
     {
