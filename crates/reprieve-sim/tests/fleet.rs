@@ -30,6 +30,12 @@ fn promises_hold_in_the_worlds_of_odd_seeds() {
     check((1..SEEDS).step_by(2));
 }
 
+/// 1216: the mark of a cancelled job is found by a delivery that has not claimed the job yet.
+#[test]
+fn promises_hold_in_worlds_that_once_broke_one() {
+    check([1216].into_iter());
+}
+
 #[test]
 fn a_seed_replays_exactly() {
     for seed in (0..20).chain([48, 192, 259]) {

@@ -19,8 +19,8 @@ use super::records::number;
 pub(super) struct FarBlobs {
     pub(super) blobs: Arc<MemoryBlobs>,
     pub(super) link: Arc<Link>,
-    /// The process; reading some arguments kills it.
-    pub(super) process: Arc<Process>,
+    /// The worker's process, if it is one; reading some arguments kills it.
+    pub(super) process: Option<Arc<Process>>,
 }
 
 impl FarBlobs {
@@ -50,8 +50,8 @@ impl BlobStore for FarBlobs {
     async fn get(&self, name: &BlobName) -> Result<Option<Vec<u8>>> {
         let (blobs, wanted) = (Arc::clone(&self.blobs), name.clone());
         let bytes = self.link.call("read a blob", async move { blobs.get(&wanted).await }).await;
-        if let Ok(Some(_)) = &bytes {
-            self.process.read(name).await;
+        if let (Ok(Some(_)), Some(process)) = (&bytes, &self.process) {
+            process.read(name).await;
         }
         bytes
     }

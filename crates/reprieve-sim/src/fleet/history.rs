@@ -69,9 +69,15 @@ pub enum What {
     StepEnded { job: usize, fence: Fence, at: u32 },
     /// A step failed.
     StepFailed { job: usize, fence: Fence, at: u32 },
+    /// A step ended, failed, yielded or was dropped.
+    StepLeft { job: usize, fence: Fence },
 
     /// A message was sent.
     Sent { job: usize, message: MessageId, generation: u32 },
+    /// A program began to cancel a job.
+    CancelAsked { job: usize },
+    /// It was told that the job is cancelled.
+    Cancelled { job: usize },
     /// A message was received.
     Received { message: MessageId, count: u32, lease: Duration },
     /// A lease was renewed.

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reprieve_core::{Job, JobContext, JobError, Step};
+use reprieve_core::{Fence, Job, JobContext, JobError, Step};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -45,6 +45,21 @@ pub(super) fn result(steps: u32) -> u64 {
     (0..steps).fold(0, after)
 }
 
+/// Notes that a step is left, however it ends.
+struct Inside<'a> {
+    process: &'a Process,
+    job: usize,
+    fence: Fence,
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        if !self.process.has_ended() {
+            self.process.link.note(What::StepLeft { job: self.job, fence: self.fence });
+        }
+    }
+}
+
 #[async_trait::async_trait]
 impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
     const KIND: &'static str = KINDS[KIND];
@@ -75,6 +90,7 @@ impl<const KIND: usize, const SCHEMA: u32> Job for Walk<KIND, SCHEMA> {
             pending::<()>().await;
         }
         process.link.note(What::StepBegan { job, fence, at: at.step });
+        let _left = Inside { process, job, fence };
         if let Nature::Kills(Where::Step(step, after_ms)) = plan.nature
             && step == at.step
         {

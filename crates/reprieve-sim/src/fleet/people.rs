@@ -1,20 +1,29 @@
 //! The operators of a world: they send jobs and redrive dead letters.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rand::Rng;
 use reprieve_core::envelope::{Data, Envelope};
 use reprieve_core::memory::MemoryQueue;
 use reprieve_core::ports::{BlobStore, Queue};
-use reprieve_core::{BlobName, Error, ErrorKind, JobId, Result};
+use reprieve_core::{BlobName, Cancel, Error, ErrorKind, JobId, Result};
 use serde_json::value::to_raw_value;
+use tokio::time::{sleep, timeout};
 
 use super::history::What;
 use super::jobs::KINDS;
-use super::plan::Nature;
+use super::link::Link;
+use super::plan::{Nature, Trouble};
 use super::queue::named;
 use super::world::World;
+
+/// How long a program that cancels a job waits before it tries again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Longer than any world lasts.
+const FOREVER: Duration = Duration::from_hours(1_000);
 
 /// The lease of a dead letter while it is redriven.
 const LETTER_LEASE: Duration = Duration::from_mins(1);
@@ -100,12 +109,44 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Returns whether every cured job that was sent has its result or output.
+    /// Starts a program that cancels the job, and tries until it is told that the job is cancelled or over.
+    /// `trouble` disturbs its first try.
+    pub(super) fn cancel(&mut self, job: usize, trouble: Trouble, dies: Option<Duration>) -> Result<()> {
+        let id = JobId::parse(self.plan.jobs[job].id())?;
+        let link = Link::new(self.next_process(), self.plan.seed, self.history.clone());
+        let (store, cancelling) = (self.store.client(&link), Arc::clone(&self.cancelling));
+        link.note(What::CancelAsked { job });
+        link.set(trouble);
+        cancelling.fetch_add(1, Relaxed);
+        tokio::spawn(async move {
+            let cancel = async {
+                loop {
+                    match store.cancel(std::slice::from_ref(&id)).await.as_deref() {
+                        Ok([Cancel::Over(_)]) => break,
+                        Ok(_) => {
+                            link.note(What::Cancelled { job });
+                            break;
+                        }
+                        Err(_) => link.set(Trouble::default()),
+                    }
+                    sleep(AGAIN).await;
+                }
+            };
+            if timeout(dies.unwrap_or(FOREVER), cancel).await.is_err() {
+                link.end();
+            }
+            cancelling.fetch_sub(1, Relaxed);
+        });
+        Ok(())
+    }
+
+    /// Returns whether every cured job that was sent has its result or output, or was cancelled.
     pub(super) async fn cured_are_done(&self) -> Result<bool> {
         for job in self.plan.jobs.iter().filter(|job| matches!(job.nature, Nature::Curable(_))) {
             let name =
                 if job.result { format!("results/{}.json", job.id()) } else { format!("out/{}", job.id()) };
-            if !self.store.blobs.exists(&BlobName::parse(name)?).await? {
+            let is_done = self.store.blobs.exists(&BlobName::parse(name)?).await?;
+            if !is_done && !self.store.is_cancelled(&JobId::parse(job.id())?).await? {
                 return Ok(false);
             }
         }

@@ -30,6 +30,10 @@ pub struct Plan {
     /// After how many interruptions a job moves to the queue of a calm machine, which has the number
     /// after the last; `None`: there is no such machine.
     pub escalate_after: Option<u32>,
+    /// How many jobs of the first kind may run at once in the fleet.
+    pub in_fleet: Option<u32>,
+    /// How many jobs of the second kind may run at once in a worker.
+    pub per_worker: Option<usize>,
     /// Whether each machine's first worker is an old binary, which lacks a kind and reads only the
     /// first schema.
     pub old: Vec<bool>,
@@ -169,6 +173,15 @@ pub enum Action {
     },
     /// Sends the bodies of dead letters with a tool that does not know redrives.
     CopyLetters,
+    /// Cancels the job.
+    Cancel {
+        /// The job.
+        job: usize,
+        /// What disturbs the first try.
+        trouble: Trouble,
+        /// After which time the program that cancels it dies.
+        dies: Option<Duration>,
+    },
 }
 
 /// Disturbances of a process's calls. Shares are from 0 to 1.
@@ -277,6 +290,8 @@ impl Plan {
             shards: dice.of(&[1, 1, 2, 3], 1),
             machines,
             escalate_after: None,
+            in_fleet: None,
+            per_worker: None,
             old,
             jobs,
             actions: Vec::new(),
@@ -285,7 +300,37 @@ impl Plan {
         };
         plan.actions = dice.actions(&plan, updates);
         plan.escalate();
+        plan.limit();
+        plan.cancel();
         plan
+    }
+
+    /// Limits the jobs of two kinds in some worlds.
+    fn limit(&mut self) {
+        let mut dice = Dice(SmallRng::seed_from_u64(self.seed ^ 0x0011_4147));
+        self.in_fleet = dice.chance(0.1).then(|| dice.of(&[1, 1, 2, 3], 1));
+        self.per_worker = dice.chance(0.1).then(|| dice.of(&[1, 2], 1));
+    }
+
+    /// Cancels some jobs in some worlds.
+    fn cancel(&mut self) {
+        let mut dice = Dice(SmallRng::seed_from_u64(self.seed ^ 0x00CA_9CE1));
+        if !dice.chance(0.2) {
+            return;
+        }
+        let calm = calm_ms(self);
+        for job in 0..self.jobs.len() {
+            if dice.chance(0.5) {
+                let (trouble, dies) = (dice.trouble(), dice.chance(0.3).then(|| dice.ms(0, 200)));
+                let trouble = if dice.chance(0.5) { trouble } else { Trouble::default() };
+                // Some twice, and some after the calm.
+                for _ in 0..=dice.up_to(1) {
+                    let cancel = Action::Cancel { job, trouble, dies };
+                    self.actions.push((dice.ms(0, calm * 3 / 2), cancel));
+                }
+            }
+        }
+        self.actions.sort_by_key(|(at, _)| *at);
     }
 
     /// Gives some worlds a calm machine, which also dies now and then. Its dice are its own, so that

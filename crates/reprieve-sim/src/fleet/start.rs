@@ -5,7 +5,7 @@ use std::sync::Arc;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::memory::ManualNotices;
 use reprieve_core::process::Gate;
-use reprieve_core::worker::{Settings, Worker, stopping};
+use reprieve_core::worker::{Limits, Settings, Worker, stopping};
 use reprieve_core::{Result, WorkerId};
 use tokio::sync::mpsc;
 
@@ -23,6 +23,12 @@ pub(super) struct Birth {
     pub(super) id: u32,
     pub(super) machine: usize,
     pub(super) old: bool,
+}
+
+/// Returns the limits of the first two kinds.
+fn limits(plan: &Plan) -> [Limits; 2] {
+    let Plan { in_fleet, per_worker, .. } = *plan;
+    [Limits { in_fleet, ..Limits::default() }, Limits { per_worker, ..Limits::default() }]
 }
 
 /// Starts a worker. Sends its machine's number to `ends` when the process ends.
@@ -67,10 +73,13 @@ pub(super) fn start(
         Some(after) => builder.escalate(store.escalation_of(&process, after)),
         None => builder,
     };
+    let [in_fleet, in_worker] = limits(plan);
     let builder = if old {
-        builder.job(Walk::<0, 1>::new(&process)).job(Walk::<1, 1>::new(&process))
+        let builder = builder.job(Walk::<0, 1>::new(&process)).limits::<Walk<0, 1>>(in_fleet);
+        builder.job(Walk::<1, 1>::new(&process)).limits::<Walk<1, 1>>(in_worker)
     } else {
-        let builder = builder.job(Walk::<0, 2>::new(&process)).job(Walk::<1, 2>::new(&process));
+        let builder = builder.job(Walk::<0, 2>::new(&process)).limits::<Walk<0, 2>>(in_fleet);
+        let builder = builder.job(Walk::<1, 2>::new(&process)).limits::<Walk<1, 2>>(in_worker);
         builder.job(Walk::<2, 2>::new(&process))
     };
     let worker = builder.build()?;

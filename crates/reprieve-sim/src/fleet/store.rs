@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use reprieve_core::memory::{MemoryBlobs, MemoryQueue, MemoryRecords, MemoryRoster};
 use reprieve_core::ports::{BlobStore, ListedRecord, NewMessage, Page, Queue, RecordStore, Store};
-use reprieve_core::record::{INLINE_BYTES_MAX, Record, named_payloads, open};
+use reprieve_core::record::{INLINE_BYTES_MAX, Record, Status, named_payloads, open};
 use reprieve_core::worker::Escalation;
-use reprieve_core::{MessageId, QueueName, Result, Shards};
+use reprieve_core::{JobId, MessageId, QueueName, Result, Shards};
 
 use super::blobs::{FarBlobs, FarRoster};
+use super::link::Link;
 use super::process::Process;
 use super::queue::FarQueue;
 use super::records::{FarRecords, number};
@@ -95,12 +96,17 @@ impl SharedStore {
                 Arc::new(Shards::new(shards)?)
             }
         };
-        Ok(self.with(process, queue))
+        Ok(self.with(&process.link, Some(process), queue))
+    }
+
+    /// Returns the store over the link of a program that cancels jobs.
+    pub(super) fn client(&self, link: &Arc<Link>) -> Store {
+        self.with(link, None, Arc::clone(&self.calm) as Arc<dyn Queue>)
     }
 
     /// Returns the store of the calm machine.
     pub(super) fn calm_of(&self, process: &Arc<Process>) -> Store {
-        self.with(process, self.far_calm(process))
+        self.with(&process.link, Some(process), self.far_calm(process))
     }
 
     /// Returns where a worker sends jobs that are interrupted too often.
@@ -113,15 +119,15 @@ impl SharedStore {
         Arc::new(FarQueue { name: CALM.to_owned(), queue, link, hints: false })
     }
 
-    fn with(&self, process: &Arc<Process>, queue: Arc<dyn Queue>) -> Store {
-        let link = || Arc::clone(&process.link);
+    fn with(&self, link: &Arc<Link>, process: Option<&Arc<Process>>, queue: Arc<dyn Queue>) -> Store {
+        let link = || Arc::clone(link);
         Store {
             queue,
             records: Arc::new(FarRecords { records: Arc::clone(&self.records), link: link() }),
             blobs: Arc::new(FarBlobs {
                 blobs: Arc::clone(&self.blobs),
                 link: link(),
-                process: Arc::clone(process),
+                process: process.map(Arc::clone),
             }),
             roster: Arc::new(FarRoster { roster: Arc::clone(&self.roster), link: link() }),
         }
@@ -146,6 +152,12 @@ impl SharedStore {
             messages += queue.depth().await?.total;
         }
         Ok(messages)
+    }
+
+    /// Whether the job's record says that it was cancelled.
+    pub(super) async fn is_cancelled(&self, job: &JobId) -> Result<bool> {
+        let stored = self.records.load(job).await?;
+        Ok(stored.is_some_and(|it| open(&it.bytes).is_ok_and(|it| it.status == Status::Cancelled)))
     }
 
     /// Returns the store's contents.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -61,6 +61,8 @@ pub(super) struct World<'a> {
     planned: usize,
     /// Jobs with stored arguments.
     pub(super) prepared: Vec<bool>,
+    /// The number of programs that are cancelling a job.
+    pub(super) cancelling: Arc<AtomicUsize>,
 }
 
 /// Executes `plan`, and returns the history and the store's final contents.
@@ -113,6 +115,7 @@ impl<'a> World<'a> {
             calm: false,
             planned: plan.actions.len(),
             prepared: vec![false; plan.jobs.len()],
+            cancelling: Arc::default(),
         }
     }
 
@@ -131,12 +134,16 @@ impl<'a> World<'a> {
     }
 
     fn start(&mut self, machine: usize) -> Result<()> {
-        self.processes += 1;
-        let birth = Birth { id: self.processes, machine, old: self.old[machine] && !self.calm };
+        let birth = Birth { id: self.next_process(), machine, old: self.old[machine] && !self.calm };
         let ends = self.ends.0.clone();
         let process = start(self.plan, birth, &self.store, &self.village, &self.history, ends)?;
         self.machines[machine] = Some(process);
         Ok(())
+    }
+
+    pub(super) fn next_process(&mut self) -> u32 {
+        self.processes += 1;
+        self.processes
     }
 
     /// Returns the machine's process, if one runs.
@@ -193,6 +200,7 @@ impl<'a> World<'a> {
             Action::Send(job) => return self.send(job).await,
             Action::Redrive { times, forget } => return self.redrive(times, forget).await,
             Action::CopyLetters => return self.copy_letters().await,
+            Action::Cancel { job, trouble, dies } => return self.cancel(job, trouble, dies),
             Action::AddShard => self.store.add_shard(),
             Action::Cure => self.cure(),
             Action::Kill(machine, _) => {
@@ -273,7 +281,8 @@ impl<'a> World<'a> {
     /// Returns whether nothing is left to do: no message, no planned action, and no cured job
     /// without its result.
     async fn rests(&self) -> Result<bool> {
-        if self.planned > 0 || self.store.messages().await? > 0 {
+        let is_busy = self.planned > 0 || self.cancelling.load(Relaxed) > 0;
+        if is_busy || self.store.messages().await? > 0 {
             return Ok(false);
         }
         self.cured_are_done().await

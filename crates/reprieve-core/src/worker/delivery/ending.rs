@@ -131,9 +131,7 @@ impl Guardian {
     async fn finish_cancelled(self: Box<Self>, assignment: &Assignment) -> DeliveryReport {
         let (shared, drain) = (Arc::clone(&self.shared), self.drain.clone());
         tracing::info!(job = %assignment.job(), kind = assignment.kind.name, "the job was cancelled; deleting its message");
-        let expires = unix_millis_after(OWN_ID_REMEMBERED);
-        // A record that another message's delivery writes meanwhile says the same.
-        if let Err(error) = self.conclude(assignment, Status::Cancelled, Some(expires)).await {
+        if let Err(error) = self.conclude_cancelled(assignment).await {
             return Self::gave_up(assignment, &error);
         }
         let settled = self.settle(Settlement::Complete).await;
@@ -142,6 +140,20 @@ impl Guardian {
             Box::pin(clean_up(&shared, assignment, false, drain)).await;
         }
         report
+    }
+
+    /// Writes `cancelled` into the record, whoever owns it: a mark alone may have said so. A job that ended
+    /// meanwhile stays as it is.
+    async fn conclude_cancelled(&self, assignment: &Assignment) -> Result<()> {
+        let expires = unix_millis_after(OWN_ID_REMEMBERED);
+        while self.conclude(assignment, Status::Cancelled, Some(expires)).await? == Written::Refused {
+            let mut handle = assignment.run.record.lock().await;
+            let is_over = |record: &Record| matches!(record.status, Status::Done | Status::DeadLettered { .. });
+            if !handle.adopt_present().await? || handle.own().is_some_and(is_over) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes the message of a finished job and removes what the job no longer needs. Writes

@@ -50,6 +50,10 @@ impl Checker<'_> {
             .letters
             .iter()
             .any(|letter| self.view.messages.get(&letter.message).is_some_and(|message| message.job == job));
+        let record = store.records.get(&job).map(|record| &record.status);
+        if view.asked_to_cancel.is_some() && record == Some(&Status::Cancelled) && !done && !letter {
+            return;
+        }
         if plan.nature.is_good() && !done && !letter {
             self.accuse("lost", Some(job), "it is neither done nor in the poison queue");
         }

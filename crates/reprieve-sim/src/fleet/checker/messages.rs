@@ -92,7 +92,7 @@ impl Checker<'_> {
         let Some(job) = self.view.messages.get(message).map(|view| view.job) else { return };
         let done = self.view.jobs.get(job).is_none_or(|job| job.done);
         let mut messages = self.view.messages.values().filter(|view| view.job == job);
-        if !done && messages.all(|view| view.state == MessageState::Gone) {
+        if !done && !self.view.is_cancelled(job) && messages.all(|view| view.state == MessageState::Gone) {
             self.accuse("lost", Some(job), format!("{message} was its last message, and it is not done"));
         }
     }
@@ -140,6 +140,9 @@ impl Checker<'_> {
             MessageState::Letter | MessageState::Gone => return,
         };
         let (job, limit) = (view.job, UNNOTICED + self.plan.lease * 4);
+        if self.is_limited(job) {
+            return;
+        }
         let shard = message.as_str().strip_prefix("work-").and_then(|rest| rest.split('-').next());
         // The calm machine is busy now and then for as long as its jobs take.
         let Some(shard) = shard.and_then(|shard| shard.parse::<usize>().ok()) else { return };

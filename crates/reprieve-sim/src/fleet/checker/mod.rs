@@ -7,8 +7,10 @@
 //!   work is at stake.
 //! - [`limits`]: rogues are found within their limits, and no other job is mistaken for one; no job
 //!   wakes before its time.
+//! - [`ceilings`]: no more jobs of a kind run at once than may, and a cancelled job stops.
 //! - [`finish`]: the store's final contents.
 
+mod ceilings;
 mod finish;
 mod limits;
 mod messages;
@@ -52,13 +54,16 @@ struct Checker<'a> {
     plan: &'a Plan,
     view: View,
     now: Duration,
+    /// The time of the event before.
+    now_before: Duration,
     violations: Vec<Violation>,
 }
 
 /// Returns the broken promises.
 #[must_use]
 pub fn check(plan: &Plan, history: &History, store: &FinalStore) -> Vec<Violation> {
-    let mut checker = Checker { plan, view: View::new(plan), now: Duration::ZERO, violations: Vec::new() };
+    let (now, view) = (Duration::ZERO, View::new(plan));
+    let mut checker = Checker { plan, view, now, now_before: now, violations: Vec::new() };
     let mut rested = false;
     for event in history.events() {
         checker.now = event.at;
@@ -78,6 +83,7 @@ impl Checker<'_> {
     fn read(&mut self, event: &Event) {
         self.messages(event);
         self.limits(event);
+        self.ceilings(event);
         self.owners(event);
         self.view.update_process(event);
     }

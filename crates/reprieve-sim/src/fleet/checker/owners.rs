@@ -80,15 +80,22 @@ impl Checker<'_> {
         let same_message = old.message == new.message;
         let newer = (old.count, old.nonce.as_str()) != (new.count, new.nonce.as_str()) || !same_message;
         let is_claim = newer || record.generation > before.generation;
+        // Anybody may cancel a job, and whoever has done a cancelled one writes that.
+        let is_cancel = record.status == Status::Cancelled
+            || before.status == Status::Cancelled && record.status == Status::Done;
         // Where a result exists, any delivery that finds it writes that the job is done.
         let settles = record.status == Status::Done && view.result.is_some();
         let why = if record.sequence <= before.sequence {
             "the sequence does not rise"
         } else if record.generation < before.generation {
             "its generation is smaller"
+        } else if is_cancel {
+            return;
+        } else if before.status == Status::Cancelled {
+            "the job was cancelled"
         } else if same_message && new.count < old.count && !settles {
             "its delivery is older"
-        } else if same_message && new.count == old.count && new.nonce != old.nonce {
+        } else if same_message && new.count == old.count && new.nonce != old.nonce && !settles {
             "its delivery is the same, and its owner another"
         } else if !same_message && record.generation == before.generation && record.status != Status::Done {
             "its message is another one of the same generation"

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use reprieve_core::record::Record;
+use reprieve_core::record::{Record, Status};
 use reprieve_core::{Fence, MessageId};
 
 use crate::fleet::history::{Event, What};
@@ -88,6 +88,12 @@ pub(super) struct JobView {
     pub(super) late: bool,
     /// When its result was written.
     pub(super) result: Option<Duration>,
+    /// When a program began to cancel it.
+    pub(super) asked_to_cancel: Option<Duration>,
+    /// When a program was told that it is cancelled.
+    pub(super) cancelled: Option<Duration>,
+    /// The processes and deliveries that are in a step of it.
+    pub(super) inside: BTreeSet<(u32, Fence)>,
     pub(super) record: Option<Record>,
     /// The newest step saved in the record.
     pub(super) state: Option<u32>,
@@ -123,6 +129,12 @@ impl View {
     pub(super) fn new(plan: &Plan) -> Self {
         let machines = plan.machines.len();
         Self { machines, jobs: plan.jobs.iter().map(|_| JobView::default()).collect(), ..Self::default() }
+    }
+
+    /// Whether the job's record says that it was cancelled.
+    pub(super) fn is_cancelled(&self, job: usize) -> bool {
+        let record = self.jobs.get(job).and_then(|job| job.record.as_ref());
+        record.is_some_and(|record| record.status == Status::Cancelled)
     }
 
     pub(super) fn process(&mut self, process: Option<u32>) -> Option<&mut ProcessView> {
