@@ -4,6 +4,9 @@ use std::cell::RefCell;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
+use uuid::{Builder, Uuid};
+
+use crate::clock::unix_millis;
 
 thread_local! {
     static SEEDED: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
@@ -24,6 +27,15 @@ pub(crate) fn fraction() -> f64 {
 /// Any number, for seeds.
 pub(crate) fn number() -> u64 {
     choose(Rng::random, rand::random)
+}
+
+/// A unique id that sorts by time (UUID version 7).
+pub(crate) fn id() -> Uuid {
+    let seeded = |random: &mut SmallRng| {
+        let millis = u64::try_from(unix_millis()).unwrap_or_default();
+        Builder::from_unix_timestamp_millis(millis, &random.random()).into_uuid()
+    };
+    choose(seeded, Uuid::now_v7)
 }
 
 fn choose<T>(seeded: impl FnOnce(&mut SmallRng) -> T, free: impl FnOnce() -> T) -> T {

@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chance;
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::ContentHash;
 
@@ -35,7 +36,7 @@ impl JobId {
     /// Creates a unique id that sorts by time (UUID version 7).
     #[must_use]
     pub fn unique() -> Self {
-        Self(uuid::Uuid::now_v7().to_string())
+        Self(chance::id().to_string())
     }
 
     /// The id for an event of another system. The same `source` and `id`, which together identify
@@ -213,7 +214,7 @@ impl WorkerId {
     /// Creates an id that is unique to this run.
     #[must_use]
     pub fn unique() -> Self {
-        Self(uuid::Uuid::now_v7().simple().to_string())
+        Self(chance::id().simple().to_string())
     }
 
     /// Wraps an id that [`unique`](Self::unique) created.

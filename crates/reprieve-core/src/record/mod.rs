@@ -37,6 +37,7 @@ pub(crate) use note::EndNote;
 
 pub use crate::hash::ContentHash;
 
+use crate::chance;
 use crate::clock::unix_millis;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 
@@ -212,7 +213,7 @@ const fn is_nothing(number: &u64) -> bool {
 
 /// A nonce of a writer that is no delivery.
 pub(crate) fn unique_nonce() -> String {
-    uuid::Uuid::now_v7().simple().to_string()
+    chance::id().simple().to_string()
 }
 
 /// Serializes nothing: the bytes follow the JSON.

@@ -148,7 +148,8 @@ impl Guardian {
         let expires = unix_millis_after(OWN_ID_REMEMBERED);
         while self.conclude(assignment, Status::Cancelled, Some(expires)).await? == Written::Refused {
             let mut handle = assignment.run.record.lock().await;
-            let is_over = |record: &Record| matches!(record.status, Status::Done | Status::DeadLettered { .. });
+            let is_over =
+                |record: &Record| matches!(record.status, Status::Done | Status::DeadLettered { .. });
             if !handle.adopt_present().await? || handle.own().is_some_and(is_over) {
                 break;
             }
