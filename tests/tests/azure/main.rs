@@ -20,6 +20,8 @@ mod freezes;
 #[cfg(test)]
 mod killed_calls;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod outages;
 #[cfg(test)]
 mod receipts;
