@@ -9,24 +9,23 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::assignment::Assignment;
 use super::executor::RunOutcome;
-use super::guardian::{DeliveryReport, Epilogue, Guardian, Outcome};
+use super::guardian::Guardian;
 use super::lease::{DRAIN_TRY, Settlement, TRY, Terms, settle, terms};
+use super::outcome::{DeliveryReport, Epilogue, Outcome};
 use crate::clock::{unix_millis, unix_millis_after};
 use crate::context::JobRun;
 use crate::deadline::Deadline;
-use crate::envelope::{Envelope, Misfit};
+use crate::envelope::Misfit;
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::JobId;
 use crate::job::JobError;
 use crate::mutex::get;
 use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
-use crate::ports::{DeadLetter, DeferredMessage, NewMessage, RecordWrite, Release};
-use crate::record::{End, EndKind, Handle, Record, Status, Written, open};
-use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
+use crate::ports::{DeadLetter, NewMessage, Release};
+use crate::record::{End, EndKind, Handle, Record, Status, Written};
+use crate::retry::{FOREVER, Patience, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
-use crate::worker::cancels::ASK_WITHIN;
 use crate::worker::shared::Shared;
 
 /// How long a suspect is deferred when the other jobs did not rest in time.
@@ -394,7 +393,11 @@ impl Guardian {
     }
 
     /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
-    async fn dead_letter_job(self: Box<Self>, assignment: &Assignment, reason: String) -> DeliveryReport {
+    pub(super) async fn dead_letter_job(
+        self: Box<Self>,
+        assignment: &Assignment,
+        reason: String,
+    ) -> DeliveryReport {
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
             Ok(Written::Taken) => self.send_dead_letter(assignment, reason).await,
@@ -462,119 +465,6 @@ impl Guardian {
             Some(Settlement::DeadLetter(same, as_it_came))
         })
         .await
-    }
-
-    /// Defers a job that this worker can't run and another one may; dead-letters it when that has
-    /// lasted too long.
-    async fn defer_misfit(
-        self: Box<Self>,
-        mut assignment: Box<Assignment>,
-        misfit: Misfit,
-        reason: String,
-    ) -> DeliveryReport {
-        let since = assignment.envelope.misfit_since(misfit);
-        let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
-            if misfit == Misfit::Unknown {
-                // A job with a newer state is left unclaimed, and no other delivery claims it now.
-                let adopt = async { assignment.run.record.lock().await.adopt_present().await };
-                if let Ok(Err(error)) = timeout(TRY, adopt).await {
-                    tracing::debug!(job = %assignment.job(), %error, "failed to read the record of a dead letter");
-                }
-            }
-            return self.dead_letter_job(&assignment, reason).await;
-        };
-        self.show_deferred(assignment.job().as_str(), assignment.kind.name, &reason, since);
-        assignment.envelope.note_misfit(misfit, since);
-        self.release(assignment, Outcome::Deferred, EndKind::Deferred, &reason, delay).await
-    }
-
-    /// Does the same for a message of unknown kind or with an unreadable body, which names no job
-    /// of this worker.
-    pub(super) async fn defer_unusable(
-        self: Box<Self>,
-        envelope: Option<Envelope>,
-        misfit: Misfit,
-        since: i64,
-        reason: String,
-    ) -> DeliveryReport {
-        let kind = envelope.as_ref().map_or_else(String::new, |envelope| envelope.kind.clone());
-        if let Some(envelope) = &envelope
-            && self.is_cancelled(&envelope.job).await
-        {
-            tracing::info!(job = %envelope.job, kind, "the job was cancelled; deleting its message");
-            let settled = self.settle(Settlement::Complete).await;
-            return DeliveryReport::new(&kind, Outcome::Cancelled, &settled);
-        }
-        let delivery = &self.lease.delivery;
-        let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
-            let body = match &envelope {
-                Some(envelope) => envelope.to_copy(envelope.notes.generation.saturating_add(1)),
-                None => delivery.body.clone(),
-            };
-            if let Some(envelope) = envelope.filter(|envelope| envelope.own_id.is_some()) {
-                self.note_dead_letter(&envelope.job, &reason).await;
-            }
-            return self.dead_letter("", None, reason, body).await;
-        };
-        let job = envelope.as_ref().map_or(delivery.id.as_str(), |envelope| envelope.job.as_str());
-        self.show_deferred(job, &kind, &reason, since);
-        let (count, worker) = (delivery.dequeue_count, &self.shared.worker);
-        let end = End::now(&delivery.id, count, worker, EndKind::Deferred, &reason);
-        let body = envelope.map(|mut envelope| {
-            end.append_to(&mut envelope.notes.ends);
-            envelope.note_misfit(misfit, since);
-            envelope.to_body()
-        });
-        let settled = self.settle(Settlement::Release(Release { body, delay, ..Release::default() })).await;
-        DeliveryReport::new(&kind, Outcome::Deferred, &settled)
-    }
-
-    /// Whether a job that this worker does not know was cancelled, as its record says. Without an answer, its
-    /// next delivery finds out.
-    async fn is_cancelled(&self, job: &JobId) -> bool {
-        let _known = timeout(ASK_WITHIN, self.shared.know_cancels()).await;
-        if !self.shared.cancels.contains(job) {
-            return false;
-        }
-        let found = bounded("read a record", TRY, self.shared.store.record(job)).await;
-        matches!(found, Ok(Some(Record { status: Status::Cancelled, .. })))
-    }
-
-    /// Records that a job is dead-lettered that was enqueued under an id of its producer's own and that
-    /// no delivery has claimed, because no worker knows its kind. Whoever enqueued it waits for its end.
-    async fn note_dead_letter(&self, job: &JobId, reason: &str) {
-        let note = || async {
-            let records = &self.shared.store.records;
-            let Some(stored) = records.load(job).await? else { return Ok(()) };
-            let Ok(mut record) = open(&stored.bytes) else { return Ok(()) };
-            if record.status != Status::Enqueued {
-                return Ok(());
-            }
-            record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
-            record.changed_unix_ms = unix_millis();
-            let write = RecordWrite::of(&record, None);
-            records.put(job, Some(&stored.version), write).await.map(drop)
-        };
-        let patience = Patience::calm(TRY, Instant::now() + TRY);
-        if let Err(error) = persist("write a record", patience, may_pass, note).await {
-            tracing::warn!(%job, %error, "failed to record that a job is dead-lettered");
-        }
-    }
-
-    fn show_deferred(&self, job: &str, kind: &str, reason: &str, since_unix_ms: i64) {
-        tracing::info!(
-            job,
-            kind,
-            reason,
-            "deferring a message: this worker can't run the job, but another may"
-        );
-        self.shared.deferred.note(DeferredMessage {
-            job: job.to_owned(),
-            kind: kind.to_owned(),
-            reason: reason.to_owned(),
-            since_unix_ms,
-            seen_unix_ms: unix_millis(),
-        });
     }
 
     /// Revokes a job that has not yielded by the soft mark, and releases it; it resumes at its last
@@ -645,7 +535,7 @@ impl Guardian {
         DeliveryReport::new(assignment.kind.name, Outcome::Waiting, &settled.await)
     }
 
-    async fn release(
+    pub(super) async fn release(
         self: Box<Self>,
         assignment: Box<Assignment>,
         outcome: Outcome,
@@ -780,20 +670,6 @@ impl Guardian {
         // Boxed, so that a guardian does not reserve memory for its end from the start.
         Box::pin(settle(&shared, lease, drain, how, otherwise)).await
     }
-}
-
-/// Returns how long to defer a message that has not fitted since `since_unix_ms`: 5 s at first,
-/// about twice as long each time, at most 5 min. Returns `None` when the limit has passed: the
-/// message is then dead-lettered.
-fn misfit_delay(shared: &Shared, misfit: Misfit, since_unix_ms: i64) -> Option<Duration> {
-    let limit = match misfit {
-        Misfit::Unknown | Misfit::Unreadable => shared.settings.unknown_kind_after,
-        Misfit::Shape => shared.settings.misfit_after(),
-    };
-    let lasted = Duration::from_millis(u64::try_from(unix_millis() - since_unix_ms).unwrap_or(0));
-    // Not past the limit, but never shorter than the first deferral.
-    let left = limit.saturating_sub(lasted).max(DeferredMessage::delay(Duration::ZERO));
-    (lasted < limit).then(|| DeferredMessage::delay(lasted).min(left))
 }
 
 /// Notes a lost lease in the job's record. Without the note, the next owner would count this

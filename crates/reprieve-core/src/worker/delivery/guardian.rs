@@ -3,10 +3,8 @@
 //! only owner.
 
 use std::any::Any;
-use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -21,12 +19,11 @@ use tracing::Instrument;
 use super::assignment::{Assignment, Registry, Unusable};
 use super::executor::{Execution, RunOutcome};
 use super::lease::{Lease, TRY};
+use super::outcome::{DeliveryReport, NOTEWORTHY, Outcome, log_end};
 use crate::clock::unix_millis;
-use crate::context::JobRun;
 use crate::deadline::{Deadline, SOFT_MARK};
 use crate::envelope::{Envelope, Misfit};
 use crate::error::{Error, ErrorKind};
-use crate::ids::PayloadName;
 use crate::job::JobError;
 use crate::mutex::{get, set};
 use crate::notice::{Notice, NoticeKind};
@@ -37,16 +34,13 @@ use crate::record::Status;
 use crate::retry::{bounded, may_pass};
 use crate::watch;
 use crate::worker::fleet_slots::{FleetSlot, FleetSlots, SlotWatch};
-use crate::worker::kind::{Kind, Place};
+use crate::worker::kind::Place;
 use crate::worker::settings::Expiring;
 use crate::worker::shared::{Entry, Rules, RunningJob, Shared};
 use crate::worker::threads::on_any_thread;
 
 /// How often a patient drain checks whether a job will finish in time: its pace may change.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// From this time on a job is worth a line in the log when it begins and when it ends, however well.
-const NOTEWORTHY: Duration = Duration::from_secs(1);
 
 /// The budget of a job that is cancelled, or that loses its slot of the fleet: it has 60 % of it, three
 /// seconds, to yield before it is cut off.
@@ -488,156 +482,6 @@ fn flatten(ended: Result<RunOutcome, JoinError>) -> RunOutcome {
         Ok(panic) => panicked(&*panic),
         Err(_) => RunOutcome::Lost,
     })
-}
-
-/// Logs how a job's run ended here, for everyone to see unless it was short and ended well.
-fn log_end(kind: &Kind, run: &JobRun, ran: Duration, outcome: Outcome) {
-    let (job, kind, delivery, steps) = (&run.job, kind.name, run.delivery, run.steps.load(Relaxed));
-    let (seconds, ended) = (ran.as_secs_f64(), outcome.as_str());
-    if ran < NOTEWORTHY && outcome.is_well() {
-        tracing::debug!(%job, kind, delivery, steps, seconds, outcome = ended, "the job's run ended");
-    } else {
-        tracing::info!(%job, kind, delivery, steps, seconds, outcome = ended, "the job's run ended");
-    }
-}
-
-/// The outcome of a delivery, for metrics and reports. Only `Retried` and `DeadLettered` are
-/// failures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// The job is finished and its message deleted.
-    Completed,
-    /// A second message of a job that is settled; it is deleted.
-    Duplicate,
-    /// A step failed; the job is tried again.
-    Retried,
-    /// The message is in the poison queue.
-    DeadLettered,
-    /// The job was cancelled; its message is deleted.
-    Cancelled,
-    /// The job was moved to another queue, because interruptions kept it from moving on here.
-    Escalated,
-    /// Released until a time that its job chose, with its progress saved.
-    Waiting,
-    /// Released before any step had run.
-    Unstarted,
-    /// Released with its progress saved.
-    Saved,
-    /// Released without a save; it resumes at its last checkpoint.
-    Cut,
-    /// Released while a save had not been answered: the progress may be saved or not.
-    Unconfirmed,
-    /// Released with a delay: a newer binary must run the job, another message of the job is being
-    /// worked on, or the job takes longer than this machine may last.
-    Deferred,
-    /// The lease was lost, and nothing was settled.
-    LeaseLost,
-    /// Could not be settled; the message returns when its lease ends.
-    Abandoned,
-}
-
-impl Outcome {
-    /// Whether the job needs nothing more, or asked for this end.
-    const fn is_well(self) -> bool {
-        matches!(self, Self::Completed | Self::Duplicate | Self::Cancelled | Self::Waiting)
-    }
-
-    /// Returns the outcome's metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Duplicate => "duplicate",
-            Self::Retried => "retried",
-            Self::DeadLettered => "dead_lettered",
-            Self::Cancelled => "cancelled",
-            Self::Escalated => "escalated",
-            Self::Waiting => "waiting",
-            Self::Unstarted => "unstarted",
-            Self::Saved => "saved",
-            Self::Cut => "cut",
-            Self::Unconfirmed => "unconfirmed",
-            Self::Deferred => "deferred",
-            Self::LeaseLost => "lease_lost",
-            Self::Abandoned => "abandoned",
-        }
-    }
-}
-
-/// The writes that remain when a guardian has ended.
-pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A guardian's report to the dispatcher when it ends.
-pub(in crate::worker) struct DeliveryReport {
-    pub(in crate::worker) kind: String,
-    pub(in crate::worker) outcome: Outcome,
-    /// When the message was settled or given up.
-    pub(in crate::worker) settled_at: Instant,
-    /// The job's task, when it was given up and may still run.
-    pub(in crate::worker) task: Option<JoinHandle<RunOutcome>>,
-    /// Work that was not saved, or is not known to be saved.
-    pub(in crate::worker) work_at_stake: Duration,
-    /// The job takes longer than this machine may last.
-    pub(in crate::worker) too_long: bool,
-    /// The message went back because of a limit of its kind.
-    pub(in crate::worker) over_limit: bool,
-    /// The remaining writes, which the worker does not wait for.
-    pub(in crate::worker) epilogue: Option<Epilogue>,
-}
-
-impl DeliveryReport {
-    /// Returns a report with `outcome` if the message was settled, else with the outcome of the
-    /// failure.
-    pub(super) fn new(kind: &str, outcome: Outcome, settled: &Result<(), Error>) -> Self {
-        match settled {
-            Ok(()) => Self::ended(kind, outcome),
-            Err(error) if error.kind() == ErrorKind::LeaseLost => Self::ended(kind, Outcome::LeaseLost),
-            Err(_) => Self::ended(kind, Outcome::Abandoned),
-        }
-    }
-
-    /// Lets the payloads be removed that the delivery stored and no record names, once it is settled.
-    /// Whoever runs the job next does not know them.
-    fn and_remove(mut self, run: &Arc<JobRun>, unnamed: Vec<PayloadName>) -> Self {
-        let is_settled = matches!(
-            self.outcome,
-            Outcome::Completed | Outcome::Retried | Outcome::DeadLettered | Outcome::Cancelled
-        );
-        if is_settled && self.epilogue.is_none() && !unnamed.is_empty() {
-            let run = Arc::clone(run);
-            self.epilogue = Some(Box::pin(async move {
-                let removed = run.store.records.remove_payloads(&run.job, &unnamed);
-                if let Err(error) = bounded("remove payloads", TRY, removed).await {
-                    tracing::debug!(job = %run.job, %error, "failed to remove what a job attached and never saved");
-                }
-            }));
-        }
-        self
-    }
-
-    /// Returns a report with `outcome`.
-    pub(super) fn ended(kind: &str, outcome: Outcome) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            outcome,
-            settled_at: Instant::now(),
-            task: None,
-            work_at_stake: Duration::ZERO,
-            too_long: false,
-            over_limit: false,
-            epilogue: None,
-        }
-    }
-}
-
-impl fmt::Debug for DeliveryReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeliveryReport")
-            .field("kind", &self.kind)
-            .field("outcome", &self.outcome)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Returns how long after the job was asked to yield its save may end: as long as saves of its kind
