@@ -63,7 +63,7 @@ impl Store {
             let message = format!("{slot} is the id of a slot of the fleet, and of no job");
             return Err(Error::new(ErrorKind::Invalid, "cancel a job", message));
         }
-        let cancels = jobs.iter().cloned().map(|job| self.cancel_one(job));
+        let cancels = jobs.iter().cloned().map(|job| async move { self.cancel_one(&job).await });
         let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).collect().await;
         // One job whose record is damaged must not keep workers from hearing of the others.
         if cancels.iter().any(|cancel| !matches!(cancel, Ok(Cancel::Over(_)))) {
@@ -73,25 +73,34 @@ impl Store {
         cancels.into_iter().collect()
     }
 
-    async fn cancel_one(&self, job: JobId) -> Result<Cancel> {
+    pub(crate) async fn cancel_one(&self, job: &JobId) -> Result<Cancel> {
         let mut is_marked = false;
         for _ in 0..ROUNDS_MAX {
-            let found = self.versioned_record(&job).await?;
-            if let Some(end) = self.end_before(&job, found.as_ref()).await? {
+            let found = self.versioned_record(job).await?;
+            if let Some(end) = self.end_before(job, found.as_ref()).await? {
+                if is_marked {
+                    // It would cancel a redrive of the job.
+                    self.forget_cancel(job).await?;
+                }
                 return Ok(Cancel::Over(end));
             }
             if !is_marked {
-                self.blobs.put(&cancellation_blob(&job)?, Vec::new(), None).await?;
+                self.blobs.put(&cancellation_blob(job)?, Vec::new(), None).await?;
                 is_marked = true;
             }
             let is_traced = found.is_some();
-            match self.write_cancelled(&job, found).await {
+            match self.write_cancelled(job, found).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 written => written?,
             }
             return Ok(if is_traced { Cancel::Cancelled } else { Cancel::Untraced });
         }
         Ok(Cancel::Cancelled)
+    }
+
+    /// Removes the mark of a job that is not to be cancelled any more.
+    pub(crate) async fn forget_cancel(&self, job: &JobId) -> Result<()> {
+        self.blobs.delete(&cancellation_blob(job)?, None).await
     }
 
     /// Whether somebody has cancelled the job, whatever its record says.

@@ -1,23 +1,104 @@
 //! Jobs that a job enqueues, and its look at how they ended.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use serde::de::DeserializeOwned;
 
 use crate::context::JobContext;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::ids::JobId;
 use crate::job_end::JobEnd;
 use crate::producer::{NewJob, Producer, hash_args};
-use crate::turns::Turn;
 
-/// Gives an id to each job without one, the same whenever `parent` enqueues it in this turn.
-fn name(parent: &JobId, turn: &mut Turn, jobs: &mut [NewJob]) -> Result<()> {
-    for job in jobs.iter_mut().filter(|job| job.id.is_none()) {
-        let hash = hash_args(&job.args)?;
-        let count = turn.seen.entry((job.kind.clone(), hash)).or_default();
-        job.id = Some(JobId::of_child(parent, &format!("{} {hash} {count} {}", turn.number, job.kind)));
-        *count += 1;
+const OPERATION: &str = "enqueue jobs";
+
+/// What the ids of a job's children depend on besides their own kinds and arguments, so that a step that is
+/// run again, at another pace and with saves at other times, enqueues the same ones.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    /// When the job was enqueued, if it has an id of its producer's own: an earlier job may have had it.
+    since_unix_ms: AtomicI64,
+    /// How often the job has waited at its own request. It is saved with the state.
+    waits: AtomicU64,
+    /// The ids that this delivery has given to children since the job waited last.
+    given: Mutex<HashSet<JobId>>,
+}
+
+impl Children {
+    /// Notes when the job was enqueued.
+    pub(crate) fn note_since(&self, since_unix_ms: i64) {
+        self.since_unix_ms.store(since_unix_ms, Relaxed);
     }
-    Ok(())
+
+    /// How often the job has waited.
+    pub(crate) fn waits(&self) -> u64 {
+        self.waits.load(Relaxed)
+    }
+
+    /// Begins at a saved state: what was enqueued since is enqueued again, under the same ids.
+    pub(crate) fn resume_at(&self, waits: u64) {
+        self.waits.store(waits, Relaxed);
+        self.given().clear();
+    }
+
+    /// The job waits.
+    pub(crate) fn note_wait(&self) {
+        self.resume_at(self.waits() + 1);
+    }
+
+    fn given(&self) -> MutexGuard<'_, HashSet<JobId>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives an id to each job without one.
+    fn name(&self, parent: &JobId, jobs: &mut [NewJob]) -> Result<Given<'_>> {
+        let (since, waits) = (self.since_unix_ms.load(Relaxed), self.waits());
+        let (mut seen, mut ids) = (HashMap::<_, u32>::new(), Vec::new());
+        for job in jobs.iter_mut().filter(|job| job.id.is_none()) {
+            let hash = hash_args(&job.args)?;
+            let count = seen.entry((job.kind.clone(), hash)).or_default();
+            let id = JobId::of_child(parent, &format!("{since} {waits} {hash} {count} {}", job.kind));
+            *count += 1;
+            ids.push(id.clone());
+            job.id = Some(id);
+        }
+        let mut given = self.given();
+        if let Some(id) = ids.iter().find(|id| given.contains(*id)) {
+            let same = jobs.iter().find(|job| job.id.as_ref() == Some(id));
+            let kind = same.map_or("", |job| job.kind.as_str());
+            let message = format!(
+                "this job has enqueued a job of kind {kind:?} with the same arguments before; enqueue both in one call, \
+                 or give them ids of their own, so that they are known when the step is run again"
+            );
+            return Err(Error::new(ErrorKind::Invalid, OPERATION, message));
+        }
+        given.extend(ids.iter().cloned());
+        drop(given);
+        Ok(Given { children: self, ids })
+    }
+}
+
+/// Ids that children have until this is dropped, or for good if they are enqueued.
+struct Given<'a> {
+    children: &'a Children,
+    ids: Vec<JobId>,
+}
+
+impl Given<'_> {
+    fn keep(mut self) {
+        self.ids.clear();
+    }
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        let mut given = self.children.given();
+        self.ids.iter().for_each(|id| {
+            given.remove(id);
+        });
+    }
 }
 
 impl JobContext {
@@ -25,34 +106,34 @@ impl JobContext {
     /// does not answer, this waits as [`input`](Self::input) does. If the message of this job has a
     /// `traceparent`, those of the children get it, too.
     ///
-    /// A step that is run again, after a crash or an eviction, enqueues the same jobs: each has an id of
-    /// its own ([`NewJob::with_id`]), and one without gets an id from this job, its step, and its own kind
-    /// and arguments. So the order of `jobs` does not matter; arguments that differ when the step is run
+    /// A step that is run again, after a crash or an eviction, enqueues the same jobs, however many fit into a
+    /// step or between two saves then: each has an id of its own ([`NewJob::with_id`]), and one without gets
+    /// an id from this job, from how often this job has waited by [`Step::Wait`](crate::Step::Wait), and from
+    /// its own kind and arguments. So the order does not matter; arguments that differ when the step is run
     /// again, such as the present time, make other jobs. Jobs that were enqueued before are not run a second
-    /// time.
+    /// time. Equal jobs in one call are jobs of their own. Those of two calls need ids of their own, unless the
+    /// job waits in between.
     ///
     /// To wait for them, return [`Step::Wait`](crate::Step::Wait) and look at
     /// [`results`](Self::results) in the next step: a job that waits needs no slot, so parents can't
     /// keep their children from running.
     ///
     /// # Errors
-    /// Those of [`Producer::enqueue`]; a temporary one only when the job should yield.
-    /// [`Superseded`](crate::ErrorKind::Superseded) when the job has a newer owner: return the error.
+    /// [`Invalid`](ErrorKind::Invalid) for a job without an id that equals one of an earlier call. Those of
+    /// [`Producer::enqueue`]; a temporary one only when the job should yield.
+    /// [`Superseded`](ErrorKind::Superseded) when the job has a newer owner: return the error.
     ///
     /// # Cancel safety
     /// A dropped call may have enqueued some of the jobs; the same call enqueues the others.
     pub async fn enqueue(&self, mut jobs: Vec<NewJob>) -> Result<Vec<JobId>> {
-        const OPERATION: &str = "enqueue jobs";
-        let mut turn = self.run.turns.present();
-        name(&self.run.job, &mut turn, &mut jobs)?;
+        let given = self.run.children.name(&self.run.job, &mut jobs)?;
         let ids = self.outlast(OPERATION, || async {
             self.run.may_write(OPERATION).await?;
             let store = self.run.store(self.is_interrupted()).clone();
             Producer::new(store).with_trace(self.run.trace.clone()).enqueue(jobs.clone()).await
         });
         let ids = ids.await?;
-        // Only now: a call that failed names the same jobs again.
-        self.run.turns.note(turn);
+        given.keep();
         Ok(ids)
     }
 
@@ -114,65 +195,47 @@ impl JobContext {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use serde_json::value::to_raw_value;
 
     use super::*;
-    use crate::hash::ContentHash;
-    use crate::turns::Turns;
 
-    fn named(turns: &Turns, args: &[u32]) -> Vec<JobId> {
+    fn named(children: &Children, args: &[u32]) -> Result<Vec<JobId>> {
         let job = |args| NewJob::new("k", to_raw_value(args).unwrap());
         let mut jobs: Vec<_> = args.iter().map(job).collect();
-        let mut turn = turns.present();
-        name(&JobId::parse("parent").unwrap(), &mut turn, &mut jobs).unwrap();
-        turns.note(turn);
-        jobs.into_iter().filter_map(|job| job.id).collect()
+        children.name(&JobId::parse("parent").unwrap(), &mut jobs)?.keep();
+        Ok(jobs.into_iter().filter_map(|job| job.id).collect())
     }
 
     #[test]
-    fn a_turn_that_is_run_again_names_the_same_children_in_any_order() {
-        let turns = Turns::default();
-        let first = named(&turns, &[1, 2, 1]);
-        let second = named(&turns, &[1]);
-        turns.next();
-        let next = named(&turns, &[1]);
-        let all: BTreeSet<_> = first.iter().chain(&second).chain(&next).collect();
-        assert_eq!(all.len(), 5, "equal children of one turn are jobs of their own");
+    fn what_is_enqueued_again_has_the_same_ids_in_any_order_and_in_any_calls() {
+        let children = Children::default();
+        let first = named(&children, &[1, 2, 1]).unwrap();
+        let second = named(&children, &[3]).unwrap();
+        children.note_wait();
+        let later = named(&children, &[1]).unwrap();
+        let all: HashSet<_> = first.iter().chain(&second).chain(&later).collect();
+        assert_eq!(all.len(), 5, "equal children of one call, or after a wait, are jobs of their own");
 
-        let again = Turns::default();
-        assert_eq!(named(&again, &[2]), first[1..2]);
-        assert_eq!(named(&again, &[1, 1]), [first[0].clone(), first[2].clone()]);
-        assert_eq!(named(&again, &[1]), second);
+        let again = Children::default();
+        assert_eq!(named(&again, &[3, 2]).unwrap(), [second[0].clone(), first[1].clone()]);
+        assert_eq!(named(&again, &[1, 1]).unwrap(), [first[0].clone(), first[2].clone()]);
         again.resume_at(0);
-        assert_eq!(named(&again, &[1, 2, 1]), first);
+        assert_eq!(named(&again, &[1, 2, 1]).unwrap(), first);
         again.resume_at(1);
-        assert_eq!(named(&again, &[1]), next);
+        assert_eq!(named(&again, &[1]).unwrap(), later);
     }
 
-    /// A step that is run again may save what it could not save before.
     #[test]
-    fn the_children_after_a_save_that_failed_are_those_after_one_that_succeeds() {
-        let (one, other) = (ContentHash::of(b"1"), ContentHash::of(b"2"));
-        let ids = |failing: bool| {
-            let turns = Turns::default();
-            let mut ids = named(&turns, &[1]);
-            turns.next_at(one);
-            if failing {
-                turns.note_unsaved(one);
-                turns.next_at(one);
-                turns.note_unsaved(one);
-            }
-            ids.extend(named(&turns, &[1]));
-            turns.next_at(other);
-            ids.extend(named(&turns, &[1]));
-            turns.next();
-            turns.next_at(one);
-            ids.extend(named(&turns, &[1]));
-            ids
-        };
-        assert_eq!(ids(true), ids(false));
-        assert_eq!(ids(false).into_iter().collect::<BTreeSet<_>>().len(), 4);
+    fn an_equal_child_of_another_call_is_refused_unless_that_one_failed() {
+        let children = Children::default();
+        let mut jobs = [NewJob::new("k", to_raw_value(&1).unwrap())];
+        drop(children.name(&JobId::parse("parent").unwrap(), &mut jobs).unwrap());
+        named(&children, &[1]).unwrap();
+        let error = named(&children, &[2, 1]).unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Invalid && error.message().contains("ids of their own"),
+            "{error}"
+        );
+        named(&children, &[2]).unwrap();
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore}
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::children::Children;
 use crate::deadline::Deadline;
 use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
@@ -24,7 +25,6 @@ use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
-use crate::turns::Turns;
 use crate::watch;
 
 /// The longest that one blob call may take. The stores set tighter limits, by the size of a blob.
@@ -57,8 +57,8 @@ pub(crate) struct JobRun {
     pub(crate) computing: Arc<Semaphore>,
     /// How long it may run.
     pub(crate) time_limit: TimeLimit,
-    /// How often the job came to another state.
-    pub(crate) turns: Turns,
+    /// What the ids of its children depend on.
+    pub(crate) children: Children,
     /// The trace that the job's message is part of.
     pub(crate) trace: Option<Trace>,
     pub(crate) telemetry: Arc<Telemetry>,

@@ -55,11 +55,11 @@ impl Store {
                     // Listed without a note: it waits or runs.
                     Some(None) => Ok(None),
                     Some(Some(EndNote::Failed(reason))) => Ok(Some(JobEnd::Failed(reason))),
-                    Some(Some(EndNote::Cancelled)) => Ok(Some(JobEnd::Cancelled)),
                     Some(Some(EndNote::Done(result))) => {
                         parse(&job, result.get().as_bytes()).map(JobEnd::Done).map(Some)
                     }
-                    Some(Some(EndNote::Stored)) | None => self.end_of(&job).await,
+                    // One that was done before it heard of it has a result.
+                    Some(Some(EndNote::Stored | EndNote::Cancelled)) | None => self.end_of(&job).await,
                 }
             }
         });

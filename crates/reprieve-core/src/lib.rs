@@ -132,7 +132,6 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time_limit;
-mod turns;
 mod watch;
 pub mod worker;
 

@@ -266,6 +266,8 @@ impl Pass<'_> {
         // less than the record.
         let next = failed.as_ref().map_or(0, |(record, _)| record.generation.saturating_add(1));
         let own = envelope.notes.generation;
+        // A job that failed before it could be cancelled may have a mark.
+        self.store.forget_cancel(job).await?;
         match self.send(envelope.to_copy(own.max(next))).await {
             Ok(()) => {
                 if let Some((record, version)) = failed {

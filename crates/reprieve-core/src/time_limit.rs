@@ -96,9 +96,10 @@ impl TimeLimit {
         set(&self.running, None);
     }
 
-    /// Returns the timeout of the step that runs.
+    /// Returns the timeout that the step that runs has passed.
     pub(crate) fn of_step(&self) -> Option<TimedOut> {
-        get(&self.running).and_then(|step| step.up).map(|(_, what)| what)
+        let up = get(&self.running).and_then(|step| step.up);
+        up.filter(|(at, _)| *at <= Instant::now()).map(|(_, what)| what)
     }
 
     /// Returns when the job is given up if its step has not ended.

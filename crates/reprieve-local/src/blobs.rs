@@ -15,6 +15,7 @@ use reprieve_core::{BlobName, Bytes, ErrorKind, Fence, JobId, Result, Writer};
 
 use self::parts::Parts;
 
+use crate::damaged::Text;
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
@@ -285,8 +286,9 @@ impl Present {
     }
 
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        let (job, fence): (Option<String>, Option<i64>) = (row.get(0)?, row.get(1)?);
-        Ok(Self { owner: job.zip(fence), file: row.get(2)? })
+        let (job, fence): (Option<Text>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        let (job, file) = (job.map(|Text(job)| job), row.get::<_, Option<Text>>(2)?);
+        Ok(Self { owner: job.zip(fence), file: file.map(|Text(file)| file) })
     }
 
     /// A blob whose file a person removed does not exist.
@@ -364,9 +366,13 @@ fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {
     const FILES: &str = "SELECT name, file FROM blob WHERE file IS NOT NULL AND name >= ?1 ORDER BY name";
     let (names, files) = shared.reader.read(|snapshot| {
         let mut names = snapshot.prepare_cached(NAMES)?;
-        let names = names.query_map([prefix], |row| row.get(0))?;
+        let names = names.query_map([prefix], |row| row.get(0).map(|Text(name)| name))?;
         let mut files = snapshot.prepare_cached(FILES)?;
-        let files = files.query_map([prefix], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let file = |row: &rusqlite::Row<'_>| {
+            let (Text(name), Text(file)) = (row.get(0)?, row.get(1)?);
+            Ok((name, file))
+        };
+        let files = files.query_map([prefix], file)?;
         Ok((
             take_prefix(names, prefix, String::as_str)?,
             take_prefix(files, prefix, |(name, _): &(String, String)| name)?,
@@ -376,9 +382,8 @@ fn list(shared: &Shared, prefix: &str) -> Outcome<Vec<BlobName>> {
     let is_missing = |(_, file): &(String, String)| files::is_missing(&root.join(file));
     let missing: HashSet<String> = files.into_iter().filter(is_missing).map(|(name, _)| name).collect();
     let there = names.into_iter().filter(|name| !missing.contains(name));
-    let name =
-        |name| BlobName::parse(name).map_err(|error| Failure::new(ErrorKind::Corrupt, error.to_string()));
-    there.map(name).collect()
+    // A name that is no blob's was not written by Reprieve.
+    Ok(there.filter_map(|name| BlobName::parse(name).ok()).collect())
 }
 
 /// A list in parts. Reads no blob's bytes: they come last in a row.
@@ -386,7 +391,7 @@ fn page(shared: &Shared, prefix: &str, at: Option<&str>) -> Outcome<Page<ListedB
     const LIST: &str = "SELECT name, bytes, at, version FROM blob WHERE name >= ?1 AND name > ?2
          ORDER BY name LIMIT ?3";
     let row = |row: &rusqlite::Row<'_>| {
-        let (name, bytes): (String, i64) = (row.get(0)?, row.get(1)?);
+        let (Text(name), bytes): (_, i64) = (row.get(0)?, row.get(1)?);
         Ok((name, bytes.cast_unsigned(), row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
     };
     let listed = shared.reader.read(|snapshot| {

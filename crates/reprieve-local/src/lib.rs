@@ -14,6 +14,7 @@
 //! | `clock` | the time for leases, which never goes back |
 //! | `bell` | wakes idle processes |
 //! | `schema`, `files` | tables and files |
+//! | `damaged` | reads columns of damaged rows |
 //!
 //! Not for network file systems: the locks work within one kernel only. To copy a store, copy the
 //! file together with the directory `PATH.d` beside it, while no process uses them. To inspect a
@@ -48,6 +49,7 @@ mod address;
 mod bell;
 mod blobs;
 mod clock;
+mod damaged;
 mod expiry;
 mod failure;
 mod files;

@@ -12,6 +12,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use crate::damaged::Text;
 use crate::expiry::{self, Expiry};
 use crate::failure::{Failure, Outcome};
 use crate::files;
@@ -153,7 +154,7 @@ fn sweep(shared: &Shared) -> Outcome<()> {
     let alive = shared.reader.rows("SELECT token FROM session", [], |row| row.get::<_, String>(0))?;
     let alive: HashSet<String> = alive.into_iter().collect();
     let used = |sql| -> Outcome<HashSet<String>> {
-        Ok(shared.reader.rows(sql, [], |row| row.get(0))?.into_iter().collect())
+        Ok(shared.reader.rows(sql, [], |row| row.get(0).map(|Text(name)| name))?.into_iter().collect())
     };
     let used_payloads = used("SELECT file FROM payload WHERE file IS NOT NULL")?;
     let used_blobs = used("SELECT file FROM blob WHERE file IS NOT NULL")?;

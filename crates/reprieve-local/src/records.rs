@@ -14,6 +14,7 @@ use reprieve_core::{Bytes, ErrorKind, JobId, PayloadName, Result};
 use rusqlite::types::ValueRef;
 use tokio::time::sleep;
 
+use crate::damaged::{Data, Text};
 use crate::failure::{Failure, Fault, Outcome};
 use crate::files;
 use crate::shared::Shared;
@@ -40,7 +41,8 @@ impl RecordStore for Ports {
         let (shared, job) = (Arc::clone(&self.shared), job.clone());
         let stored = |row: &rusqlite::Row<'_>| {
             let version = Version::new(row.get::<_, i64>(1)?.to_string());
-            Ok(Stored { bytes: row.get(0)?, version, modified_unix_ms: row.get(2)? })
+            let Data(bytes) = row.get(0)?;
+            Ok(Stored { bytes, version, modified_unix_ms: row.get(2)? })
         };
         let loaded = blocking(move || shared.reader.row(FIND, [job.as_str()], stored));
         loaded.await.map_err(|failure| failure.during("load a record"))
@@ -102,7 +104,10 @@ impl RecordStore for Ports {
         let (shared, at) = (Arc::clone(&self.shared), at.unwrap_or_default().to_owned());
         // The first text after all ids that begin with it: an id has no character after z.
         let (prefix, end) = (prefix.to_owned(), format!("{prefix}{{"));
-        let row = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?));
+        let row = |row: &rusqlite::Row<'_>| {
+            let (Text(job), Text(note)) = (row.get(0)?, row.get(2)?);
+            Ok((job, row.get(1)?, note))
+        };
         let list = move || shared.reader.rows(LIST, (at, prefix, end, PAGE), row);
         let listed = blocking(list).await.map_err(|failure| failure.during("list records"))?;
         let page = page_of(&self.shared.clock, listed, |(job, ..)| job.clone());
@@ -119,7 +124,7 @@ impl RecordStore for Ports {
         let (job, name) = at.and_then(|at| at.split_once('/')).unwrap_or_default();
         let (shared, job, name) = (Arc::clone(&self.shared), job.to_owned(), name.to_owned());
         let row = |row: &rusqlite::Row<'_>| {
-            let (job, name): (String, String) = (row.get(0)?, row.get(1)?);
+            let (Text(job), Text(name)) = (row.get(0)?, row.get(1)?);
             Ok((job, name, row.get::<_, i64>(2)?, row.get(3)?))
         };
         let list = move || shared.reader.rows(LIST, (job, name, PAGE), row);
@@ -289,8 +294,8 @@ fn remove_payloads(tx: &Tx<'_>, job: &JobId, names: &[PayloadName]) -> Result<Ve
     const DELETE: &str = "DELETE FROM payload WHERE job = ?1 AND name = ?2 RETURNING file";
     let mut files = Vec::new();
     for name in names {
-        let file = tx.row(DELETE, [job.as_str(), name.as_str()], |row| row.get::<_, Option<String>>(0))?;
-        files.extend(file.flatten());
+        let file = tx.row(DELETE, [job.as_str(), name.as_str()], |row| row.get::<_, Option<Text>>(0))?;
+        files.extend(file.flatten().map(|Text(file)| file));
     }
     Ok(files)
 }

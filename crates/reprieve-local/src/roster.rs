@@ -8,6 +8,7 @@ use reprieve_core::clock::unix_millis;
 use reprieve_core::ports::{Roster, WorkerReport};
 use reprieve_core::{ErrorKind, Result, WorkerId};
 
+use crate::damaged::Text;
 use crate::failure::Failure;
 use crate::store::{Ports, blocking};
 use crate::writer::Tx;
@@ -46,7 +47,7 @@ impl Roster for Ports {
         let oldest = unix_millis().saturating_sub(max_age);
         let rows = blocking(move || {
             let sql = "SELECT worker, json FROM report WHERE at >= ?1 ORDER BY worker";
-            shared.reader.rows(sql, [oldest], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))
+            shared.reader.rows(sql, [oldest], |row| Ok((row.get::<_, Text>(0)?.0, row.get::<_, Text>(1)?.0)))
         });
         let rows = rows.await.map_err(|failure| failure.during("read the workers' reports"))?;
         Ok(rows.iter().filter_map(|(worker, json)| read(worker, json)).collect())

@@ -51,7 +51,7 @@ fn record() -> Record {
             bytes: state.bytes,
             sha256: state.sha256,
             plain_bytes: None,
-            turn: 0,
+            waits: 0,
             place: state.place,
             attachments: Some(part(b"a manifest")),
         }],
@@ -63,6 +63,7 @@ fn record() -> Record {
         expires_unix_ms: None,
         escalated: None,
         args_sha256: None,
+        enqueued_unix_ms: 0,
     }
 }
 

@@ -135,6 +135,7 @@ fn record(message: &MessageId, count: u32, generation: u32, status: Status) -> R
         expires_unix_ms: None,
         escalated: None,
         args_sha256: None,
+        enqueued_unix_ms: 0,
     }
 }
 
@@ -146,7 +147,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         let name = PayloadName::new(record.generation, &owner.message, owner.count, record.sequence);
         record.checkpoints = vec![Checkpoint {
             plain_bytes: None,
-            turn: 0,
+            waits: 0,
             attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,

@@ -89,8 +89,8 @@ pub(crate) struct Saving {
     pub(crate) careful_steps: u32,
     /// Until when the job waits at its own request, in milliseconds since the Unix epoch.
     pub(crate) waits_until: Option<i64>,
-    /// How often the job has come to another state.
-    pub(crate) turn: u64,
+    /// How often the job has waited at its own request.
+    pub(crate) waits: u64,
     /// How long the attempt has run.
     pub(crate) ran: Duration,
 }
@@ -362,7 +362,7 @@ impl Handle {
                 sha256,
                 plain_bytes,
                 place,
-                turn: saving.turn,
+                waits: saving.waits,
                 attachments: manifest.clone(),
             });
             let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());
@@ -471,6 +471,11 @@ impl Handle {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let abandoned_after_ms = self.abandoned_after_ms().saturating_add(delay);
         self.change(|record| record.abandoned_after_ms = abandoned_after_ms).await.map(drop)
+    }
+
+    /// Records how long the attempt has run, although the job's state could not be saved.
+    pub(crate) async fn note_ran(&mut self, ran: Duration) -> Result<Written> {
+        self.change(|record| record.ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)).await
     }
 
     /// Records beside which other jobs the job runs from now on.

@@ -97,6 +97,9 @@ pub struct Record {
     /// The hash of the arguments, if the job was enqueued under an id of its producer's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args_sha256: Option<ContentHash>,
+    /// When that was, in milliseconds since the Unix epoch; 0 if it is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub enqueued_unix_ms: i64,
 }
 
 /// A delivery that owns a job.
@@ -175,10 +178,10 @@ pub struct Checkpoint {
     pub plain_bytes: Option<u64>,
     /// The location of the state.
     pub place: Place,
-    /// How often the job had come to another state by then. A step that is run again from here gives the
+    /// How often the job had waited at its own request by then. A step that is run again from here gives the
     /// jobs that it enqueues the same ids.
     #[serde(default, skip_serializing_if = "is_nothing")]
-    pub turn: u64,
+    pub waits: u64,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Part>,
@@ -209,6 +212,11 @@ pub enum Place {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_nothing(number: &u64) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(time: &i64) -> bool {
+    *time == 0
 }
 
 /// A nonce of a writer that is no delivery.
@@ -246,12 +254,14 @@ impl Record {
             expires_unix_ms: None,
             escalated: None,
             args_sha256: None,
+            enqueued_unix_ms: 0,
         }
     }
 
     /// The record of a job that is enqueued under an id of its producer's own.
     pub(crate) fn enqueued(job: JobId, kind: &str, args_sha256: ContentHash) -> Self {
-        Self { args_sha256: Some(args_sha256), ..Self::without_delivery(job, kind) }
+        let record = Self::without_delivery(job, kind);
+        Self { args_sha256: Some(args_sha256), enqueued_unix_ms: record.changed_unix_ms, ..record }
     }
 
     /// The record of a job that no delivery has claimed.
@@ -365,7 +375,7 @@ mod tests {
             bytes: state.len() as u64,
             sha256: ContentHash::of(state),
             plain_bytes: None,
-            turn: 0,
+            waits: 0,
             place: Place::Inside(state.to_vec()),
             attachments: None,
         };
@@ -393,6 +403,7 @@ mod tests {
             expires_unix_ms: None,
             escalated: None,
             args_sha256: None,
+            enqueued_unix_ms: 0,
         }
     }
 
@@ -409,7 +420,7 @@ mod tests {
             bytes: 0,
             sha256: ContentHash::of(b""),
             plain_bytes: None,
-            turn: 0,
+            waits: 0,
             place: Place::Payload(payload(number)),
             attachments: None,
         };

@@ -3,7 +3,7 @@
 //! | what | removed when |
 //! |---|---|
 //! | long arguments `args/JOB.json` | the job is over |
-//! | records | the job is over |
+//! | records | the job is over; or it is a slot of the fleet that no worker holds any more |
 //! | payloads: saved states, parts of attachments | no record names them |
 //! | results `results/…` | written longer ago than [`Keep::results`] |
 //! | drain reports `drains/…` | written longer ago than [`Keep::drains`] |
@@ -32,8 +32,8 @@ pub use self::rules::{KEPT_MIN, Keep};
 use crate::error::{ErrorKind, Result};
 use crate::ids::{BlobName, JobId, PayloadName};
 use crate::names::{
-    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, args_blob, cancellation_blob, is_drain, is_mark,
-    is_result, job_of_arguments, job_of_cancellation, result_blob,
+    ARGUMENTS, CANCELLATIONS, DRAINS, READY, RESULTS, SLOT_IDS, args_blob, cancellation_blob, is_drain,
+    is_mark, is_result, job_of_arguments, job_of_cancellation, result_blob,
 };
 use crate::ports::{ListedBlob, ListedPayload, ListedRecord, Page, Store, Stored};
 use crate::record::{Status, named_payloads, open};
@@ -202,8 +202,13 @@ impl Cleaner {
         let Page { entries, next, now_unix_ms: now } = self.store.records.page("", at).await?;
         let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
+            // A slot of the fleet is written again several times within the longest lease.
+            let is_slot = job.as_str().starts_with(SLOT_IDS);
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
-            if !self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored).await? {
+            let is_needed = || async {
+                Ok(!self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored).await?)
+            };
+            if !is_slot && is_needed().await? {
                 return Ok(Sum::default());
             }
             if !self.dry_run {
@@ -231,17 +236,19 @@ impl Cleaner {
     }
 
     /// Whether the record must stay until what precedes it in a round is removed, because the round rested
-    /// between them. Nothing else shows that the job's arguments are not needed, and without the record the
-    /// mark of a cancelled job would cancel a later one of the same id.
+    /// between them. Nothing else shows that the job's arguments are not needed, and without the record its
+    /// mark would cancel a later job of the same id.
     async fn must_outlive(&self, job: &JobId, stored: &Stored) -> Result<bool> {
         // A dry run does not rest, and leaves what it counted.
         if self.dry_run {
             return Ok(false);
         }
         let blobs = &self.store.blobs;
-        let is_cancelled = open(&stored.bytes).is_ok_and(|record| record.status == Status::Cancelled);
+        // A unique id is used by no later job.
+        let may_be_marked = open(&stored.bytes)
+            .map_or(true, |record| record.status == Status::Cancelled || record.args_sha256.is_some());
         Ok(blobs.exists(&args_blob(job)?).await?
-            || is_cancelled && blobs.exists(&cancellation_blob(job)?).await?)
+            || may_be_marked && blobs.exists(&cancellation_blob(job)?).await?)
     }
 
     async fn has_result(&self, job: &JobId) -> Result<bool> {

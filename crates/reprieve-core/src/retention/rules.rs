@@ -77,8 +77,18 @@ impl Keep {
         let by_the_store = |record: &Record, then: i64| {
             written_unix_ms.saturating_add(then.saturating_sub(record.changed_unix_ms).max(0))
         };
+        let Some(record) = record else {
+            // It may be of an id of its producer's own, which is remembered as long as the result.
+            let forgets = self.results.is_some_and(|keep| age_of(written_unix_ms, now_unix_ms) >= keep);
+            let is_given_up = self.is_given_up(written_unix_ms, now_unix_ms);
+            return match (is_given_up, forgets) {
+                (true, _) => Fate::Over,
+                (false, true) => Fate::OverWithResult,
+                (false, false) => Fate::Needed,
+            };
+        };
         let since = match record {
-            Some(record) if matches!(record.status, Status::Done | Status::Cancelled) => {
+            record if matches!(record.status, Status::Done | Status::Cancelled) => {
                 let expiry = record.expires_unix_ms.map_or(written_unix_ms, |at| by_the_store(record, at));
                 return match &record.args_sha256 {
                     _ if expiry > now_unix_ms => Fate::Needed,
@@ -86,11 +96,8 @@ impl Keep {
                     None => Fate::Over,
                 };
             }
-            Some(record) => match record.status {
-                Status::Waiting { due_unix_ms } => by_the_store(record, due_unix_ms),
-                _ => written_unix_ms,
-            },
-            None => written_unix_ms,
+            Record { status: Status::Waiting { due_unix_ms }, .. } => by_the_store(record, *due_unix_ms),
+            _ => written_unix_ms,
         };
         if self.is_given_up(since, now_unix_ms) { Fate::Over } else { Fate::OverWithResult }
     }

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::children::Children;
 use crate::clock::unix_millis;
 use crate::codec;
 use crate::context::{JobContext, JobRun};
@@ -27,7 +28,6 @@ use crate::saving::StepSaves;
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
 use crate::time_limit::TimeLimit;
-use crate::turns::Turns;
 use crate::watch;
 
 /// A [`JobContext`] with an in-memory store behind it, to call a step by hand. It derefs to the
@@ -106,7 +106,7 @@ impl TestContext {
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
             time_limit: TimeLimit::default(),
-            turns: Turns::default(),
+            children: Children::default(),
             trace: None,
             telemetry: Arc::new(Telemetry::default()),
             interrupted: CancellationToken::new(),

@@ -133,10 +133,14 @@ impl FleetSlots {
     }
 
     /// Takes a slot; `None` if none is free, or if the store does not answer. Must be called where the
-    /// worker's own tasks run.
-    ///
-    /// Cancel-safe, but a slot that is taken without an answer is free only after its lease.
+    /// worker's own tasks run. Cancel-safe: a slot that is taken for nobody is released.
     pub(super) async fn take(self: &Arc<Self>) -> Option<FleetSlot> {
+        let slots = Arc::clone(self);
+        // It goes on if the caller is dropped. A panic takes no slot.
+        tokio::spawn(in_process(async move { slots.take_now().await })).await.ok().flatten()
+    }
+
+    async fn take_now(self: &Arc<Self>) -> Option<FleetSlot> {
         // One look at a time: most that wait find then that no slot is free.
         let _looks = self.looking.lock().await;
         if self.is_closed() {
@@ -175,7 +179,14 @@ impl FleetSlots {
                     return Ok(Some(self.hold(Held { id, nonce, version, ends })));
                 }
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It may have been taken without an answer.
+                    let (slots, id, ends) = (Arc::clone(self), id.clone(), began + self.lease);
+                    self.in_background(&Handle::current(), async move {
+                        slots.release(&id, &nonce, None, ends).await;
+                    });
+                    return Err(error);
+                }
             }
         }
         Ok(None)
@@ -231,39 +242,50 @@ impl FleetSlots {
     /// Renews the lease of a slot. A conflict with an own write that got no answer is none.
     async fn write_again(&self, held: &Held) -> Result<Version> {
         match self.write(&held.id, &held.nonce, Some(&held.version)).await {
-            Err(error) if error.kind() == ErrorKind::Conflict => match self.own_version(held).await? {
-                Some(version) => self.write(&held.id, &held.nonce, Some(&version)).await,
-                None => Err(error),
-            },
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                match self.own_version(&held.id, &held.nonce).await? {
+                    Some(version) => self.write(&held.id, &held.nonce, Some(&version)).await,
+                    None => Err(error),
+                }
+            }
             written => written,
         }
     }
 
     /// Returns the version of the slot if its last write is this hold's own.
-    async fn own_version(&self, held: &Held) -> Result<Option<Version>> {
-        let stored = self.records.load(&held.id).await?;
-        let is_own =
-            |stored: &Stored| open(&stored.bytes).is_ok_and(|record| record.owner.nonce == held.nonce);
+    async fn own_version(&self, id: &JobId, nonce: &str) -> Result<Option<Version>> {
+        let stored = self.records.load(id).await?;
+        let is_own = |stored: &Stored| open(&stored.bytes).is_ok_and(|record| record.owner.nonce == nonce);
         Ok(stored.filter(is_own).map(|stored| stored.version))
     }
 
-    /// Releases a slot, also one whose renewal was applied meanwhile. Tries until its lease has ended.
-    async fn release(&self, held: Held) {
+    /// Releases a slot whose last write was this hold's, perhaps of another version. Tries until its lease has
+    /// ended. A write under way may be applied after it; then the slot is free when its lease ends.
+    async fn release(&self, id: &JobId, nonce: &str, version: Option<&Version>, ends: Instant) {
         let remove = || async {
-            match self.records.remove(&held.id, &held.version, &[]).await {
-                Err(error) if error.kind() == ErrorKind::Conflict => {}
-                removed => return removed,
+            if let Some(version) = version {
+                match self.records.remove(id, version, &[]).await {
+                    Err(error) if error.kind() == ErrorKind::Conflict => {}
+                    removed => return removed,
+                }
             }
-            match self.own_version(&held).await? {
-                Some(version) => self.records.remove(&held.id, &version, &[]).await,
+            match self.own_version(id, nonce).await? {
+                Some(version) => self.records.remove(id, &version, &[]).await,
                 // Another worker has it, or the answer to an own removal was lost.
                 None => Ok(()),
             }
         };
-        let removed = persist("release a slot", Patience::calm(TRY, held.ends), may_pass, remove).await;
+        let removed = persist("release a slot", Patience::calm(TRY, ends), may_pass, remove).await;
         if let Err(error) = removed {
             tracing::debug!(%error, "failed to release a slot of the fleet; it is free when its lease ends");
         }
+    }
+
+    /// Runs what releases a slot; the worker's end waits for it.
+    fn in_background(&self, control: &Handle, release: impl Future<Output = ()> + Send + 'static) {
+        let mut state = self.state();
+        while state.releases.try_join_next().is_some() {}
+        state.releases.spawn_on(in_process(release), control);
     }
 
     fn hold(self: &Arc<Self>, held: Held) -> FleetSlot {
@@ -276,6 +298,8 @@ impl FleetSlots {
 
     /// Waits, for a second at most, until the slots of the jobs that have ended are released.
     pub(super) async fn end(&self) {
+        // What is being taken is taken for nobody.
+        let _taken = timeout(END_WITHIN, self.looking.lock()).await;
         let mut releases = std::mem::take(&mut self.state().releases);
         let all = async { while releases.join_next().await.is_some() {} };
         if timeout(END_WITHIN, all).await.is_err() {
@@ -329,13 +353,11 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
 
 impl Drop for FleetSlot {
     fn drop(&mut self) {
-        let (slots, held) = (Arc::clone(&self.slots), lock(&self.held).clone());
-        let mut state = self.slots.state();
         // A slot is free now.
-        state.closed_until = None;
-        while state.releases.try_join_next().is_some() {}
-        // A renewal under way may be applied after it; then the slot is free when its lease ends.
-        let release = async move { slots.release(held).await };
-        state.releases.spawn_on(in_process(release), &self.control);
+        self.slots.state().closed_until = None;
+        let (slots, Held { id, nonce, version, ends }) = (Arc::clone(&self.slots), lock(&self.held).clone());
+        self.slots.in_background(&self.control, async move {
+            slots.release(&id, &nonce, Some(&version), ends).await;
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -133,16 +133,30 @@ pub(super) const PAUSE_AFTER_RETURN: Duration = Duration::from_secs(1).checked_d
 pub(super) struct Backlog(Mutex<BinaryHeap<Reverse<Instant>>>);
 
 impl Backlog {
-    /// Returns for how long one more message is deferred, if about so many are to return in a second.
-    pub(super) fn deferral(&self, seen_again: f64) -> Duration {
+    /// Returns those that have not returned.
+    fn away(&self) -> MutexGuard<'_, BinaryHeap<Reverse<Instant>>> {
         let mut returns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         while returns.peek().is_some_and(|first| first.0 <= now) {
             returns.pop();
         }
+        returns
+    }
+
+    /// Whether all have returned.
+    pub(super) fn is_empty(&self) -> bool {
+        self.away().is_empty()
+    }
+
+    /// Returns for how long one more message is deferred, if about so many are to return in a second, of
+    /// `kinds` kinds together.
+    pub(super) fn deferral(&self, seen_again: f64, kinds: usize) -> Duration {
+        let (now, mut returns) = (Instant::now(), self.away());
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let away = returns.len() as f64;
         let rate = seen_again.max((away / DEFER_SHORT.as_secs_f64()).min(SEEN_AGAIN_MAX));
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let rate = rate / kinds.max(1) as f64;
         let mean = (away / rate).min(DEFER_MAX.as_secs_f64());
         // Over the whole time, so that some of those that are deferred together return soon.
         let delay = DEFER_MIN.mul_f64(0.8 + 0.4 * chance::fraction())

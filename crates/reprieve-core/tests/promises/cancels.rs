@@ -7,31 +7,14 @@ use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
 use reprieve_core::ports::Store;
 use reprieve_core::record::Status;
 use reprieve_core::retention::Keep;
-use reprieve_core::worker::Settings;
-use reprieve_core::{
-    BlobName, Cancel, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step,
-};
-use tokio::time::Instant;
+use reprieve_core::worker::{Limits, Settings};
+use reprieve_core::{BlobName, Cancel, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, Redrive, Step};
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
 /// The time in which a running job has ended after it was cancelled.
 const SOON: u64 = 10;
-
-async fn cancel(store: &Store, job: &JobId) -> Cancel {
-    store.cancel(std::slice::from_ref(job)).await.unwrap().remove(0)
-}
-
-async fn end(store: &Store, job: &JobId) -> Option<JobEnd<u32>> {
-    store.end_of(job).await.unwrap()
-}
-
-/// Enqueues a job under an id of its producer's own.
-async fn enqueue_as(store: &Store, id: &str, plan: Plan) -> JobId {
-    on_one_clock();
-    let job = NewJob::of::<Steps>(&plan).unwrap().with_id(JobId::parse(id).unwrap());
-    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
-}
 
 /// Asserts that the job ended as cancelled, after it was run as far as `steps`.
 async fn is_cancelled(store: &Store, job: &Steps, id: &JobId, steps: &[u32]) {
@@ -66,7 +49,7 @@ async fn so_does_one_that_is_cancelled_beside_a_worker_with_jobs() {
     enqueue(&store, &[Plan::new(60, 1_000)]).await;
     worker.started().await;
     let waits = enqueue(&store, &[Plan::new(3, 10)]).await.remove(0);
-    tokio::time::sleep(secs(30)).await;
+    sleep(secs(30)).await;
     cancel(&store, &waits).await;
     emptied(&store, secs(60)).await;
     is_cancelled(&store, &job, &waits, &[]).await;
@@ -102,12 +85,12 @@ async fn a_running_job_is_asked_to_yield_and_has_ended_within_ten_seconds() {
                 enqueue(&store, &[plan]).await.remove(0)
             };
             let worker = start(&store, &job);
-            tokio::time::sleep(secs(33)).await;
+            sleep(secs(33)).await;
             let (cancelled, before) = (Instant::now(), job.trace.steps(&id).len());
             cancel(&store, &id).await;
             emptied(&store, secs(SOON)).await;
             let took = cancelled.elapsed();
-            tokio::time::sleep(secs(120)).await;
+            sleep(secs(120)).await;
             let steps = job.trace.steps(&id);
             assert!(steps.len() <= before + usize::try_from(took.as_millis()).unwrap() / 50 + 1, "{habit:?}");
             is_cancelled(&store, &job, &id, &steps).await;
@@ -137,15 +120,15 @@ async fn a_worker_that_is_cut_off_stops_at_its_leases_end_and_nobody_continues_t
         let (store, faults) = Faults::wrap(inner.clone());
         let id = enqueue(&inner, &[Plan { padding: 40_000, ..Plan::new(10_000, 500) }]).await.remove(0);
         let cut_off = start(&store, &job);
-        tokio::time::sleep(secs(60)).await;
+        sleep(secs(60)).await;
         faults.everything(Fault::Fail(ErrorKind::Unavailable));
         cancel(&inner, &id).await;
         let other = start(&inner, &job);
-        tokio::time::sleep(secs(away_s)).await;
+        sleep(secs(away_s)).await;
         faults.clear_all();
         within(secs(120), "the end", async || total(&inner).await == 0).await;
         let last = job.trace.last_step_at();
-        tokio::time::sleep(secs(300)).await;
+        sleep(secs(300)).await;
         assert_eq!(job.trace.last_step_at(), last);
         let since_cancelled = last + secs(300) + secs(away_s) - Instant::now() + secs(120);
         assert!(since_cancelled <= secs(stops_within + 120), "{since_cancelled:?}");
@@ -162,7 +145,7 @@ async fn a_request_that_failed_half_way_is_completed_by_the_next_one() {
         let (store, faults) = Faults::wrap(inner.clone());
         let id = enqueue(&inner, &[Plan::new(10_000, 500)]).await.remove(0);
         let _worker = start(&inner, &job);
-        tokio::time::sleep(secs(60)).await;
+        sleep(secs(60)).await;
         faults.next_calls(Op::Put, failing, Fault::Delay(ms(1)));
         faults.next_calls(Op::Put, 1, Fault::Fail(ErrorKind::Unavailable));
         store.cancel(std::slice::from_ref(&id)).await.unwrap_err();
@@ -224,7 +207,7 @@ async fn a_long_list_of_cancelled_jobs_is_read_to_its_end() {
     let _worker = start(&store, &job);
     emptied(&store, secs(300)).await;
     let running = enqueue(&store, &[Plan::new(600, 1_000)]).await.remove(0);
-    tokio::time::sleep(secs(30)).await;
+    sleep(secs(30)).await;
     let waiting = enqueue(&store, &[Plan::new(600, 1_000)]).await.remove(0);
     let both = [running, waiting];
     store.cancel(&both).await.unwrap();
@@ -241,7 +224,7 @@ async fn a_job_with_a_damaged_record_keeps_no_other_one_from_being_cancelled() {
     let ids = enqueue(&store, &[Plan::new(600, 1_000), Plan::new(600, 1_000)]).await;
     let settings = Settings { concurrency: 2, ..settings() };
     let _worker = start_any(&store, job, settings);
-    tokio::time::sleep(secs(10)).await;
+    sleep(secs(10)).await;
     overwrite(&store, &ids[1], b"rubbish".to_vec()).await;
     store.cancel(&ids).await.unwrap_err();
     within(secs(10), "it ends", async || end(&store, &ids[0]).await == Some(JobEnd::Cancelled)).await;
@@ -257,10 +240,10 @@ async fn a_job_that_is_cancelled_in_its_last_step_leaves_no_state_behind() {
         let id = enqueue(&store, &[Plan { padding: 40_000, ..Plan::new(20, 1_000) }]).await.remove(0);
         let _worker = start(&store, &job);
         within(secs(100), "the last step", async || job.trace.steps(&id).len() == 19).await;
-        tokio::time::sleep(ms(offset)).await;
+        sleep(ms(offset)).await;
         store.cancel(std::slice::from_ref(&id)).await.unwrap();
         emptied(&store, secs(60)).await;
-        tokio::time::sleep(secs(60)).await;
+        sleep(secs(60)).await;
         assert_eq!(records.payloads(), [], "{offset}: {:?}", end(&store, &id).await);
     }
 }
@@ -291,7 +274,7 @@ async fn a_cancelled_job_that_no_worker_knows_is_in_no_poison_queue() {
         }
         let settings = Settings { unknown_kind_after: secs(600), ..settings() };
         let _worker = start_any(&store, Other, settings);
-        tokio::time::sleep(secs(100)).await;
+        sleep(secs(100)).await;
         if !is_early {
             cancel(&store, &id).await;
         }
@@ -325,7 +308,7 @@ async fn a_job_that_saves_all_the_time_is_cancelled_from_far_away() {
     let id = enqueue(&inner, &[Plan::new(1_000_000, 10)]).await.remove(0);
     let every_step = Settings { checkpoint_every: CheckpointEvery::Every(ms(10)), ..settings() };
     let worker = start_with(&inner, &job, every_step, ManualNotices::answered());
-    tokio::time::sleep(secs(20)).await;
+    sleep(secs(20)).await;
     faults.everything(Fault::Delay(ms(25)));
     assert_eq!(cancel(&far, &id).await, Cancel::Cancelled);
     emptied(&inner, secs(SOON)).await;
@@ -343,7 +326,7 @@ async fn a_mark_alone_cancels_the_job() {
         let mut worker = None;
         if running {
             worker = Some(start(&store, &job));
-            tokio::time::sleep(secs(60)).await;
+            sleep(secs(60)).await;
         }
         let mark = BlobName::parse(format!("cancelled/{id}.json")).unwrap();
         store.blobs.put(&mark, Vec::new(), None).await.unwrap();
@@ -382,6 +365,125 @@ async fn the_id_of_a_slot_is_refused() {
     let error = store.cancel(&[id, slot]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     let _worker = start(&store, &job);
-    tokio::time::sleep(secs(60)).await;
+    sleep(secs(60)).await;
     assert_eq!(store.blobs.list("cancelled/").await.unwrap(), []);
+}
+
+/// The job fails while the mark is being written. The answer is `Over(Failed)`, "nothing is changed".
+#[tokio::test(start_paused = true)]
+async fn a_job_that_could_not_be_cancelled_because_it_had_failed_is_done_after_its_redrive() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (slow, faults) = Faults::wrap(inner.clone());
+    let id = enqueue(&inner, &[Plan::new(9, 1_000).habit(Habit::FailsUntilHealed(5))]).await.remove(0);
+    let limits = Limits { attempts: 1, ..Limits::default() };
+    let worker = start_built(limited(&inner, &job, limits));
+    within(secs(30), "four steps", async || job.trace.steps(&id).len() == 4).await;
+    faults.next_calls(Op::Put, 1, Fault::Delay(secs(2)));
+    let first = cancel(&slow, &id).await;
+    assert!(matches!(first, Cancel::Over(JobEnd::Failed(_))), "{first:?}");
+    worker.stop().await;
+    // Somebody cancels another job, at any time.
+    cancel(&inner, &JobId::parse("another").unwrap()).await;
+    job.heal();
+    assert_eq!(inner.redrive(&Redrive::All).await.unwrap().jobs, std::slice::from_ref(&id));
+    let _worker = start_built(limited(&inner, &job, limits));
+    emptied(&inner, secs(120)).await;
+    assert_eq!(end(&inner, &id).await, Some(JobEnd::Done(9)));
+}
+
+/// Whoever cancels it is 25 ms away, the job saves every 10 ms, and fails before it hears of it.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_saves_all_the_time_and_fails_is_cancelled() {
+    for fatal_at in (2_050..2_450).step_by(25) {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (far, faults) = Faults::wrap(inner.clone());
+        let plan = Plan::new(1_000_000, 10).habit(Habit::FatalAt(fatal_at));
+        let id = enqueue(&inner, &[plan]).await.remove(0);
+        let every_step = Settings { checkpoint_every: CheckpointEvery::Every(ms(10)), ..settings() };
+        let worker = start_with(&inner, &job, every_step, ManualNotices::answered());
+        within(secs(60), "it runs", async || job.trace.steps(&id).len() >= 2_000).await;
+        faults.everything(Fault::Delay(ms(25)));
+        let cancelled = cancel(&far, &id).await;
+        emptied(&inner, secs(120)).await;
+        let end = end(&inner, &id).await;
+        worker.stop().await;
+        if cancelled == Cancel::Cancelled {
+            assert_eq!(end, Some(JobEnd::Cancelled));
+        }
+    }
+}
+
+/// The list of cancelled jobs has twelve parts of a quarter of a second, and the worker has just started.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_job_is_not_run_although_the_list_of_cancelled_jobs_is_long() {
+    let (store, faults) = Faults::wrap(memory::store());
+    let others: Vec<_> = (0..88).map(|number| JobId::parse(format!("other{number}")).unwrap()).collect();
+    store.cancel(&others).await.unwrap();
+    faults.every_call(Op::BlobPage, Fault::Delay(ms(250)));
+    let job = Steps::default();
+    let id = enqueue(&store, &[Plan::new(3, 50)]).await.remove(0);
+    cancel(&store, &id).await;
+    sleep(secs(30)).await;
+    let _worker = start(&store, &job);
+    emptied(&store, secs(300)).await;
+    assert_eq!(end(&store, &id).await, Some(JobEnd::Cancelled), "cancelled long before a worker received it");
+}
+
+/// Jobs that were done before they heard of it.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_done_does_not_end_as_cancelled() {
+    let (store, job) = (memory::store(), Steps::default());
+    let mut ids = Vec::new();
+    for number in 0..12 {
+        ids.push(send_again_and_again(&store, &format!("batch.{number}"), Plan::new(3, 1_000), 1).await);
+    }
+    let _worker = start_any(&store, job.clone(), Settings { concurrency: 16, ..settings() });
+    within(secs(60), "two steps", async || job.trace.steps(&ids[11]).len() == 2).await;
+    store.cancel(&ids).await.unwrap();
+    emptied(&store, secs(60)).await;
+    assert_eq!(end(&store, &ids[0]).await, Some(JobEnd::Done(3)));
+    assert_eq!(store.ends_of::<u32>(&ids).await.unwrap(), vec![Some(JobEnd::Done(3)); 12]);
+}
+
+/// The canceller died between the mark and the record.
+#[tokio::test(start_paused = true)]
+async fn a_mark_alone_keeps_a_job_of_an_unknown_kind_out_of_the_poison_queue() {
+    let store = memory::store();
+    let id = enqueue(&store, &[Plan::new(9, 10)]).await.remove(0);
+    let (dying, faults) = Faults::wrap(store.clone());
+    faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::Unavailable));
+    dying.cancel(std::slice::from_ref(&id)).await.unwrap_err();
+    let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+    let _worker = start_any(&store, Other, settings);
+    emptied(&store, secs(1_200)).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
+}
+
+/// It is in the poison queue, and whoever waits for its end waits for ever.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_no_worker_knows_any_more_has_failed() {
+    let mut ends = Vec::new();
+    for redriven in [true, false] {
+        let (store, job) = (memory::store(), Steps::default());
+        let plan = Plan::new(100, 1_000);
+        let id = if redriven {
+            enqueue(&store, &[plan.habit(Habit::FatalAt(3))]).await.remove(0)
+        } else {
+            enqueue_as(&store, "own", plan).await
+        };
+        let worker = start(&store, &job);
+        sleep(secs(20)).await;
+        worker.stop().await;
+        if redriven {
+            assert!(matches!(end(&store, &id).await, Some(JobEnd::Failed(_))));
+            store.redrive(&Redrive::All).await.unwrap();
+        }
+        // Only workers of another kind run from now on.
+        let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+        let _worker = start_any(&store, Other, settings);
+        within(secs(1_200), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+        emptied(&store, secs(60)).await;
+        ends.push(end(&store, &id).await);
+    }
+    assert!(ends.iter().all(|end| matches!(end, Some(JobEnd::Failed(_)))), "redriven, own id: {ends:?}");
 }

@@ -1,6 +1,7 @@
 //! What a job enqueues is the same when its step is run again.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{NewMessage, Store};
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::{Settings, Worker};
 use reprieve_core::{ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Redrive, Step};
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
@@ -315,4 +318,207 @@ async fn a_look_at_few_jobs_among_many_others_does_not_list_them_all() {
     assert!(faults.calls(Op::RecordPage) <= 10_100 / 8, "{}", faults.calls(Op::RecordPage));
     // Those that were not among them are looked at one by one.
     assert!(faults.calls(Op::Load) < 9);
+}
+
+/// Runs the leaves, and returns those that ran under two ids.
+async fn twice(store: &Store) -> Vec<u32> {
+    let leaf = Leaf::default();
+    let _leaves = start_built(Worker::builder(store.clone()).settings(settings()).job(leaf.clone()));
+    emptied(store, secs(600)).await;
+    leaf.0.lock().unwrap().iter().filter(|(_, jobs)| jobs.len() != 1).map(|(item, _)| *item).collect()
+}
+
+/// Enqueues a job for each item, as many in a step as fit into a second.
+#[derive(Debug, Clone, Default)]
+struct Slices {
+    pace_ms: Arc<AtomicU32>,
+    at: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl Job for Slices {
+    const KIND: &'static str = "slices";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = u32;
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: u32) -> Result<Step<u32, u32>, JobError> {
+        let began = Instant::now();
+        while at < 60 && began.elapsed() < secs(1) {
+            cx.enqueue(vec![NewJob::of::<Leaf>(&at).unwrap()]).await?;
+            sleep(ms(self.pace_ms.load(Relaxed).into())).await;
+            at += 1;
+            self.at.store(at, Relaxed);
+        }
+        Ok(if at < 60 { Step::Continue(at) } else { Step::Done(at) })
+    }
+}
+
+/// The only fault is one kill.
+#[tokio::test(start_paused = true)]
+async fn children_of_steps_of_a_second_are_the_same_on_a_faster_machine() {
+    let (store, slices) = (memory::store(), Slices::default());
+    let id = enqueue_j(&store, "slices").await;
+    slices.pace_ms.store(250, Relaxed);
+    let first = start_any(&store, slices.clone(), settings());
+    within(secs(60), "38 items", async || slices.at.load(Relaxed) == 38).await;
+    first.kill().await;
+    slices.pace_ms.store(50, Relaxed);
+    let _second = start_any(&store, slices.clone(), settings());
+    within(secs(600), "its end", async || store.end_of::<u32>(&id).await.unwrap().is_some()).await;
+    assert_eq!(twice(&store).await, [] as [u32; 0], "items whose children ran under two ids");
+}
+
+/// Enqueues a job for each item in one long step, and saves when that is due, as the documentation of
+/// `checkpoint_due` shows.
+#[derive(Debug, Clone, Default)]
+struct Long {
+    pace_ms: Arc<AtomicU32>,
+    at: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl Job for Long {
+    const KIND: &'static str = "long";
+    type Args = ();
+    type Checkpoint = u32;
+    type Output = u32;
+
+    fn begin(&self, (): &()) -> u32 {
+        0
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), mut at: u32) -> Result<Step<u32, u32>, JobError> {
+        while at < 20 {
+            cx.enqueue(vec![NewJob::of::<Leaf>(&at).unwrap()]).await?;
+            sleep(ms(self.pace_ms.load(Relaxed).into())).await;
+            at += 1;
+            self.at.store(at, Relaxed);
+            if cx.is_interrupted() {
+                return Ok(Step::Continue(at));
+            }
+            if cx.is_checkpoint_due() {
+                cx.save::<Self>(&at).await?;
+            }
+        }
+        Ok(Step::Done(at))
+    }
+}
+
+/// One save fails, or the newest checkpoint can't be read; then the worker dies.
+#[tokio::test(start_paused = true)]
+async fn children_after_a_failed_save_or_an_older_checkpoint_are_the_same() {
+    let mut bad = Vec::new();
+    for going_back in [false, true] {
+        let (inner, long) = (memory::store(), Long::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let id = enqueue_j(&inner, "long").await;
+        long.pace_ms.store(1_000, Relaxed);
+        let first = start_any(&store, long.clone(), settings());
+        within(secs(60), "four items", async || long.at.load(Relaxed) == 4).await;
+        sleep(ms(500)).await;
+        if !going_back {
+            faults.next_calls(Op::Save, 1, Fault::Fail(ErrorKind::Unavailable));
+        }
+        let at = if going_back { 13 } else { 8 };
+        within(secs(60), "more items", async || long.at.load(Relaxed) == at).await;
+        first.kill().await;
+        if going_back {
+            // As if its state could not be read.
+            rewrite(&inner, &id, |record| drop(record.checkpoints.remove(0))).await;
+        }
+        // The other machine is faster.
+        long.pace_ms.store(100, Relaxed);
+        let _second = start_any(&inner, long.clone(), settings());
+        within(secs(600), "its end", async || inner.end_of::<u32>(&id).await.unwrap().is_some()).await;
+        bad.push(twice(&inner).await);
+    }
+    assert_eq!(bad, [[] as [u32; 0]; 2], "items whose children ran under two ids");
+}
+
+/// Enqueues equal jobs by two calls.
+#[derive(Debug, Clone, Default)]
+struct Twice;
+
+#[async_trait]
+impl Job for Twice {
+    const KIND: &'static str = "twice";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = Vec<JobId>;
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), Vec<JobId>>, JobError> {
+        let leaf = |args: u32| vec![NewJob::of::<Leaf>(&args).unwrap()];
+        let (one, other) = tokio::join!(cx.enqueue(leaf(1)), cx.enqueue(leaf(1)));
+        let error = other.unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("\"leaf\""), "{error}");
+        let both = cx.enqueue([leaf(2), leaf(2)].concat()).await?;
+        cx.enqueue([leaf(3), leaf(1)].concat()).await.unwrap_err();
+        Ok(Step::Done([one?, both, cx.enqueue(leaf(3)).await?].concat()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_children_of_two_calls_need_ids_of_their_own() {
+    let store = memory::store();
+    let id = enqueue_j(&store, "twice").await;
+    let (far, faults) = Faults::wrap(store.clone());
+    faults.every_call(Op::Send, Fault::Delay(ms(5)));
+    let _worker = start_any(&far, Twice, settings());
+    within(secs(60), "its end", async || store.end_of::<Vec<JobId>>(&id).await.unwrap().is_some()).await;
+    let Some(JobEnd::Done(ids)) = store.end_of::<Vec<JobId>>(&id).await.unwrap() else { panic!("it failed") };
+    assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 4, "{ids:?}");
+}
+
+/// Enqueues a job that begins five days later, and is done.
+#[derive(Debug, Clone, Default)]
+struct Founder;
+
+#[async_trait]
+impl Job for Founder {
+    const KIND: &'static str = "founder";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, cx: &JobContext, args: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        cx.enqueue(vec![NewJob::of::<Leaf>(&7)?.after(secs(5 * 86_400))]).await?;
+        Ok(Step::Done(*args))
+    }
+}
+
+/// The children of a job whose id is free again, and of the next one of this id.
+#[tokio::test(start_paused = true)]
+async fn a_later_job_of_an_id_has_children_of_its_own() {
+    on_one_clock();
+    let (store, leaf) = (memory::store(), Leaf::default());
+    let run = async |args: u32| {
+        let new = NewJob::of::<Founder>(&args).unwrap().with_id(JobId::parse("mine").unwrap());
+        Producer::new(store.clone()).enqueue(vec![new]).await.unwrap();
+        let worker =
+            start_built(Worker::builder(store.clone()).job(Founder).job(leaf.clone()).settings(settings()));
+        within(secs(60), "it is done", async || ready(&store).await == 0 && leased(&store).await == 0).await;
+        worker.stop().await;
+        tokio::time::advance(secs(6 * 86_400)).await;
+        let worker =
+            start_built(Worker::builder(store.clone()).job(Founder).job(leaf.clone()).settings(settings()));
+        emptied(&store, secs(60)).await;
+        worker.stop().await;
+    };
+    run(1).await;
+    assert_eq!(leaf.0.lock().unwrap()[&7].len(), 1);
+    while record(&store, &JobId::parse("mine").unwrap()).await.is_some() {
+        tokio::time::advance(secs(86_400)).await;
+        clean(&store, Keep::default(), false).await;
+    }
+    run(2).await;
+    assert_eq!(leaf.0.lock().unwrap()[&7].len(), 2, "the later job's child was not run");
 }

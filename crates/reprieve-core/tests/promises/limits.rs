@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::Store;
+use reprieve_core::retention::Keep;
 use reprieve_core::worker::{Limits, Settings, Worker, WorkerBuilder};
 use reprieve_core::{ErrorKind, Job, JobContext, JobEnd, JobError, JobId, NewJob, Producer, Step};
 use serde::{Deserialize, Serialize};
@@ -722,4 +723,169 @@ async fn short_jobs_use_a_third_of_their_slot_in_the_fleet_at_least() {
     within(secs(1_000), "the jobs", async || seen.of("limited").ended == 1_000).await;
     let took = began.elapsed();
     assert!(took < secs(300), "{took:?}");
+}
+
+/// One freeze of 75 s, in a kind with a slot of the fleet and a timeout of ten hours.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_ended_in_a_freeze_is_no_timeout() {
+    let mut letters = Vec::new();
+    for step in [true, false] {
+        let ten_hours = Some(secs(36_000));
+        // One attempt, so that one failure shows.
+        let limits = Limits { in_fleet: Some(1), attempts: 1, ..Limits::default() };
+        let limits = if step {
+            Limits { step_timeout: ten_hours, ..limits }
+        } else {
+            Limits { job_timeout: ten_hours, ..limits }
+        };
+        let (store, job) = (memory::store(), Steps::default());
+        enqueue(&store, &[Plan::new(3, 200_000)]).await;
+        let worker = start_built(limited(&store, &job, limits));
+        sleep(secs(61)).await;
+        worker.gate.freeze();
+        sleep(secs(75)).await;
+        worker.gate.thaw();
+        sleep(secs(20)).await;
+        letters.extend(poisoned(&store).await);
+    }
+    assert_eq!(letters, Vec::<String>::new());
+}
+
+/// A step that hangs, on machines that never last as long as the timeout.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_hangs_times_out_although_its_machines_are_evicted() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { job_timeout: Some(secs(150)), attempts: 1, ..Limits::default() };
+    enqueue(&store, &[Plan::new(9, 1_000).habit(Habit::StuckAt(3))]).await;
+    for _ in 0..20 {
+        let worker = start_built(limited(&store, &job, limits));
+        sleep(secs(90)).await;
+        worker.evict(secs(30)).await;
+        worker.stop().await;
+    }
+    assert_eq!(poisoned(&store).await.len(), 1, "it never timed out");
+}
+
+/// One answer is lost, or the worker is evicted in the 50 ms in which it takes a slot.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_was_taken_without_an_answer_is_free_soon() {
+    let mut took = Vec::new();
+    for evicted in [false, true] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+        faults.next_calls(Op::Save, 1, if evicted { Fault::LateAnswer(ms(50)) } else { Fault::LoseAnswer });
+        let worker = start_built(limited(&store, &job, limits));
+        worker.started().await;
+        let id = enqueue(&inner, &[Plan::new(3, 100)]).await.remove(0);
+        let slots = async || inner.records.page("reprieve-slot.", None).await.unwrap().entries.len();
+        within(secs(60), "a slot", async || slots().await == 1).await;
+        if evicted {
+            sleep(ms(10)).await;
+            worker.evict(secs(30)).await;
+        }
+        let began = Instant::now();
+        let _other = start_built(limited(&inner, &job, limits));
+        within(secs(300), "its end", async || end(&inner, &id).await.is_some()).await;
+        took.push(began.elapsed());
+    }
+    assert!(took.iter().all(|took| *took < secs(20)), "{took:?}");
+}
+
+macro_rules! kinds {
+    ($($job:ident $kind:literal),*) => {$(
+        #[derive(Debug, Clone, Default)]
+        struct $job(Arc<Mutex<Vec<Duration>>>);
+
+        #[async_trait]
+        impl Job for $job {
+            const KIND: &'static str = $kind;
+            type Args = (u64, i64);
+            type Checkpoint = ();
+            type Output = ();
+
+            fn begin(&self, _: &(u64, i64)) {}
+
+            async fn step(&self, _: &JobContext, args: &(u64, i64), (): ()) -> Result<Step<(), ()>, JobError> {
+                let waited = reprieve_core::clock::unix_millis() - args.1;
+                self.0.lock().unwrap().push(ms(u64::try_from(waited).unwrap()));
+                sleep(ms(args.0)).await;
+                Ok(Step::Done(()))
+            }
+        }
+    )*};
+}
+
+kinds!(K0 "k0", K1 "k1", K2 "k2", K3 "k3", K4 "k4", K5 "k5", K6 "k6", K7 "k7", Quick "quick");
+
+async fn send_kind<J: Job<Args = (u64, i64)>>(store: &Store, count: usize, step_ms: u64) {
+    on_one_clock();
+    let job = NewJob::of::<J>(&(step_ms, reprieve_core::clock::unix_millis())).unwrap();
+    Producer::new(store.clone()).enqueue(vec![job; count]).await.unwrap();
+}
+
+/// Eight kinds at their limits with 700 jobs each. With one kind of 5,600, no other job waits at all.
+#[tokio::test(start_paused = true)]
+async fn other_jobs_do_not_wait_behind_several_kinds_at_their_limits() {
+    let (inner, quick) = (memory::store(), Quick::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let one = Limits { per_worker: Some(1), ..Limits::default() };
+    let worker =
+        Worker::builder(store).settings(Settings { concurrency: 16, ..settings() }).job(quick.clone());
+    let worker = worker.job(K0::default()).job(K1::default()).job(K2::default()).job(K3::default());
+    let worker = worker.job(K4::default()).job(K5::default()).job(K6::default()).job(K7::default());
+    let worker = worker.limits::<K0>(one).limits::<K1>(one).limits::<K2>(one).limits::<K3>(one);
+    let worker = worker.limits::<K4>(one).limits::<K5>(one).limits::<K6>(one).limits::<K7>(one);
+    send_kind::<K0>(&inner, 700, 600_000).await;
+    send_kind::<K1>(&inner, 700, 600_000).await;
+    send_kind::<K2>(&inner, 700, 600_000).await;
+    send_kind::<K3>(&inner, 700, 600_000).await;
+    send_kind::<K4>(&inner, 700, 600_000).await;
+    send_kind::<K5>(&inner, 700, 600_000).await;
+    send_kind::<K6>(&inner, 700, 600_000).await;
+    send_kind::<K7>(&inner, 700, 600_000).await;
+    let _worker = start_built(worker);
+    // Every message has been seen several times.
+    sleep(secs(1_200)).await;
+    let before = faults.calls(Op::Release);
+    for _ in 0..40 {
+        send_kind::<Quick>(&inner, 1, 10).await;
+        sleep(secs(10)).await;
+    }
+    let returns = (faults.calls(Op::Release) - before) / 400;
+    let waits = quick.0.lock().unwrap().clone();
+    println!("{} of 40 ran, the last after {:?}; {returns} returns a second", waits.len(), waits.last());
+    assert!(waits.iter().all(|wait| *wait < secs(60)), "{waits:?}");
+}
+
+/// A worker's list of cancelled jobs is older than the second life of an id.
+#[tokio::test(start_paused = true)]
+async fn a_stale_list_of_cancelled_jobs_lets_no_two_jobs_run_at_once() {
+    let (store, job) = (memory::store(), Steps::default());
+    let limits = Limits { in_fleet: Some(1), ..Limits::default() };
+    let (far, faults) = Faults::wrap(store.clone());
+    let id = enqueue_as(&store, "again", Plan::new(300, 1_000)).await;
+    cancel(&store, &id).await;
+    let _long_lived = start_built(limited(&far, &job, limits));
+    emptied(&store, secs(60)).await;
+    // As a round of cleaning does.
+    rewrite(&store, &id, |record| record.expires_unix_ms = Some(0)).await;
+    tokio::time::advance(secs(40 * 86_400)).await;
+    clean(&store, Keep::default(), false).await;
+    assert_eq!(store.blobs.list("cancelled/").await.unwrap(), []);
+    // Another worker runs a job of the kind.
+    faults.every_call(Op::Receive, Fault::Fail(ErrorKind::Unavailable));
+    let _other = start_built(limited(&store, &job, limits));
+    let long = enqueue(&store, &[Plan::new(3_000, 1_000)]).await.remove(0);
+    within(secs(60), "it runs", async || job.trace.steps(&long).len() > 5).await;
+    faults.clear_all();
+    sleep(secs(30)).await;
+    // Another cancellation, and the id again, before the idle worker asks.
+    cancel(&store, &JobId::parse("another").unwrap()).await;
+    enqueue_as(&store, "again", Plan::new(300, 1_000)).await;
+    sleep(secs(100)).await;
+    let before = (job.trace.steps(&long).len(), job.trace.steps(&id).len());
+    sleep(secs(20)).await;
+    let after = (job.trace.steps(&long).len(), job.trace.steps(&id).len());
+    assert!(after.0 == before.0 || after.1 == before.1, "both jobs of in-fleet = 1 ran in the same 20 s");
 }

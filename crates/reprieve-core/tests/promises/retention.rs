@@ -9,10 +9,10 @@ use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{Page, Payload, RecordWrite, Store};
 use reprieve_core::record::{Account, Company, Owner, Record, Status, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
-use reprieve_core::worker::Settings;
+use reprieve_core::worker::{Limits, Settings};
 use reprieve_core::{
-    BlobName, ErrorKind, Job, JobContext, JobError, JobId, MessageId, NewJob, PayloadName, Producer, Step,
-    WorkerId, clock,
+    BlobName, Cancel, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, MessageId, NewJob, PayloadName,
+    Producer, Step, WorkerId, clock,
 };
 use tokio::time::advance;
 
@@ -63,6 +63,7 @@ async fn put_record(store: &Store, job: &str, status: Status, expires_unix_ms: O
         expires_unix_ms,
         escalated: None,
         args_sha256: None,
+        enqueued_unix_ms: 0,
     };
     put_bytes(store, job, seal(&record)).await;
 }
@@ -562,4 +563,82 @@ async fn no_input_takes_a_name_that_is_removed_later() {
         assert!(error.kind() == ErrorKind::Invalid && error.message().contains("Reprieve's own"), "{error}");
     }
     producer.put_input("inputs/all.csv", Vec::new()).await.unwrap();
+}
+
+/// A job that was done keeps its mark, and the record goes first where a round of cleaning rests between.
+#[tokio::test(start_paused = true)]
+async fn an_id_of_a_job_that_was_done_is_used_again() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (slow, faults) = Faults::wrap(inner.clone());
+    let id = enqueue_as(&inner, "again", Plan::new(3, 1_000)).await;
+    let worker = start(&inner, &job);
+    within(secs(30), "two steps", async || job.trace.steps(&id).len() == 2).await;
+    faults.next_calls(Op::Put, 1, Fault::Delay(secs(3)));
+    assert_eq!(cancel(&slow, &id).await, Cancel::Over(JobEnd::Done(())));
+    emptied(&inner, secs(60)).await;
+    worker.stop().await;
+    // Its result goes in an earlier round. Its record expires while this one is under way.
+    tokio::time::advance(secs(30 * 86_400 - 2_000)).await;
+    inner.blobs.delete(&BlobName::parse("results/again.json").unwrap(), None).await.unwrap();
+    let cleaner = Cleaner::new(inner.clone(), Keep::default());
+    let mut position = Some(Position::default());
+    while let Some(at) = position {
+        if serde_json::to_string(&at).unwrap().contains("records") {
+            tokio::time::advance(secs(4_000)).await;
+        }
+        position = cleaner.clean(&at).await.unwrap().next;
+    }
+    assert!(record(&inner, &id).await.is_none());
+    cancel(&inner, &JobId::parse("another").unwrap()).await;
+    enqueue_as(&inner, "again", Plan::new(3, 1_000)).await;
+    let _worker = start(&inner, &job);
+    emptied(&inner, secs(60)).await;
+    assert_eq!(end(&inner, &id).await, Some(JobEnd::Done(3)));
+}
+
+/// Its record can't be read any more. Its result would settle a later job of the id.
+#[tokio::test(start_paused = true)]
+async fn an_own_id_whose_record_is_damaged_is_remembered_while_its_result_exists() {
+    on_one_clock();
+    let (store, steps, id) = (memory::store(), Steps::default(), JobId::parse("mine").unwrap());
+    let run = async |count| {
+        let new = NewJob::of::<Steps>(&Plan::new(count, 10)).unwrap().with_id(id.clone());
+        let enqueued = Producer::new(store.clone()).enqueue(vec![new]).await;
+        let worker = start(&store, &steps);
+        emptied(&store, secs(60)).await;
+        worker.stop().await;
+        enqueued
+    };
+    run(1).await.unwrap();
+    overwrite(&store, &id, b"reprieve-record ????".to_vec()).await;
+    run(3).await.unwrap_err();
+    tokio::time::advance(secs(86_400 * 10)).await;
+    clean(&store, Keep::default(), false).await;
+    // Either it is still refused, or it is a new job.
+    if run(3).await.is_ok() {
+        assert_eq!(steps.trace.steps(&id).len(), 1 + 3, "the new job got the result of the old one");
+    }
+}
+
+/// A worker with a slot of the fleet is killed, and its kind has no limit from then on.
+#[tokio::test(start_paused = true)]
+async fn no_slot_of_a_killed_worker_is_left_for_ever() {
+    on_one_clock();
+    let (store, steps) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(8, 1_000)]).await;
+    let limits = Limits { in_fleet: Some(3), ..Limits::default() };
+    let worker = start_built(limited(&store, &steps, limits));
+    within(secs(20), "a slot", async || jobs_with_records(&store).await.iter().any(|it| it.contains("slot")))
+        .await;
+    worker.kill().await;
+    tokio::time::sleep(secs(61)).await;
+    let worker = start(&store, &steps);
+    emptied(&store, secs(60)).await;
+    worker.stop().await;
+    let keep = Keep { unfinished: None, ..Keep::default() };
+    for _ in 0..100 {
+        tokio::time::advance(secs(10 * 86_400)).await;
+        clean(&store, keep, false).await;
+    }
+    assert_eq!(jobs_with_records(&store).await, names::<&str>([]));
 }

@@ -16,10 +16,10 @@ use reprieve_core::record::{Record, open, seal};
 use reprieve_core::retention::{Cleaner, Keep, Position, Removed};
 use reprieve_core::telemetry::ByOutcome;
 use reprieve_core::worker::{
-    DrainReport, Escalation, Monitor, Settings, Stopped, Stopper, Worker, WorkerBuilder, stopping,
+    DrainReport, Escalation, Limits, Monitor, Settings, Stopped, Stopper, Worker, WorkerBuilder, stopping,
 };
 use reprieve_core::{
-    Job, JobContext, JobError, JobId, NewJob, Notice, NoticeKind, PayloadName, Producer, Step,
+    Cancel, Job, JobContext, JobEnd, JobError, JobId, NewJob, Notice, NoticeKind, PayloadName, Producer, Step,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -313,6 +313,11 @@ fn run(
     build(gate, worker, notices)
 }
 
+/// A worker for [`Steps`] with these limits.
+pub(crate) fn limited(store: &Store, job: &Steps, limits: Limits) -> WorkerBuilder {
+    Worker::builder(store.clone()).settings(settings()).job(job.clone()).limits::<Steps>(limits)
+}
+
 /// Starts this worker.
 pub(crate) fn start_built(worker: WorkerBuilder) -> Running {
     start_built_with(worker, ManualNotices::answered())
@@ -405,6 +410,21 @@ pub(crate) async fn send_again_and_again(store: &Store, job: &str, plan: Plan, t
     let message = NewMessage { body: event.to_string().into_bytes(), delay: secs(0) };
     store.queue.send(vec![message; times]).await.unwrap();
     JobId::parse(job).unwrap()
+}
+
+pub(crate) async fn cancel(store: &Store, job: &JobId) -> Cancel {
+    store.cancel(std::slice::from_ref(job)).await.unwrap().remove(0)
+}
+
+pub(crate) async fn end(store: &Store, job: &JobId) -> Option<JobEnd<u32>> {
+    store.end_of(job).await.unwrap()
+}
+
+/// Enqueues a job under an id of its producer's own.
+pub(crate) async fn enqueue_as(store: &Store, id: &str, plan: Plan) -> JobId {
+    on_one_clock();
+    let job = NewJob::of::<Steps>(&plan).unwrap().with_id(JobId::parse(id).unwrap());
+    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
 }
 
 /// Enqueues the job `j` of this kind, with `null` as its arguments.

@@ -418,6 +418,7 @@ async fn a_claim_that_lands_after_a_later_delivery_proves_no_death() {
         expires_unix_ms: None,
         escalated: None,
         args_sha256: None,
+        enqueued_unix_ms: 0,
     };
     let write = RecordWrite { record: seal(&record), ..RecordWrite::default() };
     store.records.put(&id, None, write).await.unwrap();

@@ -9,6 +9,7 @@ use reprieve_core::ports::{BlobRange, Version};
 use reprieve_core::{BlobName, Bytes, ErrorKind};
 
 use super::damaged;
+use crate::damaged::{Data, Text};
 use crate::failure::{Failure, Outcome};
 use crate::files;
 use crate::shared::Shared;
@@ -88,9 +89,9 @@ fn find(shared: &Shared, name: &BlobName) -> Outcome<Option<Found>> {
     const FIND: &str = "SELECT version, bytes, file, data FROM blob WHERE name = ?1";
     let row = |row: &rusqlite::Row<'_>| {
         let (version, length) = (row.get(0)?, row.get::<_, i64>(1)?);
-        let place = match row.get::<_, Option<String>>(2)? {
-            Some(file) => Place::File(file),
-            None => Place::Row(row.get::<_, Vec<u8>>(3)?.into()),
+        let place = match row.get(2)? {
+            Some(Text(file)) => Place::File(file),
+            None => Place::Row(row.get::<_, Data>(3)?.0.into()),
         };
         Ok(Found { version, length: length.cast_unsigned(), place })
     };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use reprieve_core::MessageId;
 use reprieve_core::ports::{Delivery, NewMessage, Receipt, Release};
 
+use crate::damaged::Data;
 use crate::failure::{Failure, Fault};
 use crate::writer::Tx;
 
@@ -98,7 +99,7 @@ pub(super) fn receive(
         |row| {
             let key =
                 Key { queue, invisible: false, visible_at: row.get(0)?, id: row.get(1)?, rev: row.get(2)? };
-            Ok((key, row.get::<_, i64>(3)?, row.get::<_, Vec<u8>>(4)?, row.get(5)?))
+            Ok((key, row.get::<_, i64>(3)?, row.get::<_, Data>(4)?.0, row.get(5)?))
         },
     )?;
     let leased_until = tx.now.saturating_add(millis(lease));

@@ -10,6 +10,7 @@ use reprieve_core::ports::{DeadLetter, DeadLettered, Delivery, Depth, NewMessage
 use reprieve_core::{ErrorKind, MessageId, Result};
 
 use crate::bell::Listener;
+use crate::damaged::{Data, Text};
 use crate::failure::Failure;
 use crate::maintenance;
 use crate::store::{Ports, blocking};
@@ -171,8 +172,8 @@ impl Queue for Ports {
                 |row| {
                     Ok(DeadLettered {
                         id: lease::message_id(row.get(0)?),
-                        body: row.get(1)?,
-                        reason: row.get(2)?,
+                        body: row.get::<_, Data>(1)?.0,
+                        reason: row.get::<_, Option<Text>>(2)?.map(|Text(reason)| reason),
                     })
                 },
             )

@@ -7,5 +7,6 @@ mod blobs;
 mod damage;
 mod line;
 mod lists;
+mod odd_rows;
 mod parts;
 mod whole_worker;

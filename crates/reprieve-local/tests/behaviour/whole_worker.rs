@@ -60,7 +60,7 @@ impl Job for Carries {
 }
 
 /// Runs a worker until the job waits, and stops it; returns the states that steps began with.
-async fn run(store: &Store, bytes: usize) -> Vec<u64> {
+pub(crate) async fn run(store: &Store, bytes: usize) -> Vec<u64> {
     let job = Carries { bytes, began: Arc::default() };
     let began = Arc::clone(&job.began);
     let settings =

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::{Execution, RunOutcome, execute};
 use crate::checkpoint::{CheckpointEvery, LONGEST};
+use crate::children::Children;
 use crate::clock::unix_millis;
 use crate::context::JobRun;
 use crate::envelope::{Data, Deferral, Envelope, Misfit};
@@ -24,7 +25,6 @@ use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
 use crate::saving::StepSaves;
 use crate::time_limit::TimeLimit;
-use crate::turns::Turns;
 use crate::watch;
 use crate::worker::kind::Kind;
 use crate::worker::limits::Limits;
@@ -155,7 +155,7 @@ fn job_run(
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
         time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),
-        turns: Turns::default(),
+        children: Children::default(),
         trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
         interrupted: CancellationToken::new(),

@@ -23,7 +23,7 @@ use crate::names::args_blob;
 use crate::ports::LEASE_MAX;
 use crate::ports::{DeadLetter, NewMessage, Release};
 use crate::record::{End, EndKind, Handle, Record, Status, Written};
-use crate::retry::{FOREVER, Patience, may_pass, persist};
+use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::shared::Shared;
@@ -372,7 +372,8 @@ impl Guardian {
         // This worker knows the kind.
         assignment.envelope.notes.deferrals.retain(|deferral| deferral.misfit != Misfit::Unknown);
         let kind = Arc::clone(&assignment.kind);
-        let delay = kind.backlog.deferral(kind.seen_again());
+        let others = self.shared.kinds.iter().filter(|it| it.name != kind.name && !it.backlog.is_empty());
+        let delay = kind.backlog.deferral(kind.seen_again(), others.count() + 1);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
         let later = Release { body: None, delay, to_back: true };
@@ -398,6 +399,11 @@ impl Guardian {
         assignment: &Assignment,
         reason: String,
     ) -> DeliveryReport {
+        // The worker may not have heard of it yet.
+        let is_marked = assignment.run.store.is_marked_as_cancelled(assignment.job());
+        if bounded("look for the mark of a cancelled job", TRY, is_marked).await.unwrap_or(false) {
+            return self.finish_cancelled(assignment).await;
+        }
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
         match self.conclude(assignment, status, None).await {
             Ok(Written::Taken) => self.send_dead_letter(assignment, reason).await,
@@ -483,9 +489,27 @@ impl Guardian {
         } else if let Some(what) = timed_out {
             self.time_out(assignment, what).await
         } else {
+            self.note_ran(&assignment).await;
             self.release_interrupted(assignment, Outcome::Cut).await
         };
         DeliveryReport { task: Some(task), ..report }
+    }
+
+    /// Records how long a job was run whose time is limited: a step that hangs saves nothing.
+    async fn note_ran(&self, assignment: &Assignment) {
+        let run = &assignment.run;
+        if !run.time_limit.is_of_job() {
+            return;
+        }
+        let records = Arc::clone(&self.shared.drain_store.records);
+        let note = timeout(DRAIN_TRY, async {
+            let mut record = run.record.lock().await;
+            record.use_store(records);
+            record.note_ran(run.time_limit.ran()).await
+        });
+        if !matches!(note.await, Ok(Ok(Written::Taken))) {
+            tracing::debug!(job = %run.job, "failed to record how long an attempt has run");
+        }
     }
 
     /// Releases a job that was interrupted.

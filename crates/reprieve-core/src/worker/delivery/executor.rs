@@ -24,7 +24,7 @@ use crate::names::result_blob;
 use crate::ports::BlobStore;
 use crate::process::in_process;
 use crate::record::{Company, Look, Status, Written};
-use crate::retry::{FOREVER, Patience, may_pass, persist};
+use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::time_limit::TimedOut;
 use crate::watch;
 use crate::worker::cancels::ASK_WITHIN;
@@ -64,6 +64,8 @@ pub(crate) struct Execution {
     pub(super) unreadable_before: bool,
     /// Whether the job was enqueued under an id of its producer's own, and so has a record.
     pub(super) has_own_id: bool,
+    /// It counts under no limit, because it was taken for cancelled.
+    pub(super) has_no_place: bool,
     /// Whether the job runs alone or beside others. It changes only while the record is locked, so
     /// that the two always agree.
     pub(super) presence: Arc<Mutex<Presence>>,
@@ -141,6 +143,7 @@ impl Execution {
             saver: Saver::new(shared, kind, run, &presence),
             unreadable_before: false,
             has_own_id: false,
+            has_no_place: false,
             presence,
             chaperone: None,
             control: Handle::current(),
@@ -170,32 +173,34 @@ impl Execution {
             || self.shared.cancels.contains(&self.run.job)
     }
 
-    /// Makes sure that it is known which jobs were cancelled. The control thread asks, so that no job that
-    /// computes without yielding keeps the answer from the others.
-    async fn know_cancels(&self) {
+    /// Makes sure that it is known which jobs were cancelled; returns false if that takes too long. The
+    /// control thread asks, so that no job that computes without yielding keeps the answer from the others.
+    async fn know_cancels(&self) -> bool {
         if self.shared.cancels.are_known() {
-            return;
+            return true;
         }
         let shared = Arc::clone(&self.shared);
         let knowing = self.control.spawn(in_process(async move { shared.know_cancels().await }));
-        // It goes on if that takes longer, and tells the job then. An error means that the runtime is
-        // shutting down.
-        let _known = timeout(ASK_WITHIN, knowing).await;
+        // It goes on if that takes longer, and tells the job then.
+        timeout(ASK_WITHIN, knowing).await.is_ok()
     }
 
-    /// Returns how the run ends of a job that was cancelled a while ago, although its record does not say so.
-    async fn ended_by_mark(&self) -> RunOutcome {
+    /// Looks whether the job was cancelled although its record does not say so. Without an answer it goes on.
+    ///
+    /// # Errors
+    /// How the run ends then. A job that got no place because it was taken for cancelled is released: its next
+    /// delivery counts under the limits of its kind.
+    async fn look_for_mark(&self) -> Result<(), RunOutcome> {
         let run = &self.run;
-        let ask = || run.store.is_marked_as_cancelled(&run.job);
-        match self.wait_for("look for the mark of a cancelled job", ask).await {
-            Ok(true) => RunOutcome::Unfinished(Status::Cancelled),
-            Ok(false) => {
-                self.shared.cancels.forget(&run.job);
-                // Its next delivery counts under the limits of its kind.
-                RunOutcome::Yielded
+        let marked = run.store.is_marked_as_cancelled(&run.job);
+        match bounded("look for the mark of a cancelled job", ASK_WITHIN, marked).await {
+            Ok(true) => return Err(RunOutcome::Unfinished(Status::Cancelled)),
+            Ok(false) => self.shared.cancels.forget(&run.job),
+            Err(error) => {
+                tracing::debug!(job = %run.job, %error, "failed to look for the mark of a cancelled job");
             }
-            Err(ended) => ended,
         }
+        if self.has_no_place { Err(RunOutcome::Yielded) } else { Ok(()) }
     }
 
     /// Reports whether this is the first delivery of the message.
@@ -206,10 +211,10 @@ impl Execution {
     /// Runs to the end and commits the result; any other end is the error. What a short job never
     /// does is boxed, so that its run reserves no memory for it.
     async fn whole<J: Job>(&mut self, job: &J) -> Result<(), RunOutcome> {
-        self.know_cancels().await;
+        let are_known = self.know_cancels().await;
         let record = if self.needs_claim() { Box::pin(self.claim()).await? } else { None };
-        if self.shared.cancels.contains(&self.run.job) {
-            return Err(Box::pin(self.ended_by_mark()).await);
+        if !are_known || self.has_no_place || self.shared.cancels.contains(&self.run.job) {
+            Box::pin(self.look_for_mark()).await?;
         }
         // Nothing is begun while a suspect runs alone. From here on this job can rest.
         self.begin().await?;
@@ -373,7 +378,6 @@ impl Execution {
         let is_first = self.run.steps.load(Relaxed) == self.run.steps_at_load.load(Relaxed);
         self.run.steps.fetch_add(1, Relaxed);
         self.run.unsaved_steps.fetch_add(1, Relaxed);
-        self.run.turns.next();
         if !is_first || self.run.interrupted.is_cancelled() {
             return Ok(next);
         }
@@ -393,6 +397,7 @@ impl Execution {
     async fn wait(&mut self, state: &Encoded, delay: Duration) -> RunOutcome {
         let due = unix_millis_after(delay);
         self.saver.wait_until(due);
+        self.run.children.note_wait();
         let interrupted = self.run.interrupted.clone();
         while !interrupted.is_cancelled() {
             match self.save(state, Company::Shared).await {
@@ -471,12 +476,7 @@ impl Execution {
             };
             // A save takes as long as the store does, and a rest as long as the notice.
             run.time_limit.end_step();
-            let state = request.state.hash();
-            run.turns.next_at(state);
             let saved = Box::pin(self.save_in_step(&request.state)).await?;
-            if !saved {
-                run.turns.note_unsaved(state);
-            }
             request.answer(saved);
             time_up = run.time_limit.begin_step();
         }

@@ -267,7 +267,7 @@ impl Guardian {
         let began = Instant::now();
         set(&assignment.run.began, Some(began));
         let (kind, run) = (Arc::clone(&assignment.kind), Arc::clone(&assignment.run));
-        let mut task = self.start(&mut assignment, (slot, place, in_fleet));
+        let mut task = self.start(&mut assignment, is_cancelled, (slot, place, in_fleet));
         let waited = self.watch(&assignment, &mut task, in_fleet_watch).await;
         drop(guarded);
         let ran = began.elapsed();
@@ -313,12 +313,15 @@ impl Guardian {
     fn start(
         &self,
         assignment: &mut Assignment,
+        is_cancelled: bool,
         slots: (OwnedSemaphorePermit, Option<Place>, Option<FleetSlot>),
     ) -> JoinHandle<RunOutcome> {
         let data = assignment.take_data();
         let mut execution = Execution::new(&self.shared, &assignment.kind, &assignment.run, data);
         execution.unreadable_before = assignment.envelope.is_known_misfit(Misfit::Unreadable);
         execution.has_own_id = assignment.envelope.own_id.is_some();
+        // It counts under no limit.
+        execution.has_no_place = is_cancelled;
         let runnable = Arc::clone(&assignment.runnable);
         // Whatever is logged in a step has the job's id, also where only errors are logged.
         let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);

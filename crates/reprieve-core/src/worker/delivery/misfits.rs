@@ -9,11 +9,12 @@ use super::assignment::Assignment;
 use super::guardian::Guardian;
 use super::lease::{Settlement, TRY};
 use super::outcome::{DeliveryReport, Outcome};
+use crate::cancel::Cancel;
 use crate::clock::unix_millis;
 use crate::envelope::{Envelope, Misfit};
 use crate::ids::JobId;
 use crate::ports::{DeadLetter, DeferredMessage, RecordWrite, Release};
-use crate::record::{End, EndKind, Record, Status, open};
+use crate::record::{End, EndKind, Status, open};
 use crate::retry::{Patience, bounded, may_pass, persist};
 use crate::worker::cancels::ASK_WITHIN;
 use crate::worker::shared::Shared;
@@ -66,7 +67,7 @@ impl Guardian {
                 Some(envelope) => envelope.to_copy(envelope.notes.generation.saturating_add(1)),
                 None => delivery.body.clone(),
             };
-            if let Some(envelope) = envelope.filter(|envelope| envelope.own_id.is_some()) {
+            if let Some(envelope) = envelope {
                 self.note_dead_letter(&envelope.job, &reason).await;
             }
             return self.dead_letter("", None, reason, body).await;
@@ -84,27 +85,38 @@ impl Guardian {
         DeliveryReport::new(&kind, Outcome::Deferred, &settled)
     }
 
-    /// Whether a job that this worker does not know was cancelled, as its record says. Without an answer, its
-    /// next delivery finds out.
+    /// Whether a job that this worker does not know was cancelled; its record says so then. Without an
+    /// answer, its next delivery finds out.
     async fn is_cancelled(&self, job: &JobId) -> bool {
         let _known = timeout(ASK_WITHIN, self.shared.know_cancels()).await;
         if !self.shared.cancels.contains(job) {
             return false;
         }
-        let found = bounded("read a record", TRY, self.shared.store.record(job)).await;
-        matches!(found, Ok(Some(Record { status: Status::Cancelled, .. })))
+        let store = &self.shared.store;
+        let cancel = async {
+            // Whoever cancelled it may have written no more than the mark.
+            Ok(store.is_marked_as_cancelled(job).await?
+                && !matches!(store.cancel_one(job).await?, Cancel::Over(_)))
+        };
+        bounded("cancel a job", TRY, cancel).await.unwrap_or(false)
     }
 
-    /// Records that a job is dead-lettered that was enqueued under an id of its producer's own and that
-    /// no delivery has claimed, because no worker knows its kind. Whoever enqueued it waits for its end.
+    /// Records that a job is dead-lettered because no worker knows its kind, if it has a record and no other
+    /// message. Whoever enqueued it waits for its end.
     async fn note_dead_letter(&self, job: &JobId, reason: &str) {
         let note = || async {
             let records = &self.shared.store.records;
             let Some(stored) = records.load(job).await? else { return Ok(()) };
             let Ok(mut record) = open(&stored.bytes) else { return Ok(()) };
-            if record.status != Status::Enqueued {
+            let is_open = match record.status {
+                Status::Enqueued => true,
+                Status::Running | Status::Waiting { .. } => record.owner.message == self.lease.delivery.id,
+                _ => false,
+            };
+            if !is_open {
                 return Ok(());
             }
+            record.sequence = record.sequence.saturating_add(1);
             record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
             record.changed_unix_ms = unix_millis();
             let write = RecordWrite::of(&record, None);

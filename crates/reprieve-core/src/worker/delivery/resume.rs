@@ -298,6 +298,7 @@ impl Execution {
     fn begin_under(&mut self, record: Record, alone: Option<Alone>) -> Result<Record, RunOutcome> {
         self.run.generation.store(record.generation, Relaxed);
         self.run.time_limit.ran_before(Duration::from_millis(record.ran_ms));
+        self.run.children.note_since(record.enqueued_unix_ms);
         if let Some(why) = self.escalates(&record) {
             return Err(RunOutcome::Escalated(why));
         }
@@ -342,12 +343,12 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
-            self.run.turns.resume_at(checkpoint.turn);
+            self.run.children.resume_at(checkpoint.waits);
             self.run.has_resumed.store(true, Relaxed);
             return Ok(Some(at));
         }
         self.run.record.lock().await.attachments.begin();
-        self.run.turns.resume_at(0);
+        self.run.children.resume_at(0);
         if !record.checkpoints.is_empty() {
             tracing::error!(%job, "no checkpoint of the job can be read; the job begins again");
         }
@@ -403,7 +404,7 @@ impl Execution {
         let mut handle = self.run.record.lock().await;
         let Some(record) = handle.own().cloned() else {
             handle.attachments.begin();
-            self.run.turns.resume_at(0);
+            self.run.children.resume_at(0);
             return Ok(None);
         };
         drop(handle);
