@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore}
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::children::Children;
+use crate::child_ids::ChildIds;
 use crate::deadline::Deadline;
 use crate::envelope::Trace;
 use crate::error::{Error, ErrorKind, Result};
@@ -58,7 +58,7 @@ pub(crate) struct JobRun {
     /// How long it may run.
     pub(crate) time_limit: TimeLimit,
     /// What the ids of its children depend on.
-    pub(crate) children: Children,
+    pub(crate) children: ChildIds,
     /// The trace that the job's message is part of.
     pub(crate) trace: Option<Trace>,
     pub(crate) telemetry: Arc<Telemetry>,

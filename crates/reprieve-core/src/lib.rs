@@ -81,6 +81,7 @@ mod chance;
 #[cfg(feature = "testing")]
 pub mod chance;
 pub mod checkpoint;
+mod child_ids;
 mod children;
 pub mod clock;
 #[cfg(not(feature = "testing"))]

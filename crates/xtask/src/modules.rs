@@ -42,7 +42,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // Decisions without I/O.
         &["interruption"],
         // What a team implements and uses.
-        &["saving", "shared_state", "time_limit", "turns"],
+        &["saving", "shared_state", "time_limit", "child_ids"],
         &["context", "job"],
         &["attachment", "compute", "files", "long_step"],
         &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::children::Children;
+use crate::child_ids::ChildIds;
 use crate::clock::unix_millis;
 use crate::codec;
 use crate::context::{JobContext, JobRun};
@@ -106,7 +106,7 @@ impl TestContext {
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
             time_limit: TimeLimit::default(),
-            children: Children::default(),
+            children: ChildIds::default(),
             trace: None,
             telemetry: Arc::new(Telemetry::default()),
             interrupted: CancellationToken::new(),

@@ -368,8 +368,9 @@ async fn children_of_steps_of_a_second_are_the_same_on_a_faster_machine() {
     within(secs(60), "38 items", async || slices.at.load(Relaxed) == 38).await;
     first.kill().await;
     slices.pace_ms.store(50, Relaxed);
-    let _second = start_any(&store, slices.clone(), settings());
+    let second = start_any(&store, slices.clone(), settings());
     within(secs(600), "its end", async || store.end_of::<u32>(&id).await.unwrap().is_some()).await;
+    second.stop().await;
     assert_eq!(twice(&store).await, [] as [u32; 0], "items whose children ran under two ids");
 }
 
@@ -433,8 +434,9 @@ async fn children_after_a_failed_save_or_an_older_checkpoint_are_the_same() {
         }
         // The other machine is faster.
         long.pace_ms.store(100, Relaxed);
-        let _second = start_any(&inner, long.clone(), settings());
+        let second = start_any(&inner, long.clone(), settings());
         within(secs(600), "its end", async || inner.end_of::<u32>(&id).await.unwrap().is_some()).await;
+        second.stop().await;
         bad.push(twice(&inner).await);
     }
     assert_eq!(bad, [[] as [u32; 0]; 2], "items whose children ran under two ids");

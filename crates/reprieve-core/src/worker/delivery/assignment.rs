@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::{Execution, RunOutcome, execute};
 use crate::checkpoint::{CheckpointEvery, LONGEST};
-use crate::children::Children;
+use crate::child_ids::ChildIds;
 use crate::clock::unix_millis;
 use crate::context::JobRun;
 use crate::envelope::{Data, Deferral, Envelope, Misfit};
@@ -155,7 +155,7 @@ fn job_run(
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
         time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),
-        children: Children::default(),
+        children: ChildIds::default(),
         trace: envelope.trace.clone(),
         telemetry: Arc::clone(&shared.telemetry),
         interrupted: CancellationToken::new(),
