@@ -635,8 +635,12 @@ impl Handle {
                 self.attachments.note_loose(name);
             }
             let mut record = self.own().cloned().unwrap_or_else(|| self.blank(self.identity.generation));
-            // The record of a settled job may have been adopted from another owner.
+            // The record of a settled job may have been adopted from another owner, or from whoever cancelled a
+            // job without one, and knew no kind.
             record.owner = Owner { company: record.owner.company, ..self.owner() };
+            if record.kind.is_empty() {
+                self.identity.kind.clone_into(&mut record.kind);
+            }
             let name = self.number(&mut record);
             let obsolete = change(&mut record, &name, &self.attachments);
             if record.checkpoints.first().is_some_and(|newest| newest.sequence == record.sequence) {

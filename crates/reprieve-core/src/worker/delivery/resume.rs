@@ -118,7 +118,7 @@ impl Execution {
         };
         let record = &found.record;
         // A job that was cancelled before any delivery has a record of no kind.
-        if record.kind != self.kind.name && record.status != Status::Cancelled {
+        if record.kind != self.kind.name && !record.kind.is_empty() {
             return Err(RunOutcome::Foreign(format!(
                 "the record is of kind {:?}: two jobs have the id {}",
                 record.kind, self.run.job
