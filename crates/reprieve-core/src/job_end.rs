@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use crate::codec::without_value;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::JobId;
-use crate::names::result_blob;
+use crate::names::{RESULTS, job_of_result, result_blob};
 use crate::ports::Store;
 use crate::record::{EndNote, Status};
 
@@ -47,9 +47,14 @@ impl Store {
     /// Those of [`end_of`](Self::end_of).
     pub async fn ends_of<T: DeserializeOwned>(&self, jobs: &[JobId]) -> Result<Vec<Option<JobEnd<T>>>> {
         let notes = self.notes_of(jobs).await?;
+        let is_cancelled = |note: &String| matches!(EndNote::read(note), Some(EndNote::Cancelled));
+        let cancelled = notes.iter().filter(|(_, note)| is_cancelled(note)).map(|(job, _)| job);
+        // One that was done before it heard of it has a result.
+        let done = self.with_results(cancelled.collect()).await?;
         // Of owned ids: a future that borrows each of them would not be `Send` in a step.
         let ends = jobs.iter().cloned().map(|job| {
             let note = notes.get(&job).map(|note| EndNote::read(note));
+            let may_be_done = done.contains(&job);
             async move {
                 match note {
                     // Listed without a note: it waits or runs.
@@ -58,7 +63,7 @@ impl Store {
                     Some(Some(EndNote::Done(result))) => {
                         parse(&job, result.get().as_bytes()).map(JobEnd::Done).map(Some)
                     }
-                    // One that was done before it heard of it has a result.
+                    Some(Some(EndNote::Cancelled)) if !may_be_done => Ok(Some(JobEnd::Cancelled)),
                     Some(Some(EndNote::Stored | EndNote::Cancelled)) | None => self.end_of(&job).await,
                 }
             }
@@ -88,6 +93,27 @@ impl Store {
             }
         }
         Ok(notes)
+    }
+
+    /// Returns those of these jobs that have a result, or may have one: long lists are not read to their end.
+    async fn with_results(&self, jobs: HashSet<&JobId>) -> Result<HashSet<JobId>> {
+        let all = || jobs.iter().map(|job| (*job).clone()).collect();
+        if jobs.len() < LISTED_MIN {
+            return Ok(all());
+        }
+        let (prefix, most) = (format!("{RESULTS}{}", common_prefix(&jobs)), 2 * jobs.len() + FOREIGN_MAX);
+        let (mut found, mut at, mut listed) = (HashSet::new(), None, 0);
+        while listed < most {
+            let page = self.blobs.page(&prefix, at.as_deref()).await?;
+            listed += page.entries.len();
+            let results = page.entries.iter().filter_map(|blob| job_of_result(&blob.name));
+            found.extend(results.filter(|job| jobs.contains(job)));
+            at = page.next;
+            if at.is_none() {
+                return Ok(found);
+            }
+        }
+        Ok(all())
     }
 
     /// Returns how the job ended, with its result; `None` while it waits or runs. It takes two reads.

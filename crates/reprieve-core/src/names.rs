@@ -83,6 +83,11 @@ pub(crate) fn job_of_arguments(blob: &BlobName) -> Option<JobId> {
     job_of(blob, ARGUMENTS)
 }
 
+/// The job of a result; `None` for a name that is none.
+pub(crate) fn job_of_result(blob: &BlobName) -> Option<JobId> {
+    job_of(blob, RESULTS)
+}
+
 /// The job of a mark; `None` for a name that is none.
 pub(crate) fn job_of_cancellation(blob: &BlobName) -> Option<JobId> {
     job_of(blob, CANCELLATIONS)
@@ -90,7 +95,7 @@ pub(crate) fn job_of_cancellation(blob: &BlobName) -> Option<JobId> {
 
 /// Whether this is the name of a result.
 pub(crate) fn is_result(blob: &BlobName) -> bool {
-    job_of(blob, RESULTS).is_some()
+    job_of_result(blob).is_some()
 }
 
 /// Whether this is the name of a drain's report.

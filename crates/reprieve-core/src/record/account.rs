@@ -81,7 +81,7 @@ pub struct End {
     pub why: String,
     /// Steps that were finished but not saved when the job failed. The next delivery saves after
     /// each step, for one step more than this.
-    #[serde(rename = "unsaved", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "unsaved", default, skip_serializing_if = "super::is_default")]
     pub unsaved_steps: u32,
     /// Whether the job moved in this delivery, and that is saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -107,11 +107,6 @@ impl End {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
-pub(super) fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
 /// Whether other jobs ran beside an owner, which decides what the owner's death proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -130,34 +125,34 @@ pub enum Company {
 #[serde(default)]
 pub struct Account {
     /// Deliveries that failed.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub failed: u32,
     /// Deliveries that were interrupted.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub interrupted: u32,
     /// Of the interrupted deliveries, those in which the job had not moved.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub unmoved: u32,
     /// Deliveries that vanished and count towards [`VANISHED_MAX`].
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub vanished: u32,
     /// Deliveries that vanished otherwise: after the second death, while other jobs ran.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub vanished_unproved: u32,
     /// Deliveries that lost their lease.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub lost: u32,
     /// Deliveries that were deferred.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub deferred: u32,
     /// Deliveries that were deferred because the job could not run alone.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub crowded: u32,
     /// How often the job ran alone for the required time without a death.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub survived: u32,
     /// Attempts that took longer than the job's timeout. A move does not clear these.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub timed_out: u32,
     /// The latest ends, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -79,10 +79,10 @@ pub struct Record {
     pub careful_steps: u32,
     /// How often the job went back to an older checkpoint because chunks of its attachments were
     /// damaged. Progress does not clear it.
-    #[serde(default, skip_serializing_if = "account::is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub went_back: u32,
     /// How long the present attempt had run by the last save, in milliseconds.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ran_ms: u64,
     /// When it was written, in milliseconds since the Unix epoch, by its writer's clock.
     pub changed_unix_ms: i64,
@@ -98,7 +98,7 @@ pub struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args_sha256: Option<ContentHash>,
     /// When that was, in milliseconds since the Unix epoch; 0 if it is not known.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub enqueued_unix_ms: i64,
 }
 
@@ -180,7 +180,7 @@ pub struct Checkpoint {
     pub place: Place,
     /// How often the job had waited at its own request by then. A step that is run again from here gives the
     /// jobs that it enqueues the same ids.
-    #[serde(default, skip_serializing_if = "is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub waits: u64,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -209,14 +209,8 @@ pub enum Place {
     Payload(PayloadName),
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_nothing(number: &u64) -> bool {
-    *number == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(time: &i64) -> bool {
-    *time == 0
+fn is_default<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// A nonce of a writer that is no delivery.
