@@ -72,14 +72,26 @@ def reason():
 
 
 def fields(*names):
-    """Members, given by their paths; one a line, which is empty where there is none."""
+    """Members, given by their paths; one a line, which is empty where there is none.
+
+    ARM does not keep the case of a deployment's outputs: AZURE_GALLERY_NAME comes back as azurE_GALLERY_NAME.
+    https://github.com/Azure/azure-dev/issues/512
+    """
     whole, lines = load(), []
     for name in names:
         found = whole
         for part in name.split("."):
-            found = (found or {}).get(part)
+            found = {key.lower(): value for key, value in (found or {}).items()}.get(part.lower())
         lines.append("" if found is None else str(found))
     return "\n".join(lines)
+
+
+def valid():
+    """Fails where an answer is no JSON: a warning, or half of one."""
+    try:
+        load()
+    except ValueError:
+        sys.exit(1)
 
 
 def package_version(path):
@@ -153,6 +165,18 @@ def capacities():
     return json.dumps({s["name"]: s["sku"]["capacity"] for s in load() if s.get("sku")}, sort_keys=True)
 
 
+def stranded(name, fleets, location):
+    """The sets of regions that the file `fleets` has no more; the set for escalated jobs is of no region."""
+
+    def region(text):
+        return text.replace(" ", "").lower()
+
+    with open(fleets, encoding="utf-8") as file:
+        regions = {region(fleet["location"] or location) for fleet in json.load(file)}
+    ours = [s for s in load() if is_ours(s, name) and s["name"].startswith(f"vmss-{name}-")]
+    return ", ".join(s["name"] for s in ours if region(s["location"]) not in regions)
+
+
 def ssh_key(name):
     for found in load():
         if not is_ours(found, name):
@@ -213,9 +237,16 @@ def version_before(prefix, version):
 # ----------------------------------------------------------------- VMs
 
 
-def vms(name):
-    """The VMs of the deployment's sets; a VM of a Flexible set has the tags of the set."""
-    return "\n".join(v["name"] for v in load() if is_ours(v, name))
+def vms(name, sets):
+    """The VMs of the deployment's sets, which the file `sets` lists."""
+    with open(sets, encoding="utf-8") as file:
+        ours = {s["name"].lower() for s in json.load(file) if is_ours(s, name)}
+
+    def set_of(vm):
+        return ((vm.get("virtualMachineScaleSet") or {}).get("id") or "").rpartition("/")[2].lower()
+
+    # A VM of a Flexible set may have the tags of the set.
+    return "\n".join(v["name"] for v in load() if is_ours(v, name) or set_of(v) in ours)
 
 
 def application(version):
@@ -241,7 +272,8 @@ def application(version):
                 if "SUCCESS" in result["result"].upper():
                     health = ((view.get("vmHealth") or {}).get("status") or {}).get("code", "unknown")
                     return "done" if health.lower().endswith("/healthy") else f"waiting health: {health}"
-            if status.get("level") == "Error":
+            # An older version's error is not this one's.
+            if status.get("level") == "Error" and (version in message or not list(current_state(message))):
                 return "failed " + re.sub(r"\s+", " ", message)
     return f"waiting version {version} is not installed yet"
 
@@ -269,6 +301,7 @@ QUESTIONS = {
     for function in (
         reason,
         fields,
+        valid,
         package_version,
         blob_checksum,
         has_version,
@@ -277,6 +310,7 @@ QUESTIONS = {
         other_deployments,
         count_ours,
         capacities,
+        stranded,
         ssh_key,
         ip_rules,
         contacts,

@@ -279,9 +279,9 @@ var problems = concat(
   length(filter(fleets, fleet => !canMix(fleet.sizes))) == 0
     ? []
     : ['fleets: several sizes must be of the families A, B, D, E and F; an instance mix takes no others.'],
-  haveOneProcessor(flatten(map(fleets, fleet => fleet.sizes)))
+  haveOneProcessor(concat(flatten(map(fleets, fleet => fleet.sizes)), empty(escalationSize) ? [] : [escalationSize]))
     ? []
-    : ['fleets: some sizes have ARM processors, and the package is for one kind.'],
+    : ['fleets, escalationSize: some sizes have ARM processors, and the package is for one kind.'],
   isVersion(applicationVersion)
     ? []
     : ['applicationVersion: use Major.Minor.Patch, such as 1.4.0, of numbers with at most nine digits.'],
@@ -419,7 +419,7 @@ var regularData = base64(replace(cloudInit, 'WORKER_ENV_BASE64', base64('${join(
 module version 'modules/application-version.bicep' = {
   params: {
     galleryName: galleryName(resourceGroup().id, name)
-    location: location
+    location: inLowerCase(location, '')
     tags: allTags
     version: applicationVersion
     packageUrl: '${account.properties.primaryEndpoints.blob}${packagesContainer}/${packageBlob}'

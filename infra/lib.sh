@@ -79,8 +79,11 @@ reason() {
 # Runs az, and fails with a sentence if that fails.
 ask() {
   local what=$1
+  local file=$2
   shift
   azure "$@" || fail "$what failed: $(reason) Mend that, and run infra/$script again."
+  answer valid <"$file" >/dev/null || fail "$what failed: az's answer can't be read, and begins with" \
+    "\"$(head -c 100 "$file" | head -n 1)\". Mend that, and run infra/$script again."
 }
 
 denied() {
@@ -89,10 +92,12 @@ denied() {
 }
 
 # Waits, longer each time, at most a minute. Fails when the limit in seconds is exceeded.
+# What the calls of az take counts, too.
 waited=0
 pause=5
+began=$SECONDS
 wait_below() {
-  ((waited + pause <= $1)) || return 1
+  ((waited + pause <= $1 && SECONDS - began + pause <= $1)) || return 1
   sleep "$pause"
   waited=$((waited + pause))
   pause=$((pause * 2 > 60 ? 60 : pause * 2))
@@ -101,6 +106,7 @@ wait_below() {
 from_now() {
   waited=0
   pause=5
+  began=$SECONDS
 }
 
 # ----------------------------------------------------------------- settings
@@ -148,7 +154,11 @@ signed_in() {
 
 group_exists() {
   ask "Looking for the resource group $group" "$work/exists" group exists --name "$group"
-  [[ $(<"$work/exists") == true ]]
+  case $(<"$work/exists") in
+  true) return 0 ;;
+  false) return 1 ;;
+  *) fail "Looking for the resource group $group failed: az says neither true nor false. Run infra/$script again." ;;
+  esac
 }
 
 # ----------------------------------------------------------------- what exists

@@ -87,7 +87,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'poison'
-    description: 'Jobs are in the poison queue. See reprieve status; mend the cause, then reprieve redrive.'
+    description: 'Jobs are in the poison queue. See reprieve status; mend the cause, then reprieve redrive, which needs Storage Queue Data Contributor.'
     severity: 2
     query: loadTextContent('../monitoring/queries/poison.kql')
     column: 'poisoned'
@@ -133,7 +133,7 @@ var alwaysThere logAlertType[] = [
 var onlyFixed logAlertType[] = [
   {
     name: 'missing-vms'
-    description: 'For as long as Azure tries to restart evicted VMs, fewer were there than should be. Azure no longer tries: start them (az vmss start), or choose other sizes or regions.'
+    description: 'For as long as Azure tries to restart evicted VMs, fewer were there than should be. Azure no longer tries, or a Compute Fleet finds none: start them (az vmss start), or choose other sizes or regions.'
     severity: 2
     query: loadTextContent('../monitoring/queries/missing-vms.kql')
     column: 'vms'

@@ -298,6 +298,7 @@ class Azure(http.server.BaseHTTPRequestHandler):
     inserted = None
     counts = {"work": 12, "work-poison": 1}
     asked = []
+    moved = False
 
     def do_GET(self):
         Azure.asked.append((self.path, dict(self.headers)))
@@ -322,6 +323,8 @@ class Azure(http.server.BaseHTTPRequestHandler):
             body = f"\ufeff<?xml version='1.0' encoding='utf-8'?><QueueMessagesList>{found}</QueueMessagesList>"
         elif self.path == "/metrics":
             body = METRICS
+        if Azure.moved and not self.path.startswith("/metrics"):
+            status, headers = 302, {"Location": "/stolen" + self.path}
         data = body.encode()
         self.send_response(status)
         for name, value in headers.items():
@@ -348,7 +351,7 @@ class Report(unittest.TestCase):
     def setUp(self):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Azure)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        Azure.asked = []
+        Azure.asked, Azure.moved = [], False
         Azure.inserted = email.utils.format_datetime(
             datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=5), usegmt=True
         )
@@ -378,7 +381,7 @@ class Report(unittest.TestCase):
     def test_it_reports_the_queue_and_the_metrics(self):
         code, lines, errors = self.run_report()
         self.assertEqual((code, errors), (0, ""))
-        queue, metrics = lines
+        metrics, queue = lines
         self.assertAlmostEqual(queue.pop("oldest_s"), 300, delta=10)
         self.assertEqual(queue, {"report": "queue", "queue": "work", "messages": 12, "poisoned": 1})
         wanted = {
@@ -389,9 +392,9 @@ class Report(unittest.TestCase):
         self.assertEqual(metrics, {"report": "metrics", "values": wanted})
 
     def test_of_several_workers_it_says_that_one_reports(self):
-        _, metrics = self.run_report(REPRIEVE_INSTANCES="3")[1]
+        metrics, _ = self.run_report(REPRIEVE_INSTANCES="3")[1]
         self.assertEqual(metrics["one_of"], 3)
-        self.assertNotIn("one_of", self.run_report(REPRIEVE_INSTANCES="1")[1][1])
+        self.assertNotIn("one_of", self.run_report(REPRIEVE_INSTANCES="1")[1][0])
 
     def test_it_signs_in_as_the_worker_and_takes_nothing_away(self):
         self.run_report()
@@ -405,21 +408,27 @@ class Report(unittest.TestCase):
 
     def test_an_empty_queue_has_no_age(self):
         Azure.inserted = None
-        self.assertEqual(self.run_report()[1][0]["oldest_s"], 0)
+        self.assertEqual(self.run_report()[1][1]["oldest_s"], 0)
 
     def test_a_dead_worker_does_not_keep_the_queue_from_being_reported(self):
         code, lines, _ = self.run_report(REPRIEVE_LISTEN="127.0.0.1:1")
         self.assertEqual(
-            (code, lines[0]["report"], lines[1]["report"], lines[1]["what"]), (1, "queue", "failed", "metrics")
+            (code, lines[1]["report"], lines[0]["report"], lines[0]["what"]), (1, "queue", "failed", "metrics")
         )
 
     def test_a_missing_queue_is_reported_and_the_metrics_still_are(self):
         code, lines, _ = self.run_report(REPRIEVE_QUEUE="other")
-        self.assertEqual((code, [line["report"] for line in lines]), (1, ["failed", "metrics"]))
+        self.assertEqual((code, [line["report"] for line in lines]), (1, ["metrics", "failed"]))
+
+    def test_no_other_service_that_an_answer_names_gets_the_token(self):
+        Azure.moved = True
+        code, lines, _ = self.run_report()
+        self.assertEqual((code, [line["report"] for line in lines]), (1, ["metrics", "failed"]))
+        self.assertEqual([path for path, _ in Azure.asked if "stolen" in path], [])
 
     def test_it_also_reports_the_queue_of_the_escalated_jobs(self):
         lines = self.run_report(REPRIEVE_ESCALATE_TO="work")[1]
-        self.assertEqual([line.get("queue") for line in lines], ["work", "work", None])
+        self.assertEqual([line.get("queue") for line in lines], [None, "work", "work"])
 
     def test_it_knows_other_clouds(self):
         report = self.module()
@@ -438,10 +447,22 @@ class Report(unittest.TestCase):
         self.assertEqual(report.queues("work"), ["work"])
         self.assertEqual(report.queues("work-{0..2}"), ["work-0", "work-1", "work-2"])
         self.assertEqual(report.queues("a, b"), ["a", "b"])
+        # As the worker reads them.
+        self.assertEqual(report.queues("w-{07..10}"), ["w-07", "w-08", "w-09", "w-10"])
+        for refused in ("w-{10..7}", "w-{0..3000000}"):
+            with self.assertRaises(ValueError):
+                report.queues(refused)
+
+    def test_no_line_is_too_long_for_the_log(self):
+        report = self.module()
         many = "\n".join(f'm{{kind="{"k" * 80}{i}"}} {i}' for i in range(300))
         lines = [json.dumps(line, separators=(",", ":")) for line in report.metric_reports(many)]
         self.assertEqual(sum(len(json.loads(line)["values"]) for line in lines), 300)
         self.assertLess(max(map(len, lines)), 8192)
+        odd = "\n".join(f'm{{kind="{"é" * 200}{i}"}} {i}' for i in range(40)) + f'\nm{{kind="{"k" * 9000}"}} 1'
+        lines = list(report.metric_reports(odd))
+        self.assertEqual(sum(len(line["values"]) for line in lines), 40)
+        self.assertLess(max(len(json.dumps(line)) for line in lines), 8192)
 
 
 if __name__ == "__main__":

@@ -676,10 +676,28 @@ class Deploy(Case):
 
     def test_addresses_and_keys_are_checked(self):
         cloud = Cloud(self)
-        for address in ("hello", "2001:db8::1", "10.0.0.4", "203.0.113.7/32", "1.2.3"):
+        for address in ("hello", "2001:db8::1", "10.0.0.4", "203.0.113.7/32", "1.2.3", "0.0.0.0/0", "1.2.3.4/1", "127.0.0.1",
+            "169.254.169.254", "100.64.0.1", "224.0.0.1", "*"):
             self.fails(cloud.deploy("1.0.0", "--allow-ip", address), "public IPv4 address", 2)
         for key in ("ssh-rsa ", KEY + "\n" + KEY, "ecdsa-sha2-nistp256 AAAA", "ssh-rsa BBBB"):
             self.fails(cloud.deploy(REPRIEVE_SSH_PUBLIC_KEY=key), "ssh-keygen")
+
+    def test_the_set_of_a_region_that_is_named_no_more_is_refused(self):
+        cloud = Cloud(self)
+        cloud.have_fleet()
+        state = cloud.state
+        [(key, found)] = [
+            (key, r)
+            for key, r in state["groups"]["rg-reprieve-demo"]["resources"].items()
+            if r["type"] == "Microsoft.Compute/virtualMachineScaleSets"
+        ]
+        state["groups"]["rg-reprieve-demo"]["resources"][key + "-old"] = {
+            **found,
+            "name": "vmss-demo-uksouth",
+            "location": "uksouth",
+        }
+        cloud.state = state
+        self.fails(cloud.deploy(), "no longer the region of vmss-demo-uksouth")
 
     def test_nothing_secret_is_printed(self):
         cloud = Cloud(self)
@@ -829,6 +847,12 @@ class Destroy(Case):
         account["queues"].update({"work": 40, "work-poison": 3})
         cloud.state = state
         return cloud
+
+    def test_an_answer_that_can_not_be_read_is_no_answer(self):
+        cloud = self.fleet()
+        noise = "WARNING: a new version of az is there\n"
+        self.fails(cloud.run("destroy", "--yes", AZ_NOISE=noise), "az's answer can't be read, and begins with .WARNING")
+        self.assertIn("rg-reprieve-demo", cloud.state["groups"])
 
     def test_it_says_what_is_lost_and_asks_for_the_name(self):
         cloud = self.fleet()

@@ -10,23 +10,47 @@ import math
 import os
 import re
 import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import xml.etree.ElementTree
 
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Whoever a service names gets no token."""
+
+    def redirect_request(self, *_):
+        return None
+
+
 # Neither the metadata service nor the worker is behind a proxy.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
 TIMEOUT = 10
+# The service that runs this is stopped after a minute.
+ENDS = time.monotonic() + 40
+ANSWER_MAX = 1 << 20
 # A longer line might be cut on its way to the workspace: rsyslog's default is 8 KiB.
 LINE_MAX = 6000
+QUEUES_MAX = 256
 # What a service that is not well brings about.
 WRONG = (OSError, ValueError, KeyError, TypeError, http.client.HTTPException, xml.etree.ElementTree.ParseError)
 
 
 def get(url, headers=None):
-    with OPENER.open(urllib.request.Request(url, headers=headers or {}), timeout=TIMEOUT) as answer:
-        return answer.headers, answer.read().decode("utf-8")
+    left = min(TIMEOUT, ENDS - time.monotonic())
+    if left <= 0:
+        raise TimeoutError("no time is left for it")
+    with OPENER.open(urllib.request.Request(url, headers=headers or {}), timeout=left) as answer:
+        text = b""
+        # The timeout is that of each read.
+        while len(text) <= ANSWER_MAX and time.monotonic() < ENDS:
+            more = answer.read1(ANSWER_MAX)
+            if not more:
+                return answer.headers, text.decode("utf-8")
+            text += more
+        raise ValueError("the answer is too long, or takes too long")
 
 
 def queues(setting):
@@ -35,7 +59,13 @@ def queues(setting):
     for part in setting.split(","):
         span = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", part.strip())
         if span:
-            names += [f"{span[1]}{i}{span[4]}" for i in range(int(span[2]), int(span[3]) + 1)]
+            first, last = int(span[2]), int(span[3])
+            # The worker takes no others, and a leading zero pads all numbers.
+            if not 0 <= last - first < QUEUES_MAX:
+                raise ValueError(f"REPRIEVE_QUEUE has a range that the worker refuses: {part.strip()[:80]}")
+            padded = any(len(bound) > 1 and bound.startswith("0") for bound in (span[2], span[3]))
+            width = max(len(span[2]), len(span[3])) if padded else 0
+            names += [f"{span[1]}{i:0{width}}{span[4]}" for i in range(first, last + 1)]
         elif part.strip():
             names.append(part.strip())
     return names
@@ -90,13 +120,17 @@ def metric_reports(text):
         name, _, value = line.rpartition(" ")
         if not name:
             continue
-        if size + len(line) > LINE_MAX:
+        # As JSON writes it; one that is too long by itself is left out.
+        length = len(json.dumps(name)) + 32
+        if length > LINE_MAX:
+            continue
+        if values and size + length > LINE_MAX:
             yield {"report": "metrics", "values": values}
             values, size = {}, 0
         # JSON has neither NaN nor infinities.
         if math.isfinite(float(value)):
             values[name] = float(value)
-            size += len(line) + 16
+            size += length
     if values:
         yield {"report": "metrics", "values": values}
 
@@ -111,7 +145,7 @@ def main():
                 print(json.dumps(line, separators=(",", ":")), flush=True)
         except WRONG as error:
             failed = True
-            print(json.dumps({"report": "failed", "what": what, "error": str(error)}), flush=True)
+            print(json.dumps({"report": "failed", "what": what, "error": str(error)[:300]}), flush=True)
 
     def all_queues():
         endpoint = os.environ.get("REPORT_QUEUES", queue_endpoint(os.environ["REPRIEVE_STORE"]))
@@ -129,8 +163,9 @@ def main():
         for line in metric_reports(text):
             yield line if instances == 1 else {**line, "one_of": instances}
 
-    attempt("queues", all_queues)
+    # First what is near: a storage that does not answer must not take it away.
     attempt("metrics", all_metrics)
+    attempt("queues", all_queues)
     return 1 if failed else 0
 
 
