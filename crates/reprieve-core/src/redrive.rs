@@ -1,6 +1,6 @@
 //! Redrive: sends dead-lettered jobs again, which continue from their last checkpoint.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -100,6 +100,7 @@ impl Store {
             seen: BTreeSet::new(),
             left: Vec::new(),
             redriven: Redriven::default(),
+            sent: HashMap::new(),
         };
         // The reason for an early end is among the failures.
         let _ended = pass.run().await;
@@ -148,6 +149,8 @@ struct Pass<'a> {
     /// The dead letters that stay, with their newest receipts.
     left: Vec<(MessageId, Receipt)>,
     redriven: Redriven,
+    /// The generations under which jobs were sent.
+    sent: HashMap<JobId, u32>,
 }
 
 impl Pass<'_> {
@@ -208,9 +211,17 @@ impl Pass<'_> {
             self.leave(letter);
             return ControlFlow::Continue(());
         }
-        if let Err(error) = self.send_again(&envelope, &letter.body).await {
+        if self.sent.get(&envelope.job).is_some_and(|sent| envelope.notes.generation > *sent) {
+            // It was sent again in this pass, and has failed again.
             self.leave(letter);
-            return self.fail(Some(envelope.job), error);
+            return ControlFlow::Continue(());
+        }
+        match self.send_again(&envelope, &letter.body).await {
+            Ok(generation) => drop(self.sent.insert(envelope.job.clone(), generation)),
+            Err(error) => {
+                self.leave(letter);
+                return self.fail(Some(envelope.job), error);
+            }
         }
         if !self.redriven.jobs.contains(&envelope.job) {
             self.redriven.jobs.push(envelope.job.clone());
@@ -244,7 +255,8 @@ impl Pass<'_> {
         }
     }
 
-    async fn send_again(&self, envelope: &Envelope, as_it_came: &[u8]) -> Result<()> {
+    /// Returns the generation of the message that it sends.
+    async fn send_again(&self, envelope: &Envelope, as_it_came: &[u8]) -> Result<u32> {
         let job = &envelope.job;
         let found = self.store.records.load(job).await?.map(|stored| (open(&stored.bytes), stored.version));
         let failed = match found {
@@ -266,8 +278,10 @@ impl Pass<'_> {
         // less than the record.
         let next = failed.as_ref().map_or(0, |(record, _)| record.generation.saturating_add(1));
         let own = envelope.notes.generation;
-        // A job that failed before it could be cancelled may have a mark.
-        self.store.forget_cancel(job).await?;
+        if failed.is_some() {
+            // It failed before it could be cancelled.
+            self.store.forget_cancel(job).await?;
+        }
         match self.send(envelope.to_copy(own.max(next))).await {
             Ok(()) => {
                 if let Some((record, version)) = failed {
@@ -284,7 +298,7 @@ impl Pass<'_> {
             Err(error) => return Err(error),
         }
         tracing::info!(%job, "redriven");
-        Ok(())
+        Ok(own.max(next))
     }
 
     /// Records that the job waits again. After its message: a job that has none would wait for ever. Without

@@ -17,6 +17,7 @@ fn end(count: u32, kind: EndKind) -> End {
         at_unix_ms: 5,
         why,
         unsaved_steps: count,
+        ran_ms: u64::from(count),
         moved: count.is_multiple_of(2),
     }
 }

@@ -83,6 +83,9 @@ pub struct End {
     /// each step, for one step more than this.
     #[serde(rename = "unsaved", default, skip_serializing_if = "super::is_default")]
     pub unsaved_steps: u32,
+    /// How long the attempt had run by then, in milliseconds, if its time is limited and was not saved.
+    #[serde(rename = "ran", default, skip_serializing_if = "super::is_default")]
+    pub ran_ms: u64,
     /// Whether the job moved in this delivery, and that is saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub moved: bool,
@@ -94,7 +97,8 @@ impl End {
         let mut why = why.to_owned();
         shorten(&mut why, WHY_BYTES_MAX);
         let (message, worker) = (message.clone(), worker.clone());
-        Self { message, count, kind, worker, at_unix_ms: unix_millis(), why, unsaved_steps: 0, moved: false }
+        let at_unix_ms = unix_millis();
+        Self { message, count, kind, worker, at_unix_ms, why, unsaved_steps: 0, ran_ms: 0, moved: false }
     }
 
     /// Adds this end to the ends in a message's body.
@@ -276,6 +280,7 @@ mod tests {
             at_unix_ms: 0,
             why: String::new(),
             unsaved_steps: 0,
+            ran_ms: 0,
             moved: false,
         }
     }

@@ -231,7 +231,9 @@ impl Handle {
     pub(crate) fn claim_of(&self, look: &Look, generation: u32) -> Record {
         let Look::Found(found) = look else {
             let (account, careful_steps) = self.fresh_account();
-            return Record { account, careful_steps, ..self.blank(generation) };
+            let mut record = Record { account, careful_steps, ..self.blank(generation) };
+            self.ends.iter().for_each(|end| note_ran(&mut record, end));
+            return record;
         };
         let mut record = found.record.clone();
         let owner = &found.record.owner;
@@ -471,11 +473,6 @@ impl Handle {
         let delay = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
         let abandoned_after_ms = self.abandoned_after_ms().saturating_add(delay);
         self.change(|record| record.abandoned_after_ms = abandoned_after_ms).await.map(drop)
-    }
-
-    /// Records how long the attempt has run, although the job's state could not be saved.
-    pub(crate) async fn note_ran(&mut self, ran: Duration) -> Result<Written> {
-        self.change(|record| record.ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)).await
     }
 
     /// Records beside which other jobs the job runs from now on.
@@ -760,11 +757,15 @@ impl Handle {
 
 /// Enters an end that no message carries.
 fn note_end(record: &mut Record, end: End) {
-    if has_failed(&end) && !record.account.holds(&end.message, end.count) {
-        // The next attempt has its time anew.
-        record.ran_ms = 0;
+    if !record.account.holds(&end.message, end.count) {
+        note_ran(record, &end);
     }
     record.account.enter(end, Company::Shared);
+}
+
+/// Notes how long the attempt ran until this end. After a failure the next one has its time anew.
+fn note_ran(record: &mut Record, end: &End) {
+    record.ran_ms = if has_failed(end) { 0 } else { record.ran_ms.max(end.ran_ms) };
 }
 
 /// For how many steps the next delivery saves after each one, to get past the point at which the

@@ -436,6 +436,7 @@ mod tests {
                 at_unix_ms: 0,
                 why: "x".repeat(5_000),
                 unsaved_steps: 0,
+                ran_ms: 0,
                 moved: false,
             };
             record.account.enter(end, Company::Shared);
@@ -476,7 +477,7 @@ mod tests {
         }
         for count in 1..=40 {
             let end = End::now(&message, u32::MAX - count, &worker, EndKind::Interrupted, &worst);
-            record.account.enter(End { unsaved_steps: u32::MAX, ..end }, Company::Shared);
+            record.account.enter(End { unsaved_steps: u32::MAX, ran_ms: u64::MAX, ..end }, Company::Shared);
             if count <= 32 && count % 8 == 0 {
                 record.forgive();
             }

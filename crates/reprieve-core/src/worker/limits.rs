@@ -40,7 +40,7 @@ const DEFER_MAX: Duration = Duration::from_hours(24);
 ///
 /// A message of a job that is over a limit is not held: it goes back to the queue and returns after a while,
 /// at least five seconds, and longer the more of them were deferred, so that a worker returns no more than 30
-/// in a second, whatever the backlog. It costs the job no attempt. A limited kind with a large backlog is
+/// in a second, whatever the backlog, and one for each message that it does not return. It costs the job no attempt. A limited kind with a large backlog is
 /// better off in a queue of its own: a worker that has only kinds at their limits receives nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

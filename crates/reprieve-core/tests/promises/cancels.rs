@@ -1,13 +1,15 @@
 //! A job that somebody cancels ends as cancelled: one that waits without being run, one that runs within
 //! ten seconds. It is in no poison queue, and nobody continues it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
-use reprieve_core::memory::{self, Fault, Faults, ManualNotices, Op};
-use reprieve_core::ports::Store;
+use reprieve_core::memory::{self, Fault, Faults, ManualNotices, MemoryQueue, Op};
+use reprieve_core::ports::{Release, Store};
 use reprieve_core::record::Status;
 use reprieve_core::retention::Keep;
-use reprieve_core::worker::{Limits, Settings};
+use reprieve_core::worker::{Escalation, Limits, Settings};
 use reprieve_core::{BlobName, Cancel, ErrorKind, Job, JobContext, JobEnd, JobError, JobId, Redrive, Step};
 use tokio::time::{Instant, sleep};
 
@@ -486,4 +488,152 @@ async fn a_job_that_no_worker_knows_any_more_has_failed() {
         ends.push(end(&store, &id).await);
     }
     assert!(ends.iter().all(|end| matches!(end, Some(JobEnd::Failed(_)))), "redriven, own id: {ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_obsolete_message_does_not_fail_a_redriven_job() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue_as(&store, "mine", Plan::new(9, 10).habit(Habit::FailsUntilHealed(3))).await;
+    // The producer lost the answer and enqueued it again: there are two messages.
+    assert_eq!(enqueue_as(&store, "mine", Plan::new(9, 10).habit(Habit::FailsUntilHealed(3))).await, id);
+    assert_eq!(total(&store).await, 2);
+    // A worker of another deployment receives one of them, and defers it.
+    let unknown = Settings { concurrency: 1, unknown_kind_after: secs(3_000), ..settings() };
+    let old = start_any(&store, Other, unknown);
+    sleep(secs(2_000)).await;
+    old.stop().await;
+    let held = loop {
+        let mut got = store.queue.receive(1, secs(3_600)).await.unwrap();
+        if let Some(got) = got.pop() {
+            break got;
+        }
+        sleep(secs(1)).await;
+    };
+    let worker = start(&store, &job);
+    within(secs(3_000), "a letter", async || !poisoned(&store).await.is_empty()).await;
+    worker.stop().await;
+    job.heal();
+    store.redrive(&Redrive::All).await.unwrap();
+    store.queue.release(&held.receipt, &Release::default()).await.unwrap();
+    let unknown = Settings { unknown_kind_after: secs(3_000), ..settings() };
+    let other = start_any(&store, Other, unknown);
+    within(secs(4_000), "one is lettered", async || !poisoned(&store).await.is_empty()).await;
+    other.stop().await;
+    let _worker = start(&store, &job);
+    emptied(&store, secs(1_000)).await;
+    assert_eq!(end(&store, &id).await, Some(JobEnd::Done(9)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_done_job_is_not_failed_by_a_worker_that_does_not_know_it() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let id = enqueue_as(&inner, "mine", Plan::new(3, 2_000)).await;
+    let more: Vec<_> = (0..9).map(|n| JobId::parse(format!("mine{n}")).unwrap()).collect();
+    for n in &more {
+        enqueue_as(&inner, n.as_str(), Plan::new(1, 1)).await;
+    }
+    for n in &more {
+        cancel(&inner, n).await;
+    }
+    let worker = start(&store, &job);
+    within(secs(20), "a step", async || job.trace.steps(&id).len() == 2).await;
+    faults.every_call(Op::Save, Fault::Hang);
+    within(secs(20), "the result", async || end(&inner, &id).await == Some(JobEnd::Done(3))).await;
+    worker.kill().await;
+    let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+    let _worker = start_any(&inner, Other, settings);
+    within(secs(3_600), "a letter", async || total(&inner).await == 0).await;
+    sleep(secs(60)).await;
+    let all: Vec<_> = std::iter::once(id.clone()).chain(more).collect();
+    let ends = inner.ends_of::<u32>(&all).await.unwrap();
+    assert_eq!(ends[0], end(&inner, &id).await);
+    assert_eq!(end(&inner, &id).await, Some(JobEnd::Done(3)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moved_job_that_nobody_knows_has_failed() {
+    let (spot, job) = (memory::store(), Steps::default());
+    let regular = Store { queue: Arc::new(MemoryQueue::named("regular")), ..spot.clone() };
+    let id = enqueue_as(&spot, "mine", Plan::new(1, 60_000)).await;
+    let escalation = Escalation {
+        queue: Arc::clone(&regular.queue),
+        name: "regular".to_owned(),
+        after: Escalation::AFTER,
+    };
+    for _ in 0..10 {
+        let worker = start_escalating(&spot, &job, settings(), ManualNotices::answered(), escalation.clone());
+        sleep(secs(15)).await;
+        if total(&spot).await > 0 {
+            worker.evict(secs(30)).await;
+        }
+        worker.stop().await;
+        if total(&spot).await == 0 {
+            break;
+        }
+    }
+    assert_eq!((total(&spot).await, total(&regular).await), (0, 1));
+    let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+    let _worker = start_any(&regular, Other, settings);
+    within(secs(3_600), "a letter", async || !poisoned(&regular).await.is_empty()).await;
+    sleep(secs(60)).await;
+    assert!(matches!(end(&spot, &id).await, Some(JobEnd::Failed(_))), "{:?}", end(&spot, &id).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_failed_just_before_a_drain_is_settled_within_its_budget() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let id = enqueue(&inner, &[Plan::new(3, 100).habit(Habit::FatalAt(1))]).await.remove(0);
+    let _ = id;
+    faults.every_call(Op::Exists, Fault::Hang);
+    let worker = start(&store, &job);
+    within(secs(10), "a lease", async || leased(&inner).await == 1).await;
+    sleep(secs(1)).await;
+    let report = worker.evict(secs(5)).await;
+    assert_eq!(report.abandoned, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_leaves_the_mark_of_a_job_that_runs() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let id = enqueue(&inner, &[Plan::new(2, 1_200_000).habit(Habit::FailsUntilHealed(0))]).await.remove(0);
+    let worker = start(&inner, &job);
+    within(secs(3_000), "a letter", async || !poisoned(&inner).await.is_empty()).await;
+    worker.stop().await;
+    job.heal();
+    // The redrive's process dies before it removes the letter.
+    faults.every_call(Op::RemoveLetter, Fault::Fail(ErrorKind::Unavailable));
+    store.redrive(&Redrive::All).await.unwrap();
+    assert_eq!(poisoned(&inner).await.len(), 1);
+    let _worker = start(&inner, &job);
+    sleep(secs(60)).await;
+    assert_eq!(record(&inner, &id).await.unwrap().status, Status::Running);
+    faults.clear_all();
+    // The operator redrives the rest; it reads the record, and the job is cancelled before it goes on.
+    faults.every_call(Op::Delete, Fault::Delay(ms(500)));
+    let redrive = tokio::spawn({
+        let store = store.clone();
+        async move { store.redrive(&Redrive::All).await }
+    });
+    sleep(ms(100)).await;
+    assert_eq!(cancel(&inner, &id).await, Cancel::Cancelled);
+    redrive.await.unwrap().unwrap();
+    let cancelled = Instant::now();
+    within(secs(10_000), "its end", async || total(&inner).await == 0).await;
+    assert!(cancelled.elapsed() < secs(70), "{:?} {:?}", cancelled.elapsed(), end(&inner, &id).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_dead_letter_that_is_redriven_is_deleted() {
+    let store = memory::store();
+    let id = enqueue(&store, &[Plan::new(9, 10)]).await.remove(0);
+    let settings = Settings { unknown_kind_after: secs(600), ..settings() };
+    let _worker = start_any(&store, Other, settings);
+    within(secs(3_600), "a letter", async || !poisoned(&store).await.is_empty()).await;
+    cancel(&store, &id).await;
+    store.redrive(&Redrive::All).await.unwrap();
+    within(secs(3_600), "its end", async || total(&store).await == 0).await;
+    assert_eq!(poisoned(&store).await, Vec::<String>::new());
 }

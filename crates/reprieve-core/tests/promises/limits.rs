@@ -889,3 +889,58 @@ async fn a_stale_list_of_cancelled_jobs_lets_no_two_jobs_run_at_once() {
     let after = (job.trace.steps(&long).len(), job.trace.steps(&id).len());
     assert!(after.0 == before.0 || after.1 == before.1, "both jobs of in-fleet = 1 ran in the same 20 s");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_short_notice_releases_a_limited_job_too() {
+    for (timed, first) in [(false, true), (true, true), (false, false), (true, false)] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let id = if first {
+            enqueue(&inner, &[Plan::new(3, 10).habit(Habit::StuckAt(0))]).await.remove(0)
+        } else {
+            enqueue_as(&inner, "mine", Plan::new(3, 10).habit(Habit::StuckAt(0))).await
+        };
+        let limits = Limits { job_timeout: timed.then_some(secs(3_600)), ..Limits::default() };
+        let worker = start_built(limited(&store, &job, limits));
+        sleep(secs(20)).await;
+        let _ = &id;
+        faults.every_call(Op::Save, Fault::Hang);
+        faults.every_call(Op::Load, Fault::Hang);
+        let report = worker.evict(secs(2)).await;
+        assert_eq!(report.abandoned, 0, "timed {timed} first {first}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_not_forgotten_at_a_cut_before_the_claim() {
+    for timed in [false, true] {
+        let (inner, job) = (memory::store(), Steps::default());
+        let (store, faults) = Faults::wrap(inner.clone());
+        let id = enqueue(&inner, &[Plan::new(3, 10).habit(Habit::FailsAt(0))]).await.remove(0);
+        let limits = Limits {
+            attempts: 5,
+            backoff: secs(20),
+            job_timeout: timed.then_some(secs(3_600)),
+            ..Limits::default()
+        };
+        let worker = start_built(limited(&store, &job, limits));
+        within(secs(10), "a failure", async || worker.ended("retried") > 0).await;
+        assert!(record(&inner, &id).await.is_none());
+        worker.stop().await;
+        faults.every_call(Op::Get, Fault::Hang);
+        let worker = start_built(limited(&store, &job, limits));
+        within(secs(60), "its delivery", async || leased(&inner).await == 1).await;
+        worker.evict(ms(1_500)).await;
+        worker.stop().await;
+        faults.clear_all();
+        let worker = start_built(limited(&inner, &job, limits));
+        within(secs(100), "a failure", async || worker.ended("retried") > 0).await;
+        sleep(secs(1)).await;
+        worker.stop().await;
+        let worker = start_built(limited(&inner, &job, limits));
+        within(secs(1_000), "a claim", async || record(&inner, &id).await.unwrap().account.failed >= 2).await;
+        sleep(secs(1)).await;
+        within(secs(5_000), "the letter", async || !poisoned(&inner).await.is_empty()).await;
+        assert_eq!(worker.ended("retried"), 2, "timed: {timed}: 5 attempts: 1 + 0 + 1 + 2 + the last");
+    }
+}

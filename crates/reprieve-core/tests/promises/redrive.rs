@@ -5,6 +5,7 @@ use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{NewMessage, Release, Store};
 use reprieve_core::record::Status;
 use reprieve_core::{BlobName, ErrorKind, JobId, MessageId, Redrive, Redriven};
+use tokio::time::timeout;
 
 use crate::support::*;
 
@@ -315,4 +316,18 @@ async fn a_letter_that_shows_in_a_moment_is_redriven_too() {
     store.queue.receive_letters(1, secs(1)).await.unwrap();
     let redriven = store.redrive(&Redrive::All).await.unwrap();
     assert_eq!((redriven.jobs.len(), redriven.held), (2, Some(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redrive_ends_where_the_job_fails_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue(&store, &[Plan::new(3, 10).habit(Habit::FatalAt(0))]).await;
+    let _worker = start(&store, &job);
+    within(secs(60), "a letter", async || !poisoned(&store).await.is_empty()).await;
+    let (far, faults) = Faults::wrap(store.clone());
+    for op in [Op::Send, Op::Load, Op::Save, Op::Delete, Op::ReceiveLetters, Op::RemoveLetter] {
+        faults.every_call(op, Fault::Delay(ms(20)));
+    }
+    let ended = timeout(secs(600), far.redrive(&Redrive::All)).await;
+    assert!(ended.is_ok());
 }

@@ -41,7 +41,7 @@ const REMEMBERED: Duration = Duration::from_hours(7 * 24);
 
 /// How long a finished job is remembered at least that was enqueued under an id of its producer's own:
 /// as long as results are kept by default.
-const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
+pub(super) const OWN_ID_REMEMBERED: Duration = Duration::from_hours(30 * 24);
 
 /// How long a worker that lost a lease keeps trying to note that in the job's record.
 const NOTE_LOST_WITHIN: Duration = Duration::from_mins(10);
@@ -393,15 +393,24 @@ impl Guardian {
         }
     }
 
+    /// Whether the job was cancelled, and this worker has not heard of it yet. A drain does not wait for that.
+    async fn is_marked(&self, assignment: &Assignment) -> bool {
+        let (mut drain, run) = (self.drain.clone(), &assignment.run);
+        let marked = run.store.is_marked_as_cancelled(&run.job);
+        tokio::select! {
+            biased;
+            _ = drain.wait_for(|deadline| deadline.is_some()) => false,
+            marked = bounded("look for the mark of a cancelled job", TRY, marked) => marked.unwrap_or(false),
+        }
+    }
+
     /// Dead-letters a job. The record comes first, so that no other message of the job revives it.
     pub(super) async fn dead_letter_job(
         self: Box<Self>,
         assignment: &Assignment,
         reason: String,
     ) -> DeliveryReport {
-        // The worker may not have heard of it yet.
-        let is_marked = assignment.run.store.is_marked_as_cancelled(assignment.job());
-        if bounded("look for the mark of a cancelled job", TRY, is_marked).await.unwrap_or(false) {
+        if self.is_marked(assignment).await {
             return self.finish_cancelled(assignment).await;
         }
         let status = Status::DeadLettered { reason: DeadLetter::because(reason.as_str()).reason };
@@ -489,27 +498,9 @@ impl Guardian {
         } else if let Some(what) = timed_out {
             self.time_out(assignment, what).await
         } else {
-            self.note_ran(&assignment).await;
             self.release_interrupted(assignment, Outcome::Cut).await
         };
         DeliveryReport { task: Some(task), ..report }
-    }
-
-    /// Records how long a job was run whose time is limited: a step that hangs saves nothing.
-    async fn note_ran(&self, assignment: &Assignment) {
-        let run = &assignment.run;
-        if !run.time_limit.is_of_job() {
-            return;
-        }
-        let records = Arc::clone(&self.shared.drain_store.records);
-        let note = timeout(DRAIN_TRY, async {
-            let mut record = run.record.lock().await;
-            record.use_store(records);
-            record.note_ran(run.time_limit.ran()).await
-        });
-        if !matches!(note.await, Ok(Ok(Written::Taken))) {
-            tracing::debug!(job = %run.job, "failed to record how long an attempt has run");
-        }
     }
 
     /// Releases a job that was interrupted.
@@ -583,7 +574,12 @@ impl Guardian {
         let unsaved_steps = assignment.run.unsaved_steps.load(Relaxed);
         let has_failed = matches!(kind, EndKind::Failed | EndKind::TimedOut);
         let unsaved_steps = if has_failed { unsaved_steps } else { 0 };
-        let end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
+        let mut end = assignment.run.record.lock().await.end(kind, why, unsaved_steps);
+        let limit = &assignment.run.time_limit;
+        if kind == EndKind::Interrupted && limit.is_of_job() {
+            // A step that hangs saves nothing.
+            end.ran_ms = u64::try_from(limit.ran().as_millis()).unwrap_or(u64::MAX);
+        }
         if has_failed || assignment.steps() > 0 {
             // A step has run, so the message can be used.
             assignment.envelope.notes.deferrals.clear();

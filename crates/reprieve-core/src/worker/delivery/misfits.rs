@@ -6,16 +6,18 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::assignment::Assignment;
+use super::ending::OWN_ID_REMEMBERED;
 use super::guardian::Guardian;
 use super::lease::{Settlement, TRY};
 use super::outcome::{DeliveryReport, Outcome};
 use crate::cancel::Cancel;
-use crate::clock::unix_millis;
+use crate::clock::{unix_millis, unix_millis_after};
 use crate::envelope::{Envelope, Misfit};
 use crate::ids::JobId;
-use crate::ports::{DeadLetter, DeferredMessage, RecordWrite, Release};
+use crate::names::result_blob;
+use crate::ports::{DeadLetter, DeferredMessage, RecordWrite, Release, Store};
 use crate::record::{End, EndKind, Status, open};
-use crate::retry::{Patience, bounded, may_pass, persist};
+use crate::retry::{FOREVER, Patience, bounded, may_pass, persist};
 use crate::worker::cancels::ASK_WITHIN;
 use crate::worker::shared::Shared;
 
@@ -67,8 +69,12 @@ impl Guardian {
                 Some(envelope) => envelope.to_copy(envelope.notes.generation.saturating_add(1)),
                 None => delivery.body.clone(),
             };
-            if let Some(envelope) = envelope {
-                self.note_dead_letter(&envelope.job, &reason).await;
+            if let Some(envelope) = envelope
+                && self.note_dead_letter(&envelope, &reason).await
+            {
+                tracing::info!(job = %envelope.job, kind, "the job is already done; deleting its message");
+                let settled = self.settle(Settlement::Complete).await;
+                return DeliveryReport::new(&kind, Outcome::Duplicate, &settled);
             }
             return self.dead_letter("", None, reason, body).await;
         };
@@ -101,31 +107,49 @@ impl Guardian {
         bounded("cancel a job", TRY, cancel).await.unwrap_or(false)
     }
 
-    /// Records that a job is dead-lettered because no worker knows its kind, if it has a record and no other
-    /// message. Whoever enqueued it waits for its end.
-    async fn note_dead_letter(&self, job: &JobId, reason: &str) {
+    /// Records that a job is dead-lettered because no worker knows its kind, unless a later message may be
+    /// received by one that does. Whoever enqueued it waits for its end. Returns whether the job is done.
+    async fn note_dead_letter(&self, envelope: &Envelope, reason: &str) -> bool {
+        let (job, own) = (&envelope.job, envelope.notes.generation);
         let note = || async {
-            let records = &self.shared.store.records;
-            let Some(stored) = records.load(job).await? else { return Ok(()) };
-            let Ok(mut record) = open(&stored.bytes) else { return Ok(()) };
+            let Store { records, blobs, .. } = &self.shared.store;
+            let is_done = blobs.exists(&result_blob(job)?).await?;
+            let Some(stored) = records.load(job).await? else { return Ok(is_done) };
+            let Ok(mut record) = open(&stored.bytes) else { return Ok(is_done) };
+            let is_newer = own > record.generation;
             let is_open = match record.status {
-                Status::Enqueued => true,
-                Status::Running | Status::Waiting { .. } => record.owner.message == self.lease.delivery.id,
-                _ => false,
+                Status::Enqueued => own >= record.generation,
+                Status::Running | Status::Waiting { .. } => {
+                    is_newer || own == record.generation && record.owner.message == self.lease.delivery.id
+                }
+                // The copy in the queue to which it was moved.
+                Status::Escalated { .. } => is_newer,
+                Status::Done => return Ok(true),
+                Status::DeadLettered { .. } | Status::Cancelled => false,
             };
             if !is_open {
-                return Ok(());
+                return Ok(is_done);
             }
             record.sequence = record.sequence.saturating_add(1);
-            record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
+            if is_done {
+                // Its worker died before it wrote that.
+                let kept = self.shared.settings.keep.results.unwrap_or(FOREVER).max(OWN_ID_REMEMBERED);
+                record.status = Status::Done;
+                record.expires_unix_ms = Some(unix_millis_after(kept));
+                record.checkpoints.clear();
+            } else {
+                record.status = Status::DeadLettered { reason: DeadLetter::because(reason).reason };
+            }
             record.changed_unix_ms = unix_millis();
             let write = RecordWrite::of(&record, None);
-            records.put(job, Some(&stored.version), write).await.map(drop)
+            records.put(job, Some(&stored.version), write).await.map(|_| is_done)
         };
         let patience = Patience::calm(TRY, Instant::now() + TRY);
-        if let Err(error) = persist("write a record", patience, may_pass, note).await {
+        let noted = persist("write a record", patience, may_pass, note).await;
+        noted.unwrap_or_else(|error| {
             tracing::warn!(%job, %error, "failed to record that a job is dead-lettered");
-        }
+            false
+        })
     }
 
     fn show_deferred(&self, job: &str, kind: &str, reason: &str, since_unix_ms: i64) {
