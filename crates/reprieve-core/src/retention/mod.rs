@@ -206,7 +206,7 @@ impl Cleaner {
             let is_slot = job.as_str().starts_with(SLOT_IDS);
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
             let is_needed = || async {
-                Ok(!self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored).await?)
+                Ok(!self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored, now).await?)
             };
             if !is_slot && is_needed().await? {
                 return Ok(Sum::default());
@@ -238,17 +238,23 @@ impl Cleaner {
     /// Whether the record must stay until what precedes it in a round is removed, because the round rested
     /// between them. Nothing else shows that the job's arguments are not needed, and without the record its
     /// mark would cancel a later job of the same id.
-    async fn must_outlive(&self, job: &JobId, stored: &Stored) -> Result<bool> {
-        // A dry run does not rest, and leaves what it counted.
-        if self.dry_run {
-            return Ok(false);
-        }
-        let blobs = &self.store.blobs;
+    async fn must_outlive(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
         // A unique id is used by no later job.
         let may_be_marked = open(&stored.bytes)
             .map_or(true, |record| record.status == Status::Cancelled || record.args_sha256.is_some());
-        Ok(blobs.exists(&args_blob(job)?).await?
-            || may_be_marked && blobs.exists(&cancellation_blob(job)?).await?)
+        Ok(self.stays(&args_blob(job)?, now).await?
+            || may_be_marked && self.stays(&cancellation_blob(job)?, now).await?)
+    }
+
+    /// Whether the blob is there; in a dry run, whether it is too young to be removed, because that leaves
+    /// what it counts.
+    async fn stays(&self, name: &BlobName, now: i64) -> Result<bool> {
+        if !self.dry_run {
+            return self.store.blobs.exists(name).await;
+        }
+        let is_young = |blob: &ListedBlob| !is_old(blob.modified_unix_ms, now, KEPT_MIN);
+        let page = self.store.blobs.page(name.as_str(), None).await?;
+        Ok(page.entries.iter().any(|blob| blob.name == *name && is_young(blob)))
     }
 
     async fn has_result(&self, job: &JobId) -> Result<bool> {

@@ -642,3 +642,19 @@ async fn no_slot_of_a_killed_worker_is_left_for_ever() {
     }
     assert_eq!(jobs_with_records(&store).await, names::<&str>([]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_counts_the_same_where_a_job_was_cancelled_again() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue_as(&store, "mine", Plan::new(3, 10)).await;
+    cancel(&store, &id).await;
+    let worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    worker.stop().await;
+    tokio::time::sleep(secs(29 * 86_400)).await;
+    assert_eq!(cancel(&store, &id).await, Cancel::Cancelled);
+    tokio::time::sleep(secs(3 * 86_400)).await;
+    let dry = clean(&store, Keep::default(), true).await;
+    let wet = clean(&store, Keep::default(), false).await;
+    assert_eq!(dry, wet);
+}
