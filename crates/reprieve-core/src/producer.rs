@@ -138,24 +138,22 @@ impl Producer {
                     return Err(Error::new(ErrorKind::Invalid, "enqueue a job", message));
                 }
                 let hash = hash_args(&args)?;
-                if !self.is_new(&id, &kind, hash).await? {
-                    return Ok((id, None));
-                }
+                let Some(since) = self.begin(&id, &kind, hash).await? else { return Ok((id, None)) };
                 let data = self.place(&id, args).await?;
-                Envelope::make(id, &kind, data, Some(hash), self.trace.as_ref())
+                Envelope::make(id, &kind, data, Some((hash, since)), self.trace.as_ref())
             }
         };
         let body = envelope.to_body();
         Ok((envelope.job, Some(NewMessage { body, delay })))
     }
 
-    /// Records that the job was enqueued. Returns false if it has been before, so that it has a
-    /// message or is over.
+    /// Records that the job was enqueued, and returns when, in milliseconds since the Unix epoch; `None` if it
+    /// has been before, so that it has a message or is over.
     ///
     /// A producer that died between this record and the message leaves a job that no worker
     /// has received, like one that still waits. A second message of the latter is harmless: the first to
     /// be received claims the job, and the other is deleted when the job is over.
-    async fn is_new(&self, id: &JobId, kind: &str, args_sha256: ContentHash) -> Result<bool> {
+    async fn begin(&self, id: &JobId, kind: &str, args_sha256: ContentHash) -> Result<Option<i64>> {
         const OPERATION: &str = "enqueue a job";
         let record = Record::enqueued(id.clone(), kind, args_sha256);
         let write = RecordWrite::of(&record, None);
@@ -163,7 +161,7 @@ impl Producer {
         loop {
             match self.store.records.put(id, expected.as_ref(), write.clone()).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
-                written => return written.map(|_| true),
+                written => return written.map(|_| Some(record.enqueued_unix_ms)),
             }
             // Removed since, by retention.
             let Some((found, version)) = self.store.versioned_record(id).await? else {
@@ -176,7 +174,7 @@ impl Producer {
             };
             match found.args_sha256 {
                 // Cancelled before it was enqueued.
-                None if found.kind.is_empty() && found.status == Status::Cancelled => return Ok(false),
+                None if found.kind.is_empty() && found.status == Status::Cancelled => return Ok(None),
                 _ if found.kind != kind => return refused(&format!("of kind {:?}", found.kind)),
                 None => return refused("that was enqueued without an id of its own"),
                 Some(theirs) if theirs != args_sha256 => return refused("with other arguments"),
@@ -185,7 +183,7 @@ impl Producer {
                 Some(_) if found.status == Status::Enqueued && found.generation == 0 => {
                     expected = Some(version);
                 }
-                Some(_) => return Ok(false),
+                Some(_) => return Ok(None),
             }
         }
     }

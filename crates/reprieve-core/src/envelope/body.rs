@@ -39,6 +39,7 @@ struct Attributes<'a> {
     reprieveends: Option<&'a RawValue>,
     reprievedeferred: Option<&'a RawValue>,
     reprievejob: Option<&'a RawValue>,
+    time: Option<&'a RawValue>,
     reprieveargs: Option<&'a RawValue>,
     traceparent: Option<&'a RawValue>,
     tracestate: Option<&'a RawValue>,
@@ -230,6 +231,8 @@ impl Attributes<'_> {
         };
         let own_id = self.reprieveargs.map(|hash| serde_json::from_str(hash.get())).transpose();
         let own_id = own_id.map_err(|_| "`reprieveargs` must be the hash of arguments".to_owned())?;
+        let since = string("time", self.time).ok().flatten().filter(|_| own_id.is_some());
+        let since = since.and_then(|time| time.parse::<jiff::Timestamp>().ok());
         let job = pinned.unwrap_or(job);
         // Of another program; the job is run whatever they are.
         let text = |value| string("", value).ok().flatten();
@@ -243,6 +246,7 @@ impl Attributes<'_> {
             kind,
             data,
             own_id,
+            own_since_unix_ms: since.map_or(0, jiff::Timestamp::as_millisecond),
             trace,
             named_by_message,
         })

@@ -71,6 +71,8 @@ pub struct Envelope {
     /// The hash of the arguments, if the job was enqueued under an id of its producer's own. It has had
     /// a record since then.
     pub own_id: Option<ContentHash>,
+    /// When that was, in milliseconds since the Unix epoch; 0 for a job without such an id.
+    pub(crate) own_since_unix_ms: i64,
     /// The trace that the message is part of.
     pub(crate) trace: Option<Trace>,
     /// Reprieve's notes in the message.
@@ -200,16 +202,18 @@ impl Envelope {
         Self::make(job, kind, data, None, None)
     }
 
-    /// Creates a message for `job` of `kind`. With `own_id`, the hash of the arguments, the job has an id of
-    /// its producer's own.
+    /// Creates a message for `job` of `kind`. With `own`, the hash of the arguments and the time at which it was
+    /// enqueued, the job has an id of its producer's own.
     pub(crate) fn make(
         job: JobId,
         kind: &str,
         data: Data,
-        own_id: Option<ContentHash>,
+        own: Option<(ContentHash, i64)>,
         trace: Option<&Trace>,
     ) -> Self {
-        let time = jiff::Timestamp::try_from(crate::clock::wall_now()).unwrap_or_default();
+        let (own_id, since) = own.unzip();
+        let since = since.unwrap_or_else(crate::clock::unix_millis);
+        let time = jiff::Timestamp::from_millisecond(since).unwrap_or_default();
         let (inline, dataref) = match &data {
             Data::Inline(args) => (Some(&**args), None),
             Data::Blob(name) => (None, Some(name.as_str())),
@@ -240,6 +244,7 @@ impl Envelope {
             kind,
             data,
             own_id,
+            own_since_unix_ms: own_id.map_or(0, |_| since),
             trace,
             notes,
         }

@@ -40,6 +40,8 @@ pub(crate) struct Identity {
     pub(crate) abandoned_after: Duration,
     /// The hash of the arguments, if the job was enqueued under an id of its producer's own.
     pub(crate) own_id: Option<ContentHash>,
+    /// When that was, in milliseconds since the Unix epoch.
+    pub(crate) own_since_unix_ms: i64,
 }
 
 impl Identity {
@@ -697,7 +699,8 @@ impl Handle {
         let Identity { job, kind, .. } = &self.identity;
         let (abandoned_after_ms, args_sha256) = (self.abandoned_after_ms(), self.identity.own_id);
         let blank = Record::blank(job.clone(), kind, self.owner(), Status::Running);
-        Record { generation, abandoned_after_ms, args_sha256, ..blank }
+        let enqueued_unix_ms = self.identity.own_since_unix_ms;
+        Record { generation, abandoned_after_ms, args_sha256, enqueued_unix_ms, ..blank }
     }
 
     fn owner(&self) -> Owner {

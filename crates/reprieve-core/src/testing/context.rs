@@ -93,6 +93,7 @@ impl TestContext {
             number: 1,
             abandoned_after: FOREVER,
             own_id: None,
+            own_since_unix_ms: 0,
         };
         let run = JobRun {
             job,

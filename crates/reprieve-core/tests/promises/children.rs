@@ -524,3 +524,21 @@ async fn a_later_job_of_an_id_has_children_of_its_own() {
     run(2).await;
     assert_eq!(leaf.0.lock().unwrap()[&7].len(), 2, "the later job's child was not run");
 }
+
+/// It begins again, and its message knows when it was enqueued.
+#[tokio::test(start_paused = true)]
+async fn children_of_a_job_with_a_damaged_record_are_the_same() {
+    let (store, long) = (memory::store(), Long::default());
+    on_one_clock();
+    let new = NewJob::of::<Long>(&()).unwrap().with_id(JobId::parse("mine").unwrap());
+    let id = Producer::new(store.clone()).enqueue(vec![new]).await.unwrap().remove(0);
+    long.pace_ms.store(1_000, Relaxed);
+    let first = start_any(&store, long.clone(), settings());
+    within(secs(60), "eight items", async || long.at.load(Relaxed) == 8).await;
+    first.kill().await;
+    overwrite(&store, &id, b"rubbish".to_vec()).await;
+    let second = start_any(&store, long.clone(), settings());
+    within(secs(600), "its end", async || store.end_of::<u32>(&id).await.unwrap_or(None).is_some()).await;
+    second.stop().await;
+    assert_eq!(twice(&store).await, [] as [u32; 0], "items whose children ran under two ids");
+}

@@ -141,6 +141,7 @@ fn job_run(
         number: shared.next_number(),
         abandoned_after: abandoned_after(&shared.settings),
         own_id: envelope.own_id,
+        own_since_unix_ms: envelope.own_since_unix_ms,
     };
     let handle = Handle::new(Arc::clone(&shared.store.records), identity, envelope.notes.ends.clone());
     JobRun {
