@@ -97,12 +97,16 @@ impl Store {
 
     /// Returns those of these jobs that have a result, or may have one: long lists are not read to their end.
     async fn with_results(&self, jobs: HashSet<&JobId>) -> Result<HashSet<JobId>> {
-        let all = || jobs.iter().map(|job| (*job).clone()).collect();
+        let (mut found, mut at, mut listed) = (HashSet::new(), None, 0);
         if jobs.len() < LISTED_MIN {
-            return Ok(all());
+            for job in jobs {
+                if self.blobs.exists(&result_blob(job)?).await? {
+                    found.insert(job.clone());
+                }
+            }
+            return Ok(found);
         }
         let (prefix, most) = (format!("{RESULTS}{}", common_prefix(&jobs)), 2 * jobs.len() + FOREIGN_MAX);
-        let (mut found, mut at, mut listed) = (HashSet::new(), None, 0);
         while listed < most {
             let page = self.blobs.page(&prefix, at.as_deref()).await?;
             listed += page.entries.len();
@@ -113,7 +117,7 @@ impl Store {
                 return Ok(found);
             }
         }
-        Ok(all())
+        Ok(jobs.into_iter().cloned().collect())
     }
 
     /// Returns how the job ended, with its result; `None` while it waits or runs. It takes two reads.
