@@ -278,14 +278,15 @@ impl Pass<'_> {
         // less than the record.
         let next = failed.as_ref().map_or(0, |(record, _)| record.generation.saturating_add(1));
         let own = envelope.notes.generation;
+        let generation = own.max(next);
         if failed.is_some() {
             // It failed before it could be cancelled.
             self.store.forget_cancel(job).await?;
         }
-        match self.send(envelope.to_copy(own.max(next))).await {
+        match self.send(envelope.to_copy(generation)).await {
             Ok(()) => {
                 if let Some((record, version)) = failed {
-                    self.note_sent(record, &version, own.max(next)).await;
+                    self.note_sent(record, &version, generation).await;
                 }
             }
             // The body with a raised generation is too large, so the dead letter is sent as it is.
@@ -298,7 +299,7 @@ impl Pass<'_> {
             Err(error) => return Err(error),
         }
         tracing::info!(%job, "redriven");
-        Ok(own.max(next))
+        Ok(generation)
     }
 
     /// Records that the job waits again. After its message: a job that has none would wait for ever. Without

@@ -70,36 +70,37 @@ impl Keep {
         }
         let record = match record {
             Err(Unreadable::NewerFormat(_)) => return Fate::Needed,
-            Err(Unreadable::Damaged(_)) => None,
-            Ok(record) => Some(record),
+            Err(Unreadable::Damaged(_)) => return self.fate_of_damaged(written_unix_ms, now_unix_ms),
+            Ok(record) => record,
         };
         // A record has times of its writer's clock, which may be wrong: only its distances count here.
-        let by_the_store = |record: &Record, then: i64| {
-            written_unix_ms.saturating_add(then.saturating_sub(record.changed_unix_ms).max(0))
-        };
-        let Some(record) = record else {
-            // It may be of an id of its producer's own, which is remembered as long as the result.
-            let forgets = self.results.is_some_and(|keep| age_of(written_unix_ms, now_unix_ms) >= keep);
-            let is_given_up = self.is_given_up(written_unix_ms, now_unix_ms);
-            return match (is_given_up, forgets) {
-                (true, _) => Fate::Over,
-                (false, true) => Fate::OverWithResult,
-                (false, false) => Fate::Needed,
-            };
-        };
-        let since = match record {
-            record if matches!(record.status, Status::Done | Status::Cancelled) => {
-                let expiry = record.expires_unix_ms.map_or(written_unix_ms, |at| by_the_store(record, at));
+        let by_the_store =
+            |then: i64| written_unix_ms.saturating_add(then.saturating_sub(record.changed_unix_ms).max(0));
+        let since = match record.status {
+            Status::Done | Status::Cancelled => {
+                let expiry = record.expires_unix_ms.map_or(written_unix_ms, by_the_store);
                 return match &record.args_sha256 {
                     _ if expiry > now_unix_ms => Fate::Needed,
                     Some(_) => Fate::OverWithoutResult,
                     None => Fate::Over,
                 };
             }
-            Record { status: Status::Waiting { due_unix_ms }, .. } => by_the_store(record, *due_unix_ms),
+            Status::Waiting { due_unix_ms } => by_the_store(due_unix_ms),
             _ => written_unix_ms,
         };
         if self.is_given_up(since, now_unix_ms) { Fate::Over } else { Fate::OverWithResult }
+    }
+
+    /// Decides about a record that can't be read. It may be of an id of its producer's own, which is remembered as
+    /// long as the result.
+    fn fate_of_damaged(&self, written_unix_ms: i64, now_unix_ms: i64) -> Fate {
+        if self.is_given_up(written_unix_ms, now_unix_ms) {
+            Fate::Over
+        } else if self.results.is_some_and(|keep| age_of(written_unix_ms, now_unix_ms) >= keep) {
+            Fate::OverWithResult
+        } else {
+            Fate::Needed
+        }
     }
 
     /// Whether a job of which nothing was written since then counts as forgotten now.

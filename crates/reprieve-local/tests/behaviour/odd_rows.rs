@@ -14,7 +14,6 @@ use reprieve_core::{Job, JobContext, JobError, Step};
 use crate::bench::{Bench, blob, eventually, job, payload};
 use crate::whole_worker::{interrupted_job, run};
 
-/// Flips a bit of the file and returns whether the place was found.
 /// Closes the store, and waits until it has written everything into the database's file.
 async fn close(bench: &Bench, store: Store) {
     drop(store);
@@ -25,11 +24,13 @@ async fn close(bench: &Bench, store: Store) {
     .await;
 }
 
+/// Where the content is in the database's file.
 fn place_of(bench: &Bench, content: &[u8]) -> usize {
     let file = std::fs::read(bench.path()).unwrap();
     file.windows(content.len()).position(|at| at == content).expect("the row is in the file")
 }
 
+/// Flips a bit of the database's file. The lowest one of a column's type tells a text from bytes.
 fn flip(bench: &Bench, at: usize, bit: u8) {
     use std::os::unix::fs::FileExt as _;
     let file = std::fs::OpenOptions::new().read(true).write(true).open(bench.path()).unwrap();
@@ -155,7 +156,7 @@ async fn a_job_whose_payload_row_names_no_file_can_save_again() {
     assert!(after[0].sequence > before[0].sequence, "it did not save: {before:#?} {after:#?}");
 }
 
-/// The same for a write of another job in the same moment, and for the removal of the files of dead processes.
+/// The removal of the files of dead processes reads the names of all files that rows have.
 #[tokio::test]
 async fn a_row_that_names_no_file_does_not_stop_the_sweep() {
     let bench = Bench::new();
