@@ -202,13 +202,8 @@ impl Cleaner {
         let Page { entries, next, now_unix_ms: now } = self.store.records.page("", at).await?;
         let old = entries.into_iter().filter(|record| is_old(record.modified_unix_ms, now, RECORD_KEPT_MIN));
         let removed = each(old, |ListedRecord { job, .. }| async move {
-            // A slot of the fleet is written again several times within the longest lease.
-            let is_slot = job.as_str().starts_with(SLOT_IDS);
             let Some(stored) = self.store.records.load(&job).await? else { return Ok(Sum::default()) };
-            let is_needed = || async {
-                Ok(!self.is_over(&job, &stored, now).await? || self.must_outlive(&job, &stored, now).await?)
-            };
-            if !is_slot && is_needed().await? {
+            if !self.has_no_use_for_record(&job, &stored, now).await? {
                 return Ok(Sum::default());
             }
             if !self.dry_run {
@@ -225,7 +220,14 @@ impl Cleaner {
         Ok((Removed { records: count, ..Removed::default() }, next))
     }
 
-    /// Whether nothing needs the job's record any more.
+    /// Whether a round removes the job's record, if it is old enough.
+    async fn has_no_use_for_record(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
+        // A slot of the fleet is written again several times within the longest lease.
+        let is_slot = job.as_str().starts_with(SLOT_IDS);
+        Ok(is_slot || self.is_over(job, stored, now).await? && !self.must_outlive(job, stored, now).await?)
+    }
+
+    /// Whether the job needs its record no more.
     async fn is_over(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
         match self.keep.fate_of(&open(&stored.bytes), stored.modified_unix_ms, now) {
             Fate::Over => Ok(true),
@@ -296,7 +298,7 @@ impl Cleaner {
     /// Whether this is a dry run, and the record would have been removed in another.
     async fn would_be_removed(&self, job: &JobId, stored: &Stored, now: i64) -> Result<bool> {
         let is_old = self.dry_run && is_old(stored.modified_unix_ms, now, RECORD_KEPT_MIN);
-        Ok(is_old && self.is_over(job, stored, now).await?)
+        Ok(is_old && self.has_no_use_for_record(job, stored, now).await?)
     }
 
     /// Returns the payloads that the job's record names; `None` if it may name any.
