@@ -102,8 +102,10 @@ def package_version(path):
         for member in archive:
             if member.name.removeprefix("./") == "manifest.json":
                 manifest = json.load(archive.extractfile(member))
-                if manifest["name"] == "reprieve-worker":
-                    return manifest["version"]
+                version = manifest["version"]
+                # It becomes a part of paths and names.
+                if manifest["name"] == "reprieve-worker" and re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version):
+                    return version
     raise KeyError("manifest.json")
 
 
@@ -178,10 +180,17 @@ def stranded(name, fleets, location):
 
 
 def ssh_key(name):
-    for found in load():
-        if not is_ours(found, name):
-            continue
-        linux = ((found.get("virtualMachineProfile") or {}).get("osProfile") or {}).get("linuxConfiguration") or {}
+    return first_key(found.get("virtualMachineProfile") for found in load() if is_ours(found, name))
+
+
+def ssh_key_of_fleet(name):
+    profiles = [found["properties"].get("computeProfile") or {} for found in load()["value"] if is_ours(found, name)]
+    return first_key(profile.get("baseVirtualMachineProfile") for profile in profiles)
+
+
+def first_key(profiles):
+    for profile in profiles:
+        linux = ((profile or {}).get("osProfile") or {}).get("linuxConfiguration") or {}
         for key in (linux.get("ssh") or {}).get("publicKeys") or []:
             return key["keyData"].strip()
     return ""
@@ -312,6 +321,7 @@ QUESTIONS = {
         capacities,
         stranded,
         ssh_key,
+        ssh_key_of_fleet,
         ip_rules,
         contacts,
         budget_start,

@@ -14,6 +14,7 @@ import {
   inLowerCase
   isName
   isPrivate
+  isQueue
   isRange
   queueNames
   escalationQueueName
@@ -104,6 +105,7 @@ var problems = concat(
     ? []
     : ['name: use lower-case letters, digits and single hyphens inside, because it is part of names that allow nothing else.'],
   isName(queue) ? [] : ['queue: use lower-case letters, digits and single hyphens inside; Azure takes no other names of queues.'],
+  !isName(queue) || isQueue(queue) ? [] : ['queue: a name that ends with -poison is that of the queue of failed jobs.'],
   isName(container)
     ? []
     : ['container: use lower-case letters, digits and single hyphens inside; Azure takes no other names of containers.'],

@@ -16,8 +16,11 @@ import {
   haveOneProcessor
   inLowerCase
   isName
+  isEmail
+  isFirstOfMonth
   isOf
   isPrice
+  isQueue
   isSetting
   isSize
   isSshKey
@@ -75,9 +78,9 @@ param restoreTimeout string = 'PT1H'
 @minValue(0)
 param baseInstances int = 0
 
-@description('balanced: how many of the VMs above the base are regular, in percent.')
+@description('balanced: how many of the VMs above the base are regular, in percent. With all of them, no VM above the base would be Spot.')
 @minValue(0)
-@maxValue(100)
+@maxValue(99)
 param regularPercentAboveBase int = 0
 
 @description('swap: most regular VMs for escalated jobs.')
@@ -257,6 +260,10 @@ var problems = concat(
   preset == 'balanced' || (baseInstances == 0 && regularPercentAboveBase == 0)
     ? []
     : ['baseInstances and regularPercentAboveBase: only the preset balanced has regular VMs among the Spot VMs.'],
+  preset == 'steady' || restoreTimeout == 'PT1H' ? [] : ['restoreTimeout: only the preset steady restarts evicted VMs.'],
+  preset == 'swap' || (escalationInstances == 2 && empty(escalationSize) && escalateAfter == 3 && terminateNotice == 'PT10M')
+    ? []
+    : ['escalationInstances, escalationSize, escalateAfter, terminateNotice: only the preset swap has regular VMs of its own.'],
   preset == 'balanced' && baseInstances < 1
     ? ['baseInstances: balanced needs a base of at least one regular VM; without one it is elastic.']
     : [],
@@ -301,16 +308,17 @@ var problems = concat(
   isName(container) && isName(queue)
     ? []
     : ['queue, container: use lower-case letters, digits and single hyphens inside; Azure takes no other names.'],
+  !isName(queue) || isQueue(queue) ? [] : ['queue: a name that ends with -poison is that of the queue of failed jobs.'],
   length(filter(workerSettings, line => !isSetting(line))) == 0
     ? []
     : ['workerSettings: each is one line NAME=VALUE, without a backslash at its end and without an open quote.'],
   length(filter(workerSettings, line => contains(fixedSettings, first(split(line, '='))))) == 0
     ? []
     : ['workerSettings: ${join(fixedSettings, ', ')} follow from other parameters, or the VM\'s health depends on them.'],
-  length(filter(contactEmails, email => length(split(email, '@')) != 2)) == 0
+  length(filter(contactEmails, email => !isEmail(email))) == 0
     ? []
     : ['contactEmails: each is one address, such as ops@example.com.'],
-  empty(budgetStart) || (endsWith(budgetStart, '-01') && length(budgetStart) == 10)
+  empty(budgetStart) || isFirstOfMonth(budgetStart)
     ? []
     : ['budgetStart: the first day of a month, yyyy-MM-01.'],
   length(tags) > 40 ? ['tags: at most 40, because a resource has at most 50 with those that are added here.'] : [],

@@ -64,11 +64,29 @@ answer() {
   python3 -IS "$infra/answers.py" "$@"
 }
 
-# Runs az; its answer goes to a file.
+# How long one call of az may take, in seconds. What Azure does meanwhile goes on when it is cut. The longest are
+# deployments and uploads over a slow line; a call of another kind has an answer or an error in minutes.
+limit_of() {
+  case "$1 ${2:-} ${3:-}" in
+  'deployment group create' | 'storage blob '* | 'group delete '* | 'provider register '*) echo 10800 ;;
+  *) echo 600 ;;
+  esac
+}
+
+# Runs az; its answer goes to a file. An az that hangs is stopped, where the machine can: macOS has no timeout.
 azure() {
-  local file=$1
+  local file=$1 limit code=0
   shift
-  az "$@" --only-show-errors --output json >"$file" 2>"$work/error"
+  limit=${REPRIEVE_AZ_TIMEOUT:-$(limit_of "$@")}
+  local -a within=()
+  if command -v timeout >/dev/null; then
+    # In the foreground, so that Ctrl-C reaches az.
+    within=(timeout --foreground --kill-after 10 "$limit")
+  fi
+  "${within[@]}" az "$@" --only-show-errors --output json >"$file" 2>"$work/error" || code=$?
+  # az itself returns 1 to 3.
+  ((code != 124 && code != 137)) || printf 'az gave no answer within %d seconds.\n' "$limit" >"$work/error"
+  return "$code"
 }
 
 # The first of az's sentences, without the rest of its error message.
@@ -202,6 +220,11 @@ choose_ssh_key() {
     REPRIEVE_SSH_PUBLIC_KEY=$(<"$ssh_key")
   elif [[ -z ${REPRIEVE_SSH_PUBLIC_KEY:-} ]]; then
     REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key "$name" <"$work/sets")
+    if [[ -z $REPRIEVE_SSH_PUBLIC_KEY && $former_preset == steady-fleet ]]; then
+      ask "Reading the Compute Fleets of $group" "$work/fleets" rest --method get --url \
+        "/subscriptions/$subscription/resourceGroups/$group/providers/Microsoft.AzureFleet/fleets?api-version=2024-11-01"
+      REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key-of-fleet "$name" <"$work/fleets")
+    fi
     for file in "${HOME:-/}"/.ssh/id_{ed25519,rsa}.pub; do
       [[ -n $REPRIEVE_SSH_PUBLIC_KEY || ! -r $file ]] || REPRIEVE_SSH_PUBLIC_KEY=$(<"$file")
     done

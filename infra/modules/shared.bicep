@@ -192,6 +192,26 @@ func isName(text string) bool =>
   isOf(text, 'abcdefghijklmnopqrstuvwxyz0123456789-') && !startsWith(text, '-') && !endsWith(text, '-') && !contains(text, '--')
 
 @export()
+@description('Whether a text is a name of a queue of jobs: none that ends like the queues of failed ones, whose jobs a worker would run.')
+func isQueue(text string) bool => isName(text) && !endsWith(text, '-poison')
+
+@export()
+@description('Whether a text is an e-mail address, as far as a person would see.')
+func isEmail(text string) bool =>
+  length(split(text, '@')) == 2 && !empty(first(split(text, '@'))) && contains(last(split(text, '@')), '.') && isOf(
+    toLower(text),
+    'abcdefghijklmnopqrstuvwxyz0123456789.!#$%&\'*+/=?^_`{|}~-@'
+  ) && !startsWith(last(split(text, '@')), '.') && !endsWith(text, '.')
+
+@export()
+@description('Whether a text is the first day of a month, yyyy-MM-01.')
+func isFirstOfMonth(text string) bool =>
+  length(text) == 10 && endsWith(text, '-01') && isDigits(take(text, 4)) && contains(
+    split('-01- -02- -03- -04- -05- -06- -07- -08- -09- -10- -11- -12-', ' '),
+    take(skip(text, 4), 4)
+  )
+
+@export()
 @description('Whether a list has a text twice, in any spelling.')
 func hasTwice(list string[]) bool => length(union(map(list, text => toLower(text)), [])) != length(list)
 

@@ -181,6 +181,18 @@ REFUSED = [
     ("elastic", {"instances": 1001}, "is more than 1000"),
     ("elastic", {"baseInstances": 1}, "only the preset balanced"),
     ("elastic", {"regularPercentAboveBase": 10}, "only the preset balanced"),
+    ("balanced", {"regularPercentAboveBase": 100}, "is more than 99"),
+    *[
+        ("elastic", changed, "only the preset swap has regular VMs")
+        for changed in (
+            {"terminateNotice": "PT5M"},
+            {"escalationInstances": 3},
+            {"escalationSize": "Standard_D2as_v5"},
+            {"escalateAfter": 1},
+        )
+    ],
+    ("steady", {"terminateNotice": "PT5M"}, "only the preset swap has regular VMs"),
+    ("swap", {"restoreTimeout": "PT2H"}, "only the preset steady restarts"),
     ("balanced", {"baseInstances": 0}, "needs a base"),
     ("balanced", {"baseInstances": 20}, "must be smaller than instances"),
     ("balanced", {"fleets": HALVES, "instances": 3, "baseInstances": 2}, "leaves no room for a Spot VM"),
@@ -217,6 +229,7 @@ REFUSED = [
     ("base", {"queueShards": 0}, "is less than 1"),
     *[("base", {"queue": name}, "queue: use lower-case") for name in ("Work_Q", "a--b", "-ab", "ab-", "a.b")],
     *[("elastic", {"queue": name}, "queue, container: use lower-case") for name in ("Work_Q", "a--b", "-ab", "ab-")],
+    *[(stage, {"queue": "work-poison"}, "the queue of failed jobs") for stage in ("base", "elastic")],
     ("base", {"container": "My_Cont"}, "container: use lower-case"),
     ("base", {"container": "packages"}, "is the container of the packages"),
     ("elastic", {"container": "packages"}, "is the container of the packages"),
@@ -281,8 +294,14 @@ REFUSED = [
         for line in ("=x", "FOO BAR=1", "A=b\r", "A=b\nC=d", "A=b\\", 'A="b', "A='b", "#A=b")
     ],
     ("elastic", {"workerSettings": ["REPRIEVE_LISTEN=0.0.0.0:9091"]}, "follow from other parameters"),
-    ("elastic", {"contactEmails": ["nobody"]}, "contactEmails"),
-    ("elastic", {"budgetStart": "2026-11-15"}, "first day of a month"),
+    *[
+        ("elastic", {"contactEmails": [address]}, "contactEmails")
+        for address in ("nobody", "@example.com", "ops@", "ops@example", "ops@@example.com", "a b@example.com", "ops@.com")
+    ],
+    *[
+        ("elastic", {"budgetStart": day}, "first day of a month")
+        for day in ("2026-11-15", "2026-13-01", "2026-00-01", "yyyy-11-01", "2026/11-01", "26-11-01")
+    ],
 ]
 # What must not be refused.
 ACCEPTED = [
@@ -296,6 +315,10 @@ ACCEPTED = [
     ("elastic", {"workerSettings": ["REPRIEVE_LEASE=2m", "A=", 'B="c d"', "C=it\\s", "REPRIEVE_CONCURRENCY=4"]}),
     ("elastic", {"sshPublicKey": "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC+/a== me@example.com (a comment)"}),
     ("elastic", {"budgetStart": "2026-11-01"}),
+    ("elastic", {"contactEmails": ["o'hara+ops@mail.example.com"]}),
+    ("elastic", {"queue": "poison-work"}),
+    ("balanced", {"regularPercentAboveBase": 99}),
+    ("swap", {"terminateNotice": "PT5M", "escalationSize": "Standard_D2as_v5", "escalateAfter": 1}),
     ("base", {"allowedIpRanges": ["203.0.113.7", "203.0.113.0/24", "172.32.0.1", "8.8.8.8/0"]}),
     ("base", {"sshSourcePrefix": "172.31.0.0/24"}),
     ("balanced", {"fleets": HALVES, "instances": 20, "baseInstances": 3}),

@@ -71,6 +71,7 @@ FRESH = {
 AZ = """#!/bin/bash
 # The real one catches SIGINT, and returns 1.
 trap '' INT TERM HUP
+[[ -z ${AZ_HANG_AT:-} ]] || trap - TERM
 exec 3<>"/dev/tcp/127.0.0.1/$AZ_PORT"
 {
   printf '%s\\0' "$$" "$PWD" "$#" "$@"
@@ -519,6 +520,42 @@ class Deploy(Case):
         sets = cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")
         self.assertEqual({s["tags"]["deployment"]: s["key"] for s in sets}, {"demo": KEY, "other": "ssh-ed25519 AAAAother operator"})
 
+    def test_a_compute_fleet_keeps_its_key(self):
+        cloud = Cloud(self)
+        self.succeeds(cloud.deploy("1.0.0", "--preset", "steady-fleet"))
+        keys = cloud.folder / ".ssh"
+        keys.mkdir()
+        (keys / "id_ed25519.pub").write_text("ssh-ed25519 AAAAother operator")
+        package = ["--package", cloud.package("1.0.1")]
+        self.succeeds(cloud.run("update", *package, REPRIEVE_SSH_PUBLIC_KEY=None))
+        self.succeeds(cloud.run("deploy", *package, REPRIEVE_SSH_PUBLIC_KEY=None))
+        [fleet] = cloud.of_type("Microsoft.AzureFleet/fleets")
+        self.assertEqual(fleet["key"], KEY)
+
+    def test_a_location_in_capitals_is_the_same_region(self):
+        cloud = Cloud(self)
+        self.succeeds(cloud.deploy())
+        self.succeeds(cloud.deploy("1.0.0", "--location", "West Europe"))
+
+    def test_a_version_that_is_a_path_is_none(self):
+        for version in ("..", "1.0.0/../../x", "1.0", "1.0.0\n"):
+            cloud = Cloud(self)
+            package = pathlib.Path(cloud.package("1.0.0"))
+            with tarfile.open(package, "w") as archive:
+                manifest = json.dumps({"name": "reprieve-worker", "version": version}).encode()
+                member = tarfile.TarInfo("manifest.json")
+                member.size = len(manifest)
+                archive.addfile(member, io.BytesIO(manifest))
+            done = cloud.run("deploy", "--location", "westeurope", "--package", str(package), "--allow-ip", ADDRESS)
+            self.fails(done, "is not a package of a worker")
+
+    def test_an_az_that_hangs_is_stopped(self):
+        cloud = Cloud(self)
+        cloud.have_fleet()
+        for at in (2, 4):
+            done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_HANG_AT=str(at), REPRIEVE_AZ_TIMEOUT="1")
+            self.fails(done, "failed: az gave no answer within 1 seconds. Mend that, and run infra/update again")
+
     def test_a_version_with_other_bytes_is_refused(self):
         cloud = Cloud(self)
         cloud.have_fleet()
@@ -805,6 +842,40 @@ class Update(Case):
         self.fails(cloud.run("update", "--package", cloud.package("1.0.1")), "infra/deploy --allow-ip ADDRESS")
         self.assertEqual(cloud.sleeps, [])
 
+    def test_an_update_that_another_one_replaces_says_so(self):
+        cloud = self.fleet()
+        done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_REPLACED_BY="1.0.2")
+        self.fails(done, "Version 1.0.1 was replaced by 1.0.2, which another run")
+
+    def test_the_time_that_calls_take_counts_as_waiting(self):
+        slept = "sleep() { echo slept; }; from_now; SECONDS=$((SECONDS + 56)); "
+        for limit, printed in (("60", ""), ("62", "slept\n")):
+            script = f". {INFRA / 'lib.sh'}; {slept} wait_below {limit} || true"
+            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout, printed, limit)
+
+    def test_vms_without_tags_are_known_by_their_set(self):
+        cloud = self.fleet()
+        state = cloud.state
+        for vm in state["groups"]["rg-reprieve-demo"]["vms"].values():
+            vm["untagged"] = True
+        cloud.state = state
+        done = self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1")))
+        self.assertRegex(done.stderr, r"vmss-demo-westeurope_0+ has version 1\.0\.1, and is healthy")
+
+    def test_the_error_of_an_older_version_is_not_the_new_ones(self):
+        message = "Failed to install reprieve-worker 1.0.0: {\"CurrentState\": [{\"applicationName\": \"reprieve-worker\", \"version\": \"1.0.0\", \"result\": \"Install FAILED\"}]}"
+        self.assertEqual(self.application("1.0.1", message), "waiting version 1.0.1 is not installed yet")
+        self.assertEqual(self.application("1.0.0", message), "failed Install FAILED")
+        self.assertEqual(self.application("1.0.1", "no {space}"), "failed no {space}")
+
+    @staticmethod
+    def application(version, message):
+        statuses = [{"code": "ProvisioningState/failed", "level": "Error", "message": message}]
+        view = {"instanceView": {"extensions": [{"name": "VMAppExtension", "statuses": statuses}]}}
+        command = [sys.executable, "-IS", str(INFRA / "answers.py"), "application", version]
+        return subprocess.run(command, input=json.dumps(view), capture_output=True, text=True, check=True).stdout.strip()
+
     def test_all_vms_of_a_compute_fleet_are_asked(self):
         cloud = Cloud(self)
         cloud.deploy("1.0.0", "--preset", "steady-fleet")
@@ -906,6 +977,32 @@ class Destroy(Case):
         )
         self.fails(cloud.run("destroy", "--yes"), "also has the deployment two; only --keep-data")
         self.assertEqual(set(cloud.state["groups"]), {"rg-other", "rg-reprieve-demo"})
+
+    def test_what_others_have_in_their_own_group_is_not_deleted_without_a_question(self):
+        cloud = self.fleet()
+        state = cloud.state
+        group = state["groups"]["rg-reprieve-demo"]
+        group["tags"] = {"team": "other"}
+        self.put(group, "database")
+        cloud.state = state
+        self.fails(cloud.run("destroy", "--yes"), "was not made by infra/deploy for demo, and has resources without")
+        self.assertIn("rg-reprieve-demo", cloud.state["groups"])
+        self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
+        self.succeeds(cloud.run("destroy", stdin="rg-reprieve-demo\n"))
+        self.assertEqual(cloud.state["groups"], {})
+
+    def test_what_somebody_adds_to_a_group_of_a_deployment_goes_with_it(self):
+        cloud = self.fleet()
+        state = cloud.state
+        self.put(state["groups"]["rg-reprieve-demo"], "database")
+        cloud.state = state
+        done = self.succeeds(cloud.run("destroy", "--yes"))
+        self.assertIn("9 resources, 1 of which do not have the tags", done.stderr)
+
+    @staticmethod
+    def put(group, name):
+        key = f"/subscriptions/x/resourceGroups/rg-reprieve-demo/providers/Microsoft.Sql/servers/{name}"
+        group["resources"][key] = {"type": "Microsoft.Sql/servers", "name": name, "tags": None, "location": "westeurope"}
 
 
 # ----------------------------------------------------------------- preflight
