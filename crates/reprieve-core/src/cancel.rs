@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 
+use tokio::time::Instant;
+
 use crate::clock::unix_millis_after;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{BlobName, JobId};
@@ -24,6 +26,9 @@ const AT_ONCE: usize = 32;
 /// How often the record is read again because the job's worker has just written it. After that it is left
 /// to the worker, which finds the mark.
 const ROUNDS_MAX: u32 = 8;
+
+/// How often workers are told while a long list of jobs is cancelled.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a cancelled job is remembered until a worker receives its message: a year.
 const REMEMBERED: Duration = Duration::from_hours(8760);
@@ -64,20 +69,33 @@ impl Store {
             return Err(Error::new(ErrorKind::Invalid, "cancel a job", message));
         }
         let cancels = jobs.iter().cloned().map(|job| async move { self.cancel_one(&job).await });
-        let cancels: Vec<_> = stream::iter(cancels).buffered(AT_ONCE).collect().await;
-        // One job whose record is damaged must not keep workers from hearing of the others.
-        if cancels.iter().any(|cancel| !matches!(cancel, Ok(Cancel::Over(_)))) {
-            // Another content each time tells workers to read the marks again.
-            self.blobs.put(&BlobName::parse(CANCELLED)?, unique_nonce().into_bytes(), None).await?;
+        let mut cancels = stream::iter(cancels).buffered(AT_ONCE);
+        let (mut all, mut failed) = (Vec::with_capacity(jobs.len()), None);
+        let (mut is_news, mut told_at) = (false, Instant::now());
+        loop {
+            let cancel = cancels.next().await;
+            is_news |= cancel.as_ref().is_some_and(|cancel| !matches!(cancel, Ok(Cancel::Over(_))));
+            // Workers must not hear of the first of a long list only after the last.
+            if is_news && (cancel.is_none() || told_at.elapsed() >= TELL_EVERY) {
+                // Another content each time tells workers to read the marks again.
+                self.blobs.put(&BlobName::parse(CANCELLED)?, unique_nonce().into_bytes(), None).await?;
+                (is_news, told_at) = (false, Instant::now());
+            }
+            match cancel {
+                Some(Ok(cancel)) => all.push(cancel),
+                // One job that can't be cancelled must not keep workers from hearing of the others.
+                Some(Err(error)) => drop(failed.get_or_insert(error)),
+                None => break,
+            }
         }
-        cancels.into_iter().collect()
+        failed.map_or(Ok(all), Err)
     }
 
     pub(crate) async fn cancel_one(&self, job: &JobId) -> Result<Cancel> {
         let mut is_marked = false;
         for _ in 0..ROUNDS_MAX {
-            let found = self.versioned_record(job).await?;
-            if let Some(end) = self.end_before(job, found.as_ref()).await? {
+            let (record, version) = self.record_to_cancel(job).await?;
+            if let Some(end) = self.end_before(job, record.as_ref()).await? {
                 if is_marked {
                     // It would cancel a redrive of the job.
                     self.forget_cancel(job).await?;
@@ -88,8 +106,8 @@ impl Store {
                 self.blobs.put(&cancellation_blob(job)?, Vec::new(), None).await?;
                 is_marked = true;
             }
-            let is_traced = found.is_some();
-            match self.write_cancelled(job, found).await {
+            let is_traced = version.is_some();
+            match self.write_cancelled(job, record, version).await {
                 Err(error) if error.kind() == ErrorKind::Conflict => continue,
                 written => written?,
             }
@@ -109,8 +127,8 @@ impl Store {
     }
 
     /// Returns how the job ended, if it is over.
-    async fn end_before(&self, job: &JobId, found: Option<&(Record, Version)>) -> Result<Option<JobEnd<()>>> {
-        match found.map(|(record, _)| &record.status) {
+    async fn end_before(&self, job: &JobId, record: Option<&Record>) -> Result<Option<JobEnd<()>>> {
+        match record.map(|record| &record.status) {
             Some(Status::Done) => return Ok(Some(JobEnd::Done(()))),
             Some(Status::DeadLettered { reason }) => return Ok(Some(JobEnd::Failed(reason.clone()))),
             Some(
@@ -125,8 +143,24 @@ impl Store {
         Ok(self.blobs.exists(&result_blob(job)?).await?.then_some(JobEnd::Done(())))
     }
 
-    async fn write_cancelled(&self, job: &JobId, found: Option<(Record, Version)>) -> Result<()> {
-        let (record, version) = found.unzip();
+    /// Returns the job's record and its version. One that is damaged is replaced: without it, the job would
+    /// begin again.
+    async fn record_to_cancel(&self, job: &JobId) -> Result<(Option<Record>, Option<Version>)> {
+        match self.versioned_record(job).await {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                tracing::warn!(%job, %error, "the record of a job to be cancelled is damaged, and is replaced");
+                Ok((None, self.records.load(job).await?.map(|stored| stored.version)))
+            }
+            found => Ok(found?.unzip()),
+        }
+    }
+
+    async fn write_cancelled(
+        &self,
+        job: &JobId,
+        record: Option<Record>,
+        version: Option<Version>,
+    ) -> Result<()> {
         let mut record = match record {
             // Only the mark and the news may be missing.
             Some(Record { status: Status::Cancelled, .. }) => return Ok(()),

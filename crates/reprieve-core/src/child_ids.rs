@@ -1,8 +1,11 @@
 //! The ids of the jobs that a job enqueues.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::hash::ContentHash;
@@ -16,8 +19,65 @@ pub(crate) struct ChildIds {
     since_unix_ms: AtomicI64,
     /// How often the job has waited at its own request. It is saved with the state.
     waits: AtomicU64,
-    /// The ids that this delivery has given to children since the job waited last.
-    given: Mutex<HashSet<JobId>>,
+    /// The children since the job waited last.
+    given: Mutex<GivenSoFar>,
+}
+
+#[derive(Debug, Default)]
+struct GivenSoFar {
+    /// Those of this step, which may be run again.
+    in_step: HashSet<ShortId>,
+    /// Those of the steps before it.
+    before: HashSet<ShortId>,
+}
+
+/// The beginning of the hash of a child's id: enough to tell a few thousand apart.
+type ShortId = [u8; 6];
+
+fn short(id: &JobId) -> ShortId {
+    let hash = ContentHash::of(id.as_str().as_bytes());
+    let mut short = ShortId::default();
+    short.iter_mut().zip(hash.as_bytes()).for_each(|(to, from)| *to = *from);
+    short
+}
+
+/// How many children a checkpoint remembers, so that a record stays small.
+const REMEMBERED_MAX: usize = 500;
+
+/// The children of finished steps, in a checkpoint, so that an equal one in a later step is refused whether or
+/// not the job was interrupted in between. It remembers 500 of them; beyond that, an equal one of another
+/// delivery counts as the same job.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GivenBefore(#[serde(with = "in_base64")] Vec<u8>);
+
+mod in_base64 {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD_NO_PAD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64_STANDARD_NO_PAD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64_STANDARD_NO_PAD.decode(text).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+impl GivenBefore {
+    /// As many as are remembered.
+    pub(crate) fn of_most() -> Self {
+        Self(vec![7; REMEMBERED_MAX * size_of::<ShortId>()])
+    }
+}
+
+impl fmt::Debug for GivenBefore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GivenBefore({})", self.0.len() / size_of::<ShortId>())
+    }
 }
 
 impl ChildIds {
@@ -32,17 +92,38 @@ impl ChildIds {
     }
 
     /// Begins at a saved state: what was enqueued since is enqueued again, under the same ids.
-    pub(crate) fn resume_at(&self, waits: u64) {
+    pub(crate) fn resume_at(&self, waits: u64, before: &GivenBefore) {
         self.waits.store(waits, Relaxed);
-        self.given().clear();
+        let before = before.0.chunks_exact(size_of::<ShortId>()).filter_map(|id| id.try_into().ok());
+        *self.given() = GivenSoFar { in_step: HashSet::new(), before: before.collect() };
+    }
+
+    /// Begins without a state.
+    pub(crate) fn begin(&self) {
+        self.resume_at(0, &GivenBefore::default());
     }
 
     /// The job waits.
     pub(crate) fn note_wait(&self) {
-        self.resume_at(self.waits() + 1);
+        self.resume_at(self.waits() + 1, &GivenBefore::default());
     }
 
-    fn given(&self) -> MutexGuard<'_, HashSet<JobId>> {
+    /// The step has ended, and is not run again if its state is saved.
+    pub(crate) fn end_step(&self) {
+        let mut given = self.given();
+        let in_step = std::mem::take(&mut given.in_step);
+        given.before.extend(in_step);
+    }
+
+    /// Returns how often the job has waited, and the children of its finished steps since.
+    pub(crate) fn to_save(&self) -> (u64, GivenBefore) {
+        let mut before: Vec<ShortId> = self.given().before.iter().copied().collect();
+        before.sort_unstable();
+        before.truncate(REMEMBERED_MAX);
+        (self.waits(), GivenBefore(before.concat()))
+    }
+
+    fn given(&self) -> MutexGuard<'_, GivenSoFar> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -59,7 +140,8 @@ impl ChildIds {
             let count = seen.entry((kind.clone(), hash)).or_default();
             let id = JobId::of_child(parent, &format!("{since} {waits} {hash} {count} {kind}"));
             *count += 1;
-            if given.contains(&id) {
+            let short = short(&id);
+            if given.in_step.contains(&short) || given.before.contains(&short) {
                 let message = format!(
                     "this job has enqueued a job of kind {kind:?} with the same arguments before; enqueue both in one \
                      call, or give them ids of their own, so that they are known when the step is run again"
@@ -68,7 +150,7 @@ impl ChildIds {
             }
             ids.push(id);
         }
-        given.extend(ids.iter().cloned());
+        given.in_step.extend(ids.iter().map(short));
         drop(given);
         Ok(Given { children: self, ids })
     }
@@ -95,7 +177,7 @@ impl Drop for Given<'_> {
     fn drop(&mut self) {
         let mut given = self.children.given();
         self.ids.iter().for_each(|id| {
-            given.remove(id);
+            given.in_step.remove(&short(id));
         });
     }
 }
@@ -125,9 +207,9 @@ mod tests {
         let again = ChildIds::default();
         assert_eq!(give(&again, &[3, 2]).unwrap(), [second[0].clone(), first[1].clone()]);
         assert_eq!(give(&again, &[1, 1]).unwrap(), [first[0].clone(), first[2].clone()]);
-        again.resume_at(0);
+        again.begin();
         assert_eq!(give(&again, &[1, 2, 1]).unwrap(), first);
-        again.resume_at(1);
+        again.resume_at(1, &GivenBefore::default());
         assert_eq!(give(&again, &[1]).unwrap(), later);
     }
 
@@ -143,5 +225,30 @@ mod tests {
             "{error}"
         );
         give(&children, &[2]).unwrap();
+    }
+
+    #[test]
+    fn an_equal_child_of_a_later_step_is_refused_after_an_interruption_too() {
+        let (children, resumed) = (ChildIds::default(), ChildIds::default());
+        give(&children, &[1]).unwrap();
+        resumed.resume_at(0, &children.to_save().1);
+        give(&resumed, &[1]).expect("the step was not finished, and is run again");
+
+        children.end_step();
+        let (waits, saved) = children.to_save();
+        let saved: GivenBefore = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
+        resumed.resume_at(waits, &saved);
+        give(&resumed, &[1]).unwrap_err();
+        give(&resumed, &[2]).unwrap();
+        resumed.note_wait();
+        give(&resumed, &[1]).unwrap();
+    }
+
+    #[test]
+    fn a_checkpoint_remembers_no_more_than_500_children() {
+        let children = ChildIds::default();
+        give(&children, &(0..2_000).collect::<Vec<_>>()).unwrap();
+        children.end_step();
+        assert_eq!(children.to_save().1.0.len(), REMEMBERED_MAX * 6);
     }
 }

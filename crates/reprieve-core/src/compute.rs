@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::Weak;
 
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -24,8 +24,9 @@ impl JobContext {
     /// When `work` does: the panic continues in the step, with its place.
     ///
     /// # Cancel safety
-    /// When the future is dropped, `work` goes on until it ends, and its result is lost. Work of more than
-    /// a second should look at a [`stop_flag`](Self::stop_flag).
+    /// When the future is dropped, `work` goes on until it ends, and its result is lost. Until then the job keeps
+    /// its slot, also after a timeout: a kind that is limited to one computes one thing at a time. Work of more
+    /// than a second should look at a [`stop_flag`](Self::stop_flag).
     ///
     /// # Example: sum up on a thread of its own, and stop early when the job should yield
     /// ```
@@ -44,13 +45,18 @@ impl JobContext {
     /// # }
     /// ```
     pub async fn compute<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let Ok(turn) = Arc::clone(&self.run.computing).acquire_owned().await else {
+        // Given back also if this future is dropped before `work` has ended, or work that never ends would leave
+        // the others none.
+        let Ok(_turn) = self.run.computing.acquire().await else {
             unreachable!("the semaphore is never closed");
         };
         let span = tracing::Span::current();
+        // No other job may take this one's place before its work has ended.
+        let slots = self.run.slots.get().and_then(Weak::upgrade);
         let computed = spawn_blocking(move || {
-            let _turn = turn;
-            span.in_scope(|| panics::catch(work))
+            let computed = span.in_scope(|| panics::catch(work));
+            drop(slots);
+            computed
         });
         match computed.await {
             Ok(Ok(result)) => result,

@@ -1,9 +1,10 @@
 //! The interface of a running job to the framework.
 
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Semaphore};
@@ -55,6 +56,8 @@ pub(crate) struct JobRun {
     pub(crate) states: SharedStates,
     /// One permit for each closure that may compute at once.
     pub(crate) computing: Arc<Semaphore>,
+    /// What the job occupies while it runs.
+    pub(crate) slots: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// How long it may run.
     pub(crate) time_limit: TimeLimit,
     /// What the ids of its children depend on.

@@ -94,6 +94,7 @@ mod compute;
 pub mod conformance;
 mod context;
 mod deadline;
+pub mod dependency;
 pub mod envelope;
 mod error;
 mod estimate;

@@ -1,6 +1,6 @@
 //! Redrive: sends dead-lettered jobs again, which continue from their last checkpoint.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind, Result};
+use crate::hash::ContentHash;
 use crate::ids::{JobId, MessageId};
 use crate::ports::{Delivery, NewMessage, Receipt, RecordWrite, Store, Version};
 use crate::record::{Record, Status, Unreadable, open};
@@ -101,6 +102,7 @@ impl Store {
             left: Vec::new(),
             redriven: Redriven::default(),
             sent: HashMap::new(),
+            bodies: HashSet::new(),
         };
         // The reason for an early end is among the failures.
         let _ended = pass.run().await;
@@ -140,6 +142,12 @@ impl Store {
     }
 }
 
+/// A message that was sent.
+struct Sent {
+    generation: u32,
+    body: ContentHash,
+}
+
 /// One pass over the poison queue.
 struct Pass<'a> {
     store: &'a Store,
@@ -151,6 +159,8 @@ struct Pass<'a> {
     redriven: Redriven,
     /// The generations under which jobs were sent.
     sent: HashMap<JobId, u32>,
+    /// The bodies that were sent.
+    bodies: HashSet<ContentHash>,
 }
 
 impl Pass<'_> {
@@ -211,13 +221,18 @@ impl Pass<'_> {
             self.leave(letter);
             return ControlFlow::Continue(());
         }
-        if self.sent.get(&envelope.job).is_some_and(|sent| envelope.notes.generation > *sent) {
-            // It was sent again in this pass, and has failed again.
+        let is_later = |sent: &u32| envelope.notes.generation > *sent;
+        if self.sent.get(&envelope.job).is_some_and(is_later) || self.bodies.contains(&ContentHash::of(&letter.body)) {
+            // It was sent again in this pass, and has failed again. A worker raises the generation in the dead
+            // letter, unless the message is another job's or the letter would be too large.
             self.leave(letter);
             return ControlFlow::Continue(());
         }
         match self.send_again(&envelope, &letter.body).await {
-            Ok(generation) => drop(self.sent.insert(envelope.job.clone(), generation)),
+            Ok(Sent { generation, body }) => {
+                self.sent.insert(envelope.job.clone(), generation);
+                self.bodies.insert(body);
+            }
             Err(error) => {
                 self.leave(letter);
                 return self.fail(Some(envelope.job), error);
@@ -255,8 +270,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns the generation of the message that it sends.
-    async fn send_again(&self, envelope: &Envelope, as_it_came: &[u8]) -> Result<u32> {
+    async fn send_again(&self, envelope: &Envelope, as_it_came: &[u8]) -> Result<Sent> {
         let job = &envelope.job;
         let found = self.store.records.load(job).await?.map(|stored| (open(&stored.bytes), stored.version));
         let failed = match found {
@@ -283,7 +297,9 @@ impl Pass<'_> {
             // It failed before it could be cancelled.
             self.store.forget_cancel(job).await?;
         }
-        match self.send(envelope.to_copy(generation)).await {
+        let copy = envelope.to_copy(generation);
+        let mut body = ContentHash::of(&copy);
+        match self.send(copy).await {
             Ok(()) => {
                 if let Some((record, version)) = failed {
                     self.note_sent(record, &version, generation).await;
@@ -294,12 +310,13 @@ impl Pass<'_> {
             // letter, but deletes one of an older generation. If the generation is 0, the claim
             // comes only at the first save, since a first delivery of generation 0 reads no record.
             Err(error) if error.kind() == ErrorKind::TooLarge && next <= own.saturating_add(1) => {
+                body = ContentHash::of(as_it_came);
                 self.send(as_it_came.to_vec()).await?;
             }
             Err(error) => return Err(error),
         }
         tracing::info!(%job, "redriven");
-        Ok(generation)
+        Ok(Sent { generation, body })
     }
 
     /// Records that the job waits again. After its message: a job that has none would wait for ever. Without

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
 
 use super::Fixture;
+use crate::child_ids::GivenBefore;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 use crate::ports::{Payload, RecordStore, RecordWrite};
 use crate::record::{
@@ -52,6 +53,7 @@ fn record() -> Record {
             sha256: state.sha256,
             plain_bytes: None,
             waits: 0,
+            children: GivenBefore::default(),
             place: state.place,
             attachments: Some(part(b"a manifest")),
         }],

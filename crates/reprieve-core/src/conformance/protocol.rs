@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Fixture;
 use crate::checkpoint::CheckpointEvery;
 use crate::clock::unix_millis;
+use crate::child_ids::GivenBefore;
 use crate::codec::encode_state;
 use crate::context::JobContext;
 use crate::ids::{BlobName, Fence, JobId, MessageId, PayloadName, WorkerId, Writer};
@@ -148,6 +149,7 @@ async fn put(store: &Store, mut record: Record, step: Option<u32>) {
         record.checkpoints = vec![Checkpoint {
             plain_bytes: None,
             waits: 0,
+            children: GivenBefore::default(),
             attachments: None,
             sequence: record.sequence,
             schema: History::SCHEMA,

@@ -11,6 +11,7 @@ use super::{
     Account, Attachments, Checkpoint, Claimant, Company, End, EndKind, Escalated, INLINE_BYTES_MAX, Manifest,
     Owner, Part, Place, Record, Status, Unreadable, open,
 };
+use crate::child_ids::GivenBefore;
 use crate::clock::unix_millis;
 use crate::codec::Encoded;
 use crate::error::{Error, ErrorKind, Result};
@@ -82,7 +83,7 @@ impl Look {
 }
 
 /// The parts of a save besides the state.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Saving {
     /// Whether the job has moved since it was loaded; then the save clears the account.
     pub(crate) moved: bool,
@@ -93,6 +94,8 @@ pub(crate) struct Saving {
     pub(crate) waits_until: Option<i64>,
     /// How often the job has waited at its own request.
     pub(crate) waits: u64,
+    /// The jobs that its finished steps have enqueued since.
+    pub(crate) children: GivenBefore,
     /// How long the attempt has run.
     pub(crate) ran: Duration,
 }
@@ -367,6 +370,7 @@ impl Handle {
                 plain_bytes,
                 place,
                 waits: saving.waits,
+                children: saving.children.clone(),
                 attachments: manifest.clone(),
             });
             let kept = |kept: &Checkpoint| (kept.sequence, kept.attachments.is_some());

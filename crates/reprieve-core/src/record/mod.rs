@@ -38,6 +38,7 @@ pub(crate) use note::EndNote;
 pub use crate::hash::ContentHash;
 
 use crate::chance;
+pub use crate::child_ids::GivenBefore;
 use crate::clock::unix_millis;
 use crate::ids::{JobId, MessageId, PayloadName, WorkerId};
 
@@ -182,6 +183,9 @@ pub struct Checkpoint {
     /// jobs that it enqueues the same ids.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waits: u64,
+    /// The jobs that its steps had enqueued by then, since it waited last.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub children: GivenBefore,
     /// The manifest of the attachments; `None` without attachments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachments: Option<Part>,
@@ -370,6 +374,7 @@ mod tests {
             sha256: ContentHash::of(state),
             plain_bytes: None,
             waits: 0,
+            children: GivenBefore::default(),
             place: Place::Inside(state.to_vec()),
             attachments: None,
         };
@@ -415,6 +420,7 @@ mod tests {
             sha256: ContentHash::of(b""),
             plain_bytes: None,
             waits: 0,
+            children: GivenBefore::default(),
             place: Place::Payload(payload(number)),
             attachments: None,
         };
@@ -474,6 +480,7 @@ mod tests {
         };
         for checkpoint in &mut record.checkpoints {
             (checkpoint.sequence, checkpoint.schema) = (u64::MAX, u32::MAX);
+            checkpoint.children = GivenBefore::of_most();
         }
         for count in 1..=40 {
             let end = End::now(&message, u32::MAX - count, &worker, EndKind::Interrupted, &worst);

@@ -106,6 +106,7 @@ impl TestContext {
             control: None,
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
+            slots: OnceLock::new(),
             time_limit: TimeLimit::default(),
             children: ChildIds::default(),
             trace: None,

@@ -98,6 +98,7 @@ pub(super) fn compare(
         });
     }
     compare_values("the result", expected.world.result.as_ref(), seen.world.result.as_ref())
+        .or_else(|| compare_failed(expected, seen))
         .or_else(|| compare_blobs(expected, seen))
         .or_else(|| {
             let pairs = expected_observed.iter().zip(observed);
@@ -105,6 +106,17 @@ pub(super) fn compare(
                 .into_iter()
                 .find_map(|(expected, seen)| compare_values("what is observed", Some(expected), Some(seen)))
         })
+}
+
+fn compare_failed(expected: &Seen, seen: &Seen) -> Option<Finding> {
+    let (expected, seen) = (&expected.world.failed, &seen.world.failed);
+    let job = expected.keys().chain(seen.keys()).find(|job| expected.get(job) != seen.get(job))?;
+    let shown = |why: Option<&String>| why.map_or_else(|| "it does not fail".to_owned(), |why| format!("it fails: {why}"));
+    Some(Finding {
+        what: format!("how the job {job}, which it enqueued, ends"),
+        expected: shown(expected.get(job)),
+        seen: shown(seen.get(job)),
+    })
 }
 
 fn compare_blobs(expected: &Seen, seen: &Seen) -> Option<Finding> {

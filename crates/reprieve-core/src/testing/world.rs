@@ -92,6 +92,8 @@ pub(super) struct Seen {
 pub struct World {
     pub(super) result: Option<Value>,
     pub(super) blobs: BTreeMap<String, Vec<u8>>,
+    /// Other jobs that have failed, and why.
+    pub(super) failed: BTreeMap<JobId, String>,
 }
 
 impl World {
@@ -328,8 +330,15 @@ impl Run {
 
     /// Reads what the run left behind.
     async fn look(&self, job: &JobId, unfinished: Option<String>) -> Result<Seen> {
-        let letters = self.store.queue.dead_letters(1).await?;
-        let reason = letters.into_iter().next().map(|letter| letter.reason.unwrap_or_default());
+        let (mut reason, mut failed) = (None, BTreeMap::new());
+        for letter in self.store.queue.dead_letters(usize::MAX).await? {
+            let why = letter.reason.unwrap_or_default();
+            match Envelope::read(&letter.body, &letter.id, None) {
+                // Its children may fail, if it can bear that.
+                Ok(other) if other.job != *job => drop(failed.insert(other.job, why)),
+                Ok(_) | Err(_) => drop(reason.get_or_insert(why)),
+            }
+        }
         let result = self.store.blobs.get(&result_blob(job)?).await?;
         let result = result.map(|json| serde_json::from_slice(&json).unwrap_or_default());
         let mut blobs = BTreeMap::new();
@@ -351,7 +360,7 @@ impl Run {
         };
         Ok(Seen {
             end,
-            world: World { result, blobs },
+            world: World { result, blobs, failed },
             awaits: self.story.awaits(),
             has_struck: self.story.progress.get().has_struck,
         })

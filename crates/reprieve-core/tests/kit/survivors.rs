@@ -5,8 +5,9 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use reprieve_core::Step;
+use async_trait::async_trait;
 use reprieve_core::testing::Harness;
+use reprieve_core::{Job, JobContext, JobEnd, JobError, JobId, NewJob, Step};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -105,4 +106,41 @@ fn a_job_that_waits_at_its_own_request_survives() {
         },
     );
     assert_eq!(Harness::new(job).check().steps(), 3);
+}
+
+/// Fails for the argument 1.
+#[derive(Debug)]
+struct Item;
+
+#[async_trait]
+impl Job for Item {
+    const KIND: &'static str = "item";
+    type Args = u32;
+    type Checkpoint = ();
+    type Output = u32;
+
+    fn begin(&self, _: &u32) {}
+
+    async fn step(&self, _: &JobContext, args: &u32, (): ()) -> Result<Step<(), u32>, JobError> {
+        if *args == 1 { Err(JobError::fatal("this item is bad")) } else { Ok(Step::Done(*args)) }
+    }
+}
+
+#[test]
+fn a_job_that_bears_the_failures_of_its_children_survives() {
+    let job: Steps<(), Vec<JobId>, usize> = Steps::new(Vec::new, |cx, (), mut ids| {
+        Box::pin(async move {
+            if ids.is_empty() {
+                let items = (0..3).map(|item| NewJob::of::<Item>(&item).unwrap());
+                ids = cx.enqueue(items.collect()).await?;
+            }
+            let ends = cx.results::<u32>(&ids).await?;
+            if ends.iter().any(Option::is_none) {
+                return Ok(Step::Wait(ids, Duration::from_secs(5)));
+            }
+            let failed = ends.iter().filter(|end| matches!(end, Some(JobEnd::Failed(_))));
+            Ok(Step::Done(failed.count()))
+        })
+    });
+    Harness::new(job).also(Item).evicted_at_every_step().killed_at_every_step().check();
 }

@@ -2,6 +2,7 @@
 //! ten seconds. It is in no poison queue, and nobody continues it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
@@ -228,9 +229,81 @@ async fn a_job_with_a_damaged_record_keeps_no_other_one_from_being_cancelled() {
     let _worker = start_any(&store, job, settings);
     sleep(secs(10)).await;
     overwrite(&store, &ids[1], b"rubbish".to_vec()).await;
-    store.cancel(&ids).await.unwrap_err();
-    within(secs(10), "it ends", async || end(&store, &ids[0]).await == Some(JobEnd::Cancelled)).await;
-    within(secs(10), "its message is gone", async || total(&store).await == 1).await;
+    store.cancel(&ids).await.unwrap();
+    emptied(&store, secs(15)).await;
+    for id in &ids {
+        assert_eq!(end(&store, id).await, Some(JobEnd::Cancelled));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_waits_with_a_damaged_record_is_cancelled() {
+    let (store, job) = (memory::store(), Steps::default());
+    let id = enqueue_as(&store, "mine", Plan::new(5, 1_000)).await;
+    overwrite(&store, &id, b"rubbish".to_vec()).await;
+    assert_eq!(cancel(&store, &id).await, Cancel::Cancelled);
+    let _worker = start(&store, &job);
+    emptied(&store, secs(60)).await;
+    assert_eq!((end(&store, &id).await, job.trace.steps(&id).len()), (Some(JobEnd::Cancelled), 0));
+}
+
+/// A job without a result: its arguments are its steps and their length in milliseconds.
+#[derive(Debug, Clone, Default)]
+struct NoResult(Arc<AtomicU32>);
+
+#[async_trait]
+impl Job for NoResult {
+    const KIND: &'static str = "no-result";
+    type Args = (u32, u64);
+    type Checkpoint = u32;
+    type Output = ();
+
+    fn begin(&self, _: &(u32, u64)) -> u32 {
+        0
+    }
+
+    async fn step(&self, _: &JobContext, args: &(u32, u64), at: u32) -> Result<Step<u32, ()>, JobError> {
+        sleep(ms(args.1)).await;
+        self.0.fetch_add(1, Relaxed);
+        Ok(if at + 1 == args.0 { Step::Done(()) } else { Step::Continue(at + 1) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_cancelled_a_job_in_its_last_seconds_learns_how_it_ended() {
+    for (steps, offset) in [(19, 100), (19, 500), (19, 900), (17, 100), (16, 500), (15, 500)] {
+        for every in [1_000, 5_000, 3_600_000] {
+            let (store, job) = (memory::store(), NoResult::default());
+            let id = send_args::<NoResult>(&store, &(20, 1_000)).await;
+            let settings = Settings { checkpoint_every: CheckpointEvery::Every(ms(every)), ..settings() };
+            let _worker = start_any(&store, job.clone(), settings);
+            within(secs(100), "steps", async || job.0.load(Relaxed) == steps).await;
+            sleep(ms(offset)).await;
+            let cancelled = cancel(&store, &id).await;
+            emptied(&store, secs(60)).await;
+            sleep(secs(60)).await;
+            let end = store.end_of::<()>(&id).await.unwrap();
+            assert!(end.is_some(), "{cancelled:?} after {steps} steps and {offset} ms, saved every {every} ms");
+        }
+    }
+}
+
+/// Whoever cancels is 20 ms away from the store.
+#[tokio::test(start_paused = true)]
+async fn workers_hear_of_the_first_of_a_long_list_before_the_last_is_cancelled() {
+    let (store, job) = (memory::store(), Steps::default());
+    let running = enqueue(&store, &[Plan::new(100, 3_600_000).habit(Habit::Watches)]).await.remove(0);
+    let _worker = start(&store, &job);
+    sleep(secs(20)).await;
+    let others = (0..20_000).map(|number| JobId::parse(format!("other-{number}")).unwrap());
+    let all: Vec<_> = [running.clone()].into_iter().chain(others).collect();
+    let (far, faults) = Faults::wrap(store.clone());
+    faults.everything(Fault::Delay(ms(20)));
+    let began = Instant::now();
+    let cancelling = tokio::spawn(async move { far.cancel(&all).await.map(|all| all.len()) });
+    within(secs(15), "it stops", async || total(&store).await == 0).await;
+    assert_eq!(cancelling.await.unwrap().unwrap(), 20_001);
+    assert!(began.elapsed() > secs(20), "{:?}", began.elapsed());
 }
 
 /// It is done before it hears of it: then it is done for everybody, and leaves nothing.

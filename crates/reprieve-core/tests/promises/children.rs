@@ -89,9 +89,7 @@ impl Job for Parent {
 }
 
 async fn send(store: &Store, children: u32) -> JobId {
-    on_one_clock();
-    let job = NewJob::of::<Parent>(&children).unwrap();
-    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
+    send_args::<Parent>(store, &children).await
 }
 
 async fn result(store: &Store, job: &JobId) -> Option<u64> {
@@ -541,4 +539,61 @@ async fn children_of_a_job_with_a_damaged_record_are_the_same() {
     within(secs(600), "its end", async || store.end_of::<u32>(&id).await.unwrap_or(None).is_some()).await;
     second.stop().await;
     assert_eq!(twice(&store).await, [] as [u32; 0], "items whose children ran under two ids");
+}
+
+/// Enqueues an equal child in each of two steps.
+#[derive(Debug, Clone)]
+struct EqualChildren;
+
+#[async_trait]
+impl Job for EqualChildren {
+    const KIND: &'static str = "equal-children";
+    type Args = ();
+    type Checkpoint = bool;
+    type Output = ();
+
+    fn begin(&self, (): &()) -> bool {
+        false
+    }
+
+    async fn step(&self, cx: &JobContext, (): &(), is_second: bool) -> Result<Step<bool, ()>, JobError> {
+        sleep(secs(10)).await;
+        cx.enqueue(vec![NewJob::of::<Leaf>(&1).unwrap()]).await?;
+        Ok(if is_second { Step::Done(()) } else { Step::Continue(true) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_equal_child_of_a_later_step_is_refused_however_the_job_was_interrupted() {
+    for how in ["not at all", "evicted", "frozen", "redriven"] {
+        let (store, worked) = (memory::store(), Worked::default());
+        let id = send_args::<EqualChildren>(&store, &()).await;
+        let start = || {
+            let builder = Worker::builder(store.clone()).settings(settings());
+            start_built(builder.job(EqualChildren).job(Leaf(Arc::clone(&worked))))
+        };
+        let first = start();
+        sleep(secs(15)).await;
+        let _second = match how {
+            "evicted" => {
+                first.evict(secs(30)).await;
+                Some(start())
+            }
+            "frozen" => {
+                first.gate.freeze();
+                let second = start();
+                sleep(secs(200)).await;
+                first.gate.thaw();
+                Some(second)
+            }
+            _ => None,
+        };
+        if how == "redriven" {
+            within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+            store.redrive(&Redrive::All).await.unwrap();
+        }
+        within(secs(600), "the end", async || total(&store).await == 0).await;
+        let end = store.end_of::<()>(&id).await.unwrap();
+        assert!(matches!(&end, Some(JobEnd::Failed(why)) if why.contains("same arguments before")), "{how}: {end:?}");
+    }
 }

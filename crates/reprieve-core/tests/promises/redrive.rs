@@ -1,11 +1,16 @@
 //! A redriven job resumes at its checkpoint, with any tool, and any number of times.
 
+use async_trait::async_trait;
 use reprieve_core::envelope::Envelope;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{NewMessage, Release, Store};
 use reprieve_core::record::Status;
-use reprieve_core::{BlobName, ErrorKind, JobId, MessageId, Redrive, Redriven};
-use tokio::time::timeout;
+use reprieve_core::worker::{Settings, Worker};
+use reprieve_core::{
+    BlobName, ErrorKind, Job, JobContext, JobError, JobId, MessageId, Redrive, Redriven, Step,
+};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
 
 use crate::support::*;
 
@@ -330,4 +335,63 @@ async fn a_redrive_ends_where_the_job_fails_again() {
     }
     let ended = timeout(secs(600), far.redrive(&Redrive::All)).await;
     assert!(ended.is_ok());
+}
+
+/// Redrives all from 20 ms away, as in Azure, while a worker dead-letters again what it gets. Returns how many
+/// messages were sent.
+async fn redriven_from_afar(store: &Store) -> u64 {
+    let (far, faults) = Faults::wrap(store.clone());
+    faults.everything(Fault::Delay(ms(20)));
+    let redriven = timeout(secs(600), far.redrive(&Redrive::All)).await.expect("it ends").unwrap();
+    assert_eq!(redriven.failures.len(), 0, "{redriven:?}");
+    within(secs(60), "the letter again", async || poisoned(store).await.len() == 1).await;
+    faults.calls(Op::Send)
+}
+
+/// Its letter keeps its body, with its generation.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_of_a_message_with_the_id_of_another_job_ends() {
+    let (store, job) = (memory::store(), Steps::default());
+    enqueue_as(&store, "mine", Plan::new(2, 1_000_000)).await;
+    let settings = Settings { remember_done: secs(3_600), ..settings() };
+    let builder = Worker::builder(store.clone()).settings(settings);
+    let _worker = start_built(builder.job(job.clone()).job(Other));
+    sleep(secs(5)).await;
+    let foreign = json!({"specversion": "1.0", "id": "mine", "source": "reprieve", "type": "other", "data": null});
+    send(&store, foreign.to_string().into_bytes()).await;
+    within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    assert_eq!(redriven_from_afar(&store).await, 1);
+}
+
+/// Its letter is the message as it came.
+#[tokio::test(start_paused = true)]
+async fn a_redrive_of_a_letter_that_is_too_large_for_its_next_generation_ends() {
+    let (store, faults) = Faults::wrap(memory::store());
+    let job = Steps::default();
+    for _ in 0..100 {
+        faults.next_calls(Op::DeadLetter, 1, Fault::Fail(ErrorKind::TooLarge));
+        faults.next_calls(Op::DeadLetter, 1, Fault::Delay(ms(1)));
+    }
+    enqueue(&store, &[Plan::new(3, 10).habit(Habit::FatalAt(1))]).await;
+    let _worker = start(&store, &job);
+    within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
+    assert_eq!(redriven_from_afar(&store).await, 1);
+}
+
+/// A job of another kind.
+#[derive(Debug)]
+struct Other;
+
+#[async_trait]
+impl Job for Other {
+    const KIND: &'static str = "other";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        Ok(Step::Done(()))
+    }
 }

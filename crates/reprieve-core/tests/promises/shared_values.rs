@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use reprieve_core::interruption::Stage;
 use reprieve_core::memory::{self, ManualNotices};
 use reprieve_core::ports::Ending;
-use reprieve_core::worker::{Settings, Worker, WorkerBuilder};
+use reprieve_core::worker::{Limits, Settings, Worker, WorkerBuilder};
 use reprieve_core::{Job, JobContext, JobError, NewJob, Producer, Step};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::support::*;
 
@@ -231,5 +231,91 @@ async fn a_panic_of_a_closure_is_the_jobs_failure() {
         reasons[0].contains("the job panicked") && reasons[0].contains("division by zero"),
         "{reasons:?}"
     );
+    worker.stop().await;
+}
+
+/// Computes until it is told to end, and does not look at the stop flag.
+#[derive(Debug, Clone, Default)]
+struct Stubborn {
+    may_end: Arc<AtomicBool>,
+    running: Arc<AtomicU32>,
+    most: Arc<AtomicU32>,
+}
+
+#[async_trait]
+impl Job for Stubborn {
+    const KIND: &'static str = "stubborn";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        let this = self.clone();
+        cx.compute(move || {
+            this.most.fetch_max(this.running.fetch_add(1, Relaxed) + 1, Relaxed);
+            while !this.may_end.load(Relaxed) {
+                std::thread::yield_now();
+            }
+            this.running.fetch_sub(1, Relaxed);
+        })
+        .await;
+        Ok(Step::Done(()))
+    }
+}
+
+#[derive(Debug)]
+struct Brief;
+
+#[async_trait]
+impl Job for Brief {
+    const KIND: &'static str = "brief";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, cx: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        cx.compute(|| ()).await;
+        Ok(Step::Done(()))
+    }
+}
+
+/// On a real clock. As many never end as the machine has cores.
+#[tokio::test]
+async fn what_computes_past_its_timeout_keeps_its_slot_and_no_other_job_from_computing() {
+    let (store, job) = (memory::store(), Stubborn::default());
+    let cores = std::thread::available_parallelism().unwrap().get();
+    send::<Stubborn>(&store, cores).await;
+    let limits = Limits { step_timeout: Some(secs(1)), attempts: 1, ..Limits::default() };
+    let settings = Settings { concurrency: cores + 1, ..settings() };
+    let builder = Worker::builder(store.clone()).settings(settings).job(job.clone()).job(Brief);
+    let worker = start_built(builder.limits::<Stubborn>(limits));
+    within(secs(20), "the timeouts", async || poisoned(&store).await.len() == cores).await;
+    assert_eq!(job.running.load(Relaxed) as usize, cores);
+    send::<Brief>(&store, 20).await;
+    within(secs(20), "the others", async || total(&store).await == 0).await;
+    job.may_end.store(true, Relaxed);
+    worker.stop().await;
+}
+
+/// On a real clock.
+#[tokio::test]
+async fn what_computes_past_its_timeout_counts_under_the_limits_of_its_kind() {
+    let (store, job) = (memory::store(), Stubborn::default());
+    send::<Stubborn>(&store, 2).await;
+    let step_timeout = Some(secs(1));
+    let limits =
+        Limits { per_worker: Some(1), in_fleet: Some(1), step_timeout, attempts: 1, ..Limits::default() };
+    let settings = Settings { concurrency: 4, ..settings() };
+    let builder = Worker::builder(store.clone()).settings(settings).job(job.clone());
+    let worker = start_built(builder.limits::<Stubborn>(limits));
+    within(secs(20), "the timeout", async || poisoned(&store).await.len() == 1).await;
+    // The other one's message returns after about five seconds.
+    sleep(secs(8)).await;
+    assert_eq!((job.running.load(Relaxed), job.most.load(Relaxed)), (1, 1));
+    job.may_end.store(true, Relaxed);
     worker.stop().await;
 }

@@ -412,6 +412,16 @@ pub(crate) async fn send_again_and_again(store: &Store, job: &str, plan: Plan, t
     JobId::parse(job).unwrap()
 }
 
+/// Enqueues one job of this kind.
+pub(crate) async fn send_args<J: Job>(store: &Store, args: &J::Args) -> JobId
+where
+    J::Args: Serialize,
+{
+    on_one_clock();
+    let job = NewJob::of::<J>(args).unwrap();
+    Producer::new(store.clone()).enqueue(vec![job]).await.unwrap().remove(0)
+}
+
 pub(crate) async fn cancel(store: &Store, job: &JobId) -> Cancel {
     store.cancel(std::slice::from_ref(job)).await.unwrap().remove(0)
 }

@@ -13,8 +13,8 @@ use super::log;
 use super::{WatchState, lock};
 use crate::scheduled_events::document::{Answer, ApiVersion, Incarnation, ServiceClock};
 
-/// How far the service's clock may be set forward, as seen here, before the worker gets its
-/// deadlines again. Smaller corrections are frequent, and no drain is planned so closely.
+/// How far the service's clock may move against the timers' clock before the worker gets its deadlines
+/// again. Smaller corrections are frequent, and no drain is planned so closely.
 const CLOCK_STEP_MAX: Duration = Duration::from_secs(1);
 
 /// Publishes the changes of each answer, as soon as this VM's name is known.
@@ -30,8 +30,7 @@ pub(super) struct ChangePublisher {
     unread: BTreeMap<ApiVersion, Answer>,
     incarnations: BTreeMap<ApiVersion, Incarnation>,
     clock_difference: ClockDifference,
-    /// The clocks at a time when the worker got a `NotBefore`. Of several such times, the one at
-    /// which the service's clock was furthest behind the timers' clock.
+    /// The clocks by which the worker has its deadlines, give or take [`CLOCK_STEP_MAX`].
     clocks: Option<ServiceClock>,
     has_answered: bool,
 }
@@ -87,9 +86,7 @@ impl ChangePublisher {
     /// Applies an answer and sends its changes.
     pub(super) fn apply(&mut self, answer: Answer) {
         self.check_incarnation(&answer);
-        if let Some(ahead) = answer.ahead {
-            self.clock_difference.note(ahead, answer.at);
-        }
+        self.clock_difference.note(answer.at, answer.wall, answer.ahead);
         let ahead = self.clock_difference.ahead();
         let clock = ServiceClock::of(&answer, ahead);
         let Some(name) = &self.name else {
@@ -100,14 +97,10 @@ impl ChangePublisher {
         shared.ahead = ahead;
         if self.clocks.is_some_and(|clocks| clock_step(clocks, clock) > CLOCK_STEP_MAX) {
             self.clocks = Some(clock);
+            info!("the service's clock has moved against this VM's timers, or the VM was frozen; its events are timed anew");
             // The answer's own changes follow below.
             for change in shared.active_events.changes().filter(|change| change.not_before.is_some()) {
-                let id = change.id();
                 if let Some(change) = change.for_worker(name, clock) {
-                    info!(
-                        event.id = %id,
-                        "the wall clock was set forward, or the VM was frozen; the deadline is now sooner"
-                    );
                     drop(self.worker.send(change));
                 }
             }
@@ -115,9 +108,7 @@ impl ChangePublisher {
         for change in shared.active_events.update(&answer, name) {
             log::event(&change);
             if let Some(change) = change.for_worker(name, clock) {
-                if self.clocks.is_none_or(|clocks| clock_step(clocks, clock).is_zero()) {
-                    self.clocks = Some(clock);
-                }
+                self.clocks.get_or_insert(clock);
                 // The receiver is gone only while the watcher is being dropped, which ends the
                 // watch too.
                 drop(self.worker.send(change));
@@ -148,13 +139,14 @@ impl ChangePublisher {
     }
 }
 
-/// How much further the service's clock has advanced than the timers' clock. A `NotBefore` comes
-/// that much sooner than the worker's deadline: this machine's time was corrected and the service
-/// does not tell its own, or the timers stopped while the VM was frozen. A `NotBefore` that comes
-/// later needs no new deadline, because being ready early is harmless.
+/// How far the service's clock and the timers' clock have moved against each other. A `NotBefore` is sooner or
+/// later by so much than the worker's deadline.
 fn clock_step(before: ServiceClock, now: ServiceClock) -> Duration {
-    let by_wall = now.wall.duration_since(before.wall).unwrap_or_default();
-    by_wall.saturating_sub(now.at.saturating_duration_since(before.at))
+    let timers = now.at.saturating_duration_since(before.at);
+    match now.wall.duration_since(before.wall) {
+        Ok(service) => service.abs_diff(timers),
+        Err(backward) => backward.duration() + timers,
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +161,7 @@ mod tests {
         {"EventId":"c","EventType":"Freeze","EventStatus":"Started","Resources":["me_0"],"NotBefore":""}]}"#;
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_gets_its_deadlines_again_when_the_wall_clock_is_set_forward() {
+    async fn a_worker_gets_its_deadlines_again_when_the_wall_clock_is_set_and_there_is_no_date() {
         let shared = Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST)));
         let (sender, mut received) = mpsc::unbounded_channel();
         let mut publisher = ChangePublisher::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
@@ -191,7 +183,7 @@ mod tests {
         assert_eq!(sent_at(102, 103_000), [""; 0], "too small a step");
         assert_eq!(sent_at(103, 104_500), ["a"]);
         assert_eq!(sent_at(104, 105_500), [""; 0], "sent once");
-        assert_eq!(sent_at(105, 0), [""; 0], "set back");
+        assert_eq!(sent_at(105, 0), ["a"], "set back");
         assert_eq!(sent_at(106, 166_000), ["a"], "and forward by a minute");
         assert_eq!(lock(&shared).feed.receiver_count(), 0);
     }

@@ -155,6 +155,7 @@ fn job_run(
         control: Some(tokio::runtime::Handle::current()),
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
+        slots: OnceLock::new(),
         time_limit: TimeLimit::new(kind.limits.step_timeout, kind.limits.job_timeout),
         children: ChildIds::default(),
         trace: envelope.trace.clone(),

@@ -200,7 +200,7 @@ impl Guardian {
         // A record that is removed next gets an expiry too: its worker may die before it removes
         // the record.
         let kept = if remembered.is_zero() { REMEMBERED } else { remembered };
-        let expires = unix_millis_after(kept);
+        let (mut expires, mut remembered) = (unix_millis_after(kept), remembered);
         // The owner may have just written a note, so try again.
         loop {
             let written = self.conclude(assignment, Status::Done, Some(expires)).await?;
@@ -215,6 +215,9 @@ impl Guardian {
                 // The record of another owner may have been adopted.
                 return Ok(remembered.max(self.remembered(assignment, &handle)));
             }
+            // Whoever cancelled it asks how it ended, and a job without a result has only its record to tell.
+            remembered = remembered.max(OWN_ID_REMEMBERED);
+            expires = unix_millis_after(remembered);
         }
     }
 

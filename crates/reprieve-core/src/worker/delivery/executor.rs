@@ -378,6 +378,7 @@ impl Execution {
         let is_first = self.run.steps.load(Relaxed) == self.run.steps_at_load.load(Relaxed);
         self.run.steps.fetch_add(1, Relaxed);
         self.run.unsaved_steps.fetch_add(1, Relaxed);
+        self.run.children.end_step();
         if !is_first || self.run.interrupted.is_cancelled() {
             return Ok(next);
         }

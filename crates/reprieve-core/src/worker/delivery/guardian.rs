@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -309,7 +309,7 @@ impl Guardian {
         self.wait(&mut taking, None).await
     }
 
-    /// Starts the job, which holds `slots` until it really ends.
+    /// Starts the job, which holds `slots` until it and its computations really end.
     fn start(
         &self,
         assignment: &mut Assignment,
@@ -325,6 +325,10 @@ impl Guardian {
         let runnable = Arc::clone(&assignment.runnable);
         // Whatever is logged in a step has the job's id, also where only errors are logged.
         let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);
+        let slots = Arc::new(slots);
+        let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&slots) as _;
+        // A delivery starts one job.
+        let _is_first = assignment.run.slots.set(weak);
         let run = async move {
             let ended = AssertUnwindSafe(runnable.run(execution)).catch_unwind().await;
             // The slots belong to the task, not to the guardian: a task that never ends keeps them.

@@ -343,12 +343,12 @@ impl Execution {
             })?;
             tracing::info!(%job, sequence = checkpoint.sequence, "resuming at a checkpoint");
             self.run.record.lock().await.attachments.resume_at(checkpoint.sequence);
-            self.run.children.resume_at(checkpoint.waits);
+            self.run.children.resume_at(checkpoint.waits, &checkpoint.children);
             self.run.has_resumed.store(true, Relaxed);
             return Ok(Some(at));
         }
         self.run.record.lock().await.attachments.begin();
-        self.run.children.resume_at(0);
+        self.run.children.begin();
         if !record.checkpoints.is_empty() {
             tracing::error!(%job, "no checkpoint of the job can be read; the job begins again");
         }
@@ -404,7 +404,7 @@ impl Execution {
         let mut handle = self.run.record.lock().await;
         let Some(record) = handle.own().cloned() else {
             handle.attachments.begin();
-            self.run.children.resume_at(0);
+            self.run.children.begin();
             return Ok(None);
         };
         drop(handle);

@@ -1,0 +1,483 @@
+//! The circuit breaker of a dependency: closed while it serves, open while it does not, half-open while
+//! that is tried.
+//!
+//! It is pure: it has no clock, calls nothing, and draws nothing at random. Times are counted from any
+//! moment, for example the worker's start.
+//!
+//! ```text
+//!                 calls fail by their rate, a probe fails,
+//!                 or a maintenance begins (at most 60 s)
+//!    ┌────────┐ ───────────────────────────────────────────▶ ┌──────┐
+//!    │ closed │                                               │ open │ ◀─┐ a probe fails: the next one
+//!    └────────┘                    a call or a probe fails,   └──────┘ ──┘ comes later
+//!        ▲                         or a maintenance begins     ▲    │
+//!        │                       ┌─────────────────────────────┘    │ a probe succeeds, after the
+//!        │   32 are admitted     │                                  │ maintenance or its 60 s
+//!        └────────────────── ┌───────────┐ ◀───────────────────────┘
+//!                            │ half-open │ ─┐ a probe, or all that were admitted, succeed:
+//!                            └───────────┘ ◀┘ twice as many are admitted
+//! ```
+//!
+//! | event | closed | open | half-open |
+//! |---|---|---|---|
+//! | a maintenance is scheduled | shown | shown | shown |
+//! | a maintenance of the primary begins | open for 60 s | open for 60 s more | open for 60 s |
+//! | it has switched over, or ended | topology | probe within 5 s, topology | topology |
+//! | a replica's maintenance begins | prefer the primary | the same | the same |
+//! | it has ended | prefer no one | the same | the same |
+//! | a call fails | probe at once; open if it is the third of ten seconds, and half of all | a proof | open |
+//! | a call succeeds | counts in the rate | - | admit twice as many when all have |
+//! | the connection is lost | probe at once | a proof | probe at once |
+//! | a probe fails | open | next one later, a proof | open |
+//! | a probe succeeds | next in 15 s | half-open, unless a switch is awaited | admit twice as many, or close |
+//!
+//! What was only announced, without a proof by a connection, opens it for no more than 5 minutes in an hour.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long an announced maintenance keeps the breaker open, counted from the receipt. In Microsoft's time
+/// line a failover takes 10 s from `NodeMaintenanceStart` on, and 30 s from `NodeMaintenanceStarting` on.
+/// <https://learn.microsoft.com/azure/azure-cache-for-redis/cache-failover>
+pub const ANNOUNCED_MAX: Duration = Duration::from_secs(60);
+
+/// How long announcements alone keep it open within [`HOUR`]. They are not reliable: see
+/// <https://github.com/StackExchange/StackExchange.Redis/issues/2405>.
+pub const ANNOUNCED_PER_HOUR: Duration = Duration::from_mins(5);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The longest time for which a replica in maintenance is avoided without a message that it has ended. In
+/// Microsoft's time line it takes 3 minutes.
+const REPLICA_MAX: Duration = Duration::from_mins(15);
+
+/// The window of the rate of failed calls, and how many must fail in it.
+const WINDOW: Duration = Duration::from_secs(10);
+const FAILED_MIN: u32 = 3;
+
+/// The pause between probes while the breaker is closed, and the shortest one.
+const CLOSED_PAUSE: Duration = Duration::from_secs(15);
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// The longest pause between probes while it is open.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Over what time the workers of a fleet spread their first look after a failover.
+pub const SPREAD: Duration = Duration::from_secs(5);
+
+/// The time after which a half-open breaker probes, so that it closes also if nobody calls.
+const ROUND: Duration = Duration::from_secs(1);
+/// The number of calls that are admitted at once from which on the breaker is closed.
+const CLOSED_FROM: u32 = 32;
+
+/// The state of a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// The dependency is used.
+    Closed,
+    /// It is not used.
+    Open,
+    /// Few use it, to try whether it serves again.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::HalfOpen];
+
+    /// Returns the state's name in metrics, logs and pages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+        }
+    }
+}
+
+impl fmt::Display for BreakerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An event in the life of a dependency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Signal {
+    /// A maintenance is planned for this time, in milliseconds of Unix time, if it is known. It is shown, and
+    /// opens nothing: users saw such messages without a maintenance.
+    Scheduled(Option<i64>),
+    /// A maintenance of the primary begins within about 20 s, or now.
+    Begins,
+    /// A maintenance of a replica begins.
+    ReplicaBegins,
+    /// Another node has become the primary.
+    Switched,
+    /// A maintenance has ended.
+    Ended,
+    /// The dependency has been scaled: its nodes are others.
+    Scaled,
+    /// A connection that was held open to watch the dependency is lost.
+    Disconnected,
+}
+
+/// The result of a call or a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It was answered.
+    Served,
+    /// It failed, because of this.
+    Failed(String),
+}
+
+/// The reason for which a breaker is open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    Announced,
+    Calls { failed: u32, of: u32, last: String },
+    Probe(String),
+    Call(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Announced => f.write_str("a maintenance of its primary was announced"),
+            Self::Calls { failed, of, last } => {
+                write!(f, "{failed} of {of} calls failed within {} s, at last with: {last}", WINDOW.as_secs())
+            }
+            Self::Probe(reason) => write!(f, "a probe failed: {reason}"),
+            Self::Call(reason) => write!(f, "a call failed: {reason}"),
+        }
+    }
+}
+
+/// A change that an event made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The breaker opened, for this reason.
+    Opened(String),
+    /// It is half-open after it was open for this time.
+    HalfOpened(Duration),
+    /// It closed.
+    Closed,
+    /// An announcement was ignored, because announcements alone had kept it open for too long.
+    Ignored,
+}
+
+#[derive(Debug)]
+enum State {
+    Closed,
+    Open(Open),
+    HalfOpen { allowed: u32, admitted: u32, served: u32 },
+}
+
+#[derive(Debug)]
+struct Open {
+    why: Why,
+    /// Until when a maintenance that was announced is waited for, unless it ends before.
+    announced_until: Option<Duration>,
+    /// Whether a call, a probe or a connection failed.
+    is_proven: bool,
+    pause: Duration,
+}
+
+/// The circuit breaker of one dependency. See the [module's table](self).
+#[derive(Debug)]
+pub struct Breaker {
+    state: State,
+    since: Duration,
+    probe_at: Duration,
+    probed_at: Option<Duration>,
+    /// The recent calls by the second: the second, how many, and how many of them failed.
+    calls: VecDeque<(u64, u32, u32)>,
+    /// When announcements alone kept it open.
+    announced: VecDeque<(Duration, Duration)>,
+    avoid_replicas_until: Option<Duration>,
+    scheduled_unix_ms: Option<i64>,
+    topology: u64,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Breaker {
+    /// Returns a closed breaker whose first probe is due at once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            state: State::Closed,
+            since: Duration::ZERO,
+            probe_at: Duration::ZERO,
+            probed_at: None,
+            calls: VecDeque::new(),
+            announced: VecDeque::new(),
+            avoid_replicas_until: None,
+            scheduled_unix_ms: None,
+            topology: 0,
+        }
+    }
+
+    /// Returns the state.
+    #[must_use]
+    pub const fn state(&self) -> BreakerState {
+        match self.state {
+            State::Closed => BreakerState::Closed,
+            State::Open(_) => BreakerState::Open,
+            State::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// Returns since when it has been in its state.
+    #[must_use]
+    pub const fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// Returns why it is open.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
+        match &self.state {
+            State::Open(open) => Some(open.why.to_string()),
+            State::Closed | State::HalfOpen { .. } => None,
+        }
+    }
+
+    /// Returns when the next probe is due.
+    #[must_use]
+    pub const fn probe_at(&self) -> Duration {
+        self.probe_at
+    }
+
+    /// Returns for when a maintenance is scheduled, in milliseconds of Unix time.
+    #[must_use]
+    pub const fn scheduled_unix_ms(&self) -> Option<i64> {
+        self.scheduled_unix_ms
+    }
+
+    /// Whether those who read replicas should read the primary instead.
+    #[must_use]
+    pub fn avoids_replicas(&self, now: Duration) -> bool {
+        self.avoid_replicas_until.is_some_and(|until| now < until)
+    }
+
+    /// Returns a number that grows whenever connections should be made anew, because the nodes may be others.
+    #[must_use]
+    pub const fn topology(&self) -> u64 {
+        self.topology
+    }
+
+    /// Whether one more call may be made. Counts it where that is limited.
+    pub fn admit(&mut self) -> bool {
+        match &mut self.state {
+            State::Closed => true,
+            State::Open(_) => false,
+            State::HalfOpen { allowed, admitted, .. } => {
+                let is_admitted = admitted < allowed;
+                *admitted += u32::from(is_admitted);
+                is_admitted
+            }
+        }
+    }
+
+    /// Takes a signal. `spread` is a random number from 0 to 1.
+    pub fn on_signal(&mut self, signal: &Signal, now: Duration, spread: f64) -> Option<Change> {
+        match signal {
+            Signal::Scheduled(at) => {
+                self.scheduled_unix_ms = *at;
+                None
+            }
+            Signal::Begins => {
+                self.avoid_replicas_until = Some(now + REPLICA_MAX);
+                self.announce(now)
+            }
+            Signal::ReplicaBegins => {
+                self.avoid_replicas_until = Some(now + REPLICA_MAX);
+                None
+            }
+            Signal::Switched | Signal::Ended | Signal::Scaled => {
+                self.topology += 1;
+                if *signal == Signal::Ended {
+                    self.avoid_replicas_until = None;
+                    self.scheduled_unix_ms = None;
+                }
+                if let State::Open(open) = &mut self.state {
+                    open.announced_until = None;
+                    self.probe_at = self.probe_at.min(now + SPREAD.mul_f64(spread));
+                }
+                None
+            }
+            Signal::Disconnected => {
+                self.suspect(now);
+                None
+            }
+        }
+    }
+
+    /// Takes the answer to a call of somebody who uses the dependency.
+    pub fn on_call(&mut self, answer: &Answer, now: Duration) -> Option<Change> {
+        match (&mut self.state, answer) {
+            (State::Closed, _) => {
+                let (of, failed) = self.count(answer, now);
+                let Answer::Failed(last) = answer else { return None };
+                if failed >= FAILED_MIN && failed * 2 >= of {
+                    return Some(self.open(Why::Calls { failed, of, last: last.clone() }, now));
+                }
+                self.suspect(now);
+                None
+            }
+            (State::Open(_), Answer::Failed(_)) => {
+                self.suspect(now);
+                None
+            }
+            (State::Open(_), Answer::Served) => None,
+            (State::HalfOpen { .. }, Answer::Failed(reason)) => Some(self.open(Why::Call(reason.clone()), now)),
+            (State::HalfOpen { allowed, served, .. }, Answer::Served) => {
+                *served += 1;
+                if served < allowed { None } else { self.admit_more(now) }
+            }
+        }
+    }
+
+    /// Takes the answer to a probe. `spread` is a random number from 0 to 1.
+    pub fn on_probe(&mut self, answer: &Answer, now: Duration, spread: f64) -> Option<Change> {
+        self.probed_at = Some(now);
+        match (&mut self.state, answer) {
+            (State::Open(open), Answer::Failed(reason)) => {
+                open.is_proven = true;
+                if open.why == Why::Announced {
+                    open.why = Why::Probe(reason.clone());
+                }
+                self.probe_at = now + open.pause.mul_f64(0.75 + spread / 2.0);
+                open.pause = (open.pause * 2).min(PAUSE_MAX);
+                None
+            }
+            (_, Answer::Failed(reason)) => Some(self.open(Why::Probe(reason.clone()), now)),
+            (State::Closed, Answer::Served) => {
+                self.probe_at = now + CLOSED_PAUSE.mul_f64(0.75 + spread / 2.0);
+                None
+            }
+            (State::Open(open), Answer::Served) => {
+                // Until the switch, the old primary may still serve.
+                if let Some(until) = open.announced_until.filter(|until| now < *until) {
+                    self.probe_at = until;
+                    return None;
+                }
+                let was_open = now - self.since;
+                self.end_announced(now);
+                self.topology += 1;
+                self.enter(State::HalfOpen { allowed: 1, admitted: 0, served: 0 }, now);
+                self.probe_at = now + ROUND;
+                Some(Change::HalfOpened(was_open))
+            }
+            (State::HalfOpen { .. }, Answer::Served) => self.admit_more(now),
+        }
+    }
+
+    fn announce(&mut self, now: Duration) -> Option<Change> {
+        let left = ANNOUNCED_PER_HOUR.saturating_sub(self.announced_within_an_hour(now));
+        match &mut self.state {
+            State::Open(open) => {
+                let most = if open.is_proven { ANNOUNCED_MAX } else { ANNOUNCED_MAX.min(left) };
+                let until = open.announced_until.unwrap_or(now).max(now + most);
+                open.announced_until = Some(until);
+                self.probe_at = until;
+                None
+            }
+            _ if left.is_zero() => Some(Change::Ignored),
+            _ => {
+                let change = self.open(Why::Announced, now);
+                let until = now + ANNOUNCED_MAX.min(left);
+                if let State::Open(open) = &mut self.state {
+                    open.announced_until = Some(until);
+                    open.is_proven = false;
+                }
+                self.probe_at = until;
+                Some(change)
+            }
+        }
+    }
+
+    /// Asks for a probe; while it is open, this proves that it should be.
+    fn suspect(&mut self, now: Duration) {
+        if let State::Open(open) = &mut self.state {
+            open.is_proven = true;
+            return;
+        }
+        let soonest = self.probed_at.map_or(now, |at| now.max(at + PAUSE_MIN));
+        self.probe_at = self.probe_at.min(soonest);
+    }
+
+    fn open(&mut self, why: Why, now: Duration) -> Change {
+        let reason = why.to_string();
+        self.calls.clear();
+        self.enter(State::Open(Open { why, announced_until: None, is_proven: true, pause: PAUSE_MIN }), now);
+        self.probe_at = now + PAUSE_MIN;
+        Change::Opened(reason)
+    }
+
+    fn enter(&mut self, state: State, now: Duration) {
+        self.state = state;
+        self.since = now;
+    }
+
+    fn admit_more(&mut self, now: Duration) -> Option<Change> {
+        let State::HalfOpen { allowed, .. } = self.state else { return None };
+        let allowed = allowed * 2;
+        if allowed >= CLOSED_FROM {
+            self.enter(State::Closed, now);
+            self.probe_at = now + CLOSED_PAUSE;
+            return Some(Change::Closed);
+        }
+        self.state = State::HalfOpen { allowed, admitted: 0, served: 0 };
+        self.probe_at = now + ROUND;
+        None
+    }
+
+    /// Counts a call. Returns how many there were within the window, and how many of them failed.
+    fn count(&mut self, answer: &Answer, now: Duration) -> (u32, u32) {
+        let second = now.as_secs();
+        let is_old = |&(at, ..): &(u64, u32, u32)| at + WINDOW.as_secs() <= second;
+        while self.calls.front().is_some_and(is_old) {
+            self.calls.pop_front();
+        }
+        if self.calls.back().is_none_or(|&(at, ..)| at != second) {
+            self.calls.push_back((second, 0, 0));
+        }
+        if let Some((_, of, failed)) = self.calls.back_mut() {
+            *of += 1;
+            *failed += u32::from(*answer != Answer::Served);
+        }
+        self.calls.iter().fold((0, 0), |(of, failed), &(_, o, f)| (of + o, failed + f))
+    }
+
+    /// Remembers for how long announcements alone kept it open.
+    fn end_announced(&mut self, now: Duration) {
+        if let State::Open(Open { is_proven: false, .. }) = self.state {
+            self.announced.push_back((self.since, now));
+        }
+    }
+
+    fn announced_within_an_hour(&mut self, now: Duration) -> Duration {
+        let begin = now.saturating_sub(HOUR);
+        while self.announced.front().is_some_and(|&(_, to)| to <= begin) {
+            self.announced.pop_front();
+        }
+        let before: Duration = self.announced.iter().map(|&(from, to)| to - from.max(begin)).sum();
+        match self.state {
+            State::Open(Open { is_proven: false, .. }) => before + (now - self.since),
+            _ => before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
