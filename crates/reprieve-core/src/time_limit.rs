@@ -74,6 +74,11 @@ impl TimeLimit {
         get(&self.before) + get(&self.running).map_or(Duration::ZERO, |step| step.since.elapsed())
     }
 
+    /// The same in milliseconds, as records have it.
+    pub(crate) fn ran_ms(&self) -> u64 {
+        u64::try_from(self.ran().as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// Begins a step, or its time anew after it saved. Returns when it must have ended.
     pub(crate) fn begin_step(&self) -> Option<Instant> {
         let since = Instant::now();

@@ -509,7 +509,10 @@ impl Handle {
     /// record of another owner that counts this delivery's process as dead is corrected, and keeps
     /// its owner.
     pub(crate) async fn note(&mut self, end: End) -> Result<Written> {
-        let enter = |record: &mut Record| record.account.enter(end.clone(), Company::Shared);
+        let enter = |record: &mut Record| {
+            note_ran(record, &end);
+            record.account.enter(end.clone(), Company::Shared);
+        };
         if self.own.is_some() && self.change(enter).await? == Written::Taken {
             return Ok(Written::Taken);
         }
@@ -522,6 +525,7 @@ impl Handle {
             if !found.record.account.correct(&end) {
                 return Ok(Written::Refused);
             }
+            note_ran(&mut found.record, &end);
             if self.put_for_owner(*found).await? == Written::Taken {
                 return Ok(Written::Taken);
             }

@@ -945,3 +945,25 @@ async fn a_failure_is_not_forgotten_at_a_cut_before_the_claim() {
         assert_eq!(worker.ended("retried"), 2, "timed: {timed}: 5 attempts: 1 + 0 + 1 + 2 + the last");
     }
 }
+
+/// A job that hangs in a worker that loses its lease again and again.
+#[tokio::test(start_paused = true)]
+async fn a_jobs_timeout_counts_the_time_before_a_lost_lease() {
+    let (inner, job) = (memory::store(), Steps::default());
+    let (store, faults) = Faults::wrap(inner.clone());
+    let limits = Limits { job_timeout: Some(secs(150)), attempts: 1, ..Limits::default() };
+    let id = enqueue(&inner, &[Plan::new(9, 1_000).habit(Habit::StuckAt(3))]).await.remove(0);
+    let _worker = start_built(limited(&store, &job, limits));
+    let mut rounds = 0;
+    while poisoned(&inner).await.is_empty() {
+        rounds += 1;
+        assert!(rounds < 8, "{:?}", record(&inner, &id).await);
+        sleep(secs(60)).await;
+        for op in [Op::Renew, Op::Release, Op::Receive] {
+            faults.every_call(op, Fault::Fail(ErrorKind::Unavailable));
+        }
+        sleep(secs(70)).await;
+        faults.clear_all();
+    }
+    assert!(poisoned(&inner).await[0].contains("150"), "{:?}", poisoned(&inner).await);
+}

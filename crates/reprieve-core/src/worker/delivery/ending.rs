@@ -581,7 +581,7 @@ impl Guardian {
         let limit = &assignment.run.time_limit;
         if kind == EndKind::Interrupted && limit.is_of_job() {
             // A step that hangs saves nothing.
-            end.ran_ms = u64::try_from(limit.ran().as_millis()).unwrap_or(u64::MAX);
+            end.ran_ms = limit.ran_ms();
         }
         if has_failed || assignment.steps() > 0 {
             // A step has run, so the message can be used.
@@ -698,11 +698,13 @@ impl Guardian {
 /// Notes a lost lease in the job's record. Without the note, the next owner would count this
 /// process as dead.
 fn note_lost(run: Arc<JobRun>) -> Epilogue {
+    let limit = &run.time_limit;
+    let ran_ms = if limit.is_of_job() { limit.ran_ms() } else { 0 };
     Box::pin(async move {
         let patience = Patience::calm(TRY, Instant::now() + NOTE_LOST_WITHIN);
         let noted = persist("note a lost lease", patience, may_pass, || async {
             let mut handle = run.record.lock().await;
-            let end = handle.end(EndKind::Lost, "the lease was lost", 0);
+            let end = End { ran_ms, ..handle.end(EndKind::Lost, "the lease was lost", 0) };
             let noted = handle.note(end).await?;
             if noted == Written::Refused && handle.is_in_doubt() {
                 // A claim that was not answered may still arrive, and make this delivery the owner.
