@@ -222,7 +222,9 @@ impl Pass<'_> {
             return ControlFlow::Continue(());
         }
         let is_later = |sent: &u32| envelope.notes.generation > *sent;
-        if self.sent.get(&envelope.job).is_some_and(is_later) || self.bodies.contains(&ContentHash::of(&letter.body)) {
+        if self.sent.get(&envelope.job).is_some_and(is_later)
+            || self.bodies.contains(&ContentHash::of(&letter.body))
+        {
             // It was sent again in this pass, and has failed again. A worker raises the generation in the dead
             // letter, unless the message is another job's or the letter would be too large.
             self.leave(letter);

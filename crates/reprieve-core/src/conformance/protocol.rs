@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::Fixture;
 use crate::checkpoint::CheckpointEvery;
-use crate::clock::unix_millis;
 use crate::child_ids::GivenBefore;
+use crate::clock::unix_millis;
 use crate::codec::encode_state;
 use crate::context::JobContext;
 use crate::ids::{BlobName, Fence, JobId, MessageId, PayloadName, WorkerId, Writer};

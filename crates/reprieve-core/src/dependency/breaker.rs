@@ -339,7 +339,9 @@ impl Breaker {
                 None
             }
             (State::Open(_), Answer::Served) => None,
-            (State::HalfOpen { .. }, Answer::Failed(reason)) => Some(self.open(Why::Call(reason.clone()), now)),
+            (State::HalfOpen { .. }, Answer::Failed(reason)) => {
+                Some(self.open(Why::Call(reason.clone()), now))
+            }
             (State::HalfOpen { allowed, served, .. }, Answer::Served) => {
                 *served += 1;
                 if served < allowed { None } else { self.admit_more(now) }

@@ -111,7 +111,9 @@ pub(super) fn compare(
 fn compare_failed(expected: &Seen, seen: &Seen) -> Option<Finding> {
     let (expected, seen) = (&expected.world.failed, &seen.world.failed);
     let job = expected.keys().chain(seen.keys()).find(|job| expected.get(job) != seen.get(job))?;
-    let shown = |why: Option<&String>| why.map_or_else(|| "it does not fail".to_owned(), |why| format!("it fails: {why}"));
+    let shown = |why: Option<&String>| {
+        why.map_or_else(|| "it does not fail".to_owned(), |why| format!("it fails: {why}"))
+    };
     Some(Finding {
         what: format!("how the job {job}, which it enqueued, ends"),
         expected: shown(expected.get(job)),

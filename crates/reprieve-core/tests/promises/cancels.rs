@@ -283,7 +283,10 @@ async fn whoever_cancelled_a_job_in_its_last_seconds_learns_how_it_ended() {
             emptied(&store, secs(60)).await;
             sleep(secs(60)).await;
             let end = store.end_of::<()>(&id).await.unwrap();
-            assert!(end.is_some(), "{cancelled:?} after {steps} steps and {offset} ms, saved every {every} ms");
+            assert!(
+                end.is_some(),
+                "{cancelled:?} after {steps} steps and {offset} ms, saved every {every} ms"
+            );
         }
     }
 }

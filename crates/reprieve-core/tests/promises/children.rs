@@ -594,6 +594,9 @@ async fn an_equal_child_of_a_later_step_is_refused_however_the_job_was_interrupt
         }
         within(secs(600), "the end", async || total(&store).await == 0).await;
         let end = store.end_of::<()>(&id).await.unwrap();
-        assert!(matches!(&end, Some(JobEnd::Failed(why)) if why.contains("same arguments before")), "{how}: {end:?}");
+        assert!(
+            matches!(&end, Some(JobEnd::Failed(why)) if why.contains("same arguments before")),
+            "{how}: {end:?}"
+        );
     }
 }

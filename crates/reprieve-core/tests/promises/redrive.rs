@@ -357,7 +357,8 @@ async fn a_redrive_of_a_message_with_the_id_of_another_job_ends() {
     let builder = Worker::builder(store.clone()).settings(settings);
     let _worker = start_built(builder.job(job.clone()).job(Other));
     sleep(secs(5)).await;
-    let foreign = json!({"specversion": "1.0", "id": "mine", "source": "reprieve", "type": "other", "data": null});
+    let foreign =
+        json!({"specversion": "1.0", "id": "mine", "source": "reprieve", "type": "other", "data": null});
     send(&store, foreign.to_string().into_bytes()).await;
     within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
     assert_eq!(redriven_from_afar(&store).await, 1);

@@ -122,7 +122,12 @@ impl Address {
             Self::Azure(address) => address.on_this_machine().is_some(),
         };
         // `Spot`, or a newer kind of it.
-        let is_spot = vm.priority.as_ref().is_some_and(|it| it.to_ascii_lowercase().starts_with("spot"));
+        // Before Spot it was called low priority, and the service still has that value.
+        let is_spot = |priority: &String| {
+            let priority = priority.to_ascii_lowercase();
+            priority.starts_with("spot") || priority == "low"
+        };
+        let is_spot = vm.priority.as_ref().is_some_and(is_spot);
         let stops =
             vm.eviction_policy.as_ref().is_some_and(|policy| policy.eq_ignore_ascii_case("deallocate"));
         (is_here && is_spot).then_some(if stops { Loss::Stopped } else { Loss::Deleted })
@@ -241,6 +246,7 @@ mod tests {
             ("sqlite:own.db", vm("Spot", "Delete"), Some(Loss::Deleted)),
             ("sqlite:own.db", vm("spot", "deallocate"), Some(Loss::Stopped)),
             ("sqlite:own.db", vm("SpotPlus", ""), Some(Loss::Deleted)),
+            ("sqlite:own.db", vm("Low", "Delete"), Some(Loss::Deleted)),
             ("azurite", vm("Spot", "Delete"), Some(Loss::Deleted)),
             ("sqlite:own.db", vm("Regular", ""), None),
             ("azure:thumbs", vm("Spot", "Delete"), None),

@@ -195,11 +195,24 @@ mod tests {
         for by in [1_200_000, 20_000, 2_500, -2_500, -20_000, -1_200_000] {
             // It was wrong, and is corrected.
             let shown = Some(by);
-            let mut answers = vec![(0, 0, shown), (1, 0, shown), (2, 0, shown), (3, 0, shown), (4, by, Some(0)), (5, by, Some(400))];
+            let mut answers = vec![
+                (0, 0, shown),
+                (1, 0, shown),
+                (2, 0, shown),
+                (3, 0, shown),
+                (4, by, Some(0)),
+                (5, by, Some(400)),
+            ];
             let [.., before, after, later] = believed(&answers)[..] else { panic!("six answers") };
             assert_eq!((before, after, later), (by / 1_000, by / 1_000, by / 1_000), "{by}");
             // It was right, and is set wrong.
-            answers = vec![(0, 0, Some(0)), (1, 0, Some(0)), (2, by, Some(-by)), (3, by, Some(-by)), (4, by, Some(-by))];
+            answers = vec![
+                (0, 0, Some(0)),
+                (1, 0, Some(0)),
+                (2, by, Some(-by)),
+                (3, by, Some(-by)),
+                (4, by, Some(-by)),
+            ];
             assert!(believed(&answers).iter().all(|it| it.abs() < 2), "{by}: {:?}", believed(&answers));
         }
     }

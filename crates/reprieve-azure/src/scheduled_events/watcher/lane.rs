@@ -38,6 +38,9 @@ const FAILS_LASTINGLY: Duration = Duration::from_secs(10);
 /// For how long a 429 shows that the number of requests is what the service refuses, and not the version.
 const THROTTLED_RECENTLY: Duration = Duration::from_mins(1);
 
+/// For how long a refusal shows that the service looks at requests, and does not only count them.
+const REFUSED_JUST_NOW: Duration = Duration::from_secs(3);
+
 /// For how long a refusal of a version that has never answered is expected: the service may not
 /// support it, and another version answers or is looked for.
 const REFUSAL_EXPECTED: Duration = Duration::from_secs(5);
@@ -73,6 +76,8 @@ pub(super) struct Lane {
     rest_logged: bool,
     /// The last failure was a 429: the processes of this VM send too many requests.
     is_throttled: bool,
+    /// When the service last refused this version for another reason.
+    refused_at: Option<Instant>,
     throttled_at: Option<Instant>,
     failures: LogThrottle,
     /// The last failure.
@@ -93,6 +98,7 @@ impl Lane {
             is_resting: false,
             rest_logged: false,
             is_throttled: false,
+            refused_at: None,
             throttled_at: None,
             failures: LogThrottle::default(),
             error: String::new(),
@@ -129,6 +135,12 @@ impl Lane {
     /// Whether a poll got a 429 in the last minute, also if others were answered.
     pub(super) fn was_throttled(&self, now: Instant) -> bool {
         self.throttled_at.is_some_and(|at| now.saturating_duration_since(at) <= THROTTLED_RECENTLY)
+    }
+
+    /// Whether the service has just refused this version for another reason.
+    pub(super) fn was_refused(&self, now: Instant) -> bool {
+        !self.is_throttled
+            && self.refused_at.is_some_and(|at| now.saturating_duration_since(at) <= REFUSED_JUST_NOW)
     }
 
     pub(super) const fn is_resting(&self) -> bool {
@@ -200,8 +212,10 @@ impl Lane {
         let (at, version, error) = (Instant::now(), self.version, &failure.error);
         (self.error, self.has_failed) = (error.to_string(), true);
         self.is_throttled = failure.kind == FailureKind::Throttled;
-        if self.is_throttled {
-            self.throttled_at = Some(at);
+        match failure.kind {
+            FailureKind::Throttled => self.throttled_at = Some(at),
+            FailureKind::Refused | FailureKind::Server => self.refused_at = Some(at),
+            _ => {}
         }
         let alive = at.saturating_duration_since(self.began);
         if self.answered_at.is_none() && failure.kind == FailureKind::TimedOut && alive < PATIENCE {

@@ -20,10 +20,10 @@ const REST: Duration = Duration::from_secs(30);
 /// same time.
 const AT_ONCE_AT_THE_START: usize = 2;
 
-/// How soon the older versions may be asked all at once again. With the two that fail, that makes six
-/// requests in a second in which all begin to fail, one more than the documented limit; waiting for the
-/// next second would let a notice be heard later than 1.5 s. A 429 to one of them is answered by the next
-/// second's poll.
+/// How soon the older versions may be asked all at once again. With the two that fail, which are polled about
+/// each second, that makes up to seven requests in a second in which all begin to fail, two more than the
+/// documented limit; waiting for the next second would let a notice be heard later than 1.5 s. A 429 to one of
+/// them is answered by the next second's poll.
 const ALL_AT_ONCE_EVERY: Duration = Duration::from_secs(10);
 
 /// The same after a 429: more requests may be what is wrong.
@@ -31,6 +31,10 @@ const ALL_AT_ONCE_EVERY_THROTTLED: Duration = Duration::from_mins(1);
 
 /// How soon a lane is polled again that rests after a 429, when the others get 429 too.
 const THROTTLED_AGAIN: Duration = Duration::from_secs(10);
+
+/// How long ago each older version that lists evictions must have been polled before another one is: a little
+/// longer than it takes to poll them all.
+const LISTING_FIRST: Duration = Duration::from_millis(4_500);
 
 /// How soon an older version that has answered before is polled again when no lane is steady.
 const AGAIN: Duration = Duration::from_millis(900);
@@ -94,7 +98,10 @@ impl Lanes {
     pub(super) fn failed(&mut self, lane: usize, failure: &Failure, now: Instant) -> bool {
         let another_is_steady = self.another_is_steady(lane, now);
         let counts = self.all[lane].failed(failure, another_is_steady);
-        if failure.kind != FailureKind::Throttled {
+        if self.mains().any(|lane| self.all[lane].was_refused(now)) {
+            // The service refuses versions, and not only the number of requests.
+            self.throttle.end();
+        } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
         } else if self.polls_in_rounds(now) {
             self.throttle.throttled(now, failure.retry_after, rand::random());
@@ -170,8 +177,14 @@ impl Lanes {
                 newer.chain([in_use]).collect()
             }
             in_use => {
-                let others = self.older().filter(|lane| Some(*lane) != in_use);
-                let next = others.min_by_key(|lane| self.all[*lane].polled_at());
+                let others = || self.older().filter(|lane| Some(*lane) != in_use);
+                let longest_unpolled = |lanes: &mut dyn Iterator<Item = usize>| {
+                    lanes.min_by_key(|lane| self.all[*lane].polled_at())
+                };
+                // The versions that list no evictions only when all others have just been tried.
+                let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
+                let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
+                let next = listing.or_else(|| longest_unpolled(&mut others()));
                 next.into_iter().chain(in_use).collect()
             }
         }
@@ -179,9 +192,11 @@ impl Lanes {
 
     /// Returns the lanes to poll after a pause: the one that answered last, if that was after the last 429.
     /// Else one of the two that are polled each second, and in every
-    /// second round an older one; those first that were not polled for the longest time.
+    /// second round an older one, in each if the two are silent; those first that were not polled for the longest time.
     fn begin_round(&mut self, now: Instant) -> Vec<usize> {
-        let with_older = self.throttle.begin_round(now);
+        // Where the two do not even answer, the older ones are what is left.
+        let is_silent = self.mains().all(|lane| !self.all[lane].is_throttled());
+        let with_older = self.throttle.begin_round(now) || is_silent;
         if self.throttle.is_answered() {
             return (0..self.all.len())
                 .max_by_key(|lane| self.all[*lane].answered_at())
@@ -283,5 +298,22 @@ mod tests {
         assert_eq!(polled(2, 120, status), [20, 50, 80], "it may be back, too");
         assert_eq!(polled(4, 120, status), [20]);
         assert_eq!(polled(7, 120, status), [0; 0], "it lists no evictions");
+    }
+
+    #[test]
+    fn a_429_beside_a_refused_version_leads_to_an_older_one_at_once() {
+        for refused in [404, 500] {
+            let status = |lane, second| match lane {
+                DOCUMENTED => refused,
+                NEWEST if (5..7).contains(&second) => 500,
+                NEWEST if second >= 20 => 429,
+                _ => 200,
+            };
+            let polled = polled(2, 24, status);
+            assert!(
+                [5, 20, 21, 22, 23].iter().all(|second| polled.contains(second)),
+                "{refused}: {polled:?}"
+            );
+        }
     }
 }

@@ -97,7 +97,9 @@ impl ChangePublisher {
         shared.ahead = ahead;
         if self.clocks.is_some_and(|clocks| clock_step(clocks, clock) > CLOCK_STEP_MAX) {
             self.clocks = Some(clock);
-            info!("the service's clock has moved against this VM's timers, or the VM was frozen; its events are timed anew");
+            info!(
+                "the service's clock has moved against this VM's timers, or the VM was frozen; its events are timed anew"
+            );
             // The answer's own changes follow below.
             for change in shared.active_events.changes().filter(|change| change.not_before.is_some()) {
                 if let Some(change) = change.for_worker(name, clock) {

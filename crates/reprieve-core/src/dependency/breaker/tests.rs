@@ -169,7 +169,8 @@ fn announcements_alone_open_it_for_five_minutes_an_hour() {
                         assert_eq!(tried.now - from, s(60));
                     }
                     if tried.breaker.state() != IsOpen && tried.breaker.since() == tried.now {
-                        open += if tried.breaker.state() == HalfOpen { tried.now - from } else { Duration::ZERO };
+                        open +=
+                            if tried.breaker.state() == HalfOpen { tried.now - from } else { Duration::ZERO };
                     }
                 }
             }
