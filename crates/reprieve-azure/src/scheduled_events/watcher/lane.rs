@@ -208,8 +208,8 @@ impl Lane {
     }
 
     /// Notes that a poll failed. Returns whether that counts as an error.
-    pub(super) fn failed(&mut self, failure: &Failure, another_is_steady: bool) -> bool {
-        let (at, version, error) = (Instant::now(), self.version, &failure.error);
+    pub(super) fn failed(&mut self, failure: &Failure, another_is_steady: bool, at: Instant) -> bool {
+        let (version, error) = (self.version, &failure.error);
         (self.error, self.has_failed) = (error.to_string(), true);
         self.is_throttled = failure.kind == FailureKind::Throttled;
         match failure.kind {

@@ -97,7 +97,7 @@ impl Lanes {
     /// Notes that a poll failed. Returns whether that counts as an error.
     pub(super) fn failed(&mut self, lane: usize, failure: &Failure, now: Instant) -> bool {
         let another_is_steady = self.another_is_steady(lane, now);
-        let counts = self.all[lane].failed(failure, another_is_steady);
+        let counts = self.all[lane].failed(failure, another_is_steady, now);
         if self.mains().any(|lane| self.all[lane].was_refused(now)) {
             // The service refuses versions, and not only the number of requests.
             self.throttle.end();
