@@ -2,7 +2,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -103,26 +103,36 @@ impl Object<'_> {
     }
 
     fn write_text(&mut self, text: &str) {
-        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
-            self.write("\"");
-            self.write(text);
-            self.write("\"");
-        } else {
-            self.write(&Value::from(text).to_string());
-        }
+        self.write("\"");
+        self.written = self.written.and_then(|()| Escaped(&mut self.writer).write_str(text));
+        self.write("\"");
     }
 
     fn key(&mut self, field: &Field) {
         if !std::mem::take(&mut self.is_empty) {
             self.write(",");
         }
-        self.write_text(field.name().trim_start_matches("r#"));
+        let name = field.name();
+        self.write_text(name.strip_prefix("r#").unwrap_or(name));
         self.write(":");
     }
 
     fn number(&mut self, field: &Field, number: impl Into<Value>) {
         self.key(field);
         self.write(&number.into().to_string());
+    }
+}
+
+/// Writes text inside a JSON string.
+struct Escaped<'a, 'writer>(&'a mut Writer<'writer>);
+
+impl fmt::Write for Escaped<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+            return self.0.write_str(text);
+        }
+        let quoted = Value::from(text).to_string();
+        self.0.write_str(&quoted[1..quoted.len() - 1])
     }
 }
 
@@ -133,7 +143,10 @@ impl Visit for Object<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.record_str(field, &format!("{value:?}"));
+        self.key(field);
+        self.write("\"");
+        self.written = self.written.and_then(|()| write!(Escaped(&mut self.writer), "{value:?}"));
+        self.write("\"");
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
