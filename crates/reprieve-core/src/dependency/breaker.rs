@@ -44,7 +44,7 @@ use serde::{Deserialize, Serialize};
 /// <https://learn.microsoft.com/azure/azure-cache-for-redis/cache-failover>
 pub const ANNOUNCED_MAX: Duration = Duration::from_secs(60);
 
-/// How long announcements alone keep it open within [`HOUR`]. They are not reliable: see
+/// How long announcements alone keep it open within an hour. They are not reliable: see
 /// <https://github.com/StackExchange/StackExchange.Redis/issues/2405>.
 pub const ANNOUNCED_PER_HOUR: Duration = Duration::from_mins(5);
 const HOUR: Duration = Duration::from_hours(1);
@@ -373,7 +373,7 @@ impl Breaker {
                     self.probe_at = until;
                     return None;
                 }
-                let was_open = now - self.since;
+                let was_open = now.saturating_sub(self.since);
                 self.end_announced(now);
                 self.topology += 1;
                 self.enter(State::HalfOpen { allowed: 1, admitted: 0, served: 0 }, now);
@@ -473,9 +473,10 @@ impl Breaker {
         while self.announced.front().is_some_and(|&(_, to)| to <= begin) {
             self.announced.pop_front();
         }
-        let before: Duration = self.announced.iter().map(|&(from, to)| to - from.max(begin)).sum();
+        let before: Duration =
+            self.announced.iter().map(|&(from, to)| to.saturating_sub(from.max(begin))).sum();
         match self.state {
-            State::Open(Open { is_proven: false, .. }) => before + (now - self.since),
+            State::Open(Open { is_proven: false, .. }) => before + now.saturating_sub(self.since),
             _ => before,
         }
     }

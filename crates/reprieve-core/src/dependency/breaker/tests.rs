@@ -72,6 +72,17 @@ impl Tried {
         self.probe(answer)
     }
 
+    /// Answers its probes until it is closed.
+    fn close(&mut self) {
+        while self.breaker.state() != Closed {
+            self.next_probe(&Answer::Served);
+        }
+    }
+
+    fn since(&self, time: Duration) -> Duration {
+        self.now.saturating_sub(time)
+    }
+
     #[track_caller]
     fn is(&self, state: BreakerState) {
         assert_eq!(self.breaker.state(), state, "{self:?}", self = self.breaker);
@@ -158,22 +169,15 @@ fn announcements_alone_open_it_for_five_minutes_an_hour() {
     let mut tried = Tried::closed();
     let began = tried.now;
     let (mut open, mut ignored) = (Duration::ZERO, 0);
-    while tried.now < began + HOUR {
-        match tried.signal(&Signal::Begins) {
-            Some(Change::Ignored) => ignored += 1,
-            _ => {
-                let from = tried.now;
-                while tried.breaker.state() != Closed {
-                    tried.next_probe(&Answer::Served);
-                    if tried.breaker.state() == HalfOpen && open.is_zero() {
-                        assert_eq!(tried.now - from, s(60));
-                    }
-                    if tried.breaker.state() != IsOpen && tried.breaker.since() == tried.now {
-                        open +=
-                            if tried.breaker.state() == HalfOpen { tried.now - from } else { Duration::ZERO };
-                    }
-                }
-            }
+    while tried.since(began) < HOUR {
+        if tried.signal(&Signal::Begins) == Some(Change::Ignored) {
+            ignored += 1;
+        } else {
+            let Some(Change::HalfOpened(was_open)) = tried.next_probe(&Answer::Served) else {
+                panic!("a probe after the announced time")
+            };
+            open += was_open;
+            tried.close();
         }
         tried.wait(s(10));
     }
@@ -188,14 +192,14 @@ fn announcements_alone_open_it_for_five_minutes_an_hour() {
 fn announcements_that_follow_each_other_do_not_add_up_to_more() {
     let mut tried = Tried::announced();
     let began = tried.now;
-    while tried.breaker.state() == IsOpen && tried.now < began + HOUR {
+    while tried.breaker.state() == IsOpen && tried.since(began) < HOUR {
         tried.wait(s(1));
         tried.signal(&Signal::Begins);
         if tried.breaker.probe_at() <= tried.now {
             tried.probe(&Answer::Served);
         }
     }
-    assert_eq!(tried.now - began, ANNOUNCED_PER_HOUR);
+    assert_eq!(tried.since(began), ANNOUNCED_PER_HOUR);
 }
 
 #[test]
@@ -207,9 +211,7 @@ fn a_proof_takes_the_time_out_of_the_account() {
             tried.wait(s(1));
             tried.signal(&Signal::Disconnected);
             tried.wait(s(59));
-            while tried.breaker.state() != Closed {
-                tried.next_probe(&Answer::Served);
-            }
+            tried.close();
         }
     }
 }
@@ -279,7 +281,7 @@ fn a_half_open_one_that_nobody_calls_closes_by_its_probes() {
     while tried.breaker.state() == HalfOpen {
         tried.next_probe(&Answer::Served);
     }
-    assert_eq!(tried.now - began, s(5));
+    assert_eq!(tried.since(began), s(5));
     tried.is(Closed);
 }
 
@@ -338,8 +340,6 @@ fn late_doubled_and_disordered_announcements_open_it_for_no_more_than_a_minute_e
         tried.signal(&signal);
     }
     tried.is(IsOpen);
-    while tried.breaker.state() != Closed {
-        tried.next_probe(&Answer::Served);
-    }
-    assert_eq!(tried.now - began, s(65));
+    tried.close();
+    assert_eq!(tried.since(began), s(65));
 }
