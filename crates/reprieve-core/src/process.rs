@@ -8,7 +8,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-use futures_util::future::Either;
 
 tokio::task_local! {
     static GATE: Gate;
@@ -75,14 +74,14 @@ impl Gate {
     }
 }
 
-/// Wraps a future that is to be spawned, so that it belongs to the process that spawns it.
-pub(crate) fn in_process<F>(future: F) -> Either<F, Pin<Box<dyn Future<Output = F::Output> + Send>>>
-where
-    F: Future + Send + 'static,
-{
+/// Wraps a future that is to be spawned, so that it belongs to the process that spawns it. Boxed, because a task
+/// moves what it runs several times.
+pub(crate) fn in_process<T>(
+    future: impl Future<Output = T> + Send + 'static,
+) -> Pin<Box<dyn Future<Output = T> + Send>> {
     match GATE.try_with(Clone::clone) {
-        Ok(gate) => Either::Right(Box::pin(gate.run(future))),
-        Err(_) => Either::Left(future),
+        Ok(gate) => Box::pin(gate.run(future)),
+        Err(_) => Box::pin(future),
     }
 }
 

@@ -361,23 +361,6 @@ async fn a_cancelled_job_that_no_worker_knows_is_in_no_poison_queue() {
     }
 }
 
-/// A kind of its own.
-struct Other;
-
-#[async_trait]
-impl Job for Other {
-    const KIND: &'static str = "other";
-    type Args = ();
-    type Checkpoint = ();
-    type Output = ();
-
-    fn begin(&self, (): &()) {}
-
-    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-        Ok(Step::Done(()))
-    }
-}
-
 /// Whoever cancels it is so far from the store that the record has changed whenever its write arrives.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_saves_all_the_time_is_cancelled_from_far_away() {

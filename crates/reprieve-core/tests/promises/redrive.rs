@@ -1,14 +1,11 @@
 //! A redriven job resumes at its checkpoint, with any tool, and any number of times.
 
-use async_trait::async_trait;
 use reprieve_core::envelope::Envelope;
 use reprieve_core::memory::{self, Fault, Faults, Op};
 use reprieve_core::ports::{NewMessage, Release, Store};
 use reprieve_core::record::Status;
 use reprieve_core::worker::{Settings, Worker};
-use reprieve_core::{
-    BlobName, ErrorKind, Job, JobContext, JobError, JobId, MessageId, Redrive, Redriven, Step,
-};
+use reprieve_core::{BlobName, ErrorKind, JobId, MessageId, Redrive, Redriven};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -377,22 +374,4 @@ async fn a_redrive_of_a_letter_that_is_too_large_for_its_next_generation_ends() 
     let _worker = start(&store, &job);
     within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
     assert_eq!(redriven_from_afar(&store).await, 1);
-}
-
-/// A job of another kind.
-#[derive(Debug)]
-struct Other;
-
-#[async_trait]
-impl Job for Other {
-    const KIND: &'static str = "other";
-    type Args = ();
-    type Checkpoint = ();
-    type Output = ();
-
-    fn begin(&self, (): &()) {}
-
-    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
-        Ok(Step::Done(()))
-    }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use reprieve_core::checkpoint::CheckpointEvery;
 use reprieve_core::clock;
 use reprieve_core::interruption::{DuringFreeze, Policy, Stage};
@@ -510,4 +511,22 @@ pub(crate) async fn clean(store: &Store, keep: Keep, dry_run: bool) -> Removed {
         position = part.next;
     }
     removed
+}
+
+/// A job of another kind, that is done at once.
+#[derive(Debug)]
+pub(crate) struct Other;
+
+#[async_trait]
+impl Job for Other {
+    const KIND: &'static str = "other";
+    type Args = ();
+    type Checkpoint = ();
+    type Output = ();
+
+    fn begin(&self, (): &()) {}
+
+    async fn step(&self, _: &JobContext, (): &(), (): ()) -> Result<Step<(), ()>, JobError> {
+        Ok(Step::Done(()))
+    }
 }
