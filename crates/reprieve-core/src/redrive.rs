@@ -1,6 +1,6 @@
 //! Redrive: sends dead-lettered jobs again, which continue from their last checkpoint.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -59,6 +59,9 @@ impl Redriven {
     pub const RETRY_AFTER: Duration = LEASE;
 }
 
+/// How often one pass sends the same body: two messages of a job may be equal, and both in the poison queue.
+const SAME_MAX: u32 = 2;
+
 /// A failure of a redrive.
 #[derive(Debug, serde::Serialize)]
 pub struct RedriveFailure {
@@ -102,7 +105,7 @@ impl Store {
             left: Vec::new(),
             redriven: Redriven::default(),
             sent: HashMap::new(),
-            bodies: HashSet::new(),
+            bodies: HashMap::new(),
         };
         // The reason for an early end is among the failures.
         let _ended = pass.run().await;
@@ -159,8 +162,8 @@ struct Pass<'a> {
     redriven: Redriven,
     /// The generations under which jobs were sent.
     sent: HashMap<JobId, u32>,
-    /// The bodies that were sent.
-    bodies: HashSet<ContentHash>,
+    /// How often each body was sent.
+    bodies: HashMap<ContentHash, u32>,
 }
 
 impl Pass<'_> {
@@ -222,9 +225,8 @@ impl Pass<'_> {
             return ControlFlow::Continue(());
         }
         let is_later = |sent: &u32| envelope.notes.generation > *sent;
-        if self.sent.get(&envelope.job).is_some_and(is_later)
-            || self.bodies.contains(&ContentHash::of(&letter.body))
-        {
+        let times = self.bodies.get(&ContentHash::of(&letter.body)).copied().unwrap_or_default();
+        if self.sent.get(&envelope.job).is_some_and(is_later) || times >= SAME_MAX {
             // It was sent again in this pass, and has failed again. A worker raises the generation in the dead
             // letter, unless the message is another job's or the letter would be too large.
             self.leave(letter);
@@ -233,7 +235,7 @@ impl Pass<'_> {
         match self.send_again(&envelope, &letter.body).await {
             Ok(Sent { generation, body }) => {
                 self.sent.insert(envelope.job.clone(), generation);
-                self.bodies.insert(body);
+                *self.bodies.entry(body).or_default() += 1;
             }
             Err(error) => {
                 self.leave(letter);
