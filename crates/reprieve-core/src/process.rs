@@ -8,7 +8,6 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-
 tokio::task_local! {
     static GATE: Gate;
 }

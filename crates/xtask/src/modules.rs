@@ -27,6 +27,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         // The values that ports and formats consist of.
         &[
             "checkpoint",
+            "child_ids",
             "deadline",
             "error",
             "estimate",
@@ -40,9 +41,9 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
         &["ports"],
         &["envelope", "record"],
         // Decisions without I/O.
-        &["interruption"],
+        &["dependency", "interruption"],
         // What a team implements and uses.
-        &["saving", "shared_state", "time_limit", "child_ids"],
+        &["saving", "shared_state", "time_limit"],
         &["context", "job"],
         &["attachment", "compute", "files", "long_step"],
         &["cancel", "children", "job_end", "producer", "redrive", "retention", "shards"],

@@ -19,7 +19,7 @@ const LONG: Duration = Duration::from_secs(120);
 
 /// How often a worker calls the service in a second: often enough for a short test, and seldom enough that
 /// it is disturbed in the middle.
-const CALLS_PER_SECOND: &str = "300";
+const CALLS_PER_SECOND: &str = "150";
 
 #[derive(Debug, Deserialize)]
 struct Seen {

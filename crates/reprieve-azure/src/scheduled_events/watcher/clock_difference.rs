@@ -13,9 +13,6 @@ use tracing::{info, warn};
 /// seconds.
 const DIFFERS_FROM: SignedDuration = SignedDuration::from_secs(2);
 
-/// From which step on the wall clock counts as set, or the VM as thawed. Smaller corrections are frequent.
-const JUMPS_FROM: SignedDuration = SignedDuration::from_secs(1);
-
 /// How many consecutive answers must agree on a new difference. `Date` is not documented, and a wrong
 /// one moves the deadline of every event.
 const AGREE: u32 = 3;
@@ -83,11 +80,15 @@ impl ClockDifference {
             self.service = wall.min(shown);
             self.candidate = None;
         }
+        let was_right = (self.service - (wall - jump)).abs() < DIFFERS_FROM;
         let thawed = self.service.saturating_add(jump);
-        if !differ(shown, self.service) {
-            self.candidate = None;
-        } else if jump.abs() >= JUMPS_FROM && !differ(shown, thawed) {
-            (self.service, self.candidate) = (thawed, None);
+        let to_shown = |service: SignedDuration| (shown - service).abs();
+        let nearer = if to_shown(thawed) < to_shown(self.service) { thawed } else { self.service };
+        if was_right && (shown - wall).abs() < DIFFERS_FROM {
+            // The wall clock was right and is: it is more exact than `Date`.
+            (self.service, self.candidate) = (wall, None);
+        } else if !differ(shown, nearer) {
+            (self.service, self.candidate) = (nearer, None);
         } else if self.is_confirmed(shown, at) {
             (self.service, self.candidate) = (shown, None);
         }

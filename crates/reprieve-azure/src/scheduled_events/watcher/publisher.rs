@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use reprieve_core::ports::Change;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
@@ -31,7 +32,7 @@ pub(super) struct ChangePublisher {
     incarnations: BTreeMap<ApiVersion, Incarnation>,
     clock_difference: ClockDifference,
     /// The clocks by which the worker has its deadlines, give or take [`CLOCK_STEP_MAX`].
-    clocks: Option<ServiceClock>,
+    clocks: Option<Clocks>,
     has_answered: bool,
 }
 
@@ -89,14 +90,15 @@ impl ChangePublisher {
         self.clock_difference.note(answer.at, answer.wall, answer.ahead);
         let ahead = self.clock_difference.ahead();
         let clock = ServiceClock::of(&answer, ahead);
+        let clocks = Clocks { clock, ahead };
         let Some(name) = &self.name else {
             self.unread.insert(answer.version, answer);
             return;
         };
         let mut shared = lock(&self.shared);
         shared.ahead = ahead;
-        if self.clocks.is_some_and(|clocks| clock_step(clocks, clock) > CLOCK_STEP_MAX) {
-            self.clocks = Some(clock);
+        if self.clocks.is_some_and(|before| before.are_outdated(clocks)) {
+            self.clocks = Some(clocks);
             info!(
                 "the service's clock has moved against this VM's timers, or the VM was frozen; its events are timed anew"
             );
@@ -110,7 +112,7 @@ impl ChangePublisher {
         for change in shared.active_events.update(&answer, name) {
             log::event(&change);
             if let Some(change) = change.for_worker(name, clock) {
-                self.clocks.get_or_insert(clock);
+                self.clocks.get_or_insert(clocks);
                 // The receiver is gone only while the watcher is being dropped, which ends the
                 // watch too.
                 drop(self.worker.send(change));
@@ -141,13 +143,25 @@ impl ChangePublisher {
     }
 }
 
-/// How far the service's clock and the timers' clock have moved against each other. A `NotBefore` is sooner or
-/// later by so much than the worker's deadline.
-fn clock_step(before: ServiceClock, now: ServiceClock) -> Duration {
-    let timers = now.at.saturating_duration_since(before.at);
-    match now.wall.duration_since(before.wall) {
-        Ok(service) => service.abs_diff(timers),
-        Err(backward) => backward.duration() + timers,
+/// The service's clock and the timers' clock at one time, and how far the service's was ahead of the wall clock.
+#[derive(Debug, Clone, Copy)]
+struct Clocks {
+    clock: ServiceClock,
+    ahead: SignedDuration,
+}
+
+impl Clocks {
+    /// Whether deadlines by these clocks are wrong by now. They come too late when the service's clock has
+    /// advanced further than the timers': the VM was frozen, or its wall clock was set forward and there is no
+    /// `Date`. They come too early when the service's clock has turned out to be another.
+    fn are_outdated(self, now: Self) -> bool {
+        let timers = now.clock.at.saturating_duration_since(self.clock.at);
+        let (sooner, later) = match now.clock.wall.duration_since(self.clock.wall) {
+            Ok(service) => (service.saturating_sub(timers), timers.saturating_sub(service)),
+            Err(backward) => (Duration::ZERO, backward.duration() + timers),
+        };
+        let is_another = (now.ahead - self.ahead).unsigned_abs() > CLOCK_STEP_MAX;
+        sooner > CLOCK_STEP_MAX || later > CLOCK_STEP_MAX && is_another
     }
 }
 
@@ -185,7 +199,7 @@ mod tests {
         assert_eq!(sent_at(102, 103_000), [""; 0], "too small a step");
         assert_eq!(sent_at(103, 104_500), ["a"]);
         assert_eq!(sent_at(104, 105_500), [""; 0], "sent once");
-        assert_eq!(sent_at(105, 0), ["a"], "set back");
+        assert_eq!(sent_at(105, 0), [""; 0], "set back");
         assert_eq!(sent_at(106, 166_000), ["a"], "and forward by a minute");
         assert_eq!(lock(&shared).feed.receiver_count(), 0);
     }
@@ -206,5 +220,32 @@ mod tests {
         let sent = std::iter::from_fn(|| received.try_recv().ok()).count();
         assert_eq!(sent, 4, "the name, two notices and the first answer");
         assert!(lock(&shared).ahead.is_zero());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_gets_later_deadlines_when_a_date_shows_that_the_wall_clock_was_ahead() {
+        let shared = Arc::new(Mutex::new(WatchState::new(ApiVersion::NEWEST)));
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let mut publisher = ChangePublisher::new(Arc::clone(&shared), sender, Some("me_0".to_owned()));
+        let document = Document::read(EVENTS.as_bytes()).expect("a document");
+        let first = Answer::now(document, ApiVersion::NEWEST);
+        // The first answer was too slow for its `Date` to be used.
+        for (second, ahead) in [(0, None), (1, Some(-1_200)), (2, Some(-1_200))] {
+            let after = Duration::from_secs(second);
+            let ahead = ahead.map(jiff::SignedDuration::from_secs);
+            publisher.apply(Answer {
+                at: first.at + after,
+                wall: first.wall + after,
+                ahead,
+                ..first.clone()
+            });
+        }
+        let deadlines = std::iter::from_fn(|| received.try_recv().ok()).filter_map(|change| match change {
+            Change::Noticed(notice) => notice.not_before,
+            _ => None,
+        });
+        let deadlines: Vec<_> = deadlines.collect();
+        assert_eq!(deadlines.len(), 2);
+        assert_eq!(deadlines[1] - deadlines[0], Duration::from_secs(1_200));
     }
 }
