@@ -1,6 +1,6 @@
 //! Redrive: sends dead-lettered jobs again, which continue from their last checkpoint.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -59,9 +59,6 @@ impl Redriven {
     pub const RETRY_AFTER: Duration = LEASE;
 }
 
-/// How often one pass sends the same body: two messages of a job may be equal, and both in the poison queue.
-const SAME_MAX: u32 = 2;
-
 /// A failure of a redrive.
 #[derive(Debug, serde::Serialize)]
 pub struct RedriveFailure {
@@ -105,7 +102,7 @@ impl Store {
             left: Vec::new(),
             redriven: Redriven::default(),
             sent: HashMap::new(),
-            bodies: HashMap::new(),
+            bodies: HashSet::new(),
         };
         // The reason for an early end is among the failures.
         let _ended = pass.run().await;
@@ -162,8 +159,8 @@ struct Pass<'a> {
     redriven: Redriven,
     /// The generations under which jobs were sent.
     sent: HashMap<JobId, u32>,
-    /// How often each body was sent.
-    bodies: HashMap<ContentHash, u32>,
+    /// The bodies that were sent.
+    bodies: HashSet<ContentHash>,
 }
 
 impl Pass<'_> {
@@ -225,8 +222,9 @@ impl Pass<'_> {
             return ControlFlow::Continue(());
         }
         let is_later = |sent: &u32| envelope.notes.generation > *sent;
-        let times = self.bodies.get(&ContentHash::of(&letter.body)).copied().unwrap_or_default();
-        if self.sent.get(&envelope.job).is_some_and(is_later) || times >= SAME_MAX {
+        if self.sent.get(&envelope.job).is_some_and(is_later)
+            || self.bodies.contains(&ContentHash::of(&letter.body))
+        {
             // It was sent again in this pass, and has failed again. A worker raises the generation in the dead
             // letter, unless the message is another job's or the letter would be too large.
             self.leave(letter);
@@ -235,7 +233,7 @@ impl Pass<'_> {
         match self.send_again(&envelope, &letter.body).await {
             Ok(Sent { generation, body }) => {
                 self.sent.insert(envelope.job.clone(), generation);
-                *self.bodies.entry(body).or_default() += 1;
+                self.bodies.insert(body);
             }
             Err(error) => {
                 self.leave(letter);

@@ -358,7 +358,7 @@ async fn a_redrive_of_a_message_with_the_id_of_another_job_ends() {
         json!({"specversion": "1.0", "id": "mine", "source": "reprieve", "type": "other", "data": null});
     send(&store, foreign.to_string().into_bytes()).await;
     within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
-    assert_eq!(redriven_from_afar(&store).await, 2);
+    assert_eq!(redriven_from_afar(&store).await, 1);
 }
 
 /// Its letter is the message as it came.
@@ -373,5 +373,5 @@ async fn a_redrive_of_a_letter_that_is_too_large_for_its_next_generation_ends() 
     enqueue(&store, &[Plan::new(3, 10).habit(Habit::FatalAt(1))]).await;
     let _worker = start(&store, &job);
     within(secs(60), "a dead letter", async || !poisoned(&store).await.is_empty()).await;
-    assert_eq!(redriven_from_afar(&store).await, 2);
+    assert_eq!(redriven_from_afar(&store).await, 1);
 }
