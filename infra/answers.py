@@ -114,7 +114,7 @@ def blob_checksum():
 
 
 def has_version(version):
-    if all(found["name"] != version for found in load()):
+    if not any(found["name"] == version for found in load()):
         sys.exit(1)
 
 
@@ -175,7 +175,9 @@ def stranded(name, fleets, location):
 
     with open(fleets, encoding="utf-8") as file:
         regions = {region(fleet["location"] or location) for fleet in json.load(file)}
-    ours = [s for s in load() if is_ours(s, name) and s["name"].startswith(f"vmss-{name}-")]
+    names = (f"vmss-{name}-", f"fleet-{name}-")
+    found = [r for r in load() if is_ours(r, name) and any(is_type(r, kind) for kind in FLEET_TYPES)]
+    ours = [r for r in found if r["name"].startswith(names)]
     return ", ".join(s["name"] for s in ours if region(s["location"]) not in regions)
 
 
@@ -265,8 +267,8 @@ def application(version):
     after a sentence: Enable succeeded: {"CurrentState": [{"applicationName", "version", "result"}]}.
     """
     view = load().get("instanceView") or {}
-    power = [s["code"] for s in view.get("statuses") or [] if s["code"].startswith("PowerState/")]
-    if power and power != ["PowerState/running"]:
+    power = [code for s in view.get("statuses") or [] if (code := s.get("code") or "").startswith("PowerState/")]
+    if power and power[0] not in ("PowerState/running", "PowerState/starting"):
         return "off"
     for extension in view.get("extensions") or []:
         if not re.search("VMAppExtension|VMApplicationManager", f"{extension.get('name')} {extension.get('type')}"):
@@ -276,9 +278,10 @@ def application(version):
             for result in current_state(message):
                 if result.get("applicationName") != "reprieve-worker" or result.get("version") != version:
                     continue
-                if "FAILED" in result["result"].upper():
-                    return "failed " + re.sub(r"\s+", " ", result["result"])
-                if "SUCCESS" in result["result"].upper():
+                text = result.get("result") or ""
+                if "FAILED" in text.upper():
+                    return "failed " + re.sub(r"\s+", " ", text)
+                if "SUCCESS" in text.upper():
                     health = ((view.get("vmHealth") or {}).get("status") or {}).get("code", "unknown")
                     return "done" if health.lower().endswith("/healthy") else f"waiting health: {health}"
             # An older version's error is not this one's.
@@ -337,4 +340,9 @@ QUESTIONS = {
 if __name__ == "__main__":
     # The script says that it was stopped.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    print(QUESTIONS[sys.argv[1]](*sys.argv[2:]) or "")
+    try:
+        print(QUESTIONS[sys.argv[1]](*sys.argv[2:]) or "")
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        # 1 is an answer of some questions.
+        print(f"{sys.argv[1]}: az's answer has another shape: {error!r}", file=sys.stderr)
+        sys.exit(3)

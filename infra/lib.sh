@@ -104,6 +104,11 @@ ask() {
     "\"$(head -c 100 "$file" | head -n 1)\". Mend that, and run infra/$script again."
 }
 
+# An answer that has no known shape is no answer, and none that all is well.
+misread() {
+  fail "What az says about $1 can't be read; run infra/$script again, and report it if that does not help."
+}
+
 denied() {
   grep -qE 'required permissions needed|blocked by network rules|Authorization(PermissionMismatch|Failure)' \
     "$work/error"
@@ -193,8 +198,10 @@ read_deployment() {
 wait_for_deployments() {
   local running
   from_now
-  while ask "Listing the deployments of $group" "$work/deployments" deployment group list --resource-group "$group" &&
-    running=$(answer running "reprieve-$name-" <"$work/deployments") && [[ -n $running ]]; do
+  while true; do
+    ask "Listing the deployments of $group" "$work/deployments" deployment group list --resource-group "$group"
+    running=$(answer running "reprieve-$name-" <"$work/deployments") || misread "the deployments of $group"
+    [[ -n $running ]] || return 0
     say "Deployment $running is running; waiting until it ends."
     wait_below 7200 || fail "Deployment $running has been running for two hours; look at it in the portal, cancel it" \
       "by \"az deployment group cancel -g $group -n $running\", and run infra/$script again."
@@ -203,6 +210,15 @@ wait_for_deployments() {
 
 list_sets() {
   ask "Reading the sizes of the sets in $group" "$work/sets" vmss list --resource-group "$group"
+}
+
+# A deployment leaves alone what it does not name. The set of a region that is named no more would go on starting VMs,
+# and the account would no longer let them in.
+refuse_stranded() {
+  local sets
+  sets=$(answer stranded "$name" "$infra/fleets.json" "$location" <"$work/resources") || misread "the resources of $group"
+  [[ -z $sets ]] || fail "infra/fleets.json has no longer the region of $sets; put it back, or delete the fleet first by" \
+    "\"infra/destroy --keep-data --name $name --group $group\", which keeps the jobs, and run infra/$script again."
 }
 
 # Autoscale changes the number of instances between a deployment and the next. A template has to name a number, so
@@ -340,9 +356,17 @@ publish() {
 refuse_lost_package() {
   [[ -n $gallery ]] || return 0
   versions_published
-  ! answer has-version "$version" <"$work/versions" ||
+  ! is_published ||
     fail "Version $version is published, and its package is no longer in $account to be compared; raise the version," \
       "such as --version $(next_version)."
+}
+
+# Whether the version is among the published ones.
+is_published() {
+  local code=0
+  answer has-version "$version" <"$work/versions" || code=$?
+  ((code < 2)) || misread "the published versions"
+  return "$code"
 }
 
 versions_published() {

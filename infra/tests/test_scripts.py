@@ -520,6 +520,14 @@ class Deploy(Case):
         sets = cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")
         self.assertEqual({s["tags"]["deployment"]: s["key"] for s in sets}, {"demo": KEY, "other": "ssh-ed25519 AAAAother operator"})
 
+    def test_the_kind_of_a_given_principal_is_that_of_who_is_signed_in(self):
+        source = (INFRA / "deploy").read_text()
+        function = source[source.index("choose_uploader() {") : source.index("\n}\n", source.index("choose_uploader() {")) + 3]
+        for user, kind in (("user", "User"), ("servicePrincipal", "ServicePrincipal")):
+            script = f"{function}\nuser_type={user}; AZURE_PRINCIPAL_ID=x; choose_uploader; echo $AZURE_PRINCIPAL_TYPE"
+            done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout.strip(), kind)
+
     def test_a_compute_fleet_keeps_its_key(self):
         cloud = Cloud(self)
         self.succeeds(cloud.deploy("1.0.0", "--preset", "steady-fleet"))
@@ -842,6 +850,29 @@ class Update(Case):
         self.fails(cloud.run("update", "--package", cloud.package("1.0.1")), "infra/deploy --allow-ip ADDRESS")
         self.assertEqual(cloud.sleeps, [])
 
+    def test_an_answer_of_another_shape_does_not_say_that_all_is_well(self):
+        cloud = self.fleet()
+        done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_VMS="null")
+        self.fails(done, "What az says about the VMs of rg-reprieve-demo can't be read")
+
+    def test_a_vm_that_starts_is_waited_for(self):
+        view = {"instanceView": {"statuses": [{"code": "PowerState/starting"}, {"level": "Info"}]}}
+        command = [sys.executable, "-IS", str(INFRA / "answers.py"), "application", "1.0.1"]
+        done = subprocess.run(command, input=json.dumps(view), capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.strip(), "waiting version 1.0.1 is not installed yet")
+
+    def test_the_set_or_fleet_of_a_region_that_is_named_no_more_is_refused(self):
+        for preset in ("elastic", "steady-fleet"):
+            cloud = Cloud(self)
+            self.succeeds(cloud.deploy("1.0.0", "--preset", preset))
+            infra = cloud.folder / "infra"
+            shutil.copytree(INFRA, infra, ignore=shutil.ignore_patterns("tests"))
+            fleets = [{"location": "northeurope", "sizes": [], "zones": [], "sharePercent": 100, "maxPrice": "-1"}]
+            (infra / "fleets.json").write_text(json.dumps(fleets))
+            for script in ("update", "deploy"):
+                done = cloud.run(script, "--package", cloud.package("1.0.1"), infra=infra)
+                self.fails(done, "has no longer the region of (vmss|fleet)-demo-westeurope")
+
     def test_an_update_that_another_one_replaces_says_so(self):
         cloud = self.fleet()
         done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_REPLACED_BY="1.0.2")
@@ -990,6 +1021,14 @@ class Destroy(Case):
         self.succeeds(cloud.run("destroy", "--keep-data", "--yes"))
         self.succeeds(cloud.run("destroy", stdin="rg-reprieve-demo\n"))
         self.assertEqual(cloud.state["groups"], {})
+
+    def test_a_group_with_a_tag_of_the_same_name_is_not_ours(self):
+        group = {"location": "westeurope", "resources": {}, "deployments": {}, "vms": {}}
+        group["tags"] = {"deployment": "prod", "team": "shop"}
+        self.put(group, "database")
+        cloud = Cloud(self, groups={"rg-shop": group})
+        self.fails(cloud.run("destroy", "--name", "prod", "--group", "rg-shop", "--yes"), "has no deployment prod")
+        self.assertIn("rg-shop", cloud.state["groups"])
 
     def test_what_somebody_adds_to_a_group_of_a_deployment_goes_with_it(self):
         cloud = self.fleet()
