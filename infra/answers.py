@@ -109,6 +109,17 @@ def package_version(path):
     raise KeyError("manifest.json")
 
 
+def checksum(path):
+    # macOS has no sha256sum.
+    import hashlib
+
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def blob_checksum():
     return (load().get("metadata") or {}).get("sha256", "")
 
@@ -164,7 +175,8 @@ def count_ours(name):
 
 def capacities():
     # A set of somebody else may have no size: a Flexible one without a profile.
-    return json.dumps({s["name"]: s["sku"]["capacity"] for s in load() if s.get("sku")}, sort_keys=True)
+    sizes = {s["name"]: (s.get("sku") or {}).get("capacity") for s in load()}
+    return json.dumps({name: size for name, size in sizes.items() if size is not None}, sort_keys=True)
 
 
 def stranded(name, fleets, location):
@@ -212,7 +224,8 @@ def ip_rules(name, given):
 
 
 def contacts(name):
-    return ",".join(r["emailAddress"] for g in load() if g["name"] == f"ag-{name}" for r in g["emailReceivers"])
+    groups = [g.get("emailReceivers") or [] for g in load() if g["name"] == f"ag-{name}"]
+    return ",".join(receiver["emailAddress"] for receivers in groups for receiver in receivers)
 
 
 def budget_start(name):
@@ -248,16 +261,28 @@ def version_before(prefix, version):
 # ----------------------------------------------------------------- VMs
 
 
-def vms(name, sets):
-    """The VMs of the deployment's sets, which the file `sets` lists."""
+def vms(name, sets, preset):
+    """The VMs of the deployment, of which the file `sets` lists the sets.
+
+    What a Compute Fleet writes on its VMs, and on the sets that it makes, is not known: of those, all are the
+    deployment's that are not known as another's.
+    """
     with open(sets, encoding="utf-8") as file:
-        ours = {s["name"].lower() for s in json.load(file) if is_ours(s, name)}
+        tags_of = {s["name"].lower(): s for s in json.load(file)}
 
-    def set_of(vm):
-        return ((vm.get("virtualMachineScaleSet") or {}).get("id") or "").rpartition("/")[2].lower()
+    def is_of_deployment(vm):
+        # A VM of a Flexible set may have the tags of the set.
+        set_name = ((vm.get("virtualMachineScaleSet") or {}).get("id") or "").rpartition("/")[2].lower()
+        found = [vm, tags_of.get(set_name, {})]
+        if any(is_ours(one, name) for one in found):
+            return True
+        if preset != "steady-fleet" or any((one.get("tags") or {}).get("application") == OURS for one in found):
+            return False
+        packages = (vm.get("applicationProfile") or {}).get("galleryApplications") or []
+        # Without a profile it is not known what it runs.
+        return not packages or any("/reprieve-worker/" in (one.get("packageReferenceId") or "") for one in packages)
 
-    # A VM of a Flexible set may have the tags of the set.
-    return "\n".join(v["name"] for v in load() if is_ours(v, name) or set_of(v) in ours)
+    return "\n".join(vm["name"] for vm in load() if is_of_deployment(vm))
 
 
 def application(version):
@@ -315,6 +340,7 @@ QUESTIONS = {
         fields,
         valid,
         package_version,
+        checksum,
         blob_checksum,
         has_version,
         deployment,

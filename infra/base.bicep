@@ -14,6 +14,7 @@ import {
   inLowerCase
   isName
   isPrivate
+  isPublic
   isQueue
   isRange
   queueNames
@@ -126,7 +127,7 @@ var problems = concat(
   length(filter(allowedIpRanges, address => endsWith(address, '/31') || endsWith(address, '/32'))) == 0
     ? []
     : ['allowedIpRanges: the storage firewall refuses /31 and /32; write the address alone.'],
-  length(filter(allowedIpRanges, address => !isRange(address) || isPrivate(address))) == 0
+  length(filter(allowedIpRanges, address => !isPublic(address))) == 0
     ? []
     : ['allowedIpRanges: each is a public IPv4 address or range, such as 203.0.113.7 or 203.0.113.0/24; the storage firewall takes no others.'],
   hasTwice(map(producers, producer => producer.principalId))

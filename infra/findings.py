@@ -128,7 +128,7 @@ def settings(location, preset):
                      ("1", "2", "3")]
         if len(sizes) > 1:
             problems += [f"{size} of {region} can't be in an instance mix, which takes A, B, D, E and F" for size in
-                         sizes if not re.match("Standard_[ABDEF]", size)]
+                         sizes if not re.match("Standard_(?!DC|EC)[ABDEF]", size)]
     for problem in problems:
         yield FAIL, "fleets.json", problem, "change infra/fleets.json"
     if not problems:
@@ -268,6 +268,7 @@ def capacity(folder, location, preset):
         # Parts of wrong shares would be wrong.
         return
     elastic = preset in ("elastic", "balanced", "swap")
+    offered = []
     totals, bases = parts(wanted["instances"], chosen), parts(wanted["baseInstances"], chosen)
     for i, fleet in enumerate(chosen):
         region = fleet["location"]
@@ -278,8 +279,7 @@ def capacity(folder, location, preset):
             verdict, text, cure, sku = offers(region, size, fleet["zones"], skus)
             yield verdict, "size", text, cure
             found += [sku] if sku else []
-        if len({capability(sku, "CpuArchitectureType") for sku in found}) > 1:
-            yield FAIL, "size", f"the sizes in {region} have different processors", "one package is for one processor"
+        offered += found
         if len({capability(sku, "MaxResourceVolumeMB") not in ("", "0") for sku in found}) > 1:
             yield FAIL, "size", f"some sizes in {region} have a local disk", "an instance mix has them all, or none"
         if not found:
@@ -297,8 +297,11 @@ def capacity(folder, location, preset):
             if verdict == FAIL:
                 yield verdict, "size", f"for escalated jobs, {text}", cure
             else:
+                offered.append(sku)
                 cores = int(capability(sku, "vCPUs") or 1)
                 yield from regular_quotas(usages, [sku], region, cores, wanted["escalationInstances"] * cores)
+    if len({capability(sku, "CpuArchitectureType") for sku in offered}) > 1:
+        yield FAIL, "size", "the sizes have different processors", "one package is for one processor"
 
 
 def regular_quotas(usages, skus, region, least, most):

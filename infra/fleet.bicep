@@ -18,6 +18,7 @@ import {
   isName
   isEmail
   isFirstOfMonth
+  isLongBudget
   isOf
   isPrice
   isQueue
@@ -237,6 +238,8 @@ var fixedSettings = [
   'REPRIEVE_STATE_DIR'
   'REPRIEVE_INSTANCES'
   'REPRIEVE_LOG_FORMAT'
+  'REPRIEVE_ESCALATE_TO'
+  'REPRIEVE_ESCALATE_AFTER'
 ]
 
 var problems = concat(
@@ -315,6 +318,15 @@ var problems = concat(
   length(filter(workerSettings, line => contains(fixedSettings, first(split(line, '='))))) == 0
     ? []
     : ['workerSettings: ${join(fixedSettings, ', ')} follow from other parameters, or the VM\'s health depends on them.'],
+  length(filter(workerSettings, line => isLongBudget(line))) == 0
+    ? []
+    : ['workerSettings: REPRIEVE_BUDGET is whole seconds up to 20s, because the unit stops a worker after 25 seconds.'],
+  !associateByPolicy || collectLogs
+    ? []
+    : ['associateByPolicy: there is no collection rule without collectLogs; set both, or neither.'],
+  length(filter(privateLocations, region => !contains(locations, region))) == 0
+    ? []
+    : ['privateRegions: each is the region of a fleet.'],
   length(filter(contactEmails, email => !isEmail(email))) == 0
     ? []
     : ['contactEmails: each is one address, such as ops@example.com.'],

@@ -6,6 +6,13 @@
 # Every script can be cut at any line and run again. Nothing is remembered on this machine: each run asks Azure
 # what exists, and does the rest. All changes are made by calls that have the same result when they are repeated.
 
+# macOS comes with version 3.2 of 2007. The first with all that is used here is of 2016.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  printf '%s: This is bash %s, and 4.4 is the oldest; install a newer one, by "brew install bash" on macOS.\n' \
+    "${0##*/}" "$BASH_VERSION" >&2
+  exit 1
+fi
+
 infra=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 root=$(dirname "$infra")
 script=$(basename "$0")
@@ -13,10 +20,11 @@ started_in=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# A terminal sends Ctrl-C to az, too, which catches it and returns 1: for bash that is a failure like any other, and a
-# script that goes on after some failures would go on. A signal to the script alone counts when its call has ended.
+# The process group of the call of az that is under way.
+calling=
 stopped_by() {
   trap '' INT TERM HUP
+  [[ -z $calling ]] || kill -TERM -- "-$calling" 2>/dev/null || true
   say "Stopped by SIG$1. What was begun in Azure goes on; run infra/$script again."
   exit "$2"
 }
@@ -33,8 +41,10 @@ container=packages
 
 # ----------------------------------------------------------------- messages
 
+# A trap's messages go where those of the script do, whatever it interrupts.
+exec {said}>&2
 say() {
-  printf '%s: %s\n' "$script" "$*" >&2
+  printf '%s: %s\n' "$script" "$*" >&"$said"
 }
 
 fail() {
@@ -65,27 +75,57 @@ answer() {
 }
 
 # How long one call of az may take, in seconds. What Azure does meanwhile goes on when it is cut. The longest are
-# deployments and uploads over a slow line; a call of another kind has an answer or an error in minutes.
+# deployments, deletions and uploads over a slow line; a call of another kind has an answer or an error in minutes.
 limit_of() {
   case "$1 ${2:-} ${3:-}" in
-  'deployment group create' | 'storage blob '* | 'group delete '* | 'provider register '*) echo 10800 ;;
+  'deployment group create' | 'storage blob '* | 'group delete '* | 'resource delete '* | 'provider register '*)
+    echo 10800
+    ;;
   *) echo 600 ;;
   esac
 }
 
-# Runs az; its answer goes to a file. An az that hangs is stopped, where the machine can: macOS has no timeout.
-azure() {
-  local file=$1 limit code=0
-  shift
+# Puts a call of az, in the subscription that the script has named, into the list `call`.
+prepare() {
+  local limit
+  call=()
   limit=${REPRIEVE_AZ_TIMEOUT:-$(limit_of "$@")}
-  local -a within=()
-  if command -v timeout >/dev/null; then
-    # In the foreground, so that Ctrl-C reaches az.
-    within=(timeout --foreground --kill-after 10 "$limit")
+  # An az that hangs is stopped, where the machine can: macOS has no timeout.
+  ! command -v timeout >/dev/null || call=(timeout --kill-after 10 "$limit")
+  call+=(az "$@" --only-show-errors)
+  case $1 in
+  # These ask no subscription, or name one in their URL.
+  version | bicep | ad | rest) ;;
+  *) [[ -z $subscription ]] || call+=(--subscription "$subscription") ;;
+  esac
+}
+
+# Runs the prepared call, whose output goes to the given files, or with the script's. Debian's az is a shell that starts
+# Python and waits for it, so the call is a process group of its own, which ends as a whole: with its limit, and with
+# the script, whose `wait` a signal stops at once. bash itself says when a call was killed; the script has a sentence.
+perform() {
+  local code=0
+  set -m
+  if [[ $# -gt 0 ]]; then
+    "${call[@]}" </dev/null >"$1" 2>"$2" {said}>&- &
+  else
+    "${call[@]}" </dev/null {said}>&- &
   fi
-  "${within[@]}" az "$@" --only-show-errors --output json >"$file" 2>"$work/error" || code=$?
+  calling=$!
+  set +m
+  wait "$calling" 2>/dev/null || code=$?
+  calling=
+  return "$code"
+}
+
+# Runs az; its answer goes to a file.
+azure() {
+  local file=$1 code=0
+  shift
+  prepare "$@" --output json
+  perform "$file" "$work/error" || code=$?
   # az itself returns 1 to 3.
-  ((code != 124 && code != 137)) || printf 'az gave no answer within %d seconds.\n' "$limit" >"$work/error"
+  ((code != 124 && code != 137)) || printf 'az gave no answer within %d seconds.\n' "${call[3]}" >"$work/error"
   return "$code"
 }
 
@@ -136,6 +176,8 @@ from_now() {
 
 # What all scripts have in common; flags replace it.
 name=${REPRIEVE_NAME:-demo}
+# azd sets it. Without it, the one that az is signed in to when the script begins.
+subscription=${AZURE_SUBSCRIPTION_ID:-}
 group=${AZURE_RESOURCE_GROUP:-}
 location=${AZURE_LOCATION:-}
 preset=${REPRIEVE_PRESET:-}
@@ -161,6 +203,8 @@ check_settings() {
   [[ -z $version || $version =~ ^(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})$ ]] ||
     misuse "--version is Major.Minor.Patch, such as 1.4.0, and \"$version\" is not."
   [[ -z $program || -z $package ]] || misuse "Give either --bin, to make a package, or --package, to take one."
+  # The template takes them apart at commas.
+  [[ -z ${REPRIEVE_CONTACT_EMAILS:-} ]] || export REPRIEVE_CONTACT_EMAILS=${REPRIEVE_CONTACT_EMAILS// /}
   export REPRIEVE_NAME=$name AZURE_ENV_NAME=${AZURE_ENV_NAME:-$name}
 }
 
@@ -225,7 +269,7 @@ refuse_stranded() {
 # this one is read as late as can be. Between here and the deployment a set may still grow; autoscale grows it again.
 read_capacities() {
   list_sets
-  REPRIEVE_CURRENT_CAPACITIES=$(answer capacities <"$work/sets")
+  REPRIEVE_CURRENT_CAPACITIES=$(answer capacities <"$work/sets") || misread "the sizes of the sets in $group"
   export REPRIEVE_CURRENT_CAPACITIES
 }
 
@@ -233,16 +277,17 @@ read_capacities() {
 choose_ssh_key() {
   local file
   if [[ -n $ssh_key ]]; then
-    REPRIEVE_SSH_PUBLIC_KEY=$(<"$ssh_key")
+    REPRIEVE_SSH_PUBLIC_KEY=$(tr -d '\r' <"$ssh_key")
   elif [[ -z ${REPRIEVE_SSH_PUBLIC_KEY:-} ]]; then
-    REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key "$name" <"$work/sets")
+    REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key "$name" <"$work/sets") || misread "the keys of the sets in $group"
     if [[ -z $REPRIEVE_SSH_PUBLIC_KEY && $former_preset == steady-fleet ]]; then
       ask "Reading the Compute Fleets of $group" "$work/fleets" rest --method get --url \
         "/subscriptions/$subscription/resourceGroups/$group/providers/Microsoft.AzureFleet/fleets?api-version=2024-11-01"
-      REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key-of-fleet "$name" <"$work/fleets")
+      REPRIEVE_SSH_PUBLIC_KEY=$(answer ssh-key-of-fleet "$name" <"$work/fleets") ||
+        misread "the keys of the Compute Fleets of $group"
     fi
     for file in "${HOME:-/}"/.ssh/id_{ed25519,rsa}.pub; do
-      [[ -n $REPRIEVE_SSH_PUBLIC_KEY || ! -r $file ]] || REPRIEVE_SSH_PUBLIC_KEY=$(<"$file")
+      [[ -n $REPRIEVE_SSH_PUBLIC_KEY || ! -r $file ]] || REPRIEVE_SSH_PUBLIC_KEY=$(tr -d '\r' <"$file")
     done
   fi
   # VMs take no other kinds. https://learn.microsoft.com/azure/virtual-machines/linux/mac-create-ssh-keys
@@ -256,7 +301,7 @@ choose_ssh_key() {
 keep_contacts() {
   [[ -z ${REPRIEVE_CONTACT_EMAILS:-} ]] || return 0
   ask "Reading who gets the alerts of $group" "$work/contacts" monitor action-group list --resource-group "$group"
-  REPRIEVE_CONTACT_EMAILS=$(answer contacts "$name" <"$work/contacts")
+  REPRIEVE_CONTACT_EMAILS=$(answer contacts "$name" <"$work/contacts") || misread "who gets the alerts of $group"
   export REPRIEVE_CONTACT_EMAILS
 }
 
@@ -265,7 +310,7 @@ keep_budget() {
   [[ -n ${REPRIEVE_CONTACT_EMAILS:-} ]] || return 0
   ask "Reading the budget of $group" "$work/budgets" rest --method get --url \
     "/subscriptions/$subscription/resourceGroups/$group/providers/Microsoft.Consumption/budgets?api-version=2024-08-01"
-  REPRIEVE_BUDGET_START=$(answer budget-start "$name" <"$work/budgets")
+  REPRIEVE_BUDGET_START=$(answer budget-start "$name" <"$work/budgets") || misread "the budget of $group"
   export REPRIEVE_BUDGET_START
 }
 
@@ -292,7 +337,7 @@ read_package() {
   [[ -z $version || $version == "$packed" ]] ||
     fail "$package is version $packed, and --version says $version; make the package again with --version $version."
   version=$packed
-  checksum=$(sha256sum "$package" | cut -d' ' -f1)
+  checksum=$(answer checksum "$package")
 }
 
 next_version() {
@@ -319,7 +364,7 @@ publish() {
         # Uploaded by hand, without its checksum.
         ask "Downloading $blob to compare it" "$work/downloaded" storage blob download --auth-mode login \
           --account-name "$account" --container-name "$container" --name "$blob" --file "$work/worker.tgz" --no-progress
-        found=$(sha256sum "$work/worker.tgz" | cut -d' ' -f1)
+        found=$(answer checksum "$work/worker.tgz")
       fi
       [[ $found == "$checksum" ]] ||
         fail "Version $version is published with other bytes, and a version never changes; raise the version, such as" \

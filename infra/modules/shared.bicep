@@ -238,6 +238,17 @@ func isPrivate(text string) bool =>
   ))
 
 @export()
+@description('Whether an IPv4 address or range is one that a network can have in public: no private one, none of a host or link itself, of a provider\'s inside, of groups, and no range of over 16 million.')
+func isPublic(text string) bool =>
+  isRange(text) && !isPrivate(text) && isUpTo(first(split(text, '.')), 223) && !contains(
+    ['0', '127'],
+    first(split(text, '.'))
+  ) && !startsWith(text, '169.254.') && !contains(
+    map(range(64, 64), second => '100.${second}'),
+    join(take(split(text, '.'), 2), '.')
+  ) && (!contains(text, '/') || !isUpTo(last(split(text, '/')), 7))
+
+@export()
 @description('Whether a text is one line with a public SSH key of a kind that VMs take. The kind is repeated in the key.')
 func isSshKey(text string) bool =>
   !contains(text, '\n') && !contains(text, '\r') && (startsWith(text, 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI') || startsWith(
@@ -258,13 +269,24 @@ func isSetting(line string) bool =>
   ) && length(split(line, '"')) % 2 == 1 && length(split(line, '\'')) % 2 == 1
 
 @export()
+@description('Whether a line NAME=VALUE of the workers sets a budget that the unit cuts: it stops a worker after 25 s. Else whole seconds, up to 20.')
+func isLongBudget(line string) bool =>
+  startsWith(line, 'REPRIEVE_BUDGET=') && !contains(
+    map(range(1, 20), seconds => 'REPRIEVE_BUDGET=${seconds}s'),
+    line
+  )
+
+@export()
 @description('Whether a text is a name of a VM size.')
 func isSize(size string) bool => startsWith(size, 'Standard_') && length(size) > 10 && !contains(size, ' ')
 
 @export()
-@description('Whether several sizes can be in one instance mix: it takes the families A, B, D, E and F only.')
+@description('Whether several sizes can be in one instance mix: it takes the families A, B, D, E and F only, and DC and EC are others.')
 func canMix(sizes string[]) bool =>
-  length(sizes) < 2 || length(filter(sizes, size => isSize(size) && !contains('ABDEF', take(skip(size, 9), 1)))) == 0
+  length(sizes) < 2 || length(filter(
+    sizes,
+    size => isSize(size) && (!contains('ABDEF', take(skip(size, 9), 1)) || contains(['DC', 'EC'], take(skip(size, 9), 2)))
+  )) == 0
 
 @export()
 @description('Whether sizes have one kind of processor: the letter p after the number is for ARM, as in Standard_D2ps_v5.')

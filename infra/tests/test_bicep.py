@@ -247,6 +247,11 @@ REFUSED = [
         ("base", {"allowedIpRanges": [address]}, "public IPv4 address or range")
         for address in ("me", "10.0.0.4", "2001:db8::1", "1.2.3", "1.2.3.256", "1.2.3.4/33", "1.2.3.4/8/9", "01.2.3.4")
     ],
+    *[
+        ("base", {"allowedIpRanges": [address]}, "public IPv4 address or range")
+        for address in ("0.0.0.0/0", "8.8.8.8/0", "8.0.0.0/7", "0.1.2.3", "127.0.0.1", "169.254.169.254", "100.64.0.1")
+        + ("100.127.0.0/16", "224.0.0.1", "255.255.255.255")
+    ],
     (
         "base",
         {"producers": [{"principalId": "00000000-0000-0000-0000-0000000000bb", "principalType": "User"}] * 2},
@@ -293,7 +298,17 @@ REFUSED = [
         ("elastic", {"workerSettings": [line]}, "NAME=VALUE")
         for line in ("=x", "FOO BAR=1", "A=b\r", "A=b\nC=d", "A=b\\", 'A="b', "A='b", "#A=b")
     ],
-    ("elastic", {"workerSettings": ["REPRIEVE_LISTEN=0.0.0.0:9091"]}, "follow from other parameters"),
+    ("elastic", {"fleets": [fleet(sizes=["Standard_DC2as_v5", "Standard_D2as_v5"])]}, "families A, B, D, E and F"),
+    *[
+        ("elastic", {"workerSettings": [line]}, "follow from other parameters")
+        for line in ("REPRIEVE_LISTEN=0.0.0.0:9091", "REPRIEVE_ESCALATE_TO=slow", "REPRIEVE_ESCALATE_AFTER=1")
+    ],
+    *[
+        ("elastic", {"workerSettings": [f"REPRIEVE_BUDGET={budget}"]}, "the unit stops a worker after 25 seconds")
+        for budget in ("21s", "1m", "20", "s", "", "20ss", "1s0s", "'30s'")
+    ],
+    ("elastic", {"associateByPolicy": True, "collectLogs": False}, "there is no collection rule"),
+    ("elastic", {"privateRegions": ["northeurope"]}, "each is the region of a fleet"),
     *[
         ("elastic", {"contactEmails": [address]}, "contactEmails")
         for address in ("nobody", "@example.com", "ops@", "ops@example", "ops@@example.com", "a b@example.com", "ops@.com")
@@ -314,12 +329,15 @@ ACCEPTED = [
     ("elastic", {"fleets": [fleet(sizes=["Standard_D2ps_v5", "Standard_D2pds_v6"])]}),
     ("elastic", {"workerSettings": ["REPRIEVE_LEASE=2m", "A=", 'B="c d"', "C=it\\s", "REPRIEVE_CONCURRENCY=4"]}),
     ("elastic", {"sshPublicKey": "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABgQC+/a== me@example.com (a comment)"}),
+    ("elastic", {"workerSettings": ["REPRIEVE_BUDGET=20s"]}),
+    ("elastic", {"privateRegions": ["", "West Europe"]}),
+    ("elastic", {"fleets": [fleet(sizes=["Standard_DC2as_v5"])]}),
     ("elastic", {"budgetStart": "2026-11-01"}),
     ("elastic", {"contactEmails": ["o'hara+ops@mail.example.com"]}),
     ("elastic", {"queue": "poison-work"}),
     ("balanced", {"regularPercentAboveBase": 99}),
     ("swap", {"terminateNotice": "PT5M", "escalationSize": "Standard_D2as_v5", "escalateAfter": 1}),
-    ("base", {"allowedIpRanges": ["203.0.113.7", "203.0.113.0/24", "172.32.0.1", "8.8.8.8/0"]}),
+    ("base", {"allowedIpRanges": ["203.0.113.7", "203.0.113.0/24", "172.32.0.1", "8.0.0.0/8", "100.63.0.1", "223.255.0.0/16"]}),
     ("base", {"sshSourcePrefix": "172.31.0.0/24"}),
     ("balanced", {"fleets": HALVES, "instances": 20, "baseInstances": 3}),
     (

@@ -507,18 +507,52 @@ class Deploy(Case):
         self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1"), AZ_MONTH="2027-01"))
         self.assertEqual(cloud.group()["budgets"], {"budget-demo": "2026-11-01"})
 
-    def test_a_deployment_does_not_take_the_key_of_another(self):
+    def test_a_second_deployment_in_a_group_is_refused(self):
         cloud = Cloud(self)
         cloud.have_fleet()
+        there = ["--name", "other", "--group", "rg-reprieve-demo", "--allow-ip", ADDRESS]
+        done = cloud.run("deploy", *there, "--package", cloud.package("1.0.0"))
+        self.fails(done, "has the deployment demo, and has room for one")
+        self.assertEqual(set(cloud.calls) & CHANGES, set())
+
+    def test_a_key_of_windows_is_one_line_and_one_that_vms_do_not_take_is_passed_over(self):
+        cloud = Cloud(self)
         keys = cloud.folder / ".ssh"
         keys.mkdir()
-        (keys / "id_ed25519.pub").write_text("ssh-ed25519 AAAAother operator")
+        (keys / "id_ed25519.pub").write_bytes(b"ssh-ed25519 AAAAother operator\r\n")
         # VMs take no such key.
         (keys / "id_ecdsa.pub").write_text("ecdsa-sha2-nistp256 AAAAthird operator")
-        there = ["--name", "other", "--group", "rg-reprieve-demo", "--allow-ip", ADDRESS]
-        self.succeeds(cloud.run("deploy", *there, "--package", cloud.package("1.0.0"), REPRIEVE_SSH_PUBLIC_KEY=None))
+        self.succeeds(cloud.deploy(REPRIEVE_SSH_PUBLIC_KEY=None))
         sets = cloud.of_type("Microsoft.Compute/virtualMachineScaleSets")
-        self.assertEqual({s["tags"]["deployment"]: s["key"] for s in sets}, {"demo": KEY, "other": "ssh-ed25519 AAAAother operator"})
+        self.assertEqual([s["key"] for s in sets], ["ssh-ed25519 AAAAother operator"])
+
+    def test_addresses_of_alerts_may_have_spaces_between_them(self):
+        cloud = Cloud(self)
+        self.succeeds(cloud.deploy(REPRIEVE_CONTACT_EMAILS="a@example.com, b@example.com"))
+        [actions] = cloud.of_type("Microsoft.Insights/actionGroups")
+        self.assertEqual(actions["emails"], ["a@example.com", "b@example.com"])
+
+    def test_a_managed_identity_has_to_name_itself(self):
+        for user in ("systemAssignedIdentity", "userAssignedIdentity"):
+            cloud = Cloud(self, user={"name": user, "type": "servicePrincipal"})
+            self.fails(cloud.deploy(), "managed identity.*AZURE_PRINCIPAL_ID")
+            self.succeeds(cloud.deploy(AZURE_PRINCIPAL_ID="aaaaaaaa-0000-0000-0000-000000000001"))
+
+    def test_every_call_is_about_the_subscription_that_the_script_began_with(self):
+        here, other = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
+        # azd names one, and az is signed in to another.
+        azd = {"AZ_DEFAULT": other, "AZURE_SUBSCRIPTION_ID": here}
+        cloud = Cloud(self)
+        self.succeeds(cloud.run("preflight", "--location", "westeurope", **azd))
+        self.succeeds(cloud.deploy("1.0.0", "--preset", "steady-fleet", **azd))
+        self.succeeds(cloud.run("deploy", "--what-if", **azd))
+        self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1"), **azd))
+        self.succeeds(cloud.run("destroy", "--keep-data", "--yes", **azd))
+        self.assertEqual(cloud.of_type("Microsoft.AzureFleet/fleets"), [])
+        done = self.succeeds(cloud.run("destroy", "--yes", AZ_DEFAULT=other))
+        self.assertIn("does not exist; there is nothing to delete", done.stderr)
+        self.succeeds(cloud.run("destroy", "--yes", **azd))
+        self.assertEqual(cloud.state["groups"], {})
 
     def test_the_kind_of_a_given_principal_is_that_of_who_is_signed_in(self):
         source = (INFRA / "deploy").read_text()
@@ -563,6 +597,49 @@ class Deploy(Case):
         for at in (2, 4):
             done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_HANG_AT=str(at), REPRIEVE_AZ_TIMEOUT="1")
             self.fails(done, "failed: az gave no answer within 1 seconds. Mend that, and run infra/update again")
+
+    def starts_python(self, cloud):
+        """Replaces az by one as Debian has it, a shell that starts Python and waits. Here that never answers."""
+        path = cloud.folder / "bin" / "az"
+        path.write_text(f"#!/bin/bash\necho $$ >{cloud.folder}/shell\n/bin/sleep 1000 & echo $! >{cloud.folder}/pid\nwait\n")
+
+    def ended(self, cloud):
+        for name in ("pid", "shell"):
+            stat = pathlib.Path("/proc", (cloud.folder / name).read_text().strip(), "stat")
+            for _ in range(200):
+                # A zombie has ended, too.
+                if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                    break
+                threading.Event().wait(0.05)
+            else:
+                self.fail(f"{name} still runs")
+
+    @unittest.skipUnless(pathlib.Path("/proc/self/stat").exists(), "needs /proc")
+    def test_what_a_hanging_az_has_started_ends_with_its_limit(self):
+        cloud = Cloud(self)
+        self.starts_python(cloud)
+        done = self.fails(cloud.run("deploy", REPRIEVE_AZ_TIMEOUT="1"), "az gave no answer within 1 seconds")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+        self.ended(cloud)
+
+    @unittest.skipUnless(pathlib.Path("/proc/self/stat").exists(), "needs /proc")
+    def test_what_a_hanging_az_has_started_ends_with_the_script(self):
+        for name, code in STOPPED.items():
+            cloud = Cloud(self)
+            self.starts_python(cloud)
+            environment = {"PATH": f"{cloud.folder / 'bin'}:/usr/bin:/bin", "TMPDIR": str(cloud.folder / "tmp")}
+            script = subprocess.Popen(
+                [str(INFRA / "destroy")], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+            )
+            for _ in range(200):
+                if (cloud.folder / "pid").exists() and (cloud.folder / "pid").read_text():
+                    break
+                threading.Event().wait(0.05)
+            os.killpg(script.pid, getattr(signal, f"SIG{name}"))
+            said = script.communicate(timeout=20)[1]
+            self.assertEqual(script.returncode, code, said)
+            self.assertEqual(said, f"destroy: Stopped by SIG{name}. What was begun in Azure goes on; run infra/destroy again.\n")
+            self.ended(cloud)
 
     def test_a_version_with_other_bytes_is_refused(self):
         cloud = Cloud(self)
@@ -878,6 +955,16 @@ class Update(Case):
         done = cloud.run("update", "--package", cloud.package("1.0.1"), AZ_REPLACED_BY="1.0.2")
         self.fails(done, "Version 1.0.1 was replaced by 1.0.2, which another run")
 
+    def test_an_answer_with_nothing_where_a_number_or_a_list_was_is_read(self):
+        sets = [{"name": "a", "sku": {"capacity": None}}, {"name": "b", "sku": None}, {"name": "c", "sku": {"capacity": 0}}]
+        for question, given, wanted in (
+            (["capacities"], sets, '{"c": 0}'),
+            (["contacts", "demo"], [{"name": "ag-demo", "emailReceivers": None}], ""),
+        ):
+            command = [sys.executable, "-IS", str(INFRA / "answers.py"), *question]
+            done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True)
+            self.assertEqual(done.stdout.strip(), wanted)
+
     def test_the_time_that_calls_take_counts_as_waiting(self):
         slept = "sleep() { echo slept; }; from_now; SECONDS=$((SECONDS + 56)); "
         for limit, printed in (("60", ""), ("62", "slept\n")):
@@ -907,10 +994,16 @@ class Update(Case):
         command = [sys.executable, "-IS", str(INFRA / "answers.py"), "application", version]
         return subprocess.run(command, input=json.dumps(view), capture_output=True, text=True, check=True).stdout.strip()
 
-    def test_all_vms_of_a_compute_fleet_are_asked(self):
+    def test_all_vms_of_a_compute_fleet_are_asked_and_none_that_is_known_as_anothers(self):
         cloud = Cloud(self)
         cloud.deploy("1.0.0", "--preset", "steady-fleet")
         state = cloud.state
+        for name, changes in (
+            ("another_1", {"tags": {"application": "reprieve", "deployment": "other", "application-version": "1.0.1"}}),
+            ("another_2", {"profile": {"galleryApplications": [{"packageReferenceId": "/x/applications/other/versions/1"}]}}),
+        ):
+            vm = {"set": "unknown", "tags": {"application-version": "1.0.1"}, "installed": "1.0.1", "seen": 0}
+            state["groups"]["rg-reprieve-demo"]["vms"][name] = {**vm, **changes}
         state["groups"]["rg-reprieve-demo"]["vms"]["fleet_1"] = {
             "set": "unknown",
             "tags": {"application-version": "1.0.1"},
@@ -919,7 +1012,7 @@ class Update(Case):
         }
         cloud.state = state
         self.assertIn(
-            "fleet_1 has version 1.0.1", self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1"))).stderr
+            "update: fleet_1 has version 1.0.1", self.succeeds(cloud.run("update", "--package", cloud.package("1.0.1"))).stderr
         )
 
     def test_refusals(self):
@@ -995,17 +1088,15 @@ class Destroy(Case):
         )
         self.fails(cloud.run("destroy", "--group", "rg-other", "--yes"), "has no deployment demo")
         cloud.have_fleet()
-        cloud.run(
-            "deploy",
-            "--name",
-            "two",
-            "--group",
-            "rg-reprieve-demo",
-            "--package",
-            cloud.package("1.0.0"),
-            "--allow-ip",
-            ADDRESS,
-        )
+        # As the templates make it by hand.
+        state = cloud.state
+        group = state["groups"]["rg-reprieve-demo"]
+        self.put(group, "database")
+        next(r for r in group["resources"].values() if r["name"] == "database")["tags"] = {
+            "application": "reprieve",
+            "deployment": "two",
+        }
+        cloud.state = state
         self.fails(cloud.run("destroy", "--yes"), "also has the deployment two; only --keep-data")
         self.assertEqual(set(cloud.state["groups"]), {"rg-other", "rg-reprieve-demo"})
 
@@ -1116,8 +1207,8 @@ class Preflight(Case):
         done = Cloud(self).run("preflight", "--location", "Mars Central")
         self.assertRegex(done.stdout, "FAIL +size +Standard_D2as_v5 is not offered in marscentral")
 
-    def with_fleets(self, fleets, *arguments):
-        cloud = Cloud(self)
+    def with_fleets(self, fleets, *arguments, **changes):
+        cloud = Cloud(self, **changes)
         infra = cloud.folder / "copy" / "infra"
         left_out = shutil.ignore_patterns("node_modules", "__pycache__", "tests")
         shutil.copytree(INFRA, infra, ignore=left_out)
@@ -1149,6 +1240,7 @@ class Preflight(Case):
             (one(sizes=[]), "one to five"),
             (one(sizes=["Standard_D2as_v5", "standard_d2as_v5"]), "lists standard_d2as_v5 twice"),
             (one(sizes=["Standard_D2as_v5", "Standard_L8s_v3"]), "Standard_L8s_v3 of westeurope can't be in"),
+            (one(sizes=["Standard_D2as_v5", "Standard_DC2as_v5"]), "Standard_DC2as_v5 of westeurope can't be in"),
             (one(zones=["4"]), 'zone "4"'),
         ):
             done = self.with_fleets(fleets)
@@ -1161,7 +1253,14 @@ class Preflight(Case):
 
     def test_sizes_that_can_not_be_mixed(self):
         self.refused("size +some sizes in westeurope have a local disk", local_disks=["Standard_D2s_v4"])
-        self.refused("size +the sizes in westeurope have different processors", arm=["Standard_D2s_v4"])
+        self.refused("size +the sizes have different processors", arm=["Standard_D2s_v4"])
+        # Each region for itself has one kind.
+        [good] = json.loads((INFRA / "fleets.json").read_text())
+        half = {**good, "sharePercent": 50, "sizes": ["Standard_D2as_v5"]}
+        north = {**half, "location": "northeurope", "addressPrefix": "10.65.0.0/16", "sizes": ["Standard_D2s_v4"]}
+        self.succeeds(self.with_fleets([half, north]))
+        done = self.with_fleets([half, north], arm=["Standard_D2s_v4"])
+        self.assertRegex(done.stdout, "(?m)^FAIL +size +the sizes have different processors")
 
     def test_the_fleets_own_preset_is_checked(self):
         cloud = Cloud(self)
