@@ -9,6 +9,7 @@ With REPRIEVE_TESTS_NEED_NSPAWN=1, a machine that can't run it is an error.
 
 import collections
 import concurrent.futures
+import faulthandler
 import itertools
 import json
 import os
@@ -36,6 +37,8 @@ for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
 
 BINARIES = Path(os.environ.get("REPRIEVE_TEST_BINARIES", fleet.REPOSITORY / "target/debug"))
 XTASK = Path(os.environ.get("REPRIEVE_TEST_XTASK", BINARIES / "xtask"))
+# Seconds that one test may take, four times what the longest takes. One that hangs says where.
+LIMIT = 900
 NEEDED = os.environ.get("REPRIEVE_TESTS_NEED_NSPAWN", "0") not in ("", "0")
 JOURNAL = "/var/lib/reprieve/journal"
 
@@ -1086,4 +1089,5 @@ if __name__ == "__main__":
         if argument.startswith("--jobs="):
             sys.exit(run_each(int(argument.removeprefix("--jobs="))))
     fleet.isolate()
+    faulthandler.dump_traceback_later(LIMIT, exit=True)
     unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Result))
