@@ -17,7 +17,6 @@ DELETION_ORDER = [
     "Microsoft.AzureFleet/fleets",
     "Microsoft.Compute/virtualMachineScaleSets",
     # Another preset has other alerts.
-    "Microsoft.Insights/metricAlerts",
     "Microsoft.Insights/scheduledQueryRules",
 ]
 ENDED = {"Succeeded", "Failed", "Canceled", "Deleted"}

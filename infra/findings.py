@@ -282,6 +282,9 @@ def capacity(folder, location, preset):
         offered += found
         if len({capability(sku, "MaxResourceVolumeMB") not in ("", "0") for sku in found}) > 1:
             yield FAIL, "size", f"some sizes in {region} have a local disk", "an instance mix has them all, or none"
+        interfaces = [set(re.findall(r"\w+", capability(sku, "DiskControllerTypes"))) for sku in found]
+        if all(interfaces) and found and not set.intersection(*interfaces):
+            yield FAIL, "size", f"the sizes in {region} have no disk interface in common", "an instance mix needs one"
         if not found:
             continue
         cores = max(int(capability(sku, "vCPUs") or 1) for sku in found)

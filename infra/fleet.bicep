@@ -542,6 +542,7 @@ module spotScale 'modules/autoscale.bicep' = [
       maximum: maxima[i]
       jobsPerInstance: jobsPerInstance
       sharePercent: fleet.sharePercent
+      workspaceId: workspace.id
     }
   }
 ]
@@ -604,6 +605,7 @@ module regularScale 'modules/autoscale.bicep' = if (preset == 'swap') {
     maximum: escalationInstances
     jobsPerInstance: jobsPerInstance
     sharePercent: 100
+    workspaceId: workspace.id
   }
 }
 
@@ -615,15 +617,12 @@ module association 'modules/log-policy.bicep' = if (collectLogs && associateByPo
     location: location
     tags: allTags
     collectionRuleId: collectionRule.id
+    // A fleet in one region at most has private endpoints.
+    collectionEndpointId: empty(privateLocations)
+      ? ''
+      : resourceId('Microsoft.Insights/dataCollectionEndpoints', nameIn('dce', name, privateLocations[0]))
   }
 }
-
-var scaleNames = autoscaled
-  ? concat(
-      map(resolved, fleet => nameIn('autoscale', name, fleet.location)),
-      preset == 'swap' ? [nameOf('autoscale-regular', name)] : []
-    )
-  : []
 
 module monitoring 'modules/monitoring.bicep' = {
   params: {
@@ -632,7 +631,7 @@ module monitoring 'modules/monitoring.bicep' = {
     tags: allTags
     workspaceId: workspace.id
     collectLogs: collectLogs
-    autoscaleNames: scaleNames
+    autoscaled: autoscaled
     // A fixed number of VMs must be there; the others may all be gone.
     expectedVms: autoscaled ? 0 : instances
     restoreTimeout: restoreTimeout

@@ -85,9 +85,8 @@ limit_of() {
   esac
 }
 
-# Puts a call of az, in the subscription that the script has named, into the list `call`.
+# Puts a call of az, in the subscription that the script has named, into the list `call`, and its limit into `limit`.
 prepare() {
-  local limit
   call=()
   limit=${REPRIEVE_AZ_TIMEOUT:-$(limit_of "$@")}
   # An az that hangs is stopped, where the machine can: macOS has no timeout.
@@ -114,18 +113,24 @@ perform() {
   calling=$!
   set +m
   wait "$calling" 2>/dev/null || code=$?
+  # What the call has started and left, whatever it does at SIGTERM.
+  kill -KILL -- "-$calling" 2>/dev/null || true
   calling=
   return "$code"
 }
 
 # Runs az; its answer goes to a file.
 azure() {
-  local file=$1 code=0
+  local file=$1 code=0 begun=$SECONDS
   shift
   prepare "$@" --output json
   perform "$file" "$work/error" || code=$?
-  # az itself returns 1 to 3.
-  ((code != 124 && code != 137)) || printf 'az gave no answer within %d seconds.\n' "${call[3]}" >"$work/error"
+  # az itself returns 1 to 3; 137 is SIGKILL, of its limit or of a machine without memory.
+  if ((code == 124 || code == 137 && SECONDS - begun >= limit)); then
+    printf 'az gave no answer within %d seconds.\n' "$limit" >"$work/error"
+  elif ((code > 128)); then
+    printf 'az was killed by signal %d.\n' $((code - 128)) >"$work/error"
+  fi
   return "$code"
 }
 
@@ -161,7 +166,9 @@ pause=5
 began=$SECONDS
 wait_below() {
   ((waited + pause <= $1 && SECONDS - began + pause <= $1)) || return 1
-  sleep "$pause"
+  # A signal stops a wait at once, and a pause when it has ended.
+  sleep "$pause" >/dev/null 2>&1 {said}>&- &
+  wait $!
   waited=$((waited + pause))
   pause=$((pause * 2 > 60 ? 60 : pause * 2))
 }

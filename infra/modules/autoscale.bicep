@@ -43,6 +43,9 @@ param jobsPerInstance int
 @maxValue(100)
 param sharePercent int
 
+@description('Resource id of the workspace that gets the metrics of autoscale.')
+param workspaceId string
+
 // A profile has at most ten rules. Each queue takes one for the first VM and one for none; the rest are steps between,
 // of one ratio, so that the messages never need many times the VMs that there are.
 var steps = 11 - 2 * length(queues)
@@ -128,6 +131,18 @@ resource setting 'Microsoft.Insights/autoscalesettings@2022-10-01' = {
         rules: concat(firstRules, stepRules, noneRules)
       }
     ]
+  }
+}
+
+@description('What autoscale sees goes to the workspace, minute by minute: at zero workers nobody else reports.')
+// The type has no stable version of today's form.
+#disable-next-line use-recent-api-versions
+resource measured 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
+  scope: setting
+  name: 'workspace'
+  properties: {
+    workspaceId: workspaceId
+    metrics: [{ category: 'AllMetrics', enabled: true }]
   }
 }
 

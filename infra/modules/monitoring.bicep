@@ -18,8 +18,8 @@ param workspaceId string
 @description('Whether the VMs send their logs to the workspace; without logs only autoscale can be watched.')
 param collectLogs bool
 
-@description('Names of the autoscale settings.')
-param autoscaleNames string[]
+@description('Whether autoscale changes the number of VMs; its metrics are in the workspace then.')
+param autoscaled bool
 
 @description('VMs that should be there all the time. 0: none.')
 @minValue(0)
@@ -98,7 +98,7 @@ var alwaysThere logAlertType[] = [
   }
   {
     name: 'silent-workers'
-    description: 'VMs are up, but their workers say nothing. Repairs replace them if they are unhealthy; look at their console and the extension\'s output.'
+    description: 'VMs are up, but no worker there could be asked for its metrics. Repairs replace them if they are unhealthy; look at their log, their console and the extension\'s output.'
     severity: 1
     query: loadTextContent('../monitoring/queries/silent-workers.kql')
     column: 'silent'
@@ -143,7 +143,25 @@ var onlyFixed logAlertType[] = [
     dimension: ''
   }
 ]
-var logAlerts = collectLogs ? concat(alwaysThere, expectedVms > 0 ? onlyFixed : []) : []
+// At zero workers nobody reports, so this one watches what autoscale sees.
+var onlyAutoscaled logAlertType[] = [
+  {
+    name: 'unserved'
+    description: 'Messages have waited for half an hour in which a scale set had no VM: no capacity, no quota, or autoscale fails. See the activity log of the scale set.'
+    severity: 1
+    query: loadTextContent('../monitoring/queries/unserved.kql')
+    column: 'minutes'
+    operator: 'GreaterThan'
+    // Of 30. The last ones may not be in the workspace yet.
+    threshold: 20
+    window: 'PT30M'
+    dimension: 'setting'
+  }
+]
+var logAlerts = concat(
+  collectLogs ? concat(alwaysThere, expectedVms > 0 ? onlyFixed : []) : [],
+  autoscaled ? onlyAutoscaled : []
+)
 
 resource actions 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(contactEmails)) {
   name: nameOf('ag', name)
@@ -193,48 +211,6 @@ resource logAlert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [
       actions: {
         actionGroups: empty(contactEmails) ? [] : [actions.id]
       }
-    }
-  }
-]
-
-@description('At zero workers nobody reports, so this one watches what autoscale sees: messages, and no instance.')
-resource unserved 'Microsoft.Insights/metricAlerts@2026-01-01' = [
-  for autoscaleName in autoscaleNames: {
-    name: 'unserved-${autoscaleName}'
-    location: 'global'
-    tags: tags
-    properties: {
-      description: 'Messages wait, and the scale set has had no VM for half an hour: no capacity, no quota, or autoscale fails. See the activity log of the scale set.'
-      severity: 1
-      enabled: true
-      autoMitigate: true
-      scopes: [resourceId('Microsoft.Insights/autoscalesettings', autoscaleName)]
-      evaluationFrequency: 'PT5M'
-      windowSize: 'PT30M'
-      criteria: {
-        'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
-        allOf: [
-          {
-            criterionType: 'StaticThresholdCriterion'
-            name: 'messages'
-            metricNamespace: 'Microsoft.Insights/autoscalesettings'
-            metricName: 'ObservedMetricValue'
-            operator: 'GreaterThan'
-            threshold: 0
-            timeAggregation: 'Average'
-          }
-          {
-            criterionType: 'StaticThresholdCriterion'
-            name: 'instances'
-            metricNamespace: 'Microsoft.Insights/autoscalesettings'
-            metricName: 'ObservedCapacity'
-            operator: 'LessThan'
-            threshold: 1
-            timeAggregation: 'Average'
-          }
-        ]
-      }
-      actions: empty(contactEmails) ? [] : [{ actionGroupId: actions.id }]
     }
   }
 ]

@@ -63,10 +63,10 @@ begin() {
   version=${here##*/}
 }
 
-# Prints a setting of the environment file as systemd reads it: the last line counts.
+# Prints a setting of an environment file, the worker's or another, as systemd reads it: the last line counts.
 setting() {
-  [ -r "$environment" ] || return 0
-  sed -n "s/^[[:space:]]*$1=//p" "$environment" | tail -n 1 |
+  [ -r "${2:-$environment}" ] || return 0
+  sed -n "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*//p" "${2:-$environment}" | tail -n 1 |
     sed -e 's/[[:space:]]*$//' -e "s/^[\"']//" -e "s/[\"']\$//"
 }
 
@@ -128,7 +128,7 @@ prepare_machine() {
 
 # Checks that this machine can run a version's worker at all: its processor and its C library.
 check_worker() {
-  answer=$(cd / && timeout 20 setpriv --reuid="$user" --regid="$user" --clear-groups \
+  answer=$(cd / && timeout --kill-after 5 20 setpriv --reuid="$user" --regid="$user" --clear-groups \
     "$versions/$1/bin/worker" --version 2>&1 9>&-) && return 0
   fail $E_WORKER "the worker of version $1 can't run on this machine ($(uname -m)):" \
     "\`worker --version\` failed: $(printf '%s' "$answer" | tail -n 1)${2:+; $2}"
@@ -142,9 +142,8 @@ switch_to() {
   done
   link current "$1"
   systemctl daemon-reload
-  for unit in $units; do
-    systemctl --quiet enable "$unit"
-  done
+  # shellcheck disable=SC2086
+  systemctl --quiet enable $units
 }
 
 # Stops the workers: they save and release their jobs, and have TimeoutStopSec for it.
@@ -188,26 +187,34 @@ retire_units() {
 # Starts the workers, and does not wait until they are ready. A worker of other bytes restarts.
 start_units() {
   retire_units
+  # All at once: no worker runs meanwhile, and there may be many.
+  # shellcheck disable=SC2086
+  systemctl reset-failed $units 2>/dev/null || :
+  set --
   for unit in $units; do
-    systemctl reset-failed "$unit" 2>/dev/null || :
     pid=$(systemctl show --property=MainPID --value "$unit")
     if [ "${pid:-0}" != 0 ] && ! [ "/proc/$pid/exe" -ef "$root/current/bin/worker" ]; then
       systemctl restart --no-block "$unit"
     else
-      systemctl start --no-block "$unit"
+      set -- "$@" "$unit"
     fi
   done
+  [ $# = 0 ] || systemctl start --no-block "$@"
 }
 
-# Prints the URL of /healthz, or nothing if the worker serves none.
-health_url() {
-  address=$(setting REPRIEVE_LISTEN)
-  case $address in
-    '' | off) ;;
-    0.0.0.0:*) echo "http://127.0.0.1:${address##*:}/healthz" ;;
-    '[::]:'*) echo "http://[::1]:${address##*:}/healthz" ;;
-    *) echo "http://$address/healthz" ;;
-  esac
+# Prints the URLs of /healthz, each once: the workers share one, unless an instance has an address of its own.
+health_urls() {
+  for unit in $units; do
+    instance=${unit#reprieve-worker@}
+    address=$(setting REPRIEVE_LISTEN "${environment%.env}@${instance%.service}.env")
+    address=${address:-$(setting REPRIEVE_LISTEN)}
+    case $address in
+      '' | off) ;;
+      0.0.0.0:*) echo "http://127.0.0.1:${address##*:}/healthz" ;;
+      '[::]:'*) echo "http://[::1]:${address##*:}/healthz" ;;
+      *) echo "http://$address/healthz" ;;
+    esac
+  done | sort -u
 }
 
 # Asks /healthz as the Application Health extension does. Python is there where Azure's agent is.
@@ -242,14 +249,12 @@ ignore_signals() {
 # Checks all workers once. Sets `pids` and `reason`.
 look() {
   pids=
-  restarts=0
   reason=
   unready=
+  restarts=$(restarts_of_life)
   for unit in $units; do
     pid=$(systemctl show --property=MainPID --value "$unit")
-    count=$(systemctl show --property=NRestarts --value "$unit")
     state_now=$(systemctl show --property=ActiveState --value "$unit")
-    restarts=$((restarts + ${count:-0}))
     pids="$pids $pid"
     if [ "${pid:-0}" = 0 ]; then
       reason="$unit is $state_now and has no process"
@@ -259,7 +264,7 @@ look() {
     fi
   done
   [ -z "$reason" ] || return 1
-  if [ -n "$url" ]; then
+  for url in $urls; do
     answer=$(get "$url") || {
       reason="$url does not answer: $(printf '%s' "$answer" | tail -n 1)"
       return 1
@@ -271,15 +276,25 @@ look() {
         return 1
         ;;
     esac
-  fi
+  done
   reason=$unready
   [ -z "$reason" ]
 }
 
+# Prints how often systemd has restarted the workers since they were last started by hand.
+restarts_of_life() {
+  total=0
+  for unit in $units; do
+    count=$(systemctl show --property=NRestarts --value "$unit")
+    total=$((total + ${count:-0}))
+  done
+  echo $total
+}
+
 # Waits until the workers are healthy for five seconds without a restart. Gives up after a number
-# of seconds, or when they have exited five times, and sets `reason`.
+# of seconds, or when they have exited five times more than a number, and sets `reason`.
 await_health() {
-  url=$(health_url)
+  urls=$(health_urls)
   give_up=$(($(uptime_seconds) + $1))
   good=0
   before=
@@ -290,8 +305,9 @@ await_health() {
       good=0
     fi
     [ $good -lt 6 ] || return 0
-    if [ $restarts -ge 5 ]; then
-      reason="it exited $restarts times"
+    exited=$((restarts - ${2:-0}))
+    if [ $exited -ge 5 ]; then
+      reason="it exited $exited times"
       return 1
     fi
     before=$pids
@@ -315,4 +331,6 @@ prune() {
       *) rm -rf "$directory" ;;
     esac
   done
+  # Of a removal that was cut off.
+  rm -rf "$root/.removed"
 }

@@ -27,9 +27,11 @@ main() {
   rm -rf /run/reprieve
   if has_store; then
     say "$state stays: it has the jobs of an embedded store"
+  elif grep -q " $state/" /proc/self/mountinfo; then
+    say "$state stays: something is mounted in it"
   else
     # A mount stays, empty.
-    rm -rf "$state" 2>/dev/null || [ -z "$(ls -A "$state")" ]
+    rm -rf --one-file-system "$state" 2>/dev/null || [ -z "$(ls -A "$state")" ]
     remove_user
   fi
   say "the worker is removed; $environment stays for the next installation"

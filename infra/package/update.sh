@@ -17,7 +17,7 @@ main() {
   begin
   units=$(wanted_units)
   old=$(linked rollback)
-  if [ -n "$old" ] && [ "$(linked current)" != "$version" ] && await_health 10; then
+  if [ -n "$old" ] && [ "$(linked current)" != "$version" ] && await_health 10 "$(restarts_of_life)"; then
     old=
   fi
   if [ -z "$old" ]; then

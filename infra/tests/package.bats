@@ -249,7 +249,8 @@ call() {
   printf '%s\n' "$1" >"$BATS_TEST_TMPDIR/worker.env"
   shift
   # shellcheck disable=SC2016
-  run dash -c 'set -eu; . "$1"; environment=$2; shift 2; "$@"' sh "$package/lib.sh" "$BATS_TEST_TMPDIR/worker.env" "$@"
+  run dash -c 'set -eu; . "$1"; environment=$2 units=$3; shift 3; "$@"' sh "$package/lib.sh" "$BATS_TEST_TMPDIR/worker.env" \
+    "${units-reprieve-worker.service}" "$@"
 }
 
 @test "a setting is read as systemd reads it" {
@@ -279,7 +280,7 @@ call() {
 
 @test "the address of /healthz follows from REPRIEVE_LISTEN" {
   while read -r listen expected; do
-    call "REPRIEVE_LISTEN=$listen" health_url
+    call "REPRIEVE_LISTEN=$listen" health_urls
     [ "$output" = "$expected" ]
   done <<'CASES'
 127.0.0.1:9090 http://127.0.0.1:9090/healthz
@@ -288,6 +289,17 @@ call() {
 [::1]:80 http://[::1]:80/healthz
 off
 CASES
-  call "" health_url
+  call "REPRIEVE_LISTEN = 127.0.0.1:9090" health_urls
+  [ "$output" = http://127.0.0.1:9090/healthz ]
+  call "" health_urls
   [ -z "$output" ]
+}
+
+@test "workers with one address are asked once, and an instance at its own" {
+  units="reprieve-worker@1.service reprieve-worker@2.service reprieve-worker@3.service"
+  call REPRIEVE_LISTEN=127.0.0.1:9090 health_urls
+  [ "$output" = http://127.0.0.1:9090/healthz ]
+  echo REPRIEVE_LISTEN=127.0.0.1:9092 >"$BATS_TEST_TMPDIR/worker@2.env"
+  call REPRIEVE_LISTEN=127.0.0.1:9090 health_urls
+  [ "${lines[*]}" = "http://127.0.0.1:9090/healthz http://127.0.0.1:9092/healthz" ]
 }

@@ -14,6 +14,7 @@ VERSION = "Microsoft.Compute/galleries/applications/versions"
 
 # Resources that have no tags, and the reason is Azure's: children, extensions of another resource, rights, and money.
 UNTAGGED = {
+    "Microsoft.Insights/diagnosticSettings",
     "Microsoft.Storage/storageAccounts/blobServices",
     "Microsoft.Storage/storageAccounts/blobServices/containers",
     "Microsoft.Storage/storageAccounts/queueServices",
@@ -643,11 +644,11 @@ def somebody_is_woken(all_):
     always = {"oldest-message", "poison", "silent-workers", "evictions", "abandoned-drains"}
     for name, snapshot in stages(all_, 2).items():
         rules = {a["name"].rsplit("-", 1)[0] for a in of(snapshot, "Microsoft.Insights/scheduledQueryRules")}
-        wanted = always | ({"missing-vms"} if name.startswith("steady") else set())
+        wanted = always | {"missing-vms" if name.startswith("steady") else "unserved"}
         if rules != wanted:
             yield f"{name}: alerts {sorted(rules)}, not {sorted(wanted)}"
-        watched = {s for a in of(snapshot, "Microsoft.Insights/metricAlerts") for s in a["properties"]["scopes"]}
-        if watched != {s["id"] for s in of(snapshot, SCALES)}:
+        measured = {d["scope"] for d in of(snapshot, "Microsoft.Insights/diagnosticSettings")}
+        if measured != {s["id"] for s in of(snapshot, SCALES)}:
             yield f"{name}: an autoscale setting is not watched"
         if name != "elastic-regions" and not of(snapshot, "Microsoft.Consumption/budgets"):
             yield f"{name}: no budget"

@@ -369,6 +369,23 @@ class Parameters(unittest.TestCase):
             with self.subTest(f"{name} {changes}"):
                 evaluator.evaluate(str(INFRA / FILES[name]), overrides=changes)
 
+    def test_a_compute_fleet_behind_private_endpoints_is_told_where_its_logs_go(self):
+        checker(self)
+        for regions, wanted in (([], {"dataCollectionRules"}), ([""], {"dataCollectionRules", "dataCollectionEndpoints"})):
+            resources, _ = evaluator.evaluate(str(INFRA / FILES["steady-fleet"]), overrides={"privateRegions": regions})
+            policies = [r["properties"] for r in resources if r["type"].endswith("/policyAssignments")]
+            kinds = {p["parameters"]["resourceType"]["value"].rpartition("/")[2] for p in policies}
+            self.assertEqual((kinds, len(policies)), (wanted, len(wanted)))
+            for policy in policies:
+                named = policy["parameters"]
+                self.assertIn(named["resourceType"]["value"].lower(), named["dcrResourceId"]["value"].lower())
+            grants = [
+                (r["properties"]["principalId"], r["properties"]["roleDefinitionId"])
+                for r in resources
+                if r["type"].endswith("/roleAssignments")
+            ]
+            self.assertEqual(len(set(grants)), 2 * len(wanted))
+
     def test_all_problems_are_given_at_once(self):
         checker(self)
         wrong = {

@@ -128,7 +128,7 @@ class Templates(unittest.TestCase):
         for preset in PRESETS:
             self.assertRegex(page, rf"\n\| `{preset}` \|")
         alerts = re.findall(r"^    name: '([a-z-]+)'$", (INFRA / "modules" / "monitoring.bicep").read_text(), re.M)
-        self.assertEqual(len(alerts), 6)
+        self.assertEqual(len(alerts), 7)
         for alert in alerts:
             self.assertIn(f"\n| `{alert}` |", page)
         for name in re.findall(
@@ -160,7 +160,7 @@ class Monitoring(unittest.TestCase):
     def test_alerts_compare_a_column_that_their_query_has(self):
         text = (INFRA / "modules" / "monitoring.bicep").read_text()
         found = re.findall(r"queries/([a-z-]+)\.kql'\)\n\s+column: '(\w+)'(?:.*\n)*?\s+dimension: '(\w*)'", text)
-        self.assertEqual(len(found), 6)
+        self.assertEqual(len(found), 7)
         for query, column, dimension in found:
             self.assertRegex(QUERIES[query], rf"\b{column} = ")
             self.assertTrue(not dimension or f"{dimension} = " in QUERIES[query])

@@ -483,7 +483,12 @@ MUTATIONS = [
         "steady",
         lambda s: drop(s, "Microsoft.Insights/scheduledQueryRules", lambda r: "missing" in r["name"]),
     ),
-    ("somebody_is_woken", "elastic", lambda s: drop(s, "Microsoft.Insights/metricAlerts")),
+    ("somebody_is_woken", "elastic", lambda s: drop(s, "Microsoft.Insights/diagnosticSettings")),
+    (
+        "somebody_is_woken",
+        "balanced",
+        lambda s: drop(s, "Microsoft.Insights/scheduledQueryRules", lambda r: "unserved" in r["name"]),
+    ),
     ("somebody_is_woken", "elastic", lambda s: drop(s, "Microsoft.Consumption/budgets")),
 ]
 

@@ -538,6 +538,13 @@ class Deploy(Case):
             self.fails(cloud.deploy(), "managed identity.*AZURE_PRINCIPAL_ID")
             self.succeeds(cloud.deploy(AZURE_PRINCIPAL_ID="aaaaaaaa-0000-0000-0000-000000000001"))
 
+    def test_an_id_of_another_tenant_is_not_given_a_role(self):
+        azd = {"AZ_DEFAULT": "99999999-2222", "AZURE_SUBSCRIPTION_ID": "11111111-2222-3333-4444-555555555555"}
+        cloud = Cloud(self)
+        self.fails(cloud.deploy(AZ_DEFAULT_TENANT="other", **azd), "another tenant .*AZURE_PRINCIPAL_ID")
+        self.assertNotIn("deployment group create", cloud.calls)
+        self.succeeds(cloud.deploy(AZ_DEFAULT_TENANT="other", AZURE_PRINCIPAL_ID="aaaaaaaa-0000-0000-0000-000000000001", **azd))
+
     def test_every_call_is_about_the_subscription_that_the_script_began_with(self):
         here, other = "11111111-2222-3333-4444-555555555555", "99999999-2222-3333-4444-555555555555"
         # azd names one, and az is signed in to another.
@@ -641,6 +648,33 @@ class Deploy(Case):
             self.assertEqual(said, f"destroy: Stopped by SIG{name}. What was begun in Azure goes on; run infra/destroy again.\n")
             self.ended(cloud)
 
+    def test_what_ignores_sigterm_ends_with_the_limit_of_the_az_that_started_it(self):
+        cloud = Cloud(self)
+        path = cloud.folder / "bin" / "az"
+        child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
+        started = f"{sys.executable} -c '{child}' & echo $! >{cloud.folder}/pid"
+        path.write_text(f"#!/bin/bash\necho $$ >{cloud.folder}/shell\n{started}\nwait\n")
+        self.fails(cloud.run("deploy", REPRIEVE_AZ_TIMEOUT="1"), "az gave no answer within 1 seconds")
+        self.ended(cloud)
+
+    def test_an_az_that_was_killed_is_not_one_that_hung(self):
+        cloud = Cloud(self)
+        (cloud.folder / "bin" / "az").write_text("#!/bin/bash\nkill -KILL $$\n")
+        done = self.fails(cloud.run("deploy"), "az was killed by signal 9")
+        self.assertEqual(len(done.stderr.splitlines()), 1)
+
+    def test_a_signal_ends_a_pause(self):
+        # One like that between two looks at a VM.
+        script = f". {INFRA / 'lib.sh'}; echo waits; pause=60; wait_below 100"
+        waiting = subprocess.Popen(
+            ["bash", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.assertEqual(waiting.stdout.readline(), "waits\n")
+        waiting.terminate()
+        said = waiting.communicate(timeout=20)[1]
+        self.assertRegex(said, "Stopped by SIGTERM")
+        self.assertEqual(waiting.returncode, 143)
+
     def test_a_version_with_other_bytes_is_refused(self):
         cloud = Cloud(self)
         cloud.have_fleet()
@@ -742,7 +776,10 @@ class Deploy(Case):
         end = cloud.end()
         done = self.succeeds(cloud.deploy("1.0.1", "--what-if"))
         self.assertEqual(cloud.end(), end)
-        self.assertEqual(done.stdout, "Resource changes: base.bicepparam\nResource changes: elastic.bicepparam\n")
+        self.assertEqual(done.stdout, "Resource changes: base.bicepparam\nResource changes: elastic.bicepparam, sets {\"vmss-demo-westeurope\": 0}\n")
+        enlarged(cloud)
+        done = self.succeeds(cloud.deploy("1.0.1", "--what-if"))
+        self.assertIn('elastic.bicepparam, sets {"vmss-demo-westeurope": 7}', done.stdout)
         self.assertEqual(set(cloud.calls) & CHANGES, set())
 
     def test_what_azure_refuses_is_the_last_sentence(self):
@@ -966,7 +1003,7 @@ class Update(Case):
             self.assertEqual(done.stdout.strip(), wanted)
 
     def test_the_time_that_calls_take_counts_as_waiting(self):
-        slept = "sleep() { echo slept; }; from_now; SECONDS=$((SECONDS + 56)); "
+        slept = "exec 3>&1; sleep() { echo slept >&3; }; from_now; SECONDS=$((SECONDS + 56)); "
         for limit, printed in (("60", ""), ("62", "slept\n")):
             script = f". {INFRA / 'lib.sh'}; {slept} wait_below {limit} || true"
             done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -1254,6 +1291,7 @@ class Preflight(Case):
     def test_sizes_that_can_not_be_mixed(self):
         self.refused("size +some sizes in westeurope have a local disk", local_disks=["Standard_D2s_v4"])
         self.refused("size +the sizes have different processors", arm=["Standard_D2s_v4"])
+        self.refused("size +the sizes in westeurope have no disk interface in common", nvme=["Standard_D2s_v4"])
         # Each region for itself has one kind.
         [good] = json.loads((INFRA / "fleets.json").read_text())
         half = {**good, "sharePercent": 50, "sizes": ["Standard_D2as_v5"]}

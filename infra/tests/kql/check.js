@@ -12,11 +12,13 @@ for (const file of ["bridge.min.js", "Kusto.Language.Bridge.min.js"]) {
 const { GlobalState, KustoCode, Symbols } = globalThis.Kusto.Language;
 
 // The columns that the queries use.
-// https://learn.microsoft.com/azure/azure-monitor/reference/tables/syslog, …/heartbeat
+// https://learn.microsoft.com/azure/azure-monitor/reference/tables/syslog, …/heartbeat, …/azuremetrics
 const tables = {
   Syslog:
     "(TimeGenerated: datetime, Computer: string, Facility: string, SeverityLevel: string, ProcessName: string, " +
     "SyslogMessage: string, HostName: string)",
+  AzureMetrics:
+    "(TimeGenerated: datetime, MetricName: string, Resource: string, ResourceId: string, Average: real, Maximum: real)",
   Heartbeat: "(TimeGenerated: datetime, Computer: string, OSType: string)",
 };
 const symbols = Object.entries(tables).map(([name, schema]) => Symbols.TableSymbol.From(schema).WithName(name));

@@ -63,6 +63,22 @@ unshare --user true && echo MADE A NAMESPACE
 chown 0 /var/lib/reprieve/own && echo CHANGED AN OWNER
 exit 0
 """
+# Works, and says at the address of its instance that it does not.
+UNHEALTHY = b"""#!/usr/bin/python3
+import http.server, os, socket, sys
+if len(sys.argv) > 1:
+    sys.exit(0)
+BODY = b'{"ApplicationHealthState":"Unhealthy"}'
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY)
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["REPRIEVE_LISTEN"].rpartition(":")[2])), Handler)
+socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"READY=1", os.environ["NOTIFY_SOCKET"])
+server.serve_forever()
+"""
 # Another C library, for one.
 DOES_NOT_RUN = b"#!/bin/sh\necho 'version `GLIBC_2.99 not found' >&2\nexit 1\n"
 
@@ -229,6 +245,22 @@ class Install(PackageTest):
         self.assertEqual(worker.read_bytes(), whole)
         self.machine.await_ready()
 
+    def test_a_version_with_other_modes_is_repaired(self):
+        self.use_small_worker()
+        self.install()
+        for file in ("bin/worker", "install.sh"):
+            self.machine.run("chmod", "0644", f"/opt/reprieve/versions/1.0.0/{file}")
+            self.succeed("install", "1.0.0")
+            mode = self.machine.run("stat", "-c", "%a", f"/opt/reprieve/versions/1.0.0/{file}").stdout
+            self.assertEqual(mode, "755\n", file)
+
+    def test_a_worker_that_does_not_say_its_version_in_time_is_refused(self):
+        hangs = b"#!/bin/sh\ntrap '' TERM\nsleep 100\n"
+        self.machine.download(self.package("1.0.0", bin_worker=hangs), "1.0.0")
+        ran = self.machine.command("install", "1.0.0")
+        self.assertEqual(ran.returncode, 12, ran.stderr)
+        self.assertLess(ran.seconds, 40)
+
     def test_an_incomplete_download_changes_nothing_and_says_so(self):
         whole = self.archive.read_bytes()
         for expected, content in [
@@ -295,6 +327,24 @@ class Install(PackageTest):
         settings.write_text(content)
         self.machine.await_ready()
 
+    def test_as_many_workers_start_as_late_settings_ask_for(self):
+        self.use_small_worker()
+        settings = self.machine.root / "etc/reprieve/worker.env"
+        content = settings.read_text().replace("REPRIEVE_INSTANCES=1", "REPRIEVE_INSTANCES=2")
+        settings.unlink()
+        self.machine.download(self.archive, "1.0.0")
+        self.succeed("install", "1.0.0")
+        settings.write_text(content)
+        for i in (1, 2):
+            settings.with_name(f"worker@{i}.env").write_text(f"REPRIEVE_LISTEN=127.0.0.1:{9100 + i}\n")
+        # What cloud-init runs when it has written them.
+        cloud_init = (fleet.REPOSITORY / "infra/cloud-init.yaml").read_text()
+        [line] = re.findall(r'- \[sh, -c, "(.*install\.sh.*)"\]', cloud_init)
+        self.machine.run("sh", "-c", line)
+        units = ["reprieve-worker@1.service", "reprieve-worker@2.service"]
+        until("both run", lambda: all(self.machine.worker(unit) for unit in units))
+        self.assertIsNone(self.machine.worker())
+
 
 class Failing(PackageTest):
     """Tools that fail in the middle of a command."""
@@ -337,6 +387,24 @@ class Failing(PackageTest):
         self.assertTrue((self.machine.root / "var/lib/reprieve/my.jobs").exists())
         self.assertIn("has the jobs of an embedded store", self.succeed("remove", "1.0.0").stdout)
         self.assertTrue((self.machine.root / "var/lib/reprieve/my.jobs").exists())
+
+    def test_remove_keeps_what_is_mounted_in_the_state_directory(self):
+        self.use_small_worker()
+        self.install()
+        scratch = "/var/lib/reprieve/scratch"
+        self.machine.run("sh", "-c", f"mkdir {scratch} && mount -t tmpfs tmpfs {scratch} && echo x >{scratch}/data")
+        for _ in range(2):
+            ran = self.succeed("remove", "1.0.0")
+        self.assertEqual(self.machine.run("cat", f"{scratch}/data").stdout, "x\n")
+        self.machine.download(self.archive, "1.0.0")
+        self.succeed("install", "1.0.0")
+        ran = self.succeed("remove", "1.0.0")
+        self.assertIn("/var/lib/reprieve stays: something is mounted in it", ran.stdout)
+        self.machine.run("umount", scratch)
+        self.machine.download(self.archive, "1.0.0")
+        self.succeed("install", "1.0.0")
+        self.succeed("remove", "1.0.0")
+        self.assertEqual(self.traces("bin/worker"), [])
 
     def test_remove_keeps_a_user_that_was_there_before(self):
         self.machine.run("useradd", "--uid", "1234", "--comment", "an administrator", "reprieve")
@@ -555,6 +623,20 @@ class Update(PackageTest):
         self.machine.await_ready()
         self.goes_back("1.2.0", "1.1.0")
         self.assertIn("1.1.0", self.versions())
+
+    def test_what_was_killed_in_its_life_and_is_healthy_is_returned_to(self):
+        self.use_small_worker()
+        self.install()
+        self.machine.download(self.package("1.1.0"), "1.1.0")
+        self.cut_update("1.1.0")
+        self.machine.await_ready()
+        for _ in range(5):
+            before = self.machine.worker()
+            self.machine.run("kill", "-9", str(before))
+            until("another worker runs", lambda: self.machine.worker() not in (None, before))
+        self.machine.await_ready()
+        self.assertEqual(self.machine.show("NRestarts"), "5")
+        self.goes_back("1.2.0", "1.1.0")
 
     def test_an_installation_forgets_the_way_back_of_a_cut_update(self):
         self.use_small_worker()
@@ -1003,6 +1085,22 @@ target="127.0.0.1" Port="28330" Protocol="tcp")
 
 
 class Instances(PackageTest):
+    def test_an_instance_with_an_address_of_its_own_is_asked_there(self):
+        self.use_small_worker()
+        # As systemd takes it.
+        self.machine.write_environment(REPRIEVE_INSTANCES="2")
+        settings = self.machine.root / "etc/reprieve/worker.env"
+        for i in (1, 2):
+            settings.with_name(f"worker@{i}.env").write_text(f"REPRIEVE_LISTEN = 127.0.0.1:{9100 + i}\n")
+        self.machine.download(self.archive, "1.0.0")
+        self.succeed("install", "1.0.0")
+        until("both answer", lambda: all(self.machine.get("/healthz", 9100 + i) for i in (1, 2)))
+        self.machine.download(self.package("1.1.0", bin_worker=UNHEALTHY), "1.1.0")
+        ran = self.machine.command("update", "1.1.0")
+        self.assertEqual(ran.returncode, 13, ran.stdout + ran.stderr)
+        self.assertIn('127.0.0.1:9101/healthz answers {"ApplicationHealthState":"Unhealthy"}', ran.stderr)
+        self.assertEqual(self.current(), "1.0.0")
+
     def test_several_instances_on_a_machine(self):
         # One of them answers for both.
         self.machine.write_environment(REPRIEVE_INSTANCES="2", REPRIEVE_LISTEN="127.0.0.1:9091")
