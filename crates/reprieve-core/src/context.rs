@@ -45,11 +45,11 @@ pub(crate) struct JobRun {
     pub(crate) delivery: u32,
     /// The job's generation under this owner. A claim may raise it.
     pub(crate) generation: AtomicU32,
-    /// The handle to the job's record.
-    pub(crate) record: AsyncMutex<Handle>,
-    pub(crate) store: Store,
+    /// The handle to the job's record. Boxed, as `saves` is: allocators are slow with more than a kilobyte.
+    pub(crate) record: AsyncMutex<Box<Handle>>,
+    pub(crate) store: Arc<Store>,
     /// The same store through clients that give up sooner.
-    pub(crate) drain_store: Store,
+    pub(crate) drain_store: Arc<Store>,
     /// The control thread's runtime; `None` where no worker runs the job.
     pub(crate) control: Option<tokio::runtime::Handle>,
     /// What all jobs of the worker share.
@@ -96,7 +96,7 @@ pub(crate) struct JobRun {
     pub(crate) done: AtomicU64,
     pub(crate) total: AtomicU64,
     pub(crate) estimate: Mutex<Estimate>,
-    pub(crate) saves: StepSaves,
+    pub(crate) saves: Box<StepSaves>,
 }
 
 impl JobRun {
@@ -112,7 +112,7 @@ impl JobRun {
     }
 
     /// Locks the record for a call of the step, which may await nothing while it holds the lock.
-    pub(crate) async fn record_in_step(&self) -> AsyncMutexGuard<'_, Handle> {
+    pub(crate) async fn record_in_step(&self) -> AsyncMutexGuard<'_, Box<Handle>> {
         loop {
             match self.record.try_lock() {
                 Ok(record) => return record,

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,13 +31,13 @@ pub const BLOB_NAME_BYTES_MAX: usize = 900;
 /// `A-Z a-z 0-9 . _ -`, starts with a letter or digit, and has at most [`JOB_ID_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct JobId(String);
+pub struct JobId(Arc<str>);
 
 impl JobId {
     /// Creates a unique id that sorts by time (UUID version 7).
     #[must_use]
     pub fn unique() -> Self {
-        Self(chance::id().to_string())
+        Self(chance::id().to_string().into())
     }
 
     /// The id for an event of another system. The same `source` and `id`, which together identify
@@ -45,14 +46,14 @@ impl JobId {
     #[must_use]
     pub fn of_event(source: &str, id: &str) -> Self {
         let name = format!("{source}\n{id}");
-        Self(uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, name.as_bytes()).to_string())
+        Self(uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_URL, name.as_bytes()).to_string().into())
     }
 
     /// The id of a job that `parent` enqueues: the same for the same `what`. All children of one parent,
     /// and no others, begin with [`children_of`](Self::children_of).
     pub(crate) fn of_child(parent: &Self, what: &str) -> Self {
         let hash = ContentHash::of(format!("{parent}\n{what}").as_bytes()).to_string();
-        Self(format!("{}{}", Self::children_of(parent), &hash[..CHILD_HASH_DIGITS]))
+        Self(format!("{}{}", Self::children_of(parent), &hash[..CHILD_HASH_DIGITS]).into())
     }
 
     /// What the ids of all children of one parent, and hardly any others, begin with; empty for an id of
@@ -83,7 +84,7 @@ impl JobId {
             && id.starts_with(|c: char| c.is_ascii_alphanumeric())
             && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
         if ok {
-            Ok(Self(id))
+            Ok(Self(id.into()))
         } else {
             Err(Error::new(
                 ErrorKind::Invalid,
@@ -109,7 +110,7 @@ impl TryFrom<String> for JobId {
 
 impl From<JobId> for String {
     fn from(id: JobId) -> Self {
-        id.0
+        id.0.as_ref().to_owned()
     }
 }
 
@@ -207,25 +208,37 @@ impl fmt::Display for PayloadName {
 
 /// The id of one run of a worker process, in logs, reports and records.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct WorkerId(String);
+#[serde(from = "String", into = "String")]
+pub struct WorkerId(Arc<str>);
 
 impl WorkerId {
     /// Creates an id that is unique to this run.
     #[must_use]
     pub fn unique() -> Self {
-        Self(chance::id().simple().to_string())
+        Self(chance::id().simple().to_string().into())
     }
 
     /// Wraps an id that [`unique`](Self::unique) created.
     pub fn new(id: impl Into<String>) -> Self {
-        Self(id.into())
+        Self(id.into().into())
     }
 
     /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for WorkerId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<WorkerId> for String {
+    fn from(id: WorkerId) -> Self {
+        id.0.as_ref().to_owned()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Retries: one loop for every call to a store, limited by time and never by a client library's
 //! retries.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
+use futures_util::future::Either;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -63,12 +64,14 @@ pub fn may_pass(error: &Error) -> bool {
 }
 
 /// Makes a call that fails with [`TimedOut`](ErrorKind::TimedOut) after `each`.
-pub(crate) async fn bounded<T>(
+pub(crate) fn bounded<T>(
     operation: &'static str,
     each: Duration,
     call: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    timeout(each, call).await.unwrap_or_else(|_| Err(unanswered(operation)))
+) -> impl Future<Output = Result<T>> {
+    // Not within the block, which would have room for the call twice.
+    let call = timeout(each, call);
+    async move { call.await.unwrap_or_else(|_| Err(unanswered(operation))) }
 }
 
 /// The error of a call that got no answer in time.
@@ -88,16 +91,43 @@ pub async fn persist<T, F: Future<Output = Result<T>>>(
     again: impl Fn(&Error) -> bool,
     mut op: impl FnMut() -> F,
 ) -> Result<T> {
+    // Nearly every call succeeds at once, and reserves no memory for others.
+    let (began, jitter) = (Instant::now(), crate::chance::number());
+    match timeout_at(patience.until, bounded(operation, patience.each, op())).await {
+        Ok(Err(error)) if again(&error) => {
+            Box::pin(persist_after((error, began), jitter, operation, patience, again, op)).await
+        }
+        Ok(done) => done,
+        Err(_) => Err(unanswered(operation)),
+    }
+}
+
+/// Goes on as [`persist`] after its first try, which began then, has failed with this error.
+async fn persist_after<T, F: Future<Output = Result<T>>>(
+    (first, began): (Error, Instant),
+    jitter: u64,
+    operation: &'static str,
+    patience: Patience,
+    again: impl Fn(&Error) -> bool,
+    mut op: impl FnMut() -> F,
+) -> Result<T> {
     let backoff = ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(patience.between)
         .with_jitter()
-        .with_jitter_seed(crate::chance::number())
+        .with_jitter_seed(jitter)
         .without_max_times();
     let last = Mutex::new(None);
     let timed_out = AtomicU32::new(0);
-    let mut op = || bounded(operation, patience.each * (1 + timed_out.load(Relaxed)).min(3), op());
-    let (began, logged) = (Instant::now(), AtomicBool::new(false));
+    let mut first = Some(first);
+    let mut op = || match first.take() {
+        Some(error) => Either::Left(ready(Err(error))),
+        None => {
+            let each = patience.each * (1 + timed_out.load(Relaxed)).min(3);
+            Either::Right(bounded(operation, each, op()))
+        }
+    };
+    let logged = AtomicBool::new(false);
     let tries = (|| op()).retry(backoff).when(again).notify(|error, wait| {
         timed_out.fetch_add(u32::from(error.kind() == ErrorKind::TimedOut), Relaxed);
         // Warns once per call, and only about lasting failures: a short one is no concern of the

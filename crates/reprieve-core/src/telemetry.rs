@@ -23,6 +23,7 @@
 //! | `reprieve_metadata_errors_total` | counter | `reason` | polls of the metadata service without a valid answer |
 //! | `reprieve_metadata_version` | gauge | `version` | 1 for the api-version used for polling, 0 for the others |
 
+use std::borrow::Cow;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -44,7 +45,7 @@ pub struct ByKind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByOutcome {
     /// The job's kind; empty when the message could not be read.
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// How the delivery ended.
     pub outcome: &'static str,
 }

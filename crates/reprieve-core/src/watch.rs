@@ -76,6 +76,11 @@ impl<T: Copy + PartialEq> Receiver<T> {
         self.watched.lock().value
     }
 
+    /// Whether the value has changed since this receiver last saw it.
+    pub(crate) fn has_changed(&self) -> bool {
+        self.watched.lock().changes != self.heard
+    }
+
     /// Lets [`changed`](Self::changed) complete at once, as if the present value were new.
     pub(crate) fn mark_changed(&mut self) {
         self.heard = 0;

@@ -74,12 +74,13 @@ impl Log {
 struct SpanFields(JsonFields);
 
 impl<'writer> FormatFields<'writer> for SpanFields {
-    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut object = Object { writer, is_empty: true, written: Ok(()) };
-        object.write("{");
+    fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        // Written once: the text behind the writer begins empty, and would grow with each part.
+        let mut object = Object { text: String::with_capacity(FIELDS_USUAL), is_empty: true };
+        object.text.push('{');
         fields.record(&mut object);
-        object.write("}");
-        object.written
+        object.text.push('}');
+        writer.write_str(&object.text)
     }
 
     fn add_fields(&self, current: &'writer mut FormattedFields<Self>, fields: &Record<'_>) -> fmt::Result {
@@ -90,63 +91,66 @@ impl<'writer> FormatFields<'writer> for SpanFields {
     }
 }
 
+/// The usual length of a span's fields.
+const FIELDS_USUAL: usize = 128;
+
 /// A JSON object that is being written.
-struct Object<'writer> {
-    writer: Writer<'writer>,
+struct Object {
+    text: String,
     is_empty: bool,
-    written: fmt::Result,
 }
 
-impl Object<'_> {
-    fn write(&mut self, text: &str) {
-        self.written = self.written.and_then(|()| self.writer.write_str(text));
+impl Object {
+    fn push_text(&mut self, text: &str) {
+        self.text.push('"');
+        self.push_escaped(text);
+        self.text.push('"');
     }
 
-    fn write_text(&mut self, text: &str) {
-        self.write("\"");
-        self.written = self.written.and_then(|()| Escaped(&mut self.writer).write_str(text));
-        self.write("\"");
+    fn push_escaped(&mut self, text: &str) {
+        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+            self.text.push_str(text);
+        } else {
+            let quoted = Value::from(text).to_string();
+            self.text.push_str(&quoted[1..quoted.len() - 1]);
+        }
     }
 
     fn key(&mut self, field: &Field) {
         if !std::mem::take(&mut self.is_empty) {
-            self.write(",");
+            self.text.push(',');
         }
         let name = field.name();
-        self.write_text(name.strip_prefix("r#").unwrap_or(name));
-        self.write(":");
+        self.push_text(name.strip_prefix("r#").unwrap_or(name));
+        self.text.push(':');
     }
 
     fn number(&mut self, field: &Field, number: impl Into<Value>) {
         self.key(field);
-        self.write(&number.into().to_string());
+        self.text.push_str(&number.into().to_string());
     }
 }
 
-/// Writes text inside a JSON string.
-struct Escaped<'a, 'writer>(&'a mut Writer<'writer>);
-
-impl fmt::Write for Escaped<'_, '_> {
+/// Writes inside a JSON string.
+impl fmt::Write for Object {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
-            return self.0.write_str(text);
-        }
-        let quoted = Value::from(text).to_string();
-        self.0.write_str(&quoted[1..quoted.len() - 1])
+        self.push_escaped(text);
+        Ok(())
     }
 }
 
-impl Visit for Object<'_> {
+impl Visit for Object {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.key(field);
-        self.write_text(value);
+        self.push_text(value);
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.key(field);
-        self.write("\"");
-        self.written = self.written.and_then(|()| write!(Escaped(&mut self.writer), "{value:?}"));
-        self.write("\"");
+        self.text.push('"');
+        // A value that fails to write itself is cut.
+        let _is_whole = write!(self, "{value:?}");
+        self.text.push('"');
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {

@@ -312,7 +312,7 @@ async fn vm(settings: &WorkerSettings) -> Option<String> {
     if settings.vm_name.is_some() {
         return settings.vm_name.clone();
     }
-    let asked = settings.metadata.as_ref()?.compute(NAME_TIMEOUT).await;
+    let asked = settings.metadata.as_ref()?.compute_once(NAME_TIMEOUT).await;
     asked
         .inspect_err(
             |error| tracing::debug!(%error, "failed to get this VM's name; the worker's reports omit it"),
@@ -333,7 +333,7 @@ fn boot() -> String {
 async fn check_vm(metadata: Client, given: Option<String>, store: Address) {
     let until = Instant::now() + CHECK_TIMEOUT;
     let vm = loop {
-        match metadata.compute(until.saturating_duration_since(Instant::now())).await {
+        match metadata.compute_once(until.saturating_duration_since(Instant::now())).await {
             Ok(vm) => break vm,
             Err(error) if Instant::now() + CHECK_AGAIN >= until => {
                 tracing::debug!(%error, "failed to check this VM's name and its store");

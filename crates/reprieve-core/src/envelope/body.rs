@@ -93,8 +93,16 @@ fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
     if is_utf16(body) {
         return Err("the body is UTF-16 text; send it as UTF-8".to_owned());
     }
-    // Some encoders wrap lines.
-    let encoded: Vec<_> = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    // Some encoders wrap lines, or use the alphabet of URLs.
+    let encoded: Vec<_> = body
+        .iter()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .map(|byte| match byte {
+            b'-' => b'+',
+            b'_' => b'/',
+            other => *other,
+        })
+        .collect();
     let decoded = BASE64.decode(encoded).unwrap_or_default();
     if is_utf16(&decoded) {
         return Err("the body is base64 of UTF-16 text; encode it as UTF-8 first".to_owned());
@@ -262,9 +270,14 @@ fn ends(value: Option<&RawValue>) -> Result<Vec<End>, String> {
 }
 
 fn string(name: &str, value: Option<&RawValue>) -> Result<Option<String>, String> {
-    value.map_or(Ok(None), |value| {
-        serde_json::from_str(value.get()).map(Some).map_err(|_| format!("`{name}` must be a string"))
-    })
+    let Some(value) = value.map(RawValue::get) else { return Ok(None) };
+    // A string without an escape is the text between its quotes.
+    if let Some(plain) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
+        && !plain.contains('\\')
+    {
+        return Ok(Some(plain.to_owned()));
+    }
+    serde_json::from_str(value).map(Some).map_err(|_| format!("`{name}` must be a string"))
 }
 
 fn number(name: &str, value: Option<&RawValue>) -> Result<u32, String> {

@@ -102,6 +102,12 @@ fn base64_is_taken_for_what_it_holds() {
     // Some encoders leave out the padding.
     assert!(body.ends_with('='), "{body}");
     assert_eq!(read(body.trim_end_matches('=')).unwrap().kind, "k");
+    // Or write it for URLs.
+    let inner = r#"{"specversion":"1.0","type":"k","id":"a","data":"???>>>~~~ÿÿ"}"#;
+    let standard = base64::engine::general_purpose::STANDARD.encode(inner);
+    let for_urls = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(inner);
+    assert!(standard.contains('/') && for_urls.contains(['-', '_']), "{standard} {for_urls}");
+    assert_eq!(read(&for_urls).unwrap().kind, "k");
 }
 
 #[test]

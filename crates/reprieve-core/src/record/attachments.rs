@@ -331,6 +331,11 @@ impl Attachments {
         all.into_iter().cloned().collect()
     }
 
+    /// Whether the job has none, and had none in this delivery.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.loose.is_empty() && self.next.is_empty()
+    }
+
     /// Whether the answer to a save with attachments is not known.
     pub(crate) fn is_in_doubt(&self) -> bool {
         !self.unconfirmed.is_empty()

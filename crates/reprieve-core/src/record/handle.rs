@@ -118,7 +118,8 @@ pub(crate) struct Handle {
     /// The ends in the message's body that no record contains.
     ends: Vec<End>,
     /// The record as this delivery last wrote it; `None` before its first write.
-    own: Option<(Record, Version)>,
+    /// Boxed, because a short job writes none.
+    own: Option<Box<(Record, Version)>>,
     /// The number of the last write that was tried. No number is used twice, so payloads never
     /// share a name.
     last: u64,
@@ -168,7 +169,7 @@ impl Handle {
 
     /// The record as this delivery last wrote it.
     pub(crate) fn own(&self) -> Option<&Record> {
-        self.own.as_ref().map(|(record, _)| record)
+        self.own.as_deref().map(|(record, _)| record)
     }
 
     /// Notes the job's result, for lists of records.
@@ -289,7 +290,7 @@ impl Handle {
             // No other try of the claim can be applied after this one, so the record names what it said here.
             self.in_doubt = false;
         }
-        self.own = Some((found.record, found.version));
+        self.own = Some(Box::new((found.record, found.version)));
     }
 
     /// Adopts the present record, whoever owns it; returns false if there is none that can be read.
@@ -325,7 +326,7 @@ impl Handle {
         if !written.as_ref().is_err_and(|error| error.kind() == ErrorKind::TimedOut) {
             self.unanswered = self.unanswered.saturating_sub(claims);
         }
-        self.own = Some((record, written?));
+        self.own = Some(Box::new((record, written?)));
         Ok(())
     }
 
@@ -385,7 +386,7 @@ impl Handle {
         let written = self.write(change, (!inside).then_some(state)).await?;
         self.has_moved |= written == Written::Taken && saving.moved;
         if written == Written::Taken
-            && let Some((record, _)) = &self.own
+            && let Some((record, _)) = self.own.as_deref()
         {
             self.placed = None;
             let kept: Vec<_> = record.checkpoints.iter().map(|kept| kept.sequence).collect();
@@ -454,7 +455,7 @@ impl Handle {
     pub(crate) fn discard(&mut self, sequence: u64) {
         self.discarded.insert(sequence);
         self.attachments.discard(sequence);
-        let Some((record, _)) = &mut self.own else { return };
+        let Some((record, _)) = self.own.as_deref_mut() else { return };
         let (damaged, intact) = record.checkpoints.drain(..).partition(|it| it.sequence == sequence);
         record.checkpoints = intact;
         let damaged: Vec<Checkpoint> = damaged;
@@ -589,7 +590,7 @@ impl Handle {
 
     /// Returns those of these payloads that the record may not name, nor will the next checkpoint.
     pub(crate) fn unnamed_of(&self, payloads: &BTreeSet<PayloadName>) -> BTreeSet<PayloadName> {
-        let named: Vec<u64> = match &self.own {
+        let named: Vec<u64> = match self.own.as_deref() {
             Some((record, _)) if !self.in_doubt => record.checkpoints.iter().map(|it| it.sequence).collect(),
             _ => Vec::new(),
         };
@@ -599,7 +600,8 @@ impl Handle {
     /// Returns the payloads that this delivery stored and that no record names: those of attachments since
     /// the last write of the record. None while the answer to a write is not known.
     pub(crate) fn unnamed(&self) -> Vec<PayloadName> {
-        if self.in_doubt || self.is_in_doubt() || self.attachments.is_in_doubt() {
+        let in_doubt = self.in_doubt || self.is_in_doubt() || self.attachments.is_in_doubt();
+        if in_doubt || self.attachments.is_empty() {
             return Vec::new();
         }
         let written = self.own().map_or(0, |record| record.sequence);
@@ -611,7 +613,7 @@ impl Handle {
 
     /// Removes the record and its payloads if this delivery owns it, because the job is finished.
     pub(crate) async fn remove(&mut self) -> Result<()> {
-        let Some((record, version)) = self.own.take() else { return Ok(()) };
+        let Some((record, version)) = self.own.take().map(|own| *own) else { return Ok(()) };
         let mut payloads = record.payloads();
         payloads.extend(self.attachments.all());
         match self.store.remove(&record.job, &version, &payloads).await {
@@ -663,7 +665,7 @@ impl Handle {
             self.placed.take_if(|part| part.place.payload().is_some_and(|name| obsolete.contains(name)));
             let payload = payload.map(|bytes| Payload { name, bytes: bytes.clone() });
             let write = RecordWrite { payload, obsolete, ..RecordWrite::of(&record, self.result.as_deref()) };
-            let expected = self.own.as_ref().map(|(_, version)| version.clone());
+            let expected = self.own.as_deref().map(|(_, version)| version.clone());
             let sequence = record.sequence;
             let Err(error) = self.put(expected.as_ref(), record, write).await else {
                 return Ok(Written::Taken);
@@ -677,7 +679,7 @@ impl Handle {
             match self.look().await? {
                 Look::Found(found) if self.is_own(&found.record) => self.adopt(*found),
                 Look::Damaged(version, _) if self.own.is_some() => {
-                    if let Some((_, own)) = &mut self.own {
+                    if let Some((_, own)) = self.own.as_deref_mut() {
                         *own = version;
                     }
                 }

@@ -100,9 +100,9 @@ impl TestContext {
             kind: J::KIND,
             delivery: 1,
             generation: AtomicU32::new(0),
-            record: AsyncMutex::new(Handle::new(Arc::clone(&store.records), identity, Vec::new())),
-            store: store.clone(),
-            drain_store: store.clone(),
+            record: AsyncMutex::new(Box::new(Handle::new(Arc::clone(&store.records), identity, Vec::new()))),
+            store: Arc::new(store.clone()),
+            drain_store: Arc::new(store.clone()),
             control: None,
             states: SharedStates::default(),
             computing: Arc::new(Semaphore::new(1)),
@@ -129,7 +129,7 @@ impl TestContext {
             done: AtomicU64::new(0),
             total: AtomicU64::new(0),
             estimate: Mutex::default(),
-            saves: StepSaves::kept(),
+            saves: Box::new(StepSaves::kept()),
         };
         Self { cx: JobContext { run: Arc::new(run) }, store }
     }

@@ -102,7 +102,7 @@ impl Approvals {
 
     /// Marks this worker ready for an event and, as the leader, waits for the other workers.
     pub(super) fn gather(&mut self, source: usize, notice: Notice, authority: Authority) {
-        let (store, worker) = (self.shared.store.clone(), self.shared.worker.clone());
+        let (store, worker) = (Arc::clone(&self.shared.store), self.shared.worker.clone());
         let (key, wait) = ((source, notice.id.clone()), self.shared.settings.policy.approve_wait);
         let quorum = Quorum { store, worker, boot: self.shared.boot.clone(), notice };
         let waiting = self.waits.spawn(in_process(quorum.clone().run(authority, wait)));
@@ -197,7 +197,7 @@ fn names(ids: &[NoticeId]) -> String {
 /// One worker's part in the approval of an event that waits until all of its workers are ready.
 #[derive(Debug, Clone)]
 struct Quorum {
-    store: Store,
+    store: Arc<Store>,
     worker: WorkerId,
     /// The id of this machine's boot.
     boot: String,

@@ -355,7 +355,7 @@ impl WorkerBuilder {
             slots: Arc::new(Semaphore::new(self.settings.concurrency)),
             settings: self.settings,
             boot: self.boot.clone(),
-            drain_store: self.drain_store,
+            drain_store: Arc::new(self.drain_store),
             escalation: self.escalation,
             telemetry: Arc::clone(&self.telemetry),
             jobs,
@@ -368,7 +368,7 @@ impl WorkerBuilder {
             states: self.states,
             computing: Arc::new(Semaphore::new(cores())),
             rules: watch::Sender::default(),
-            store: self.store,
+            store: Arc::new(self.store),
         };
         let who = WorkerReport {
             queue: self.queue,

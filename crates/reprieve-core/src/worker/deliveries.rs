@@ -1,6 +1,7 @@
 //! All deliveries that this worker holds: one guardian task for each, and the tasks that outlive
 //! their guardians.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ impl Deliveries {
             self.abandoned += 1;
             return None;
         };
-        self.count(&ended.kind, ended.outcome);
+        self.count(ended.kind.clone(), ended.outcome);
         match ended.outcome {
             Outcome::Completed => self.completed += 1,
             Outcome::Abandoned => self.abandoned += 1,
@@ -130,7 +131,7 @@ impl Deliveries {
     pub(super) fn abandon(&mut self, receiving: bool) -> (usize, usize) {
         let (left, running) = (self.guardians.len() + usize::from(receiving), self.given_up.len());
         for kind in self.shared.running.map(RunningJob::kind) {
-            self.count(kind, Outcome::Abandoned);
+            self.count(kind.into(), Outcome::Abandoned);
         }
         self.guardians = JoinSet::new();
         self.given_up.detach_all();
@@ -139,8 +140,8 @@ impl Deliveries {
         (left, running)
     }
 
-    fn count(&self, kind: &str, outcome: Outcome) {
-        let label = ByOutcome { kind: kind.to_owned(), outcome: outcome.as_str() };
+    fn count(&self, kind: Cow<'static, str>, outcome: Outcome) {
+        let label = ByOutcome { kind, outcome: outcome.as_str() };
         self.shared.telemetry.jobs.get_or_create(&label).inc();
     }
 

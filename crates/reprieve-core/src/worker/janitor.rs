@@ -160,7 +160,7 @@ fn millis(time: Duration) -> i64 {
 /// Cleans one part, and writes now and then how far the round is.
 async fn work_at(shared: &Shared, mut round: Round) -> Result<State> {
     let began = Instant::now();
-    let cleaner = Cleaner::new(shared.store.clone(), shared.settings.keep);
+    let cleaner = Cleaner::new((*shared.store).clone(), shared.settings.keep);
     let Part { removed, next } = match cleaner.clean(&round.position).await {
         Ok(part) => part,
         // A place in a list may be of another version. The next round begins at the first part.

@@ -12,8 +12,23 @@ const REMEMBERED: usize = 64;
 /// The latest durations of an operation, without those that are too old.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    values: Mutex<VecDeque<(Instant, Duration)>>,
+    values: Mutex<Values>,
     age_max: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Values {
+    latest: VecDeque<(Instant, Duration)>,
+    /// Their mean and 95th percentile, once they were asked for: they are before each receive.
+    mean: Option<Duration>,
+    p95: Option<Duration>,
+}
+
+impl Values {
+    fn change(&mut self, change: impl FnOnce(&mut VecDeque<(Instant, Duration)>)) {
+        change(&mut self.latest);
+        (self.mean, self.p95) = (None, None);
+    }
 }
 
 impl Recent {
@@ -24,37 +39,42 @@ impl Recent {
 
     /// Adds a value.
     pub(crate) fn note(&self, value: Duration) {
-        let mut values = self.lock();
-        if values.len() == REMEMBERED {
-            values.pop_front();
-        }
-        values.push_back((Instant::now(), value));
+        self.lock().change(|latest| {
+            if latest.len() == REMEMBERED {
+                latest.pop_front();
+            }
+            latest.push_back((Instant::now(), value));
+        });
     }
 
     /// Returns the mean; `None` when there are no values.
     pub(crate) fn mean(&self) -> Option<Duration> {
-        let values = self.lock();
-        let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
-        Some(values.iter().map(|(_, value)| *value).sum::<Duration>() / count)
+        let mut values = self.lock();
+        if values.mean.is_none() {
+            let count = u32::try_from(values.latest.len()).ok().filter(|count| *count > 0)?;
+            values.mean = Some(values.latest.iter().map(|(_, value)| *value).sum::<Duration>() / count);
+        }
+        values.mean
     }
 
     /// Returns the 95th percentile; `None` when there are no values.
     pub(crate) fn p95(&self) -> Option<Duration> {
-        // It is asked for before each receive.
-        let mut all = [Duration::ZERO; REMEMBERED];
-        let recent = self.lock();
-        let values = &mut all[..recent.len()];
-        values.iter_mut().zip(&*recent).for_each(|(to, (_, value))| *to = *value);
-        drop(recent);
-        let at = (values.len() * 95).div_ceil(100).checked_sub(1)?;
-        Some(*values.select_nth_unstable(at).1)
+        let mut values = self.lock();
+        if values.p95.is_none() {
+            let mut all = [Duration::ZERO; REMEMBERED];
+            let sorted = &mut all[..values.latest.len()];
+            sorted.iter_mut().zip(&values.latest).for_each(|(to, (_, value))| *to = *value);
+            let at = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
+            values.p95 = Some(*sorted.select_nth_unstable(at).1);
+        }
+        values.p95
     }
 
     /// Drops the values that are too old and returns the rest.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Instant, Duration)>> {
+    fn lock(&self) -> MutexGuard<'_, Values> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        while values.front().is_some_and(|(at, _)| at.elapsed() > self.age_max) {
-            values.pop_front();
+        while values.latest.front().is_some_and(|(at, _)| at.elapsed() > self.age_max) {
+            values.change(|latest| _ = latest.pop_front());
         }
         values
     }

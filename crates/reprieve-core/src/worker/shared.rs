@@ -31,9 +31,9 @@ pub(super) struct Shared {
     /// The id of this machine's present boot; empty when unknown.
     pub(super) boot: String,
     pub(super) settings: Settings,
-    pub(super) store: Store,
+    pub(super) store: Arc<Store>,
     /// The store for drains, through clients that give up sooner.
-    pub(super) drain_store: Store,
+    pub(super) drain_store: Arc<Store>,
     /// Where jobs go that this worker's machines do not last long enough for.
     pub(super) escalation: Option<Escalation>,
     pub(super) telemetry: Arc<Telemetry>,
@@ -213,7 +213,7 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn add(shared: &Arc<Shared>, job: RunningJob) -> Self {
         // If this worker can't use the message again, it is noted again.
-        shared.deferred.forget(job.in_flight().job.as_str());
+        shared.deferred.forget(job.run.job.as_str());
         let number = shared.running.add(job);
         Self { shared: Arc::clone(shared), number }
     }

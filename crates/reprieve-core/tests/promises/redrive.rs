@@ -175,7 +175,7 @@ async fn an_original_message_that_is_sent_again_after_the_letter_takes_over_with
     send(&store, event.to_string().into_bytes()).await;
     let worker = start(&store, &job);
     within(secs(20), "its result", async || is_done(&store, &id).await).await;
-    let lost = reprieve_core::telemetry::ByOutcome { kind: "steps".to_owned(), outcome: "lease_lost" };
+    let lost = reprieve_core::telemetry::ByOutcome { kind: "steps".into(), outcome: "lease_lost" };
     assert_eq!(worker.monitor.telemetry().jobs.get_or_create(&lost).get(), 0);
 }
 

@@ -1,6 +1,7 @@
 //! The life of a message from its sending to its end. Each step is a few lookups by primary key in
 //! one transaction.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use reprieve_core::MessageId;
@@ -38,7 +39,11 @@ impl Key {
     }
 
     fn receipt(self) -> Receipt {
-        Receipt::new(format!("{}.{}.{}", self.id, self.visible_at, self.rev))
+        // An id, a time of 13 digits and a small number.
+        let mut text = String::with_capacity(32);
+        // A String takes all that is written.
+        let _written = write!(text, "{}.{}.{}", self.id, self.visible_at, self.rev);
+        Receipt::new(text)
     }
 
     /// Applies `change` to the receipt's row; returns false if there is no such row.
@@ -103,13 +108,13 @@ pub(super) fn receive(
         },
     )?;
     let leased_until = tx.now.saturating_add(millis(lease));
+    tx.execute_each(
+        "UPDATE msg SET invisible = 1, visible_at = ?4, rev = rev + 1, dequeues = dequeues + 1, holder = ?5
+         WHERE queue = ?1 AND invisible = 0 AND visible_at = ?2 AND id = ?3",
+        found.iter().map(|(key, ..)| [queue, key.visible_at, key.id, leased_until, holder]),
+    )?;
     let mut deliveries = Vec::with_capacity(found.len());
     for (key, dequeues, body, sent_at) in found {
-        tx.execute(
-            "UPDATE msg SET invisible = 1, visible_at = ?4, rev = rev + 1, dequeues = dequeues + 1, holder = ?5
-             WHERE queue = ?1 AND invisible = 0 AND visible_at = ?2 AND id = ?3",
-            [queue, key.visible_at, key.id, leased_until, holder],
-        )?;
         let leased = Key { invisible: true, visible_at: leased_until, rev: key.rev + 1, ..key };
         deliveries.push(Delivery {
             id: message_id(leased.id),
@@ -140,14 +145,12 @@ fn put_due_in_line(tx: &Tx<'_>, queue: i64) -> Result<(), Fault> {
         [queue, tx.now, i64::try_from(DUE_MAX).unwrap_or(i64::MAX)],
         |row| Ok([row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?]),
     )?;
-    for [visible_at, id, queued_at] in due {
-        // The revision stays: the receipt of a lease that has ended is valid until another receive.
-        tx.execute(
-            "UPDATE msg SET invisible = 0, visible_at = ?4
-             WHERE queue = ?1 AND invisible = 1 AND visible_at = ?2 AND id = ?3",
-            [queue, visible_at, id, queued_at],
-        )?;
-    }
+    // The revision stays: the receipt of a lease that has ended is valid until another receive.
+    tx.execute_each(
+        "UPDATE msg SET invisible = 0, visible_at = ?4
+         WHERE queue = ?1 AND invisible = 1 AND visible_at = ?2 AND id = ?3",
+        due.into_iter().map(|[visible_at, id, queued_at]| [queue, visible_at, id, queued_at]),
+    )?;
     Ok(())
 }
 

@@ -22,6 +22,16 @@ impl Tx<'_> {
         self.conn.prepare_cached(sql)?.execute(params)
     }
 
+    /// Executes a statement once for each of the parameters.
+    pub(crate) fn execute_each<P: Params>(
+        &self,
+        sql: &'static str,
+        each: impl IntoIterator<Item = P>,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        each.into_iter().try_for_each(|params| statement.execute(params).map(|_| ()))
+    }
+
     /// Inserts a row and returns its id.
     pub(crate) fn insert(&self, sql: &'static str, params: impl Params) -> rusqlite::Result<i64> {
         self.conn.prepare_cached(sql)?.insert(params)

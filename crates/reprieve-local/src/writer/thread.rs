@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode};
 
 use super::operation::{Tx, Work};
 use super::pending::Pending;
@@ -87,13 +87,15 @@ impl Thread {
     }
 
     fn commit(&mut self, group: &mut [Box<dyn Work>], now: i64, rings: &Cell<bool>) -> rusqlite::Result<()> {
-        let transaction = self.conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let tx = Tx { conn: &transaction, now, rings };
-        for work in &mut *group {
-            work.apply(&tx)?;
+        let tx = Tx { conn: &self.conn, now, rings };
+        tx.execute("BEGIN IMMEDIATE", [])?;
+        let applied = group.iter_mut().try_for_each(|work| work.apply(&tx));
+        let committed = applied.and_then(|()| tx.execute("COMMIT", []));
+        if committed.is_err() && !self.conn.is_autocommit() {
+            // SQLite has rolled back by itself after some errors. If it can't here, the next begin fails.
+            let _rolled_back = tx.execute("ROLLBACK", []);
         }
-        // Dropping a transaction rolls it back, and so does a failed commit.
-        transaction.commit()?;
+        committed?;
         for work in group {
             work.publish();
         }

@@ -72,6 +72,8 @@ pub struct Client {
     http: HttpClient,
     pinned: Option<ApiVersion>,
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
+    /// What a request of this client or of a clone has told of the VM.
+    instance: Arc<Mutex<Option<Compute>>>,
     shared: Option<Arc<SharedAnswers>>,
 }
 
@@ -82,7 +84,8 @@ impl Client {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) when `base` is not a plain `http://` address.
     pub fn new(base: &str) -> Result<Self> {
-        Ok(Self { http: HttpClient::new(base)?, pinned: None, accepted: Arc::default(), shared: None })
+        let (accepted, instance) = (Arc::default(), Arc::default());
+        Ok(Self { http: HttpClient::new(base)?, pinned: None, accepted, instance, shared: None })
     }
 
     /// Returns the same client, pinned to this api-version of events.
@@ -228,6 +231,18 @@ impl Client {
     /// Requests this VM's name, location and other properties.
     pub async fn compute(&self, within: Duration) -> Result<Compute> {
         self.compute_or_failure(within).await.map_err(|failure| failure.error)
+    }
+
+    /// Returns what this client or a clone of it was told of the VM before; else requests it. The service
+    /// limits the requests of a VM, and its name stays.
+    pub async fn compute_once(&self, within: Duration) -> Result<Compute> {
+        let known = || self.instance.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(compute) = known().clone() {
+            return Ok(compute);
+        }
+        let compute = self.compute(within).await?;
+        *known() = Some(compute.clone());
+        Ok(compute)
     }
 
     /// Requests them, and returns the kind of failure.

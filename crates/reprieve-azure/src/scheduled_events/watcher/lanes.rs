@@ -16,8 +16,8 @@ use crate::scheduled_events::document::{ApiVersion, EventType};
 /// The interval between the polls of a lane that rests.
 const REST: Duration = Duration::from_secs(30);
 
-/// How many older versions are asked at once before the first answer: the VM's name is requested at the
-/// same time.
+/// How many older versions are asked at once, and in the next second, before the first answer: the VM's name
+/// is requested at the same time.
 const AT_ONCE_AT_THE_START: usize = 2;
 
 /// How soon the older versions may be asked all at once again. With the two that fail, which are polled about
@@ -185,7 +185,10 @@ impl Lanes {
                 let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
                 let next = listing.or_else(|| longest_unpolled(&mut others()));
-                next.into_iter().chain(in_use).collect()
+                let is_new =
+                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].polled_at().is_none();
+                let new = others().filter(is_new).filter(|lane| Some(*lane) != next);
+                next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
             }
         }
     }
@@ -267,6 +270,14 @@ mod tests {
             }
         }
         polled
+    }
+
+    #[test]
+    fn every_older_version_that_lists_evictions_is_asked_by_the_second_second() {
+        for only in 2..=5 {
+            let polled = polled(only, 3, |lane, _| if lane == only { 200 } else { 400 });
+            assert!(polled.contains(&0) || polled.contains(&1), "{only}: {polled:?}");
+        }
     }
 
     #[test]

@@ -163,7 +163,7 @@ impl Poller {
         }
         let client = self.client.clone();
         self.requests.spawn(async move {
-            let result = client.compute(NAME_TIMEOUT).await;
+            let result = client.compute_once(NAME_TIMEOUT).await;
             Finished::Name { at: Instant::now(), result }
         });
         self.name_requested = true;

@@ -23,7 +23,6 @@ use crate::job::Job;
 use crate::mutex::get;
 use crate::ports::Delivery;
 use crate::record::{Handle, Identity};
-use crate::saving::StepSaves;
 use crate::time_limit::TimeLimit;
 use crate::watch;
 use crate::worker::kind::Kind;
@@ -149,9 +148,9 @@ fn job_run(
         kind: kind.name,
         delivery: delivery.dequeue_count,
         generation: AtomicU32::new(envelope.notes.generation),
-        record: AsyncMutex::new(handle),
-        store: shared.store.clone(),
-        drain_store: shared.drain_store.clone(),
+        record: AsyncMutex::new(Box::new(handle)),
+        store: Arc::clone(&shared.store),
+        drain_store: Arc::clone(&shared.drain_store),
         control: Some(tokio::runtime::Handle::current()),
         states: shared.states.made(),
         computing: Arc::clone(&shared.computing),
@@ -178,7 +177,7 @@ fn job_run(
         done: AtomicU64::new(0),
         total: AtomicU64::new(0),
         estimate: Mutex::default(),
-        saves: StepSaves::default(),
+        saves: Box::default(),
     }
 }
 

@@ -452,7 +452,7 @@ impl Guardian {
     /// Moves the message to the poison queue with `body`, and logs the reason.
     pub(super) async fn dead_letter(
         self: Box<Self>,
-        kind: &str,
+        kind: &'static str,
         assignment: Option<&Assignment>,
         reason: String,
         body: Vec<u8>,

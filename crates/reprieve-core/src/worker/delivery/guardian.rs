@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::Instrument;
@@ -235,10 +235,7 @@ impl Guardian {
         if place.is_none() && !is_cancelled {
             return Box::pin(self.defer_over_limit(assignment, "in this worker")).await;
         }
-        // A delivery without a slot by the time of its first renewal is left to another worker.
-        let first_renewal = self.lease.renew_at;
-        let mut slot = std::pin::pin!(Arc::clone(&self.shared.slots).acquire_owned());
-        let slot = match self.wait(&mut slot, Some(first_renewal)).await {
+        let slot = match self.take_slot().await {
             Waited::Done(Ok(slot)) => slot,
             Waited::Lost => return self.lost(&assignment),
             // The semaphore is never closed.
@@ -303,6 +300,21 @@ impl Guardian {
         report
     }
 
+    /// Waits for a slot. A delivery without one by the time of its first renewal is left to another worker.
+    async fn take_slot(&mut self) -> Waited<Result<OwnedSemaphorePermit, AcquireError>> {
+        let slots = Arc::clone(&self.shared.slots);
+        // Nothing is begun in a drain.
+        if !self.drain.has_changed()
+            && !self.rules.has_changed()
+            && let Ok(slot) = Arc::clone(&slots).try_acquire_owned()
+        {
+            return Waited::Done(Ok(slot));
+        }
+        let first_renewal = self.lease.renew_at;
+        let mut slot = std::pin::pin!(slots.acquire_owned());
+        self.wait(&mut slot, Some(first_renewal)).await
+    }
+
     /// Takes a slot of the whole fleet.
     async fn take_in_fleet(&mut self, slots: &Arc<FleetSlots>) -> Waited<Option<FleetSlot>> {
         let mut taking = std::pin::pin!(slots.take());
@@ -324,7 +336,7 @@ impl Guardian {
         execution.has_no_place = is_cancelled;
         let runnable = Arc::clone(&assignment.runnable);
         // Whatever is logged in a step has the job's id, also where only errors are logged.
-        let span = tracing::error_span!("job", id = %assignment.job(), kind = assignment.kind.name);
+        let span = tracing::error_span!("job", id = assignment.job().as_str(), kind = assignment.kind.name);
         let slots = Arc::new(slots);
         let weak: Weak<dyn Any + Send + Sync> = Arc::downgrade(&slots) as _;
         // A delivery starts one job.

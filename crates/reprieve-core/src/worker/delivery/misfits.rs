@@ -61,7 +61,7 @@ impl Guardian {
         {
             tracing::info!(job = %envelope.job, kind, "the job was cancelled; deleting its message");
             let settled = self.settle(Settlement::Complete).await;
-            return DeliveryReport::new(&kind, Outcome::Cancelled, &settled);
+            return DeliveryReport::new(kind, Outcome::Cancelled, &settled);
         }
         let delivery = &self.lease.delivery;
         let Some(delay) = misfit_delay(&self.shared, misfit, since) else {
@@ -74,7 +74,7 @@ impl Guardian {
             {
                 tracing::info!(job = %envelope.job, kind, "the job is already done; deleting its message");
                 let settled = self.settle(Settlement::Complete).await;
-                return DeliveryReport::new(&kind, Outcome::Duplicate, &settled);
+                return DeliveryReport::new(kind, Outcome::Duplicate, &settled);
             }
             return self.dead_letter("", None, reason, body).await;
         };
@@ -88,7 +88,7 @@ impl Guardian {
             envelope.to_body()
         });
         let settled = self.settle(Settlement::Release(Release { body, delay, ..Release::default() })).await;
-        DeliveryReport::new(&kind, Outcome::Deferred, &settled)
+        DeliveryReport::new(kind, Outcome::Deferred, &settled)
     }
 
     /// Whether a job that this worker does not know was cancelled; its record says so then. Without an
@@ -112,7 +112,7 @@ impl Guardian {
     async fn note_dead_letter(&self, envelope: &Envelope, reason: &str) -> bool {
         let (job, own) = (&envelope.job, envelope.notes.generation);
         let note = || async {
-            let Store { records, blobs, .. } = &self.shared.store;
+            let Store { records, blobs, .. } = &*self.shared.store;
             let is_done = blobs.exists(&result_blob(job)?).await?;
             let Some(stored) = records.load(job).await? else { return Ok(is_done) };
             let Ok(mut record) = open(&stored.bytes) else { return Ok(is_done) };

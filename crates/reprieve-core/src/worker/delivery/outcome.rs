@@ -1,6 +1,7 @@
 //! The outcome of a delivery: its name for metrics and reports, its line in the log, and what the
 //! dispatcher is told of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ pub(super) type Epilogue = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A guardian's report to the dispatcher when it ends.
 pub(in crate::worker) struct DeliveryReport {
-    pub(in crate::worker) kind: String,
+    pub(in crate::worker) kind: Cow<'static, str>,
     pub(in crate::worker) outcome: Outcome,
     /// When the message was settled or given up.
     pub(in crate::worker) settled_at: Instant,
@@ -120,7 +121,11 @@ pub(in crate::worker) struct DeliveryReport {
 impl DeliveryReport {
     /// Returns a report with `outcome` if the message was settled, else with the outcome of the
     /// failure.
-    pub(super) fn new(kind: &str, outcome: Outcome, settled: &Result<(), Error>) -> Self {
+    pub(super) fn new(
+        kind: impl Into<Cow<'static, str>>,
+        outcome: Outcome,
+        settled: &Result<(), Error>,
+    ) -> Self {
         match settled {
             Ok(()) => Self::ended(kind, outcome),
             Err(error) if error.kind() == ErrorKind::LeaseLost => Self::ended(kind, Outcome::LeaseLost),
@@ -148,9 +153,9 @@ impl DeliveryReport {
     }
 
     /// Returns a report with `outcome`.
-    pub(super) fn ended(kind: &str, outcome: Outcome) -> Self {
+    pub(super) fn ended(kind: impl Into<Cow<'static, str>>, outcome: Outcome) -> Self {
         Self {
-            kind: kind.to_owned(),
+            kind: kind.into(),
             outcome,
             settled_at: Instant::now(),
             task: None,

@@ -51,5 +51,5 @@ async fn short_jobs_are_done_under_an_advice_and_another_worker_takes_the_long_o
 }
 
 fn completed() -> ByOutcome {
-    ByOutcome { kind: Steps::KIND.to_owned(), outcome: "completed" }
+    ByOutcome { kind: Steps::KIND.into(), outcome: "completed" }
 }
