@@ -1166,9 +1166,18 @@ def run_each(count):
     def run(name):
         begun = time.monotonic()
         command = [sys.executable, sys.argv[0], name]
-        ran = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        print(f"{ran.stderr.strip()}\n{name}: {time.monotonic() - begun:.0f} s\n", file=sys.stderr, flush=True)
-        return name if ran.returncode else None
+        # A file, and no pipe: what a test has left running would keep that open.
+        with open(Path(directory) / f"{name}.log", "w+", errors="replace") as log:
+            test = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            try:
+                code = test.wait(LIMIT + 60)
+            except subprocess.TimeoutExpired:
+                test.kill()
+                code = "not ended"
+            log.seek(0)
+            seconds = time.monotonic() - begun
+            print(f"{log.read().strip()}\n{name}: {seconds:.0f} s\n", file=sys.stderr, flush=True)
+        return name if code else None
 
     with tempfile.TemporaryDirectory(prefix="reprieve-packages-") as directory:
         prepare(directory)
