@@ -51,3 +51,15 @@ async fn this_vm_is_identified_by_its_own_document() {
     assert_eq!(compute.vm_id, Some(server.state().vms[0].vm_id.clone()));
     assert_eq!(compute.priority.as_deref(), Some("Spot"));
 }
+
+#[tokio::test]
+async fn a_client_and_its_clones_request_the_vm_once() {
+    let server = server().await;
+    let client = client(&server);
+    let first = client.compute_once(seconds(5)).await.expect("a document");
+    server.inject(Endpoint::Instance, &Fault::Status(429), 1);
+    let again = client.clone().compute_once(seconds(5)).await.expect("what is known");
+    assert_eq!(first.name, again.name);
+    let error = client.compute(seconds(5)).await.expect_err("this one asks");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+}

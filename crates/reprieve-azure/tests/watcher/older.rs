@@ -68,6 +68,30 @@ async fn a_preempt_is_heard_while_only_an_older_version_answers_from_the_start()
     }
 }
 
+/// When it is listed already, or in the first seconds, whatever the other versions do.
+#[tokio::test(start_paused = true)]
+async fn a_preempt_that_comes_with_the_start_is_heard_in_time_by_an_older_version() {
+    for (kind, answers) in FAULTS.into_iter().flat_map(|kind| OLDER.map(|version| (kind, version))) {
+        for later_ms in [0, 200, 700, 1_200, 1_700, 2_300] {
+            let server = server().await;
+            fail(&server, kind, all_but(answers));
+            let watcher = watch(&server);
+            sleep(Duration::from_millis(later_ms)).await;
+            server.evict(ME, seconds(600)).expect("a known VM");
+            let announced = Instant::now();
+            let notice = match next(&watcher, seconds(30)).await {
+                Change::Answered => noticed(&watcher, seconds(30)).await,
+                Change::Noticed(notice) => notice,
+                other => panic!("a notice was due, not {other:?}"),
+            };
+            let took = notice.received - announced;
+            // A 429 may mean that there are too many requests, so others follow later.
+            let at_most = if kind == "429" { seconds(4) } else { IN_TIME };
+            assert!(took <= at_most, "{kind} in all but {answers}, after {later_ms} ms: {took:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_preempt_is_heard_when_the_version_that_replaced_the_newest_begins_to_fail() {
     for kind in FAULTS {

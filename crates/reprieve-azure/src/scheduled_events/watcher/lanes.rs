@@ -16,8 +16,9 @@ use crate::scheduled_events::document::{ApiVersion, EventType};
 /// The interval between the polls of a lane that rests.
 const REST: Duration = Duration::from_secs(30);
 
-/// How many older versions are asked at once, and in the next second, before the first answer: the VM's name
-/// is requested at the same time.
+/// How many older versions are asked at once before the first answer: in the first second, in which the VM's
+/// name is requested, too, and in the next one. Where the two do not answer at all, that is known later, and
+/// then all are.
 const AT_ONCE_AT_THE_START: usize = 2;
 
 /// How soon the older versions may be asked all at once again. With the two that fail, which are polled about
@@ -44,6 +45,7 @@ const AGAIN: Duration = Duration::from_millis(900);
 pub(super) struct Lanes {
     all: Vec<Lane>,
     throttle: Throttle,
+    began: Instant,
     /// When the older versions were last asked all at once.
     all_at_once_at: Option<Instant>,
 }
@@ -60,7 +62,7 @@ impl Lanes {
             Some(version) => vec![Lane::new(version, Role::Documented, began)],
             None => ApiVersion::ALL.map(|version| Lane::new(version, role(version), began)).into(),
         };
-        Self { all, throttle: Throttle::default(), all_at_once_at: None }
+        Self { all, throttle: Throttle::default(), began, all_at_once_at: None }
     }
 
     /// A lane, by its index.
@@ -148,9 +150,10 @@ impl Lanes {
         let mut urgent: Vec<_> = self.mains().filter(|lane| is_urgent(&self.all[*lane])).collect();
         let every = if is_throttled { ALL_AT_ONCE_EVERY_THROTTLED } else { ALL_AT_ONCE_EVERY };
         if self.all_at_once_at.is_none_or(|at| now.saturating_duration_since(at) >= every) {
-            self.all_at_once_at = Some(now);
+            let first_second = now.saturating_duration_since(self.began) < Duration::from_secs(1);
+            let is_first = self.all_at_once_at.replace(now).is_none() && !first_second;
             let has_answered = self.all.iter().any(|lane| lane.answered_at().is_some());
-            let at_most = if has_answered { self.all.len() } else { AT_ONCE_AT_THE_START };
+            let at_most = if has_answered || is_first { self.all.len() } else { AT_ONCE_AT_THE_START };
             urgent.extend(self.older().filter(|lane| self.lists_evictions(*lane)).take(at_most));
         } else if !is_throttled {
             let answered = self.older().filter(|lane| self.all[*lane].answered_at().is_some());
@@ -185,17 +188,16 @@ impl Lanes {
                 let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
                 let next = listing.or_else(|| longest_unpolled(&mut others()));
-                let is_new =
-                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].polled_at().is_none();
-                let new = others().filter(is_new).filter(|lane| Some(*lane) != next);
+                let new = others().filter(|lane| self.is_new(*lane) && Some(*lane) != next);
                 next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
             }
         }
     }
 
     /// Returns the lanes to poll after a pause: the one that answered last, if that was after the last 429.
-    /// Else one of the two that are polled each second, and in every
-    /// second round an older one, in each if the two are silent; those first that were not polled for the longest time.
+    /// Else one of the two that are polled each second, and in every second round an older one, in each if the
+    /// two are silent; those first that were not polled for the longest time. None of the older ones that list
+    /// evictions waits for its first poll.
     fn begin_round(&mut self, now: Instant) -> Vec<usize> {
         // Where the two do not even answer, the older ones are what is left.
         let is_silent = self.mains().all(|lane| !self.all[lane].is_throttled());
@@ -207,8 +209,10 @@ impl Lanes {
                 .collect();
         }
         let main = self.mains().min_by_key(|lane| self.all[*lane].polled_at());
+        let new: Vec<_> = self.older().filter(|lane| self.is_new(*lane)).take(AT_ONCE_AT_THE_START).collect();
+        let with_older = with_older && new.is_empty();
         let older = self.older().filter(|_| with_older).min_by_key(|lane| self.all[*lane].polled_at());
-        main.into_iter().chain(older).collect()
+        main.into_iter().chain(new).chain(older).collect()
     }
 
     fn mains(&self) -> impl Iterator<Item = usize> + use<> {
@@ -221,6 +225,11 @@ impl Lanes {
 
     fn lists_evictions(&self, lane: usize) -> bool {
         self.all[lane].version.knows(&EventType::Preempt)
+    }
+
+    /// Whether the version lists evictions, and was never asked.
+    fn is_new(&self, lane: usize) -> bool {
+        self.lists_evictions(lane) && self.all[lane].polled_at().is_none()
     }
 
     /// Whether polls come in rounds, with the pauses of the throttle, where there are any.
