@@ -153,15 +153,16 @@ impl Sandbox {
         self.store.blobs.list(prefix).await.expect("names of blobs").len()
     }
 
-    /// Returns the blobs with names that begin with `prefix`.
+    /// Returns the blobs with names that begin with `prefix`, without those that are removed meanwhile.
     ///
     /// # Panics
-    /// When the store fails, or loses one of them.
+    /// When the store fails.
     pub async fn blobs(&self, prefix: &str) -> BTreeMap<String, Vec<u8>> {
         let mut blobs = BTreeMap::new();
         for name in self.store.blobs.list(prefix).await.expect("names of blobs") {
-            let bytes = self.store.blobs.get(&name).await.expect("a blob").expect("a blob that is listed");
-            blobs.insert(name.to_string(), bytes);
+            if let Some(bytes) = self.store.blobs.get(&name).await.expect("a blob") {
+                blobs.insert(name.to_string(), bytes);
+            }
         }
         blobs
     }

@@ -304,7 +304,9 @@ impl JobContext {
         operation: &'static str,
         call: impl FnMut() -> F,
     ) -> Result<T> {
-        let again = |error: &Error| error.is_temporary() && !self.is_interrupted();
+        // A role that was taken away, or is yet to be known everywhere, is no failure of the job.
+        let may_pass = |error: &Error| error.is_temporary() || error.kind() == ErrorKind::Denied;
+        let again = |error: &Error| may_pass(error) && !self.is_interrupted();
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await
     }
 }

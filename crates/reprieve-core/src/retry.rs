@@ -120,12 +120,12 @@ async fn persist_after<T, F: Future<Output = Result<T>>>(
     let last = Mutex::new(None);
     let timed_out = AtomicU32::new(0);
     let mut first = Some(first);
-    let mut op = || match first.take() {
-        Some(error) => Either::Left(ready(Err(error))),
-        None => {
-            let each = patience.each * (1 + timed_out.load(Relaxed)).min(3);
-            Either::Right(bounded(operation, each, op()))
+    let mut op = || {
+        if let Some(error) = first.take() {
+            return Either::Left(ready(Err(error)));
         }
+        let each = patience.each * (1 + timed_out.load(Relaxed)).min(3);
+        Either::Right(bounded(operation, each, op()))
     };
     let logged = AtomicBool::new(false);
     let tries = (|| op()).retry(backoff).when(again).notify(|error, wait| {

@@ -50,7 +50,8 @@ impl Log {
         let begun = match format {
             LogFormat::Text => log.with_ansi(terminal).finish().try_init(),
             LogFormat::Json => {
-                let log = log.json().flatten_event(true).with_span_list(false);
+                // All spans: in one of the job's own, the job's id is in another.
+                let log = log.json().flatten_event(true);
                 log.fmt_fields(SpanFields::default()).finish().try_init()
             }
         };
@@ -264,11 +265,7 @@ fn fitted(mut line: Vec<u8>) -> Vec<u8> {
     // A line of text is for people, who read it whole.
     let Ok(mut fields) = serde_json::from_slice::<Map<String, Value>>(&line) else { return line };
     while line.len() > JSON_LINE_MAX {
-        let texts = fields.values_mut().filter_map(|field| match field {
-            Value::String(text) => Some(text),
-            _ => None,
-        });
-        let Some(longest) = texts.max_by_key(|text| text.len()).filter(|text| text.len() > 8) else { break };
+        let Some(longest) = longest_text(fields.values_mut()).filter(|text| text.len() > 8) else { break };
         longest.truncate(longest.floor_char_boundary(longest.len() / 2));
         longest.push('…');
         let Ok(shorter) = serde_json::to_vec(&fields) else { break };
@@ -276,6 +273,17 @@ fn fitted(mut line: Vec<u8>) -> Vec<u8> {
         line.push(b'\n');
     }
     line
+}
+
+/// Returns the longest text among the values and in them.
+fn longest_text<'a>(values: impl Iterator<Item = &'a mut Value>) -> Option<&'a mut String> {
+    let texts = values.filter_map(|value| match value {
+        Value::String(text) => Some(text),
+        Value::Array(values) => longest_text(Box::new(values.iter_mut()) as Box<dyn Iterator<Item = _>>),
+        Value::Object(fields) => longest_text(Box::new(fields.values_mut()) as Box<dyn Iterator<Item = _>>),
+        _ => None,
+    });
+    texts.max_by_key(|text| text.len())
 }
 
 /// The subscriber's writer: one write per event.
@@ -344,6 +352,11 @@ mod tests {
     fn a_long_line_of_json_is_shortened_and_still_read() {
         let event =
             json!({ "level": "WARN", "error": "ä\n".repeat(20_000), "stack": "s".repeat(9_000), "step": 7 });
+        let in_span =
+            json!({ "message": "done", "span": { "args": "ä".repeat(20_000) }, "spans": [{ "id": "a" }] });
+        let shorter: Value = serde_json::from_slice(&fitted(in_span.to_string().into_bytes())).unwrap();
+        assert_eq!((&shorter["message"], &shorter["spans"]), (&in_span["message"], &in_span["spans"]));
+        assert!(shorter.to_string().len() <= JSON_LINE_MAX);
         let whole = fitted(format!("{event}\n").into_bytes());
         assert!(whole.len() <= JSON_LINE_MAX && whole.len() > 2_000, "{}", whole.len());
         assert_eq!(whole.last(), Some(&b'\n'));

@@ -124,11 +124,13 @@ impl Waits {
 
     /// Runs a step, and holds the clock while it waits for something real. `at_await` is called
     /// with the number of each await that does not complete at once. Returns `None` if it was
-    /// killed.
+    /// killed. While the step `is_saving` the clock runs: the save is simulated, and the step is not polled
+    /// until it is done.
     pub(super) async fn drive<T>(
         &self,
         (kind, state): (&'static str, Option<Digest>),
         mut step: Pin<Box<dyn Future<Output = T> + Send + '_>>,
+        is_saving: impl Fn() -> bool + Send,
         mut at_await: impl FnMut(u32) -> Going + Send,
     ) -> Option<T> {
         let woken = Arc::new(Woken::default());
@@ -145,6 +147,10 @@ impl Waits {
                 // The process continues from here.
                 Going::Frozen => yield_now().await,
                 Going::Killed => return None,
+            }
+            if is_saving() {
+                Woken::wake(&woken).await;
+                continue;
             }
             // Whatever can wake the step has a clone of its waker; two are here.
             let has_several = Arc::strong_count(&woken) > 3;

@@ -154,8 +154,10 @@ impl<J: Job> Job for Probe<J> {
         at: J::Checkpoint,
     ) -> Result<Step<J::Checkpoint, J::Output>, JobError> {
         let whose = (J::KIND, codec::digest(&at).ok());
+        let is_saving = || cx.run.saves.is_pending();
         let Some(part) = &self.part else {
-            let ended = self.waits.drive(whose, self.job.step(cx, args, at), |_| Going::On).await;
+            let step = self.job.step(cx, args, at);
+            let ended = self.waits.drive(whose, step, is_saving, |_| Going::On).await;
             return match ended {
                 Some(ended) => ended,
                 None => pending().await,
@@ -168,8 +170,8 @@ impl<J: Job> Job for Probe<J> {
                 return Ok(Step::Continue(at));
             }
         }
-        let ended =
-            self.waits.drive(whose, self.job.step(cx, args, at), |number| part.at_await(step, number)).await;
+        let run = self.job.step(cx, args, at);
+        let ended = self.waits.drive(whose, run, is_saving, |number| part.at_await(step, number)).await;
         let Some(ended) = ended else { pending().await };
         part.end();
         if let Some(blow) = part.story.strike(step, |moment| moment != Moment::Before) {

@@ -56,6 +56,28 @@ async fn a_check_also_works_in_an_async_test() {
 }
 
 #[test]
+fn a_step_that_saves_itself_passes_on_a_failing_store() {
+    let job = || -> Steps<(), u32, u32> {
+        Steps::new(
+            || 0,
+            |cx, (), mut at| {
+                Box::pin(async move {
+                    while at < 3 {
+                        at += 1;
+                        cx.save::<Steps<(), u32, u32>>(&at).await?;
+                        sleep(Duration::from_millis(5)).await;
+                    }
+                    Ok(Step::Done(at))
+                })
+            },
+        )
+    };
+    for seed in 1..=3 {
+        Harness::new(job()).failing_store(seed).check();
+    }
+}
+
+#[test]
 fn many_steps_are_disturbed_at_some_points() {
     let job: Steps<(), u32, u32> = Steps::new(
         || 0,

@@ -21,6 +21,7 @@ mod foreign;
 mod going_back;
 mod leases;
 mod limits;
+mod limits_in_line;
 mod long_steps;
 mod losses;
 mod lost_answers;

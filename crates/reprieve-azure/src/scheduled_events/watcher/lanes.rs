@@ -105,7 +105,7 @@ impl Lanes {
             self.throttle.end();
         } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
-        } else if self.polls_in_rounds(now) {
+        } else if self.polls_in_rounds(now) && !self.has_just_asked_all(now) {
             self.throttle.throttled(now, failure.retry_after, rand::random());
         }
         counts
@@ -187,6 +187,9 @@ impl Lanes {
                 // The versions that list no evictions only when all others have just been tried.
                 let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
+                // A 429 says nothing of the version: many were asked at once, and this one is yet to be.
+                let throttled = |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_throttled();
+                let listing = longest_unpolled(&mut others().filter(throttled)).or(listing);
                 let next = listing.or_else(|| longest_unpolled(&mut others()));
                 let new = others().filter(|lane| self.is_new(*lane) && Some(*lane) != next);
                 next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
@@ -230,6 +233,11 @@ impl Lanes {
     /// Whether the version lists evictions, and was never asked.
     fn is_new(&self, lane: usize) -> bool {
         self.lists_evictions(lane) && self.all[lane].polled_at().is_none()
+    }
+
+    /// Whether the older versions were asked all at once in this second, which is what a 429 is about then.
+    fn has_just_asked_all(&self, now: Instant) -> bool {
+        self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < Duration::from_millis(900))
     }
 
     /// Whether polls come in rounds, with the pauses of the throttle, where there are any.
@@ -279,6 +287,17 @@ mod tests {
             }
         }
         polled
+    }
+
+    #[test]
+    fn a_version_that_got_429_in_a_burst_of_all_is_asked_in_the_next_second() {
+        let status = |lane, second| match (lane, second) {
+            (DOCUMENTED, ..20) => 200,
+            (5, 20) => 429,
+            (5, _) => 200,
+            _ => 503,
+        };
+        assert_eq!(polled(5, 24, status), [20, 21, 22, 23]);
     }
 
     #[test]

@@ -379,7 +379,9 @@ impl Guardian {
         let delay = kind.backlog.deferral(kind.seen_again(), others.count() + 1);
         tracing::debug!(job = %assignment.job(), kind = kind.name, ?delay, "as many jobs of its kind run {place} as may; deferring a job");
         let why = format!("as many jobs of its kind ran {place} as may");
-        let later = Release { body: None, delay, to_back: true };
+        // It keeps its place in line: behind the work of other kinds it would find the slot that it waits for
+        // free for hours.
+        let later = Release { delay, ..Release::default() };
         let report = self.release_as(assignment, Outcome::Deferred, EndKind::Deferred, &why, later).await;
         kind.note_deferral();
         DeliveryReport { over_limit: true, ..report }

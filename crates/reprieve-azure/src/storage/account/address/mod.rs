@@ -283,7 +283,23 @@ impl Address {
             Some("http") => "http",
             Some(_) => return Err(refused("its DefaultEndpointsProtocol is neither http nor https")),
         };
-        Self::in_cloud(protocol, account, check_suffix(given.suffix.unwrap_or(PUBLIC_SUFFIX))?, sign_in)
+        let cloud =
+            Self::in_cloud(protocol, account, check_suffix(given.suffix.unwrap_or(PUBLIC_SUFFIX))?, sign_in)?;
+        // The account's own name at another place is a DNS zone, or another cloud; another name is a domain of
+        // the customer's.
+        let own = format!("{account}.");
+        let is_elsewhere = |url: &Url| {
+            let is_of_cloud = [&cloud.blobs, &cloud.queues].iter().any(|here| here.host() == url.host());
+            !is_of_cloud && url.domain().is_some_and(|domain| domain.starts_with(&own))
+        };
+        if other.is_some_and(is_elsewhere) {
+            // The credential would go to another account of that name.
+            return Err(refused(
+                "it has one endpoint, which is not where the account would be in its cloud; give both a \
+                 BlobEndpoint and a QueueEndpoint",
+            ));
+        }
+        Ok(cloud)
     }
 }
 

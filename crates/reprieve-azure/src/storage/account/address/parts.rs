@@ -75,7 +75,11 @@ pub(super) fn read_sas(text: &str) -> Result<Secret> {
 pub(super) fn check_suffix(suffix: &str) -> Result<&str> {
     let is_domain = suffix.contains('.')
         && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
-    if is_domain {
+    let zone = suffix.split('.').next().and_then(|first| first.strip_prefix('z')).unwrap_or_default();
+    if !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_digit()) {
+        // The service's name stands before the zone.
+        Err(refused("its endpoint suffix is a DNS zone; give both a BlobEndpoint and a QueueEndpoint"))
+    } else if is_domain {
         Ok(suffix)
     } else {
         Err(refused("its endpoint suffix is not a domain such as core.windows.net"))

@@ -187,6 +187,15 @@ fn an_invalid_address_is_refused_without_repeating_a_secret() {
         ("AccountName=hunter2/..;AccountKey=a2V5", "AccountName is invalid"),
         ("AccountName=thumbs;AccountKey=a2V5;DefaultEndpointsProtocol=ftp", "neither http nor https"),
         ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=hunter2", "not a complete URL"),
+        (
+            "BlobEndpoint=https://thumbs.z12.blob.storage.azure.net/;SharedAccessSignature=sig=hunter2",
+            "give both a",
+        ),
+        (
+            "QueueEndpoint=https://thumbs.queue.core.chinacloudapi.cn;AccountName=thumbs;AccountKey=a2V5",
+            "give both a BlobEndpoint and a QueueEndpoint",
+        ),
+        ("AccountName=thumbs;AccountKey=a2V5;EndpointSuffix=z12.storage.azure.net", "is a DNS zone"),
         ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=ftp://hunter2", "neither http:// nor https://"),
         ("AccountName=thumbs;BlobEndpoint=https://a?sig=hunter2;QueueEndpoint=https://b", "query"),
         ("AccountName=thumbs;BlobEndpoint=https://u:hunter2@a;QueueEndpoint=https://b", "user name"),

@@ -71,7 +71,8 @@ impl Chain {
     /// Tries workload identity in a pod that is configured for it, then a managed identity, then
     /// the Azure CLI's login.
     ///
-    /// `client_id` selects one of several managed identities, or replaces the pod's.
+    /// `client_id` selects one of several managed identities, or replaces the pod's; then the login is not
+    /// used.
     pub(crate) fn of_this_machine(client_id: Option<String>, cloud: CloudConfiguration) -> Result<Self> {
         let azure_vm = is_azure_vm();
         let http = client(azure_vm).map_err(|error| {
@@ -83,11 +84,14 @@ impl Chain {
             retry: RetryOptions::none(),
             ..ClientOptions::default()
         };
-        Ok(Self::new(vec![
+        // A person's login is not the identity that was chosen.
+        let cli = client_id.is_none().then_some(Identity::Cli { executor: None });
+        let mut identities = vec![
             Identity::Workload { client_id: client_id.clone(), options: Box::new(options) },
             Identity::Managed { client_id, http: Arc::new(http), azure_vm },
-            Identity::Cli { executor: None },
-        ]))
+        ];
+        identities.extend(cli);
+        Ok(Self::new(identities))
     }
 
     /// Uses only this credential.
@@ -270,9 +274,13 @@ fn no_identity(tried: &[(&'static str, Why)]) -> NoIdentity {
     // A temporary failure needs no action, and a program with its own credential knows its remedy.
     if !may_pass && !matches!(tried, [("own credential", _)]) {
         text.push_str(
-            "; assign a managed identity to this VM (where it has several, choose with azure:ACCOUNT?client_id=…), or run \
-             `az login`",
+            "; assign a managed identity to this VM (where it has several, choose with azure:ACCOUNT?client_id=…)",
         );
+        text.push_str(if tried.iter().any(|(name, _)| *name == "Azure CLI") {
+            ", or run `az login`"
+        } else {
+            ", or choose none by client_id or AZURE_CLIENT_ID and run `az login`"
+        });
     }
     NoIdentity::new(text, may_pass)
 }
