@@ -202,6 +202,10 @@ async fn managed(
         }
     };
     match answer {
+        Err(Why::NotNow(why)) => Err(Why::NotNow(match listening.refusal() {
+            Some(status) if !why.contains(&status.to_string()) => format!("{why}; it answered {status}"),
+            _ => why,
+        })),
         // The service exists but knows no such identity: this may be a developer's VM, with a
         // person's login.
         Err(Why::Refused(why)) => Err(Why::Absent(why)),

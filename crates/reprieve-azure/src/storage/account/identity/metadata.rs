@@ -1,7 +1,7 @@
 //! The HTTP client for managed identities: it connects to the metadata service on the VM's own
 //! host, without a proxy.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,16 +41,23 @@ pub(super) fn client(azure_vm: bool) -> reqwest::Result<reqwest::Client> {
         .build()
 }
 
-/// Forwards requests and notes when one gets no answer: the SDK above it would retry for 72 s.
+/// Forwards requests, and notes when one gets no answer or a refusal: the SDK above it would retry for 72 s,
+/// and not say why.
 #[derive(Debug)]
 pub(super) struct Listening {
     http: Arc<dyn HttpClient>,
     unheard: watch::Sender<bool>,
+    refusal: OnceLock<u16>,
 }
 
 impl Listening {
     pub(super) fn new(http: Arc<dyn HttpClient>) -> Arc<Self> {
-        Arc::new(Self { http, unheard: watch::Sender::new(false) })
+        Arc::new(Self { http, unheard: watch::Sender::new(false), refusal: OnceLock::new() })
+    }
+
+    /// The status of the first refusal.
+    pub(super) fn refusal(&self) -> Option<u16> {
+        self.refusal.get().copied()
     }
 
     /// Waits until a request got no answer at all.
@@ -65,8 +72,15 @@ impl Listening {
 impl HttpClient for Listening {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
         let answer = self.http.execute_request(request).await;
-        if answer.is_err() {
-            self.unheard.send_replace(true);
+        match &answer {
+            Err(_) => drop(self.unheard.send_replace(true)),
+            Ok(answer) if !answer.status().is_success() => {
+                let status = u16::from(answer.status());
+                if self.refusal.set(status).is_ok() {
+                    tracing::warn!(status, "the metadata service gives no token for storage");
+                }
+            }
+            Ok(_) => {}
         }
         answer
     }

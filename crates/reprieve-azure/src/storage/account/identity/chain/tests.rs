@@ -185,6 +185,29 @@ async fn no_other_identity_replaces_one_that_exists_but_can_not_answer_now() {
     assert_eq!(shell.asked.load(SeqCst), 0);
 }
 
+/// The SDK retries it for a minute, and does not say what it retries.
+#[tokio::test]
+async fn what_the_metadata_service_answers_is_known_while_it_is_asked_again() {
+    let server = TestServer::start(|_| Reply::answer(501, "", "")).await;
+    let http = Arc::new(Detour { http: metadata::client(true).expect("a client"), to: server.address });
+    let listening = Listening::new(http);
+    assert_eq!(listening.refusal(), None);
+    let url = "http://169.254.169.254/metadata/identity/oauth2/token".parse().expect("a URL");
+    let answer = listening.execute_request(&Request::new(url, azure_core::http::Method::Get)).await;
+    assert_eq!(u16::from(answer.expect("an answer").status()), 501);
+    assert_eq!(listening.refusal(), Some(501));
+}
+
+#[test]
+fn a_persons_login_is_no_identity_that_was_chosen() {
+    let names = |client_id: Option<&str>| {
+        let chain = Chain::of_this_machine(client_id.map(str::to_owned), CloudConfiguration::AzurePublic);
+        chain.expect("a chain").identities.iter().map(Identity::name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(None), ["workload identity", "managed identity", "Azure CLI"]);
+    assert_eq!(names(Some(CLIENT_ID)), ["workload identity", "managed identity"]);
+}
+
 #[tokio::test]
 async fn a_credential_of_the_programs_own_is_the_only_one_asked() {
     #[derive(Debug)]
