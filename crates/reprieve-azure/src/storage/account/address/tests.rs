@@ -188,7 +188,7 @@ fn an_invalid_address_is_refused_without_repeating_a_secret() {
         ("AccountName=thumbs;AccountKey=a2V5;DefaultEndpointsProtocol=ftp", "neither http nor https"),
         ("AccountName=thumbs;AccountKey=a2V5;BlobEndpoint=hunter2", "not a complete URL"),
         (
-            "BlobEndpoint=https://thumbs.z12.blob.storage.azure.net/;SharedAccessSignature=sig=hunter2",
+            "BlobEndpoint=https://thumbs.z12.blob.storage.azure.net/;SharedAccessSignature=sv=2022-11-02&sig=hunter2",
             "give both a",
         ),
         (
