@@ -267,12 +267,12 @@ def vms(name, sets, preset):
     deployment's that are not known as another's.
     """
     with open(sets, encoding="utf-8") as file:
-        tags_of = {s["name"].lower(): s for s in json.load(file)}
+        by_name = {s["name"].lower(): s for s in json.load(file)}
 
     def is_of_deployment(vm):
         # A VM of a Flexible set may have the tags of the set.
         set_name = ((vm.get("virtualMachineScaleSet") or {}).get("id") or "").rpartition("/")[2].lower()
-        found = [vm, tags_of.get(set_name, {})]
+        found = [vm, by_name.get(set_name, {})]
         if any(is_ours(one, name) for one in found):
             return True
         if preset != "steady-fleet" or any((one.get("tags") or {}).get("application") == OURS for one in found):

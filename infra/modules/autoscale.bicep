@@ -135,7 +135,7 @@ resource setting 'Microsoft.Insights/autoscalesettings@2022-10-01' = {
 }
 
 @description('What autoscale sees goes to the workspace, minute by minute: at zero workers nobody else reports.')
-// The type has no stable version of today's form.
+// No stable version of the type has these properties.
 #disable-next-line use-recent-api-versions
 resource measured 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
   scope: setting

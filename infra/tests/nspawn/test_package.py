@@ -394,7 +394,7 @@ class Failing(PackageTest):
         scratch = "/var/lib/reprieve/scratch"
         self.machine.run("sh", "-c", f"mkdir {scratch} && mount -t tmpfs tmpfs {scratch} && echo x >{scratch}/data")
         for _ in range(2):
-            ran = self.succeed("remove", "1.0.0")
+            self.succeed("remove", "1.0.0")
         self.assertEqual(self.machine.run("cat", f"{scratch}/data").stdout, "x\n")
         self.machine.download(self.archive, "1.0.0")
         self.succeed("install", "1.0.0")
@@ -1087,10 +1087,10 @@ target="127.0.0.1" Port="28330" Protocol="tcp")
 class Instances(PackageTest):
     def test_an_instance_with_an_address_of_its_own_is_asked_there(self):
         self.use_small_worker()
-        # As systemd takes it.
         self.machine.write_environment(REPRIEVE_INSTANCES="2")
         settings = self.machine.root / "etc/reprieve/worker.env"
         for i in (1, 2):
+            # systemd takes spaces there.
             settings.with_name(f"worker@{i}.env").write_text(f"REPRIEVE_LISTEN = 127.0.0.1:{9100 + i}\n")
         self.machine.download(self.archive, "1.0.0")
         self.succeed("install", "1.0.0")

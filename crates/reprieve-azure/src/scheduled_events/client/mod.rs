@@ -72,7 +72,7 @@ pub struct Client {
     http: HttpClient,
     pinned: Option<ApiVersion>,
     accepted: Arc<Mutex<Option<(ApiVersion, Instant)>>>,
-    /// What a request of this client or of a clone has told of the VM.
+    /// The VM, as the answer to a request of this client or of a clone describes it.
     instance: Arc<Mutex<Option<Compute>>>,
     shared: Option<Arc<SharedAnswers>>,
 }
@@ -233,8 +233,8 @@ impl Client {
         self.compute_or_failure(within).await.map_err(|failure| failure.error)
     }
 
-    /// Returns what this client or a clone of it was told of the VM before; else requests it. The service
-    /// limits the requests of a VM, and its name stays.
+    /// Returns the answer to an earlier request of this client or of a clone; requests it if there is none.
+    /// The service limits the requests of a VM, and the VM keeps its name.
     pub async fn compute_once(&self, within: Duration) -> Result<Compute> {
         let known = || self.instance.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(compute) = known().clone() {

@@ -77,7 +77,7 @@ pub(super) fn check_suffix(suffix: &str) -> Result<&str> {
         && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-'));
     let zone = suffix.split('.').next().and_then(|first| first.strip_prefix('z')).unwrap_or_default();
     if !zone.is_empty() && zone.bytes().all(|byte| byte.is_ascii_digit()) {
-        // The service's name stands before the zone.
+        // In the host's name the zone comes before the service.
         Err(refused("its endpoint suffix is a DNS zone; give both a BlobEndpoint and a QueueEndpoint"))
     } else if is_domain {
         Ok(suffix)
