@@ -1,11 +1,11 @@
 //! The timeouts of a job, against the time that it runs.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::mutex::{get, set};
+use crate::mutex::get;
 
 /// How much longer than its timeout a step that blocks its thread may run before its job is given up.
 const GRACE: Duration = Duration::from_secs(2);
@@ -35,10 +35,22 @@ impl TimedOut {
 pub(crate) struct TimeLimit {
     step: Option<Duration>,
     job: Option<Duration>,
-    /// How long the attempt ran in steps that have ended, also on other machines as far as it was saved.
-    before: Mutex<Duration>,
+    attempt: Mutex<Attempt>,
+}
+
+/// How long the attempt runs.
+#[derive(Debug, Clone, Copy, Default)]
+struct Attempt {
+    /// In steps that have ended, also on other machines as far as it was saved.
+    before: Duration,
     /// The step that runs.
-    running: Mutex<Option<Running>>,
+    running: Option<Running>,
+}
+
+impl Attempt {
+    fn ran(self) -> Duration {
+        self.before + self.running.map_or(Duration::ZERO, |step| step.since.elapsed())
+    }
 }
 
 /// A step that runs, or its part since it saved.
@@ -51,7 +63,8 @@ struct Running {
 
 impl TimeLimit {
     pub(crate) const fn new(step: Option<Duration>, job: Option<Duration>) -> Self {
-        Self { step, job, before: Mutex::new(Duration::ZERO), running: Mutex::new(None) }
+        let attempt = Attempt { before: Duration::ZERO, running: None };
+        Self { step, job, attempt: Mutex::new(attempt) }
     }
 
     /// Whether there is a timeout.
@@ -66,12 +79,12 @@ impl TimeLimit {
 
     /// Notes how long the attempt ran before.
     pub(crate) fn ran_before(&self, before: Duration) {
-        set(&self.before, before);
+        self.change(|attempt| attempt.before = before);
     }
 
     /// Returns how long the attempt has run.
     pub(crate) fn ran(&self) -> Duration {
-        get(&self.before) + get(&self.running).map_or(Duration::ZERO, |step| step.since.elapsed())
+        get(&self.attempt).ran()
     }
 
     /// The same in milliseconds, as records have it.
@@ -83,11 +96,13 @@ impl TimeLimit {
     pub(crate) fn begin_step(&self) -> Option<Instant> {
         let since = Instant::now();
         let of_step = self.step.map(|limit| (since + limit, TimedOut::Step(limit)));
-        let left = |limit: Duration| limit.saturating_sub(self.ran());
-        let of_job = self.job.map(|limit| (since + left(limit), TimedOut::Job(limit)));
-        let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
-        set(&self.running, Some(Running { since, up }));
-        up.map(|(at, _)| at)
+        self.change(|attempt| {
+            let left = |limit: Duration| limit.saturating_sub(attempt.ran());
+            let of_job = self.job.map(|limit| (since + left(limit), TimedOut::Job(limit)));
+            let up = of_step.into_iter().chain(of_job).min_by_key(|(at, _)| *at);
+            attempt.running = Some(Running { since, up });
+            up.map(|(at, _)| at)
+        })
     }
 
     /// Returns the timeout of the job, if the attempt has run for so long.
@@ -97,18 +112,22 @@ impl TimeLimit {
 
     /// Ends the step.
     pub(crate) fn end_step(&self) {
-        set(&self.before, self.ran());
-        set(&self.running, None);
+        self.change(|attempt| *attempt = Attempt { before: attempt.ran(), running: None });
+    }
+
+    /// Changes it at once, since a guardian may ask for it meanwhile.
+    fn change<T>(&self, change: impl FnOnce(&mut Attempt) -> T) -> T {
+        change(&mut self.attempt.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns the timeout that the step that runs has passed.
     pub(crate) fn of_step(&self) -> Option<TimedOut> {
-        let up = get(&self.running).and_then(|step| step.up);
+        let up = get(&self.attempt).running.and_then(|step| step.up);
         up.filter(|(at, _)| *at <= Instant::now()).map(|(_, what)| what)
     }
 
     /// Returns when the job is given up if its step has not ended.
     pub(crate) fn gives_up_at(&self) -> Option<Instant> {
-        get(&self.running).and_then(|step| step.up).map(|(at, _)| at + GRACE)
+        get(&self.attempt).running.and_then(|step| step.up).map(|(at, _)| at + GRACE)
     }
 }

@@ -2,8 +2,10 @@
 //! call is counted.
 
 use std::collections::{HashMap, VecDeque};
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -100,6 +102,9 @@ pub enum Fault {
     LateAnswer(Duration),
     /// The call is applied, but fails with [`ErrorKind::TimedOut`], whatever its result.
     LoseAnswer,
+    /// No fault: the call lets other tasks run once before it is applied, and once before it answers, as
+    /// a call over a network does. So a caller can be stopped at both.
+    Yield,
 }
 
 /// The planned faults of one operation.
@@ -124,7 +129,8 @@ impl Faults {
         self.change(op, |plan| plan.every = Some(fault));
     }
 
-    /// Injects `fault` into every call of every operation from now on, as when the network is down.
+    /// Injects `fault` into every call of every operation from now on, such as
+    /// [`Hang`](Fault::Hang) when the network is down.
     pub fn everything(&self, fault: Fault) {
         for op in Op::ALL {
             self.every_call(op, fault);
@@ -183,6 +189,12 @@ impl Faults {
                 drop(inner.await);
                 Err(Error::new(ErrorKind::TimedOut, op.describe(), "the answer was made to be lost"))
             }
+            Some(Fault::Yield) => {
+                yield_once().await;
+                let answer = inner.await;
+                yield_once().await;
+                answer
+            }
         }
     }
 
@@ -201,6 +213,20 @@ impl Faults {
         self.plans.send_modify(|plans| result = Some(change(plans.entry(op).or_default())));
         result.expect("send_modify calls its argument")
     }
+}
+
+/// Lets other tasks run. Other than tokio's, it wakes its task at once: a test that holds the clock can
+/// tell it from a wait.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Plan {

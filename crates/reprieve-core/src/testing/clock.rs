@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -44,7 +45,7 @@ const MARGIN: u32 = 4;
 const RUNS: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 const GAP: Duration = Duration::from_millis(1);
 
-/// From which await of a step on all are taken as one place.
+/// From which wait of a step on all are taken as one place.
 const PLACES_MAX: u32 = 16;
 
 /// What is known about the waits of steps. One for all runs of a test.
@@ -65,19 +66,19 @@ struct Known {
     usual: HashMap<Place, Usual>,
 }
 
-/// One await of one step.
+/// One await of one step, at which it was not woken at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Wait {
     pub(super) kind: &'static str,
     /// The state that the step began with, if it can be encoded.
     pub(super) state: Option<Digest>,
-    /// The number of the await in the step, from 1.
+    /// Its number among those of the step, from 1.
     pub(super) number: u32,
     /// Whether more than one thing can end it.
     pub(super) has_several: bool,
 }
 
-/// A place in the code, as far as it can be told: the job's kind, the number of the await in its step,
+/// A place in the code, as far as it can be told: the job's kind, the number of the wait in its step,
 /// and whether several things can end it.
 type Place = (&'static str, u32, bool);
 
@@ -125,7 +126,7 @@ impl Waits {
     /// Runs a step, and holds the clock while it waits for something real. `at_await` is called
     /// with the number of each await that does not complete at once. Returns `None` if it was
     /// killed. While the step `is_saving` the clock runs: the save is simulated, and the step is not polled
-    /// until it is done.
+    /// until it is done. That is another await: the state is saved then, and the step has not gone on.
     pub(super) async fn drive<T>(
         &self,
         (kind, state): (&'static str, Option<Digest>),
@@ -135,35 +136,43 @@ impl Waits {
     ) -> Option<T> {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let mut number = 0;
+        let (mut awaits, mut waits, mut has_saved) = (0, 0, false);
         loop {
-            woken.is.store(false, SeqCst);
-            if let Poll::Ready(ended) = step.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return Some(ended);
+            if !has_saved {
+                woken.is.store(false, SeqCst);
+                if let Poll::Ready(ended) = step.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    return Some(ended);
+                }
             }
-            number += 1;
-            match at_await(number) {
+            awaits += 1;
+            match at_await(awaits) {
                 Going::On => {}
                 // The process continues from here.
                 Going::Frozen => yield_now().await,
                 Going::Killed => return None,
             }
-            if is_saving() {
-                Woken::wake(&woken).await;
+            if mem::take(&mut has_saved) {
                 continue;
             }
+            if is_saving() {
+                Woken::wake(&woken).await;
+                has_saved = true;
+                continue;
+            }
+            if woken.is.load(SeqCst) {
+                // Others get their turn, too.
+                yield_now().await;
+                continue;
+            }
+            waits += 1;
             // Whatever can wake the step has a clone of its waker; two are here.
             let has_several = Arc::strong_count(&woken) > 3;
-            self.wait(Wait { kind, state, number, has_several }, &woken).await;
+            self.wait(Wait { kind, state, number: waits, has_several }, &woken).await;
         }
     }
 
     /// Waits until the step is woken, and holds the clock for as long as is wise.
     async fn wait(&self, wait: Wait, woken: &Woken) {
-        if woken.is.load(SeqCst) {
-            // Others get their turn, too.
-            return yield_now().await;
-        }
         let (began, simulated, idle) = (real_now(), Instant::now(), self.idle.load(Relaxed));
         let is_still = || Instant::now() == simulated;
         let mut wake = pin!(woken.wake());

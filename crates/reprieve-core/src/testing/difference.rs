@@ -97,7 +97,7 @@ pub(super) fn compare(
             seen: seen.end.to_string(),
         });
     }
-    compare_values("the result", expected.world.result.as_ref(), seen.world.result.as_ref())
+    compare_stored("the result", expected.world.result_json.as_ref(), seen.world.result_json.as_ref())
         .or_else(|| compare_failed(expected, seen))
         .or_else(|| compare_blobs(expected, seen))
         .or_else(|| {
@@ -124,25 +124,29 @@ fn compare_failed(expected: &Seen, seen: &Seen) -> Option<Finding> {
 fn compare_blobs(expected: &Seen, seen: &Seen) -> Option<Finding> {
     let (expected, seen) = (&expected.world.blobs, &seen.world.blobs);
     let names = expected.keys().chain(seen.keys().filter(|name| !expected.contains_key(*name)));
-    names.into_iter().find_map(|name| {
-        let (expected, seen) = (expected.get(name), seen.get(name));
-        if expected == seen {
+    names
+        .into_iter()
+        .find_map(|name| compare_stored(&format!("the blob {name:?}"), expected.get(name), seen.get(name)))
+}
+
+/// Compares what is stored: as JSON, if both are.
+fn compare_stored(what: &str, expected: Option<&Vec<u8>>, seen: Option<&Vec<u8>>) -> Option<Finding> {
+    if expected == seen {
+        return None;
+    }
+    let json = |bytes: Option<&Vec<u8>>| bytes.map(|bytes| serde_json::from_slice::<Value>(bytes).ok());
+    if let (Some(Some(one)), Some(Some(other))) = (json(expected), json(seen)) {
+        if let Some(finding) = compare_values(what, Some(&one), Some(&other)) {
+            return Some(finding);
+        }
+        // A map that is written in another order has the same bytes; a number of more digits than a
+        // float has, or another key of the same name, has others.
+        if sorted(expected) == sorted(seen) {
             return None;
         }
-        let what = format!("the blob {name:?}");
-        let json = |bytes: Option<&Vec<u8>>| bytes.map(|bytes| serde_json::from_slice::<Value>(bytes).ok());
-        if let (Some(Some(one)), Some(Some(other))) = (json(expected), json(seen)) {
-            if let Some(finding) = compare_values(&what, Some(&one), Some(&other)) {
-                return Some(finding);
-            }
-            // A map that is written in another order has the same bytes; a number of more digits than a
-            // float has, or another key of the same name, has others.
-            if sorted(expected) == sorted(seen) {
-                return None;
-            }
-        }
-        Some(Finding { what, expected: shown_bytes(expected, seen), seen: shown_bytes(seen, expected) })
-    })
+    }
+    let (expected, seen) = (shown_bytes(expected, seen), shown_bytes(seen, expected));
+    Some(Finding { what: what.to_owned(), expected, seen })
 }
 
 fn sorted(bytes: Option<&Vec<u8>>) -> Option<Vec<u8>> {

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use super::clock::{REAL_WAIT, Waits};
 use super::difference::{Difference, Finding, compare};
-use super::points::{Disturbance, Series, choose};
+use super::points::{Disturbance, Series};
 use super::probe::{Part, Probe};
 use super::world::{End, Seen, Stage, World, play};
 use crate::codec::{self, STACK_BYTES};
@@ -169,8 +169,8 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Evicts the job's worker before the first step, in each step, and after each, and continues on
-    /// another worker. In a step, the notice comes at awaits that do not complete at once: the first,
-    /// the last, and one between.
+    /// another worker. In a step, the notice comes at awaits that do not complete at once, which includes
+    /// each call to the store before it is applied and before it answers; see [`points`](Self::points).
     pub fn evicted_at_every_step(mut self) -> Self {
         self.series.push(Series::Evicted);
         self
@@ -203,7 +203,8 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Sets at how many points each kind of disturbance strikes at most. Of more, that many are chosen
-    /// evenly, and the [`Report`] says so. Default: [`POINTS_MAX`].
+    /// evenly, and the [`Report`] says so: of a long step fewer awaits, down to its first, its last and
+    /// one between, and then fewer of these and of the ends of steps. Default: [`POINTS_MAX`].
     pub const fn points(mut self, max: usize) -> Self {
         self.points = max;
         self
@@ -291,10 +292,8 @@ impl<'a, J: Job> Harness<'a, J> {
         compare_with(Disturbance::None)?;
         report.runs += 1;
         for series in series {
-            let all = series.of(&undisturbed.awaits);
-            let chosen = choose(&all, points, seed);
-            let mut done =
-                SeriesReport { name: series.name(), points: chosen.len(), of: all.len(), missed: 0 };
+            let (chosen, of) = series.choose(&undisturbed.awaits, points, seed);
+            let mut done = SeriesReport { name: series.name(), points: chosen.len(), of, missed: 0 };
             for disturbance in chosen {
                 let has_struck = compare_with(disturbance)?;
                 done.missed += usize::from(disturbance.step().is_some() && !has_struck);

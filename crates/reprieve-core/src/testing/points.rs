@@ -5,8 +5,11 @@ use std::ops::Range;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// The most awaits of one step that are points.
-const AWAITS_MAX: u32 = 3;
+/// How many awaits of each step are points in any case, of a job of many steps, too.
+const AWAITS_MIN: u32 = 3;
+
+/// How many runs a failing store has.
+const FAILING_RUNS: u8 = 10;
 
 /// What is done to the first worker of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,27 +65,57 @@ pub(super) enum Disturbance {
 }
 
 impl Series {
-    /// The disturbances of the series for a job with these numbers of awaits in its steps.
-    pub(super) fn of(self, awaits: &[u32]) -> Vec<Disturbance> {
-        let blows: &[Blow] = match self {
-            Self::Evicted => &[Blow::Evicted],
-            Self::Killed => &[Blow::Killed { saved: true }, Blow::Killed { saved: false }],
-            Self::Frozen => &[Blow::Frozen { midway: true }, Blow::Frozen { midway: false }],
-            Self::FailingStore(seed) => {
-                return (0..10).map(|run| Disturbance::FailingStore(seed.wrapping_add(run))).collect();
-            }
-        };
+    /// Chooses `max` of the series' disturbances of a job with these numbers of awaits in its steps,
+    /// evenly and by the seed, and returns them with the number of all. Of each step's awaits there are as
+    /// many among them as leave room for the ends of all steps.
+    pub(super) fn choose(self, awaits: &[u32], max: usize, seed: u64) -> (Vec<Disturbance>, usize) {
+        let most = awaits.iter().copied().max().unwrap_or_default();
+        let [mut fits, mut above] = [AWAITS_MIN, most.max(AWAITS_MIN) + 1];
+        while above - fits > 1 {
+            let between = fits + (above - fits) / 2;
+            *(if self.count(awaits, between) <= max { &mut fits } else { &mut above }) = between;
+        }
+        (choose(&self.all(awaits, fits), max, seed), self.count(awaits, most))
+    }
+
+    /// The disturbances at up to `of_step` awaits of each step.
+    fn all(self, awaits: &[u32], of_step: u32) -> Vec<Disturbance> {
+        if let Self::FailingStore(seed) = self {
+            return (0..FAILING_RUNS)
+                .map(|run| Disturbance::FailingStore(seed.wrapping_add(u64::from(run))))
+                .collect();
+        }
         let mut points = Vec::new();
         if self == Self::Evicted {
             points.push(Point { blow: Blow::Evicted, step: 1, moment: Moment::Before });
         }
         for (step, awaits) in (1..).zip(awaits) {
-            let moments = some_awaits(*awaits).map(Moment::Await).chain([Moment::End]);
-            for (moment, blow) in moments.flat_map(|moment| blows.iter().map(move |blow| (moment, *blow))) {
+            let moments = some_awaits(*awaits, of_step).map(Moment::Await).chain([Moment::End]);
+            for (moment, blow) in
+                moments.flat_map(|moment| self.blows().iter().map(move |blow| (moment, *blow)))
+            {
                 points.push(Point { blow, step, moment });
             }
         }
         points.into_iter().map(Disturbance::At).collect()
+    }
+
+    /// The number of disturbances at up to `of_step` awaits of each step.
+    fn count(self, awaits: &[u32], of_step: u32) -> usize {
+        if let Self::FailingStore(_) = self {
+            return usize::from(FAILING_RUNS);
+        }
+        let moments: usize = awaits.iter().map(|awaits| (*awaits).min(of_step) as usize + 1).sum();
+        moments * self.blows().len() + usize::from(self == Self::Evicted)
+    }
+
+    const fn blows(self) -> &'static [Blow] {
+        match self {
+            Self::Evicted => &[Blow::Evicted],
+            Self::Killed => &[Blow::Killed { saved: true }, Blow::Killed { saved: false }],
+            Self::Frozen => &[Blow::Frozen { midway: true }, Blow::Frozen { midway: false }],
+            Self::FailingStore(_) => &[],
+        }
     }
 
     pub(super) const fn name(self) -> &'static str {
@@ -95,14 +128,14 @@ impl Series {
     }
 }
 
-/// The first of so many awaits, the last, and one between.
-fn some_awaits(awaits: u32) -> impl Iterator<Item = u32> {
-    let some = awaits.min(AWAITS_MAX);
+/// Up to `max` of so many awaits, evenly: the first and the last, and some between.
+fn some_awaits(awaits: u32, max: u32) -> impl Iterator<Item = u32> {
+    let some = awaits.min(max);
     (0..some).map(move |one| if some == 1 { 1 } else { 1 + one * (awaits - 1) / (some - 1) })
 }
 
 /// Chooses `max` of these evenly. The seed decides which of each part.
-pub(super) fn choose<T: Copy>(all: &[T], max: usize, seed: u64) -> Vec<T> {
+fn choose<T: Copy>(all: &[T], max: usize, seed: u64) -> Vec<T> {
     if all.len() <= max {
         return all.to_vec();
     }
@@ -195,9 +228,27 @@ mod tests {
 
     #[test]
     fn the_first_and_the_last_await_are_points() {
-        let of = |awaits| some_awaits(awaits).collect::<Vec<_>>();
-        assert_eq!([of(0), of(1), of(2), of(3)], [vec![], vec![1], vec![1, 2], vec![1, 2, 3]]);
-        assert_eq!(of(3_601), [1, 1_801, 3_601]);
+        let of = |awaits, max| some_awaits(awaits, max).collect::<Vec<_>>();
+        assert_eq!([of(0, 3), of(1, 3), of(2, 3), of(3, 3)], [vec![], vec![1], vec![1, 2], vec![1, 2, 3]]);
+        assert_eq!(of(3_601, 3), [1, 1_801, 3_601]);
+        assert_eq!(of(20, 20), (1..=20).collect::<Vec<_>>());
+    }
+
+    /// The number of chosen disturbances in each step, and of all that there are.
+    fn chosen(awaits: &[u32], max: usize) -> (Vec<usize>, usize) {
+        let (chosen, all) = Series::Killed.choose(awaits, max, 7);
+        let in_step = |step| chosen.iter().filter(|one| one.step() == Some(step)).count();
+        ((1..).take(awaits.len()).map(in_step).collect(), all)
+    }
+
+    #[test]
+    fn every_await_is_a_point_while_there_is_room_and_no_step_takes_the_room_of_others() {
+        assert_eq!(chosen(&[20, 0, 4], 100), (vec![42, 2, 10], 54));
+        assert_eq!(chosen(&[3_601, 0, 4], 100), (vec![88, 2, 10], 7_216));
+        assert_eq!(chosen(&[], 100), (vec![], 0));
+        let (in_step, all) = chosen(&[50; 100], 100);
+        assert_eq!((in_step.iter().sum::<usize>(), all), (100, 10_200));
+        assert!(in_step.iter().all(|points| *points <= 2), "{in_step:?}");
     }
 
     #[test]

@@ -91,6 +91,8 @@ pub(super) struct Seen {
 #[derive(Debug, Clone)]
 pub struct World {
     pub(super) result: Option<Value>,
+    /// As it is stored: it may have more digits than a [`Value`].
+    pub(super) result_json: Option<Vec<u8>>,
     pub(super) blobs: BTreeMap<String, Vec<u8>>,
     /// Other jobs that have failed, and why.
     pub(super) failed: BTreeMap<JobId, String>,
@@ -118,6 +120,8 @@ impl World {
 /// A worker on a machine of its own.
 struct Machine {
     gate: Gate,
+    /// Those of its calls to the store.
+    faults: Faults,
     monitor: Monitor,
     notices: ManualNotices,
     stopper: Stopper,
@@ -125,7 +129,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn start(stage: &Stage<'_>, run: &Run, store: Store, is_first: bool) -> Result<Self> {
+    fn start(stage: &Stage<'_>, run: &Run, is_first: bool) -> Result<Self> {
         let (gate, notices) = (Gate::new(), ManualNotices::answered());
         let part = Part { story: Arc::clone(&run.story), is_first, gate: gate.clone() };
         let settings = Settings {
@@ -133,12 +137,15 @@ impl Machine {
             checkpoint_every: CheckpointEvery::Every(run.save_every),
             ..Settings::default()
         };
+        let (store, faults) = Faults::wrap(run.store.clone());
+        // A step must be able to stop between an effect and a call to the store.
+        faults.everything(Fault::Yield);
         let builder = (stage.jobs)(Worker::builder(store), part, &stage.waits);
         let worker = builder.settings(settings).interruptions(Arc::new(notices.clone())).build()?;
         let monitor = worker.monitor();
         let (stopper, stopping) = stopping();
         let handle = tokio::spawn(gate.clone().run(worker.run(stopping)));
-        Ok(Self { gate, monitor, notices, stopper, handle })
+        Ok(Self { gate, faults, monitor, notices, stopper, handle })
     }
 
     /// Ends it as SIGKILL would: it releases nothing.
@@ -200,7 +207,7 @@ pub(super) async fn play(stage: &Stage<'_>, disturbance: Disturbance) -> Result<
     let unfinished = match (disturbance, point) {
         (Disturbance::FailingStore(seed), _) => run.on_failing_stores(stage, seed).await?,
         (_, None) => {
-            let machine = Machine::start(stage, &run, run.store.clone(), true)?;
+            let machine = Machine::start(stage, &run, true)?;
             let ended = run.ended(&[&machine]).await;
             stop_after(machine, &ended).await;
             ended.err()
@@ -222,15 +229,16 @@ impl Run {
     /// Runs the job on two workers whose calls to the store fail.
     async fn on_failing_stores(&self, stage: &Stage<'_>, seed: u64) -> Result<Option<String>> {
         let mut random = SmallRng::seed_from_u64(seed);
-        let (mut machines, mut all_faults) = (Vec::new(), Vec::new());
+        let mut machines = Vec::new();
         for is_first in [true, false] {
-            let (store, faults) = Faults::wrap(self.store.clone());
-            plan_faults(&faults, &mut random);
-            machines.push(Machine::start(stage, self, store, is_first)?);
-            all_faults.push(faults);
+            let machine = Machine::start(stage, self, is_first)?;
+            plan_faults(&machine.faults, &mut random);
+            machines.push(machine);
         }
         let ended = self.ended(&machines.iter().collect::<Vec<_>>()).await;
-        all_faults.iter().for_each(Faults::clear_all);
+        for machine in &machines {
+            machine.faults.clear_all();
+        }
         for machine in machines {
             stop_after(machine, &ended).await;
         }
@@ -239,7 +247,7 @@ impl Run {
 
     /// Runs the job on a worker that is disturbed, and then on another one.
     async fn struck(&self, stage: &Stage<'_>, blow: Blow) -> Result<Option<String>> {
-        let first = Machine::start(stage, self, self.store.clone(), true)?;
+        let first = Machine::start(stage, self, true)?;
         let mut progress = self.story.progress.subscribe();
         let only_first = [&first];
         let ended = tokio::select! {
@@ -252,7 +260,7 @@ impl Run {
             stop_after(first, &ended).await;
             return Ok(ended.err());
         }
-        let start_second = || Machine::start(stage, self, self.store.clone(), false);
+        let start_second = || Machine::start(stage, self, false);
         let Blow::Frozen { midway } = blow else {
             if blow == Blow::Evicted {
                 first.evict().await;
@@ -339,10 +347,10 @@ impl Run {
                 Ok(_) | Err(_) => drop(reason.get_or_insert(why)),
             }
         }
-        let result = self.store.blobs.get(&result_blob(job)?).await?;
-        let result = result.map(|json| serde_json::from_slice(&json).unwrap_or_default());
-        let mut blobs = BTreeMap::new();
         let own = result_blob(job)?;
+        let result_json = self.store.blobs.get(&own).await?;
+        let result = result_json.as_deref().map(|json| serde_json::from_slice(json).unwrap_or_default());
+        let mut blobs = BTreeMap::new();
         for name in self.store.blobs.list("").await? {
             let is_internal =
                 [ARGUMENTS, DRAINS, READY].iter().any(|prefix| name.as_str().starts_with(prefix));
@@ -360,7 +368,7 @@ impl Run {
         };
         Ok(Seen {
             end,
-            world: World { result, blobs, failed },
+            world: World { result, result_json, blobs, failed },
             awaits: self.story.awaits(),
             has_struck: self.story.progress.get().has_struck,
         })

@@ -157,6 +157,110 @@ fn an_effect_of_a_frozen_worker_is_found() {
     assert!(difference.to_string().contains("refused by `cx.fence()`"), "{difference}");
 }
 
+/// What pays and notes it in the store, in this order or the other.
+fn paying(pays: &Arc<Mutex<Vec<u64>>>, notes_first: bool) -> Steps<u64, u64, ()> {
+    let pays = Arc::clone(pays);
+    Steps::new(
+        || 0,
+        move |cx, to, at| {
+            let pays = Arc::clone(&pays);
+            Box::pin(async move {
+                let note = format!("paid-{at}");
+                if !cx.exists(&cx.output_name(&note)?).await? {
+                    if notes_first {
+                        cx.put_output(&note, Vec::new()).await?;
+                    }
+                    pays.lock().unwrap().push(at);
+                    if !notes_first {
+                        cx.put_output(&note, Vec::new()).await?;
+                    }
+                }
+                Ok(if at == *to { Step::Done(()) } else { Step::Continue(at + 1) })
+            })
+        },
+    )
+}
+
+#[test]
+fn a_kill_between_an_effect_and_its_note_in_the_store_is_found() {
+    for (notes_first, seen) in [(false, "[0,0,1,2]"), (true, "[1,2]")] {
+        let pays = Arc::default();
+        let harness = Harness::new(paying(&pays, notes_first)).args(&2).killed_at_every_step();
+        let difference = found(harness.observe(|_| mem::take(&mut *pays.lock().unwrap())));
+        assert!(difference.disturbance().contains("in step 1 of 3"), "{difference}");
+        assert_eq!((difference.expected(), difference.seen()), ("[0,1,2]", seen));
+    }
+}
+
+/// The state says that it was paid, before it was.
+#[test]
+fn a_kill_between_a_save_and_the_effect_after_it_is_found() {
+    let pays: Arc<Mutex<u32>> = Arc::default();
+    let outside = Arc::clone(&pays);
+    let job: Steps<(), bool, ()> = Steps::new(
+        || false,
+        move |cx, (), is_paid| {
+            let pays = Arc::clone(&outside);
+            Box::pin(async move {
+                if !is_paid {
+                    cx.save::<Steps<(), bool, ()>>(&true).await?;
+                    *pays.lock().unwrap() += 1;
+                }
+                Ok(Step::Done(()))
+            })
+        },
+    );
+    let harness = Harness::new(job).killed_at_every_step();
+    let difference = found(harness.observe(|_| mem::take(&mut *pays.lock().unwrap())));
+    assert_eq!((difference.expected(), difference.seen()), ("1", "0"), "{difference}");
+}
+
+/// One of twenty awaits is the window in which a kill repeats the effect.
+#[test]
+fn a_window_at_any_of_many_awaits_is_found() {
+    for window in [1, 5, 11, 15, 20] {
+        let (sent, known): (Arc<Mutex<u32>>, Arc<Mutex<bool>>) = Default::default();
+        let (outside, reset) = ((Arc::clone(&sent), Arc::clone(&known)), Arc::clone(&known));
+        let job: Steps<(), (), ()> = Steps::new(
+            || (),
+            move |_, (), ()| {
+                let (sent, known) = outside.clone();
+                Box::pin(async move {
+                    for number in 1..=20 {
+                        let sends = number == window && !*known.lock().unwrap();
+                        *sent.lock().unwrap() += u32::from(sends);
+                        sleep(Duration::from_millis(5)).await;
+                        *known.lock().unwrap() |= sends;
+                    }
+                    Ok(Step::Done(()))
+                })
+            },
+        );
+        let harness = Harness::new(job).killed_at_every_step();
+        let harness = harness.before_each_run(move || *reset.lock().unwrap() = false);
+        let difference = found(harness.observe(|_| mem::take(&mut *sent.lock().unwrap())));
+        assert!(difference.disturbance().starts_with(&format!("killed at await {window} ")), "{difference}");
+    }
+}
+
+/// The result says how often the step ran, in the lowest digit of a number of 128 bits.
+#[test]
+fn a_result_that_differs_beyond_the_digits_of_a_float_is_found() {
+    let runs: Arc<AtomicU32> = Arc::default();
+    let (outside, reset) = (Arc::clone(&runs), Arc::clone(&runs));
+    let job: Steps<(), (), u128> = Steps::new(
+        || (),
+        move |_, (), ()| {
+            let runs = outside.fetch_add(1, Relaxed);
+            Box::pin(async move { Ok(Step::Done(u128::MAX - u128::from(runs))) })
+        },
+    );
+    let harness = Harness::new(job).before_each_run(move || reset.store(0, Relaxed));
+    let difference = found(harness.killed_at_every_step());
+    assert_eq!(difference.what(), "the result");
+    assert!(difference.expected().contains("211455") && difference.seen().contains("211454"), "{difference}");
+}
+
 /// An output that shows who wrote it.
 #[test]
 fn a_blob_that_differs_is_shown() {

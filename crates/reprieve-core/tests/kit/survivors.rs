@@ -42,17 +42,18 @@ fn a_good_job_passes_and_the_report_says_what_was_done() {
         .observe(|_| mem::take(&mut *rows.lock().unwrap()))
         .check();
     assert_eq!((report.steps(), report.is_limited()), (6, false));
-    // Each of the five steps waits once: before, in and after a step; 2 kinds of kills and freezes.
-    let points = (1 + 5 + 6) + 2 * (5 + 6) + 2 * (5 + 6) + 10;
+    // Each of five steps sleeps and calls the store twice, which is two awaits; before, in and after a
+    // step; two kinds of kills and freezes.
+    let points = (1 + 5 * 5 + 6) + 2 * (5 * 5 + 6) + 2 * (5 * 5 + 6) + 10;
     assert_eq!(report.runs(), 2 + points, "{report}");
-    assert!(report.to_string().ends_with("frozen: 22 points; failing store: 10 points"), "{report}");
+    assert!(report.to_string().ends_with("frozen: 62 points; failing store: 10 points"), "{report}");
 }
 
 #[tokio::test]
 async fn a_check_also_works_in_an_async_test() {
     let report =
         Harness::new(good(Arc::default())).args(&2).input("numbers", [7]).evicted_at_every_step().check();
-    assert_eq!(report.runs(), 2 + 1 + 2 + 3);
+    assert_eq!(report.runs(), 2 + 1 + 2 * 5 + 3);
 }
 
 #[test]
