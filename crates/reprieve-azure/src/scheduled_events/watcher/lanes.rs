@@ -129,10 +129,13 @@ impl Lanes {
         if self.polls_in_rounds(now) && self.throttle.until().is_some() {
             return Vec::new();
         }
-        let mut due: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
-        if self.mains().all(|lane| !self.all[lane].is_steady(now)) {
-            due.extend(self.due_older(now));
+        let mains: Vec<_> = self.mains().filter(|lane| self.main_is_due(*lane, now)).collect();
+        if self.mains().any(|lane| self.all[lane].is_steady(now)) {
+            return mains;
         }
+        // While the two do not answer, they may get the 429.
+        let mut due = self.due_older(now);
+        due.extend(mains);
         due
     }
 

@@ -12,8 +12,7 @@ use super::ask_lock::AskLock;
 use super::written::Written;
 use super::{Answered, LEADS_FOR, SILENT_AFTER};
 
-/// The number of processes that may ask at once. The third asks only while the first two do not even
-/// send requests.
+/// The number of processes that may ask at once, each while those before it show nothing.
 const RANKS: u32 = 4;
 
 /// How much later each further process asks, because the one before may be about to.
@@ -148,9 +147,7 @@ impl Channel {
     fn becomes_another(&mut self, now: Instant) -> io::Result<bool> {
         self.request.note(self.read("request")?.as_deref().map_or(0, id_of_request), now);
         for rank in 1..RANKS {
-            // A process that sends requests may wait for slow answers. One more may try its luck, but
-            // with a third one they might send too many requests.
-            let sign = if rank == 1 { self.answer.seen } else { self.answer.seen.max(self.request.seen) };
+            let sign = self.answer.seen.max(self.request.seen);
             if !self.is_able(now) || now - sign < SILENT_AFTER + RANK_LATER * (rank - 1) {
                 return Ok(false);
             }
@@ -164,12 +161,17 @@ impl Channel {
     /// Notes and shows that this process asks.
     fn ask(&mut self, now: Instant) -> Look {
         self.asked = Some(now);
+        self.show();
+        Look::Ask
+    }
+
+    /// Shows that this process asks, or still waits for an answer.
+    pub(super) fn show(&self) {
         let id = rand::random::<u64>().max(1);
         // If this fails, the writing of the answer fails as well.
         if let Err(error) = fs::write(self.file("request"), id.to_le_bytes()) {
             debug!(%error, "failed to show the other workers that this one asks the metadata service");
         }
-        Look::Ask
     }
 
     /// Reads another process's answer, if there is a new one.

@@ -3,8 +3,9 @@
 //! answer, or the failure, that it wrote into a common directory.
 //!
 //! The one that asks holds a lock, which ends with its process: another one takes over within
-//! [`LOOK_EVERY`]. When it lives and writes nothing for [`SILENT_AFTER`], such as while it is stopped,
-//! one other process asks as well until it writes again, by a second lock.
+//! [`LOOK_EVERY`]. When it lives and shows nothing for [`SILENT_AFTER`], such as while it is stopped,
+//! one other process asks as well until it writes again, by a second lock. An answer that it waits for is
+//! no reason: two would get none sooner, and use up what the service answers.
 
 mod ask_lock;
 mod channel;
@@ -14,11 +15,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use reprieve_core::{Error, ErrorKind};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use self::channel::{Channel, Look};
@@ -28,11 +30,14 @@ use super::http::Body;
 /// How often a process looks for the answer of the one that asks, and for the end of that.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How often a process shows that it waits for an answer.
+const SHOW_EVERY: Duration = Duration::from_millis(400);
+
 /// After this time without asking in a version, a process leaves that to the others.
 const LEADS_FOR: Duration = Duration::from_secs(3);
 
-/// After this time without an answer or a failure another process asks too. Those that ask do so each
-/// second.
+/// After this time without a sign of one that asks, another process asks too. Those that ask do so each
+/// second, or show that they wait.
 const SILENT_AFTER: Duration = Duration::from_millis(1_200);
 
 const OPERATION: &str = "read the scheduled events";
@@ -71,7 +76,7 @@ impl SharedAnswers {
             match self.look(version, &mut seen) {
                 Look::Ask => {
                     let sent = Instant::now();
-                    let answered = ask.await;
+                    let answered = self.ask(version, ask).await;
                     self.write(version, sent, &answered);
                     return answered;
                 }
@@ -82,6 +87,19 @@ impl SharedAnswers {
                     let error = Error::new(ErrorKind::TimedOut, OPERATION, message);
                     return Err(Failure::new(FailureKind::TimedOut, error));
                 }
+            }
+        }
+    }
+
+    /// Asks, and shows the others for as long as it takes that this process is not stopped.
+    async fn ask(&self, version: &'static str, ask: impl Future<Output = Answered>) -> Answered {
+        let mut ask = pin!(ask);
+        loop {
+            if let Ok(answered) = timeout(SHOW_EVERY, &mut ask).await {
+                return answered;
+            }
+            if let Some(channel) = self.lock().get_mut(version) {
+                channel.show();
             }
         }
     }

@@ -139,7 +139,7 @@ async fn the_next_process_asks_when_the_second_is_stopped_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_more_process_asks_while_the_first_waits_for_an_answer() {
+async fn no_other_process_asks_while_the_first_waits_for_an_answer() {
     let vm = Vm::new();
     let processes: Vec<_> = (0..8).map(|_| vm.process()).collect();
     let requests = Cell::new(0);
@@ -161,7 +161,7 @@ async fn one_more_process_asks_while_the_first_waits_for_an_answer() {
         join_all(polls).await;
     };
     join_all((0..).step_by(130).zip(&processes).map(|(phase, it)| polls(it, phase))).await;
-    assert!((20..=45).contains(&requests.get()), "{} requests in 20 s", requests.get());
+    assert!((20..=23).contains(&requests.get()), "{} requests in 20 s", requests.get());
 }
 
 #[tokio::test(start_paused = true)]
