@@ -21,7 +21,7 @@ use crate::mutex::{get, set};
 use crate::names::{input_blob, output_blob};
 use crate::ports::{Progress, Store};
 use crate::record::Handle;
-use crate::retry::{FOREVER, Patience, persist};
+use crate::retry::{FOREVER, Patience, may_pass_for_a_job, persist};
 use crate::saving::{LOOK_EVERY, StepSaves};
 use crate::shared_state::SharedStates;
 use crate::telemetry::Telemetry;
@@ -304,9 +304,7 @@ impl JobContext {
         operation: &'static str,
         call: impl FnMut() -> F,
     ) -> Result<T> {
-        // A role that was taken away, or is yet to be known everywhere, is no failure of the job.
-        let may_pass = |error: &Error| error.is_temporary() || error.kind() == ErrorKind::Denied;
-        let again = |error: &Error| may_pass(error) && !self.is_interrupted();
+        let again = |error: &Error| may_pass_for_a_job(error) && !self.is_interrupted();
         persist(operation, Patience::calm(TRY, Instant::now() + FOREVER), again, call).await
     }
 }

@@ -63,6 +63,12 @@ pub fn may_pass(error: &Error) -> bool {
     )
 }
 
+/// Whether a job's own read or write is repeated. Here a missing container or blob is an answer, and a role
+/// that was taken away, or is yet to be known everywhere, no failure of the job.
+pub(crate) fn may_pass_for_a_job(error: &Error) -> bool {
+    error.is_temporary() || error.kind() == ErrorKind::Denied
+}
+
 /// Makes a call that fails with [`TimedOut`](ErrorKind::TimedOut) after `each`.
 pub(crate) fn bounded<T>(
     operation: &'static str,

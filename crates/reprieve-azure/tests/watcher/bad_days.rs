@@ -38,7 +38,9 @@ async fn a_notice_survives(fault: Fault, requests: usize) {
     assert!(watcher.stats().answer_age.expect("an answer") < seconds(3), "{fault:?}: {:?}", watcher.stats());
 
     server.withdraw(&reprieve_sim::metadata::Which::Vm(ME.to_owned())).expect("an event");
-    assert_eq!(over(&watcher, seconds(2)).await, Ending::Withdrawn, "{fault:?}");
+    // After many of them an older version answers, and its polls are up to three seconds apart for a while.
+    let within = if fault == Fault::Status(429) { seconds(12) } else { seconds(2) };
+    assert_eq!(over(&watcher, within).await, Ending::Withdrawn, "{fault:?}");
 }
 
 #[tokio::test(start_paused = true)]

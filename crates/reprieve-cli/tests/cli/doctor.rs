@@ -346,6 +346,16 @@ fn without_an_identity_nothing_else_is_tried() {
     }
 }
 
+#[test]
+fn an_id_of_an_identity_that_is_none_is_refused() {
+    let place = Place::new();
+    let mut command = place.command(&["status", "--store", "azure:thumbs"]);
+    command.env("AZURE_CLIENT_ID", "my-identity");
+    let ran: Ran = command.output().expect("it runs").into();
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("AZURE_CLIENT_ID is not a GUID") && !ran.err.contains("my-identity"), "{ran:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sas_that_ends_soon_is_warned_of_and_one_that_ended_is_a_problem() {
     let (place, double) = (Place::new(), double().await);

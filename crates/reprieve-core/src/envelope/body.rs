@@ -93,23 +93,24 @@ fn json(body: &[u8]) -> Result<Box<RawValue>, String> {
     if is_utf16(body) {
         return Err("the body is UTF-16 text; send it as UTF-8".to_owned());
     }
-    // Some encoders wrap lines, or use the alphabet of URLs.
-    let encoded: Vec<_> = body
-        .iter()
-        .filter(|byte| !byte.is_ascii_whitespace())
-        .map(|byte| match byte {
-            b'-' => b'+',
-            b'_' => b'/',
-            other => *other,
-        })
-        .collect();
-    let decoded = BASE64.decode(encoded).unwrap_or_default();
+    let decoded = decode_base64(body).unwrap_or_default();
     if is_utf16(&decoded) {
         return Err("the body is base64 of UTF-16 text; encode it as UTF-8 first".to_owned());
     }
     utf8(&decoded)
         .and_then(|text| serde_json::from_str(text).ok())
         .ok_or_else(|| format!("the body is neither JSON nor base64 of JSON: {error}"))
+}
+
+/// Decodes base64; `None` when it is none. Some encoders wrap lines, or use the alphabet of URLs.
+fn decode_base64(encoded: &[u8]) -> Option<Vec<u8>> {
+    let in_one_line = encoded.iter().filter(|byte| !byte.is_ascii_whitespace());
+    let standard = in_one_line.map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => *other,
+    });
+    BASE64.decode(standard.collect::<Vec<_>>()).ok()
 }
 
 /// Whether bytes are UTF-16 text that begins with a byte order mark or an ASCII character, as JSON
@@ -218,7 +219,7 @@ impl Attributes<'_> {
                 "`data_base64` is {other:?} and not JSON: send the arguments as JSON in `data`"
             ));
         }
-        let bytes = BASE64.decode(encoded).ok();
+        let bytes = decode_base64(encoded.as_bytes());
         bytes.and_then(|bytes| serde_json::from_str(utf8(&bytes)?).ok()).ok_or_else(|| {
             "`data_base64` is not base64 of JSON: send the arguments as JSON in `data`".to_owned()
         })

@@ -95,6 +95,21 @@ fn bare_json_is_taken_where_the_queue_has_a_default_kind() {
 }
 
 #[test]
+fn data_base64_may_be_wrapped_and_in_the_alphabet_of_urls() {
+    let data = r#"{"what":"???>>>~~~"}"#;
+    for encoded in [
+        base64::engine::general_purpose::STANDARD.encode(data),
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(data),
+        base64::engine::general_purpose::STANDARD.encode(data).replace("Ij", "I\\nj"),
+    ] {
+        let body =
+            format!(r#"{{"specversion":"1.0","type":"k","id":"1","source":"/s","data_base64":"{encoded}"}}"#);
+        let got = Envelope::read(body.as_bytes(), &MessageId::new("1"), None).expect(&encoded);
+        assert_eq!(args(&got)["what"], "???>>>~~~", "{encoded}");
+    }
+}
+
+#[test]
 fn base64_is_taken_for_what_it_holds() {
     let inner = r#"{"specversion":"1.0","type":"k","id":"a"}"#;
     let body = base64::engine::general_purpose::STANDARD.encode(inner);

@@ -1,10 +1,12 @@
 //! The state that all requests share: the world, its clock, and the addresses of its VMs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use axum::http::StatusCode;
 use jiff::SignedDuration;
 use reprieve_azure::scheduled_events::ApiVersion;
 use tokio::time::{Instant, sleep_until};
@@ -40,6 +42,9 @@ pub(super) struct App {
     addrs: Mutex<HashMap<Uuid, SocketAddr>>,
     /// The address of the first listener.
     addr: SocketAddr,
+    requests_per_second: Option<NonZeroU32>,
+    /// When the requests of each VM were answered in the last second, by its name.
+    answered: Mutex<HashMap<String, VecDeque<Instant>>>,
     /// `None` before the first request for events.
     enabled: Mutex<Option<Enabled>>,
     first_answer_after: Duration,
@@ -58,6 +63,8 @@ impl App {
             world: Mutex::new(world),
             addrs: Mutex::default(),
             addr,
+            requests_per_second: config.requests_per_second,
+            answered: Mutex::default(),
             enabled: Mutex::default(),
             first_answer_after: config.first_answer_after,
             preview: config.preview,
@@ -109,8 +116,24 @@ impl App {
 
     /// Returns the fault for a request of the VM, for events in this version.
     pub(super) fn fault(&self, endpoint: Endpoint, vm: &str, version: Option<ApiVersion>) -> Fault {
+        if endpoint != Endpoint::Identity && self.is_over_limit(vm, Instant::now()) {
+            return Fault::Status(StatusCode::TOO_MANY_REQUESTS.as_u16());
+        }
         let (mut world, now) = self.world();
         world.faults().take(endpoint, vm, version, now.at)
+    }
+
+    /// Whether the VM has had its answers of the last second. If not, this one counts.
+    fn is_over_limit(&self, vm: &str, now: Instant) -> bool {
+        let Some(limit) = self.requests_per_second else { return false };
+        let mut answered = lock(&self.answered);
+        let answered = answered.entry(vm.to_ascii_lowercase()).or_default();
+        answered.retain(|at| now.duration_since(*at) < Duration::from_secs(1));
+        let is_over = answered.len() >= limit.get() as usize;
+        if !is_over {
+            answered.push_back(now);
+        }
+        is_over
     }
 
     /// Returns the supported versions of events, newest first.

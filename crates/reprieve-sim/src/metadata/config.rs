@@ -26,6 +26,11 @@ pub struct Config {
     /// How long after the first request for events the answers are delayed. In Azure it may be two
     /// minutes. Default: none.
     pub first_answer_after: Duration,
+    /// How many requests of a VM are answered in any second; more get 429. Requests for tokens have a
+    /// limit of their own, which the mock does not have. Default: any number. In Azure it is [in general
+    /// five](https://learn.microsoft.com/azure/virtual-machines/instance-metadata-service#rate-limiting);
+    /// whether those for events count is not documented.
+    pub requests_per_second: Option<NonZeroU32>,
     /// The factor over real time at which announced events and scenarios run: notices, and all
     /// times of scenarios. Default: 1.
     pub speed: NonZeroU32,
@@ -60,6 +65,7 @@ impl Default for Config {
             vms: Vec::new(),
             started_for: Duration::from_secs(10),
             first_answer_after: Duration::ZERO,
+            requests_per_second: None,
             speed: NonZeroU32::MIN,
             preview: true,
             token_lifetime: Duration::from_secs(3599),

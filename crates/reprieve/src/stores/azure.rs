@@ -12,10 +12,9 @@ pub(super) fn parse(text: &str) -> Result<Box<Address>, String> {
     let address = Address::parse(text).map_err(|error| error.message().to_owned())?;
     #[expect(clippy::disallowed_methods, reason = "it is Azure's variable, and no setting of Reprieve's")]
     let chosen = std::env::var("AZURE_CLIENT_ID").ok().filter(|id| !id.trim().is_empty());
-    Ok(Box::new(match chosen {
-        Some(id) => address.with_client_id(id.trim()),
-        None => address,
-    }))
+    let Some(id) = chosen else { return Ok(Box::new(address)) };
+    let address = address.with_client_id(id.trim());
+    address.map(Box::new).map_err(|_| "AZURE_CLIENT_ID is not a GUID; set the client id of one of this machine's identities, or unset it".to_owned())
 }
 
 /// Returns whether the text looks like a connection string or a shared access signature.

@@ -292,7 +292,7 @@ impl Client {
             self.http.send(request, within).await.map(|body| (body, sent))
         };
         let (body, sent) = match &self.shared {
-            Some(shared) => shared.answer(version.as_str(), within, ask).await?,
+            Some(shared) => shared.answer(version.as_str(), within, Box::pin(ask)).await?,
             None => ask.await?,
         };
         let document = Document::read_as(version, &body.bytes);

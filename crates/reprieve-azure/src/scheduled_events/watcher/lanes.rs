@@ -4,6 +4,7 @@
 //! documented one. While neither answers, an older version may. They are asked at once, and the newest
 //! of those that answer is polled each second until one of the two is back.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -20,6 +21,10 @@ const REST: Duration = Duration::from_secs(30);
 /// name is requested, too, and in the next one. Where the two do not answer at all, that is known later, and
 /// then all are.
 const AT_ONCE_AT_THE_START: usize = 2;
+
+/// How long after the first second of a watch its second round begins at most, if the first one got 429:
+/// at random, because workers that start together may share nothing.
+const SECOND_ROUND_LATER: Duration = Duration::from_millis(250);
 
 /// How soon the older versions may be asked all at once again. With the two that fail, which are polled about
 /// each second, that makes up to seven requests in a second in which all begin to fail, two more than the
@@ -106,7 +111,9 @@ impl Lanes {
         } else if failure.kind != FailureKind::Throttled {
             self.throttle.failed_otherwise();
         } else if self.polls_in_rounds(now) && !self.has_just_asked_all(now) {
-            self.throttle.throttled(now, failure.retry_after, rand::random());
+            // What was sent in the first second may be all that the service answers in it.
+            let earliest = self.began + Duration::from_secs(1) + SECOND_ROUND_LATER.mul_f64(rand::random());
+            self.throttle.throttled(now, earliest, failure.retry_after, rand::random());
         }
         counts
     }
@@ -191,8 +198,13 @@ impl Lanes {
                 let listing = longest_unpolled(&mut others().filter(|lane| self.lists_evictions(*lane)));
                 let listing = listing.filter(|lane| self.all[*lane].is_unpolled_for(LISTING_FIRST, now));
                 // A 429 says nothing of the version: many were asked at once, and this one is yet to be.
-                let throttled = |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_throttled();
-                let listing = longest_unpolled(&mut others().filter(throttled)).or(listing);
+                let is_throttled =
+                    |lane: &usize| self.lists_evictions(*lane) && self.all[*lane].is_throttled();
+                let throttled: Vec<_> = others().filter(is_throttled).collect();
+                if !throttled.is_empty() && self.asked_all_at_the_last_tick(now) {
+                    return in_use.into_iter().chain(throttled).collect();
+                }
+                let listing = longest_unpolled(&mut throttled.into_iter()).or(listing);
                 let next = listing.or_else(|| longest_unpolled(&mut others()));
                 let new = others().filter(|lane| self.is_new(*lane) && Some(*lane) != next);
                 next.into_iter().chain(new.take(AT_ONCE_AT_THE_START - 1)).chain(in_use).collect()
@@ -201,24 +213,33 @@ impl Lanes {
     }
 
     /// Returns the lanes to poll after a pause: the one that answered last, if that was after the last 429.
-    /// Else one of the two that are polled each second, and in every second round an older one, in each if the
-    /// two are silent; those first that were not polled for the longest time. None of the older ones that list
-    /// evictions waits for its first poll.
+    /// Else one of the two that are polled each second, and in every second round two older ones that list
+    /// evictions, in each one of both if the two are silent; those first that were not polled for the longest
+    /// time. None of the older ones waits for its first poll.
     fn begin_round(&mut self, now: Instant) -> Vec<usize> {
-        // Where the two do not even answer, the older ones are what is left.
-        let is_silent = self.mains().all(|lane| !self.all[lane].is_throttled());
-        let with_older = self.throttle.begin_round(now) || is_silent;
+        let is_second = self.throttle.begin_round(now);
         if self.throttle.is_answered() {
             return (0..self.all.len())
                 .max_by_key(|lane| self.all[*lane].answered_at())
                 .into_iter()
                 .collect();
         }
-        let main = self.mains().min_by_key(|lane| self.all[*lane].polled_at());
-        let new: Vec<_> = self.older().filter(|lane| self.is_new(*lane)).take(AT_ONCE_AT_THE_START).collect();
-        let with_older = with_older && new.is_empty();
-        let older = self.older().filter(|_| with_older).min_by_key(|lane| self.all[*lane].polled_at());
-        main.into_iter().chain(new).chain(older).collect()
+        let mut mains: Vec<_> = self.mains().collect();
+        let mut older: Vec<_> = self.older().filter(|lane| self.lists_evictions(*lane)).collect();
+        for lanes in [&mut mains, &mut older] {
+            // Of those that were asked at once, the last ones may have got the 429.
+            lanes.sort_by_key(|lane| (self.all[*lane].polled_at(), Reverse(*lane)));
+        }
+        let new = older.iter().filter(|lane| self.is_new(**lane)).count();
+        // Where the two do not even answer, the older ones are what is left.
+        let is_silent = self.mains().all(|lane| !self.all[lane].is_throttled());
+        let (of_mains, of_older) = match () {
+            () if new > 0 => (1, new.min(AT_ONCE_AT_THE_START)),
+            () if is_silent => (1, 1),
+            () if is_second => (0, 2),
+            () => (1, 0),
+        };
+        mains.into_iter().take(of_mains).chain(older.into_iter().take(of_older)).collect()
     }
 
     fn mains(&self) -> impl Iterator<Item = usize> + use<> {
@@ -241,6 +262,11 @@ impl Lanes {
     /// Whether the older versions were asked all at once in this second, which is what a 429 is about then.
     fn has_just_asked_all(&self, now: Instant) -> bool {
         self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < Duration::from_millis(900))
+    }
+
+    /// Whether the older versions were asked all at once since the tick before.
+    fn asked_all_at_the_last_tick(&self, now: Instant) -> bool {
+        self.all_at_once_at.is_some_and(|at| now.saturating_duration_since(at) < Duration::from_millis(1_400))
     }
 
     /// Whether polls come in rounds, with the pauses of the throttle, where there are any.

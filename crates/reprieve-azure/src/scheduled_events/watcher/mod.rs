@@ -40,8 +40,10 @@ use crate::scheduled_events::document::ApiVersion;
 /// answer is polled each second. A client that is [pinned](Client::with_version) uses its version only.
 ///
 /// So an event is reported within 1.5 s while any version that lists it answers; where answers are late, as
-/// much later. Slow answers overlap with later polls. While all versions are answered with 429, the polls
-/// pause: half a second, one and a half, and then three, or for `Retry-After`, up to eight.
+/// much later. Slow answers overlap with later polls. Where the service answers five requests in a second and
+/// all versions but 2017-11-01 begin to fail, that one is asked a second later. While all versions are
+/// answered with 429, the polls pause: a quarter of a second, one and a half, and then three, or for
+/// `Retry-After`, up to eight.
 ///
 /// Errors are counted and logged (the first, then one a minute, and the recovery), and never end the
 /// watch. With its other requests it sends at most three requests in a second, at most five in one with

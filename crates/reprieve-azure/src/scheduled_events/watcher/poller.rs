@@ -26,8 +26,9 @@ use crate::scheduled_events::document::Answer;
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// The interval's factor: at random, because workers that share nothing and together send more than the
-/// limit would otherwise poll at the same moments of each second, and always the same ones would get 429.
-const ALONE: Range<f64> = 1.0..1.05;
+/// limit would otherwise poll at the same moments of each second, and always the same ones would get 429. A
+/// little above 1, so that what was sent at the last tick no longer counts.
+const ALONE: Range<f64> = 1.02..1.06;
 
 /// The same after a 429: longer, which leaves the others more requests.
 const CROWDED: Range<f64> = 1.0..1.25;

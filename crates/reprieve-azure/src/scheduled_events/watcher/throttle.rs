@@ -71,9 +71,15 @@ impl Throttle {
         self.answers > 0
     }
 
-    /// Notes a 429 while no version answers. Of each round only the first counts. `random` is between 0
-    /// and 1.
-    pub(super) fn throttled(&mut self, now: Instant, retry_after: Option<Duration>, random: f64) {
+    /// Notes a 429 while no version answers. Of each round only the first counts. The next round begins at
+    /// the `earliest` then. `random` is between 0 and 1.
+    pub(super) fn throttled(
+        &mut self,
+        now: Instant,
+        earliest: Instant,
+        retry_after: Option<Duration>,
+        random: f64,
+    ) {
         if self.until.is_some() && !self.in_round {
             return;
         }
@@ -82,7 +88,7 @@ impl Throttle {
         let pause = self.pause(random);
         // Before the second round not all versions have been tried.
         let asked = retry_after.filter(|_| self.step > 1).unwrap_or_default();
-        self.until = Some(now + pause.max(asked.min(RETRY_AFTER_MAX)));
+        self.until = Some(earliest.max(now + pause.max(asked.min(RETRY_AFTER_MAX))));
     }
 
     /// Ends the pauses.
@@ -127,8 +133,8 @@ mod tests {
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..rounds {
-            throttle.throttled(now, retry_after, 1.0);
-            throttle.throttled(now, retry_after, 1.0);
+            throttle.throttled(now, now, retry_after, 1.0);
+            throttle.throttled(now, now, retry_after, 1.0);
             let until = throttle.until().expect("a pause");
             pauses.push((until - now).as_millis());
             now = until;
@@ -178,7 +184,7 @@ mod tests {
         pauses(&mut throttle, None, 2);
         (0..3).for_each(|_| throttle.answered(now, 1.0));
         throttle.begin_round(now);
-        throttle.throttled(now, None, 1.0);
+        throttle.throttled(now, now, None, 1.0);
         assert_eq!(throttle.until(), Some(now + Duration::from_secs(3)));
         assert!(throttle.is_slow());
     }
@@ -188,7 +194,7 @@ mod tests {
         let now = Instant::now();
         let pause = |random| {
             let mut throttle = Throttle { step: 2, ..Throttle::default() };
-            throttle.throttled(now, None, random);
+            throttle.throttled(now, now, None, random);
             throttle.until().expect("a pause") - now
         };
         assert_eq!(pause(0.0), Duration::from_millis(2_250));
@@ -198,7 +204,7 @@ mod tests {
     #[test]
     fn a_round_that_fails_otherwise_ends_the_pauses() {
         let mut throttle = Throttle::default();
-        throttle.throttled(Instant::now(), None, 0.0);
+        throttle.throttled(Instant::now(), Instant::now(), None, 0.0);
         throttle.failed_otherwise();
         assert!(throttle.until().is_some(), "a late failure of the round before");
         throttle.begin_round(Instant::now());

@@ -43,6 +43,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "0s")]
     first_answer_after: Duration,
 
+    /// The number of requests of a VM that are answered in any second, besides those for tokens; more
+    /// get 429. In Azure in general 5 [default: any number]
+    #[arg(long, value_name = "COUNT")]
+    requests_per_second: Option<NonZeroU32>,
+
     /// How long an event stays in the document after its start, unless it has its own time; in
     /// Azure about 10m
     #[arg(long, value_name = "DURATION", value_parser = crate::values::duration, default_value = "10s")]
@@ -112,6 +117,7 @@ fn config(args: ServeArgs) -> Result<Config> {
         },
         started_for: args.started_for,
         first_answer_after: args.first_answer_after,
+        requests_per_second: args.requests_per_second,
         speed: args.speed,
         preview: !args.no_preview,
         scenarios: scenarios.collect::<Result<_>>()?,

@@ -105,12 +105,17 @@ impl Address {
     }
 
     /// Signs in with this managed identity, if it signs in with an identity and names none itself.
-    #[must_use]
-    pub fn with_client_id(mut self, id: &str) -> Self {
+    ///
+    /// # Errors
+    /// [`Invalid`](reprieve_core::ErrorKind::Invalid) when the id is not a GUID and would be used.
+    pub fn with_client_id(mut self, id: &str) -> Result<Self> {
         if let SignIn::Identity { client_id: chosen @ None } = &mut self.sign_in {
+            if !is_guid(id) {
+                return Err(refused("the client_id that is set for it is not a GUID"));
+            }
             *chosen = Some(id.to_owned());
         }
-        self
+        Ok(self)
     }
 
     /// Whether it signs in with the tokens of an identity. A role that was just assigned to one takes
@@ -176,15 +181,18 @@ impl Address {
                 "after azure: give an account's name, which has 3 to 24 lower-case letters and digits",
             ));
         }
-        let (mut client_id, mut suffix, mut sas) = (None, PUBLIC_SUFFIX.to_owned(), Vec::new());
+        let (mut client_id, mut suffix, mut sas) = (None, None, Vec::new());
         for part in query.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
-                Some(("client_id", id)) if is_guid(id) => client_id = Some(id.to_owned()),
-                Some(("client_id", _)) => return Err(refused("its client_id is not a GUID")),
-                Some(("endpoint_suffix", domain)) => domain.clone_into(&mut suffix),
+                Some(("client_id", id)) if !is_guid(id) => {
+                    return Err(refused("its client_id is not a GUID"));
+                }
+                Some(("client_id", id)) => once("client_id", &mut client_id, id)?,
+                Some(("endpoint_suffix", domain)) => once("endpoint_suffix", &mut suffix, domain)?,
                 _ => sas.push(part),
             }
         }
+        let suffix = suffix.unwrap_or_else(|| PUBLIC_SUFFIX.to_owned());
         let sign_in = match (sas.is_empty(), client_id) {
             (true, client_id) => SignIn::Identity { client_id },
             (false, None) => SignIn::Sas(read_sas(&sas.join("&"))?),
@@ -363,6 +371,14 @@ fn account_of(endpoint: &Url) -> Option<String> {
     match endpoint.domain() {
         Some(domain) if domain != "localhost" => domain.split('.').next().map(str::to_owned),
         _ => endpoint.path_segments()?.next().filter(|name| !name.is_empty()).map(str::to_owned),
+    }
+}
+
+/// Notes the value of a part of the query; one that is given twice is refused.
+fn once(name: &str, part: &mut Option<String>, value: &str) -> Result<()> {
+    match part.replace(value.to_owned()) {
+        None => Ok(()),
+        Some(_) => Err(refused(format_args!("it has {name} twice"))),
     }
 }
 

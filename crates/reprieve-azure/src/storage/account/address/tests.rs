@@ -78,6 +78,21 @@ fn a_sas_is_read_as_the_portal_shows_it() {
 }
 
 #[test]
+fn an_id_that_is_set_for_the_address_is_used_where_it_names_none_and_must_be_a_guid() {
+    const OWN: &str = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
+    const SET: &str = "8a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
+    let with = |text: &str, id: &str| {
+        Address::parse(text).unwrap().with_client_id(id).map(|address| match address.sign_in {
+            SignIn::Identity { client_id } => client_id,
+            _ => panic!("another way to sign in"),
+        })
+    };
+    assert_eq!(with("azure:thumbs", SET).unwrap().as_deref(), Some(SET));
+    assert_eq!(with(&format!("azure:thumbs?client_id={OWN}"), "none").unwrap().as_deref(), Some(OWN));
+    assert!(with("azure:thumbs", "my-identity").unwrap_err().message().contains("not a GUID"));
+}
+
+#[test]
 fn a_connection_string_chooses_an_identity() {
     const ID: &str = "7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11";
     let zone = "BlobEndpoint=https://thumbs.z07.blob.storage.azure.net;\
@@ -167,6 +182,14 @@ fn an_invalid_address_is_refused_without_repeating_a_secret() {
         ("azure:https://hunter2.blob.core.windows.net", "3 to 24"),
         ("azure:thumbs?client_id=hunter2", "not a GUID"),
         ("azure:thumbs?clientid=hunter2", "no sig"),
+        (
+            "azure:thumbs?client_id=7a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11&client_id=8a3c5c1e-2f57-4d4e-9a52-9c1a9f1f2a11",
+            "client_id twice",
+        ),
+        (
+            "azure:thumbs?endpoint_suffix=core.windows.net&endpoint_suffix=hunter2.net",
+            "endpoint_suffix twice",
+        ),
         ("azure:thumbs?sv=1&signature=hunter2", "no sig"),
         ("azure:thumbs?endpoint_suffix=hunter2/x", "not a domain"),
         ("azure:thumbs?sv=1&sig=hunter2 x", "not copied completely"),
