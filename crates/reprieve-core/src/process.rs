@@ -20,6 +20,8 @@ pub struct Gate(Arc<Mutex<Held>>);
 #[derive(Debug, Default)]
 struct Held {
     frozen: bool,
+    /// The task to wake before the others.
+    first: Option<Waker>,
     waiting: Vec<Waker>,
 }
 
@@ -38,12 +40,28 @@ impl Gate {
 
     /// Continues every task.
     pub fn thaw(&self) {
-        let waiting = {
+        let (first, waiting) = {
             let mut held = self.lock();
             held.frozen = false;
-            std::mem::take(&mut held.waiting)
+            (held.first.take(), std::mem::take(&mut held.waiting))
         };
-        waiting.into_iter().for_each(Waker::wake);
+        first.into_iter().chain(waiting).for_each(Waker::wake);
+    }
+
+    /// Stops every task until the process continues, and lets this one be the first then.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn freeze_and_continue_first(&self) {
+        let mut is_frozen = false;
+        poll_fn(|cx| {
+            if is_frozen {
+                return Poll::Ready(());
+            }
+            is_frozen = true;
+            let mut held = self.lock();
+            (held.frozen, held.first) = (true, Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
     }
 }
 

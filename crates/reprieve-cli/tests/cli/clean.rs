@@ -5,7 +5,7 @@ use std::time::Duration;
 use reprieve::BlobName;
 use rusqlite::Connection;
 
-use crate::support::Place;
+use crate::support::{Place, Ran};
 
 async fn put(place: &Place, name: &str) {
     let client = place.client().await;
@@ -74,4 +74,20 @@ fn a_store_that_is_not_there_is_not_made() {
     let place = Place::new();
     let ran = place.run(&["clean"]);
     assert!(ran.code == Some(2) && ran.err.contains("there is no store at reprieve.db"), "{ran:?}");
+}
+
+#[test]
+fn a_misspelt_variable_is_refused_before_anything_is_done() {
+    let place = Place::new();
+    for (variable, args) in [
+        ("REPRIEVE_KEEP_RESULT", &["clean", "--dry-run"][..]),
+        ("REPRIEVE_QUEU", &["enqueue", "tick", "--args", "1", "--force"]),
+        ("REPRIEVE_STOR", &["status"]),
+        ("REPRIEVE_QUEU", &["redrive", "job-1"]),
+        ("REPRIEVE_QUEU", &["cancel", "job-1"]),
+    ] {
+        let ran: Ran = place.command(args).env(variable, "x").output().expect("it runs").into();
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        assert!(ran.err.contains(&format!("{variable}: there is no such setting; did you mean")), "{ran:?}");
+    }
 }

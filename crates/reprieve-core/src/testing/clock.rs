@@ -101,8 +101,8 @@ struct Usual {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Going {
     On,
-    /// The process was frozen.
-    Frozen,
+    /// It is polled again at once.
+    Again,
     /// The process was killed: the step is dropped.
     Killed,
 }
@@ -127,12 +127,12 @@ impl Waits {
     /// with the number of each await that does not complete at once. Returns `None` if it was
     /// killed. While the step `is_saving` the clock runs: the save is simulated, and the step is not polled
     /// until it is done. That is another await: the state is saved then, and the step has not gone on.
-    pub(super) async fn drive<T>(
+    pub(super) async fn drive<T, F: Future<Output = Going> + Send>(
         &self,
         (kind, state): (&'static str, Option<Digest>),
         mut step: Pin<Box<dyn Future<Output = T> + Send + '_>>,
         is_saving: impl Fn() -> bool + Send,
-        mut at_await: impl FnMut(u32) -> Going + Send,
+        mut at_await: impl FnMut(u32) -> F + Send,
     ) -> Option<T> {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
@@ -145,14 +145,17 @@ impl Waits {
                 }
             }
             awaits += 1;
-            match at_await(awaits) {
-                Going::On => {}
-                // The process continues from here.
-                Going::Frozen => yield_now().await,
+            let is_saved = mem::take(&mut has_saved);
+            let is_wait = !is_saved && !woken.is.load(SeqCst);
+            match at_await(awaits).await {
+                Going::On if !is_saved => {}
+                Going::On => continue,
+                Going::Again => {
+                    // Else it is still at this wait.
+                    waits += u32::from(is_wait && woken.is.load(SeqCst));
+                    continue;
+                }
                 Going::Killed => return None,
-            }
-            if mem::take(&mut has_saved) {
-                continue;
             }
             if is_saving() {
                 Woken::wake(&woken).await;

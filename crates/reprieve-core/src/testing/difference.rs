@@ -1,8 +1,11 @@
 //! The first difference between what an undisturbed and a disturbed run left behind.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::points::Disturbance;
 use super::world::{End, Seen};
@@ -130,7 +133,11 @@ fn compare_blobs(expected: &Seen, seen: &Seen) -> Option<Finding> {
 }
 
 /// Compares what is stored: as JSON, if both are.
-fn compare_stored(what: &str, expected: Option<&Vec<u8>>, seen: Option<&Vec<u8>>) -> Option<Finding> {
+fn compare_stored<'a>(
+    what: &str,
+    expected: Option<&'a Vec<u8>>,
+    seen: Option<&'a Vec<u8>>,
+) -> Option<Finding> {
     if expected == seen {
         return None;
     }
@@ -139,9 +146,11 @@ fn compare_stored(what: &str, expected: Option<&Vec<u8>>, seen: Option<&Vec<u8>>
         if let Some(finding) = compare_values(what, Some(&one), Some(&other)) {
             return Some(finding);
         }
-        // A map that is written in another order has the same bytes; a number of more digits than a
-        // float has, or another key of the same name, has others.
-        if sorted(expected) == sorted(seen) {
+        // Numbers of more digits than a float has were taken for floats.
+        let text = |bytes: Option<&'a Vec<u8>>| bytes.and_then(|bytes| serde_json::from_slice(bytes).ok());
+        if let (Some(one), Some(other)) = (text(expected), text(seen))
+            && is_same(one, other)
+        {
             return None;
         }
     }
@@ -149,10 +158,30 @@ fn compare_stored(what: &str, expected: Option<&Vec<u8>>, seen: Option<&Vec<u8>>
     Some(Finding { what: what.to_owned(), expected, seen })
 }
 
-fn sorted(bytes: Option<&Vec<u8>>) -> Option<Vec<u8>> {
-    let mut bytes = bytes?.clone();
-    bytes.sort_unstable();
-    Some(bytes)
+/// Whether two JSON texts say the same, whatever the order of an object's members, with all digits of their
+/// numbers.
+fn is_same(one: &RawValue, other: &RawValue) -> bool {
+    fn read<'a, T: Deserialize<'a>>(of: &'a RawValue) -> Option<T> {
+        serde_json::from_str(of.get()).ok()
+    }
+    let pair = |one: &RawValue, other: &RawValue| one.get() == other.get() || is_same(one, other);
+    match (one.get().as_bytes().first(), other.get().as_bytes().first()) {
+        (Some(b'{'), Some(b'{')) => {
+            let [one, other] = [one, other].map(read::<BTreeMap<String, &RawValue>>);
+            one.zip(other).is_some_and(|(one, other)| {
+                one.len() == other.len()
+                    && one.iter().zip(&other).all(|((a, one), (b, other))| a == b && pair(one, other))
+            })
+        }
+        (Some(b'['), Some(b'[')) => {
+            let [one, other] = [one, other].map(read::<Vec<&RawValue>>);
+            one.zip(other).is_some_and(|(one, other)| {
+                one.len() == other.len() && one.iter().zip(&other).all(|(one, other)| pair(one, other))
+            })
+        }
+        (Some(b'"'), Some(b'"')) => read::<String>(one) == read::<String>(other),
+        _ => one.get() == other.get(),
+    }
 }
 
 /// Shows a text from a little before its first difference to another, or the length of other bytes.
@@ -237,6 +266,22 @@ mod tests {
         assert_eq!(find(json!({"a": [1, {"b": 2}]}), json!({"a": [1, {"b": 3}]})).unwrap(), ".a[1].b");
         assert_eq!(find(json!([1, 2]), json!([1, 2, 2])).unwrap(), "[2]");
         assert_eq!(find(json!(1), json!(1.5)).unwrap(), "");
+    }
+
+    #[test]
+    fn numbers_of_many_digits_are_compared_whole_and_members_in_any_order() {
+        let find = |expected: &str, seen: &str| {
+            compare_stored("it", Some(&expected.into()), Some(&seen.into())).is_some()
+        };
+        let big = "340282366920938463463374607431768211";
+        for (expected, seen, differs) in [
+            (format!("{big}012"), format!("{big}021"), true),
+            (format!("[{{\"a\": {big}012}}]"), format!("[{{\"a\":{big}012}}]"), false),
+            (format!("{{\"a\":{big}1,\"b\":\"é\"}}"), format!("{{\"b\":\"\\u00e9\",\"a\":{big}1}}"), false),
+            (format!("{{\"a\":[{big}1]}}"), format!("{{\"a\":[{big}2]}}"), true),
+        ] {
+            assert_eq!(find(&expected, &seen), differs, "{expected} {seen}");
+        }
     }
 
     #[test]

@@ -203,8 +203,8 @@ impl<'a, J: Job> Harness<'a, J> {
     }
 
     /// Sets at how many points each kind of disturbance strikes at most. Of more, that many are chosen
-    /// evenly, and the [`Report`] says so: of a long step fewer awaits, down to its first, its last and
-    /// one between, and then fewer of these and of the ends of steps. Default: [`POINTS_MAX`].
+    /// by the seed, and the [`Report`] says so: of a long step fewer awaits, down to three, in each step others,
+    /// and then fewer of these and of the ends of steps. Default: [`POINTS_MAX`].
     pub const fn points(mut self, max: usize) -> Self {
         self.points = max;
         self

@@ -75,11 +75,11 @@ impl Series {
             let between = fits + (above - fits) / 2;
             *(if self.count(awaits, between) <= max { &mut fits } else { &mut above }) = between;
         }
-        (choose(&self.all(awaits, fits), max, seed), self.count(awaits, most))
+        (choose(&self.some(awaits, fits, seed), max, seed), self.count(awaits, most))
     }
 
-    /// The disturbances at up to `of_step` awaits of each step.
-    fn all(self, awaits: &[u32], of_step: u32) -> Vec<Disturbance> {
+    /// The disturbances at up to `of_step` awaits of each step, in each at others.
+    fn some(self, awaits: &[u32], of_step: u32, seed: u64) -> Vec<Disturbance> {
         if let Self::FailingStore(seed) = self {
             return (0..FAILING_RUNS)
                 .map(|run| Disturbance::FailingStore(seed.wrapping_add(u64::from(run))))
@@ -90,11 +90,10 @@ impl Series {
             points.push(Point { blow: Blow::Evicted, step: 1, moment: Moment::Before });
         }
         for (step, awaits) in (1..).zip(awaits) {
-            let moments = some_awaits(*awaits, of_step).map(Moment::Await).chain([Moment::End]);
-            for (moment, blow) in
-                moments.flat_map(|moment| self.blows().iter().map(move |blow| (moment, *blow)))
-            {
-                points.push(Point { blow, step, moment });
+            let all: Vec<_> = (1..=*awaits).collect();
+            let some = choose(&all, of_step as usize, seed.wrapping_add(step)).into_iter();
+            for moment in some.map(Moment::Await).chain([Moment::End]) {
+                points.extend(self.blows().iter().map(|blow| Point { blow: *blow, step, moment }));
             }
         }
         points.into_iter().map(Disturbance::At).collect()
@@ -126,12 +125,6 @@ impl Series {
             Self::FailingStore(_) => "failing store",
         }
     }
-}
-
-/// Up to `max` of so many awaits, evenly: the first and the last, and some between.
-fn some_awaits(awaits: u32, max: u32) -> impl Iterator<Item = u32> {
-    let some = awaits.min(max);
-    (0..some).map(move |one| if some == 1 { 1 } else { 1 + one * (awaits - 1) / (some - 1) })
 }
 
 /// Chooses `max` of these evenly. The seed decides which of each part.
@@ -224,15 +217,9 @@ impl Point {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::HashSet;
 
-    #[test]
-    fn the_first_and_the_last_await_are_points() {
-        let of = |awaits, max| some_awaits(awaits, max).collect::<Vec<_>>();
-        assert_eq!([of(0, 3), of(1, 3), of(2, 3), of(3, 3)], [vec![], vec![1], vec![1, 2], vec![1, 2, 3]]);
-        assert_eq!(of(3_601, 3), [1, 1_801, 3_601]);
-        assert_eq!(of(20, 20), (1..=20).collect::<Vec<_>>());
-    }
+    use super::*;
 
     /// The number of chosen disturbances in each step, and of all that there are.
     fn chosen(awaits: &[u32], max: usize) -> (Vec<usize>, usize) {
@@ -249,6 +236,22 @@ mod tests {
         let (in_step, all) = chosen(&[50; 100], 100);
         assert_eq!((in_step.iter().sum::<usize>(), all), (100, 10_200));
         assert!(in_step.iter().all(|points| *points <= 2), "{in_step:?}");
+    }
+
+    /// A window of one await in a step of many is met by some seed, also where all steps are alike.
+    #[test]
+    fn every_await_is_a_point_with_some_seed() {
+        for steps in [1, 3, 5, 10, 50] {
+            let mut met = HashSet::new();
+            for seed in 0..40 {
+                let (chosen, _) = Series::Killed.choose(&vec![20; steps], 100, seed);
+                met.extend(chosen.into_iter().filter_map(|one| match one {
+                    Disturbance::At(Point { moment: Moment::Await(number), .. }) => Some(number),
+                    _ => None,
+                }));
+            }
+            assert_eq!(met.len(), 20, "{steps} steps: {met:?}");
+        }
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! The job under test as a worker sees it: counts its steps, and strikes at a planned moment.
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::task::yield_now;
 
 use super::clock::{Going, Waits};
 use super::points::{Blow, Moment, Point};
@@ -80,22 +79,23 @@ pub(super) struct Part {
 
 impl Part {
     /// Strikes at an await, if it is the planned one.
-    fn at_await(&self, step: u64, number: u32) -> Going {
+    async fn at_await(&self, step: u64, number: u32, cx: &JobContext) -> Going {
         self.story.note_await(step, number);
         match self.story.strike(step, |moment| moment == Moment::Await(number)) {
-            None | Some(Blow::Evicted) => Going::On,
+            None => Going::On,
             Some(Blow::Killed { .. }) => {
                 self.gate.freeze();
                 Going::Killed
             }
-            Some(Blow::Frozen { .. }) => {
-                self.gate.freeze();
-                Going::Frozen
+            // What the step waited for may have come meanwhile, and the step goes on before its guardian.
+            Some(blow @ (Blow::Evicted | Blow::Frozen { .. })) => {
+                self.suffer(blow, cx).await;
+                Going::Again
             }
         }
     }
 
-    /// Freezes the process, or lets it wait for its end.
+    /// Waits for the notice, freezes the process, or lets it wait for its end.
     async fn suffer(&self, blow: Blow, cx: &JobContext) {
         match blow {
             Blow::Evicted => cx.interrupted().await,
@@ -103,11 +103,7 @@ impl Part {
                 self.gate.freeze();
                 pending::<()>().await;
             }
-            Blow::Frozen { .. } => {
-                self.gate.freeze();
-                // It continues from here.
-                yield_now().await;
-            }
+            Blow::Frozen { .. } => self.gate.freeze_and_continue_first().await,
         }
     }
 
@@ -157,7 +153,7 @@ impl<J: Job> Job for Probe<J> {
         let is_saving = || cx.run.saves.is_pending();
         let Some(part) = &self.part else {
             let step = self.job.step(cx, args, at);
-            let ended = self.waits.drive(whose, step, is_saving, |_| Going::On).await;
+            let ended = self.waits.drive(whose, step, is_saving, |_| ready(Going::On)).await;
             return match ended {
                 Some(ended) => ended,
                 None => pending().await,
@@ -171,7 +167,8 @@ impl<J: Job> Job for Probe<J> {
             }
         }
         let run = self.job.step(cx, args, at);
-        let ended = self.waits.drive(whose, run, is_saving, |number| part.at_await(step, number)).await;
+        let at_await = |number| part.at_await(step, number, cx);
+        let ended = self.waits.drive(whose, run, is_saving, at_await).await;
         let Some(ended) = ended else { pending().await };
         part.end();
         if let Some(blow) = part.story.strike(step, |moment| moment != Moment::Before) {

@@ -153,8 +153,73 @@ fn an_effect_of_a_frozen_worker_is_found() {
     let rows = Arc::default();
     let harness = Harness::new(pushing(&rows, Duration::from_secs(1))).args(&3).frozen();
     let difference = found(harness.observe(|_| mem::take(&mut *rows.lock().unwrap())));
-    assert!(difference.disturbance().starts_with("frozen at the end of step 1 of 4"), "{difference}");
+    assert!(difference.disturbance().starts_with("frozen at await 1 in step 1 of 4"), "{difference}");
     assert!(difference.to_string().contains("refused by `cx.fence()`"), "{difference}");
+}
+
+/// A register outside, which a step sets after it has waited. Repeating a step is safe; going on with one after
+/// another worker has run later ones is not.
+#[test]
+fn a_frozen_step_goes_on_where_it_was_and_overwrites_what_came_later() {
+    for wait in ["a timer", "a call", "a thread", "nothing"] {
+        let register: Arc<AtomicU32> = Arc::default();
+        let (outside, look) = (Arc::clone(&register), Arc::clone(&register));
+        let job: Steps<(), u32, ()> = Steps::new(
+            || 0,
+            move |cx, (), at| {
+                let register = Arc::clone(&outside);
+                Box::pin(async move {
+                    match wait {
+                        "a timer" => sleep(Duration::from_secs(1)).await,
+                        "a call" => drop(cx.exists("anything").await?),
+                        "a thread" => cx.compute(|| ()).await,
+                        _ => tokio::task::yield_now().await,
+                    }
+                    register.store(at, Relaxed);
+                    Ok(if at == 3 { Step::Done(()) } else { Step::Continue(at + 1) })
+                })
+            },
+        );
+        let harness = Harness::new(job).frozen().observe(|_| look.load(Relaxed));
+        let difference = found(harness);
+        // A call is another await before it answers.
+        let number = if wait == "a call" { 2 } else { 1 };
+        let at = format!("frozen at await {number} in step 1");
+        assert!(difference.disturbance().starts_with(&at), "{wait}: {difference}");
+        assert_eq!((difference.expected(), difference.seen()), ("3", "0"), "{wait}: {difference}");
+    }
+}
+
+/// A step that looks whether it should yield, and then returns a state that lacks what it has done.
+#[test]
+fn a_step_that_saves_itself_is_asked_to_yield_at_each_of_its_saves() {
+    let asked: Arc<AtomicU32> = Arc::default();
+    let noted = Arc::clone(&asked);
+    let job: Steps<(), (u64, u64), u64> = Steps::new(
+        || (0, 0),
+        move |cx, (), (mut epoch, mut sum)| {
+            let asked = Arc::clone(&noted);
+            Box::pin(async move {
+                while epoch < 10 {
+                    sum += epoch;
+                    if cx.is_interrupted() {
+                        asked.fetch_add(1, Relaxed);
+                        return Ok(Step::Continue((epoch, sum)));
+                    }
+                    epoch += 1;
+                    cx.save::<Steps<(), (u64, u64), u64>>(&(epoch, sum)).await?;
+                }
+                Ok(Step::Done(sum))
+            })
+        },
+    );
+    let difference = found(Harness::new(job).evicted_at_every_step());
+    assert_eq!(difference.disturbance(), "evicted at await 1 in step 1 of 1");
+    assert_eq!(
+        (difference.expected(), difference.seen(), asked.load(Relaxed)),
+        ("45", "46", 1),
+        "{difference}"
+    );
 }
 
 /// What pays and notes it in the store, in this order or the other.

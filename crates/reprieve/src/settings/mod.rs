@@ -104,8 +104,6 @@ impl WorkerSettings {
     /// Reads the settings like [`read`](Self::read), and also returns where each came from.
     pub(crate) fn read_with_origins(args: &WorkerArgs) -> Result<(Self, Vec<Origin>)> {
         let mut reading = Reading::begin(args.texts());
-        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-        reading.faults.extend(table::unknown_variables(variables));
         reading.read(&STORE);
         reading.read(&WORKER);
         reading.read(&KEEP);
@@ -167,7 +165,9 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn begin(texts: &'a Texts) -> Self {
         let named = texts.get(CONFIG.key).filter(|config| config.is_set());
-        let (file, faults) = File::read(named.map(|config| Path::new(&config.text)));
+        let (file, mut faults) = File::read(named.map(|config| Path::new(&config.text)));
+        let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        faults.extend(table::unknown_variables(variables));
         Self { texts, file, settings: WorkerSettings::unread(), faults, origins: Vec::new() }
     }
 
